@@ -1,0 +1,3 @@
+//! The stable ABI: the only place that names `abi_stable`.
+
+pub(crate) mod view;

@@ -1,0 +1,1 @@
+//! What an engine is known by, and the registry of engines linked into a process.

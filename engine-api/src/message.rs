@@ -1,0 +1,71 @@
+//! What a message is to an engine: its id, its kind and its view.
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::abi::view::{MessageView, TokenSource, ToolCallView};
+
+/// What a summary message begins with. It tells a model, a person and the next compaction that this is
+/// not something that anybody said.
+pub const SUMMARY_MARK: &str = "[CONTEXT COMPACTION]";
+
+/// What closes a summary that shares a message with something else.
+pub const SUMMARY_END_MARK: &str = "[END OF CONTEXT COMPACTION]";
+
+/// What stands in place of an old tool result whose text was cleared.
+pub const CLEARED_TOOL_OUTPUT: &str = "[Old tool output cleared to save context space]";
+
+/// What a replaced text begins with where it is not [`CLEARED_TOOL_OUTPUT`].
+pub const SHORTENED_MARK: &str = "[Shortened to save context space]";
+
+/// What is appended once to the system prompt when a conversation is first compacted.
+pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have been compacted into a \
+    summary to preserve context space. The current session state may still reflect earlier work, so \
+    build on that summary and state rather than re-doing work.]";
+
+/// The host's name for a message: unique within a session, in the order of arrival.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct MessageId(pub u64);
+
+impl std::fmt::Display for MessageId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "m{}", self.0)
+    }
+}
+
+/// Where the text of a message comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum MessageKind {
+    /// As somebody said it.
+    Original = 0,
+    /// The summary of an earlier compaction.
+    Summary = 1,
+    /// A shorter form that an earlier compaction put in place of the original.
+    Replaced = 2,
+    /// A kind that this version of the API does not know.
+    Unknown = u32::MAX,
+}
+
+impl MessageKind {
+    pub(crate) fn from_code(code: u32) -> Self {
+        match code {
+            0 => Self::Original,
+            1 => Self::Summary,
+            2 => Self::Replaced,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// How far an engine has seen a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The last message it was shown.
+    pub last: MessageId,
+    /// The host's chain hash over everything up to that message. Where it disagrees with the host's
+    /// own, one of the two stores was lost or is older.
+    pub chain: u64,
+}

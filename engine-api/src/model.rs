@@ -1,0 +1,99 @@
+//! Model calls that an engine asks its host to make.
+
+use serde::{Deserialize, Serialize};
+
+/// A question to the auxiliary model. The host chooses model and provider, masks secrets, keeps the
+/// time limit and counts the call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelRequest {
+    /// What it is for (`summary`, `answer`, …): named in logs and reports.
+    pub purpose: String,
+    /// Instructions.
+    pub system: String,
+    /// The material.
+    pub prompt: String,
+    /// The answer's limit, in tokens.
+    pub max_tokens: u64,
+}
+
+/// The model's answer: never empty, never cut off (those are failures).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelAnswer {
+    /// Its text.
+    pub text: String,
+    /// The model that gave it.
+    pub model: String,
+    /// Tokens sent, as reported; 0 where the provider did not say.
+    #[serde(default)]
+    pub input_tokens: u64,
+    /// Tokens received, as reported; 0 where the provider did not say.
+    #[serde(default)]
+    pub output_tokens: u64,
+}
+
+/// The model that answers `complete`, as far as an engine needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// Its name.
+    pub name: String,
+    /// Its whole window, in tokens: instructions, material and answer share it.
+    pub context_length: u64,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// No model is configured, or the network is forbidden.
+    NoProvider,
+    /// The key is missing or was refused.
+    Auth,
+    /// Too many requests.
+    RateLimited,
+    /// The provider is overloaded or down.
+    Overloaded,
+    /// No connection.
+    Network,
+    /// No answer in time.
+    Timeout,
+    /// The model declined.
+    Refused,
+    /// An answer without text.
+    Empty,
+    /// The answer hit its token limit.
+    CutOff,
+    /// The request is larger than the model's window.
+    TooLong,
+    /// The host is abandoning the call.
+    Cancelled,
+    /// The model does not exist there.
+    UnknownModel,
+    /// Anything else; the message says what.
+    #[serde(other)]
+    Other,
+}
+
+/// A model call that gave nothing usable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelFailure {
+    /// The kind, on which a caller decides.
+    pub kind: FailureKind,
+    /// What happened and what to do, for a person.
+    pub message: String,
+    /// How long the provider asked to wait, in milliseconds.
+    #[serde(default)]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl ModelFailure {
+    /// A failure of this kind.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            retry_after_ms: None,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What the host lends an engine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
+
+/// How much a log line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// For whoever debugs the engine.
+    Debug,
+    /// For whoever wants to follow what happens.
+    Info,
+    /// For whoever runs the agent.
+    Warn,
+    /// Something is broken.
+    Error,
+}
+
+/// What a host implements to lend its services. None of these calls back into an engine.
+pub trait HostServices: Send + Sync {
+    /// The auxiliary model, where there is one.
+    fn model(&self) -> Option<ModelInfo>;
+    /// Makes one model call; blocks until it is answered, fails or is cancelled.
+    fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure>;
+    /// Makes several model calls side by side; the answers stand in the order of the requests.
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>>;
+    /// Counts the tokens of a text for the agent's model.
+    fn count_tokens(&self, text: &str) -> u64;
+    /// Writes to the host's log, under the engine's name.
+    fn log(&self, level: LogLevel, message: &str);
+    /// Whether the host has given up on the current call.
+    fn is_cancelled(&self) -> bool;
+    /// The time, in milliseconds since the Unix epoch.
+    fn now_ms(&self) -> i64;
+}
+
+/// The services of the host, cheap to clone and usable from any thread for as long as the session lasts.
+#[derive(Clone)]
+pub struct Services(Arc<dyn HostServices>);
+
+impl Services {
+    /// The services that `host` implements.
+    pub fn new(host: Arc<dyn HostServices>) -> Self {
+        Self(host)
+    }
+
+    /// Services of no host: no model, four bytes a token, a silent log. For the tests of an engine.
+    pub fn none() -> Self {
+        Self(Arc::new(NoHost))
+    }
+
+    /// The auxiliary model, where there is one.
+    pub fn model(&self) -> Option<ModelInfo> {
+        self.0.model()
+    }
+
+    /// Makes one model call; blocks until it is answered, fails or is cancelled.
+    ///
+    /// # Errors
+    /// Every way in which there is no usable answer, typed.
+    pub fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        self.0.complete(request)
+    }
+
+    /// Makes several model calls side by side; the answers stand in the order of the requests.
+    pub fn complete_many(
+        &self,
+        requests: &[ModelRequest],
+    ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        self.0.complete_many(requests)
+    }
+
+    /// Counts the tokens of a text for the agent's model.
+    pub fn count_tokens(&self, text: &str) -> u64 {
+        self.0.count_tokens(text)
+    }
+
+    /// Writes to the host's log, under the engine's name.
+    pub fn log(&self, level: LogLevel, message: &str) {
+        self.0.log(level, message);
+    }
+
+    /// Whether the host has given up on the current call. Long work asks every few milliseconds and
+    /// answers [`EngineError::Cancelled`](crate::EngineError::Cancelled).
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// The time, in milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> i64 {
+        self.0.now_ms()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<dyn HostServices> {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Services")
+    }
+}
+
+struct NoHost;
+
+impl NoHost {
+    fn no_model() -> ModelFailure {
+        ModelFailure::new(FailureKind::NoProvider, "there is no host")
+    }
+}
+
+impl HostServices for NoHost {
+    fn model(&self) -> Option<ModelInfo> {
+        None
+    }
+
+    fn complete(&self, _request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        Err(Self::no_model())
+    }
+
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        requests.iter().map(|_| Err(Self::no_model())).collect()
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        (text.len() as u64).div_ceil(4)
+    }
+
+    fn log(&self, _level: LogLevel, _message: &str) {}
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn now_ms(&self) -> i64 {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as i64)
+    }
+}
+
+/// What a session's engine is opened with.
+#[derive(Debug)]
+pub struct OpenRequest<'a> {
+    /// The session's id.
+    pub session: &'a str,
+    /// The settings under `context.engines.<name>` as JSON text; `{}` where there are none.
+    pub settings: &'a str,
+    /// The engine's own directory (`$CONTEXTURE_HOME/engines/<name>/`); it exists.
+    pub data_dir: &'a Path,
+    /// The host's services, for the engine to keep.
+    pub services: Services,
+    /// The window of the agent's model as it is now; empty of messages.
+    pub window: &'a crate::WindowState,
+    /// The compaction in force, where the session has one.
+    pub compaction: Option<&'a crate::CurrentCompaction>,
+}
+
+impl OpenRequest<'_> {
+    /// Reads the settings into `T`.
+    ///
+    /// # Errors
+    /// [`EngineError::Settings`](crate::EngineError::Settings) that names the key and what is wrong.
+    pub fn settings<T: serde::de::DeserializeOwned>(&self) -> Result<T, crate::EngineError> {
+        serde_json::from_str(self.settings)
+            .map_err(|error| crate::EngineError::Settings(error.to_string()))
+    }
+}

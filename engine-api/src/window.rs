@@ -1,0 +1,80 @@
+//! How full the window is, what the provider reported, and what an engine decides on it.
+
+use serde::{Deserialize, Serialize};
+
+/// What a provider reported for one answer. All figures are tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// The prompt, cached parts included.
+    pub input_tokens: u64,
+    /// The answer, reasoning included.
+    pub output_tokens: u64,
+    /// The part of the prompt that was read from the prompt cache.
+    pub cache_read_tokens: u64,
+    /// The part of the prompt that was written to the prompt cache.
+    pub cache_write_tokens: u64,
+    /// The part of the answer that was reasoning and is not in the next prompt.
+    pub reasoning_tokens: u64,
+}
+
+/// The model's window and what stands in it. All figures are tokens unless they say otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WindowState {
+    /// The agent's model.
+    pub model: String,
+    /// The model's whole window.
+    pub context_length: u64,
+    /// What is reserved for the answer.
+    pub max_output_tokens: u64,
+    /// The prompt as counted now: system prompt, tools and messages.
+    pub prompt_tokens: u64,
+    /// The part of `prompt_tokens` that no compaction can touch: system prompt and tools.
+    pub fixed_tokens: u64,
+    /// Whether `prompt_tokens` is a rough estimate rather than a count.
+    pub estimated: bool,
+    /// The prompt that the provider last reported, with what came since added; none since the last
+    /// compaction or change of model.
+    pub reported_tokens: Option<u64>,
+    /// Messages in the window, the system prompt not among them.
+    pub messages: usize,
+    /// Whether the window holds messages that no compaction has seen yet.
+    pub new_since_compaction: bool,
+}
+
+impl WindowState {
+    /// The best figure for the prompt: the reported one where there is one, else the count.
+    pub fn best_prompt_tokens(&self) -> u64 {
+        self.reported_tokens.unwrap_or(self.prompt_tokens)
+    }
+
+    /// The window less what is reserved for the answer.
+    pub fn usable_tokens(&self) -> u64 {
+        self.context_length.saturating_sub(self.max_output_tokens)
+    }
+}
+
+/// Whether to compact now, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Compact: the reason.
+    Yes(String),
+    /// Do not: the reason.
+    No(String),
+}
+
+impl Decision {
+    /// Whether it is a yes.
+    pub fn is_yes(&self) -> bool {
+        matches!(self, Self::Yes(_))
+    }
+
+    /// The reason, either way.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Yes(reason) | Self::No(reason) => reason,
+        }
+    }
+}
