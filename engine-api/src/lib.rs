@@ -1,4 +1,20 @@
-//! placeholder
+//! The interface that a Contexture context engine implements.
+//!
+//! A *context engine* keeps a long conversation inside a language model's window: it decides when to
+//! compact, compacts, may give the agent tools, and tracks token usage. This crate is all that an
+//! engine depends on. It holds
+//!
+//! - [`ContextEngine`], the trait, with a complete example, and [`EngineFactory`] for engines whose
+//!   sessions share something;
+//! - the types that the trait speaks in: [`MessageView`] in, [`Outcome`] and [`Compaction`] out;
+//! - [`Services`], what the host lends;
+//! - [`export_engine!`], which makes a cdylib a plugin, and [`register_engine!`], which registers an
+//!   engine that is linked in;
+//! - with the feature `host`, [`Plugin`], which loads such a cdylib.
+//!
+//! The ABI behind a plugin is a private matter of this crate: version 1 of the crate is version 1 of
+//! the ABI, every 1.x host loads every 1.x plugin, and a method that one side lacks is done without.
+
 mod abi;
 mod background;
 mod boundary;
@@ -12,12 +28,17 @@ mod services;
 mod tool;
 mod window;
 
+pub use abi::export::EngineDescription;
+#[cfg(feature = "host")]
+pub use abi::load::{LoadError, Plugin};
+pub use abi::{ABI_VERSION, panic_text};
 pub use background::BackgroundCall;
 pub use boundary::{safe_cut, safe_cut_after, tool_groups};
 pub use compaction::{
     Compaction, CompressOrder, CompressRequest, CurrentCompaction, Entry, Outcome, Replacement,
     ShortArguments,
 };
+pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest};
 pub use error::EngineError;
 pub use message::{
@@ -28,3 +49,15 @@ pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest}
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use tool::{ToolCall, ToolSpec};
 pub use window::{Decision, Usage, WindowState};
+
+/// What the macros of this crate expand to. No part of the interface.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::abi::ABI_VERSION;
+    pub use crate::abi::export::{create, describe, lib_header};
+    pub use crate::abi::tables::{FactoryObject, PluginModule, PluginModuleRef};
+    pub use abi_stable::library::{__call_root_module_loader, LibHeader, RootModuleResult};
+    pub use abi_stable::prefix_type::WithMetadata;
+    pub use abi_stable::std_types::{RResult, RStr, RString};
+    pub use inventory;
+}

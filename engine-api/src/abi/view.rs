@@ -51,9 +51,9 @@ impl<'a> ToolCallView<'a> {
 #[repr(C)]
 #[derive(StableAbi)]
 #[sabi(kind(Prefix(prefix_ref = MoreRef)))]
-pub struct More {
+pub(crate) struct More {
     #[sabi(last_prefix_field)]
-    reserved: u32,
+    _reserved: u32,
 }
 
 impl std::fmt::Debug for MoreRef {
@@ -101,10 +101,8 @@ pub struct MessageView<'a> {
 
 // SAFETY: every field borrows immutable data for 'a; `token_source` points at a `T: TokenSource`, which
 // is `Sync`, and is only ever used through a shared reference.
-#[allow(unsafe_code)]
 unsafe impl Send for MessageView<'_> {}
 // SAFETY: as for `Send`.
-#[allow(unsafe_code)]
 unsafe impl Sync for MessageView<'_> {}
 
 impl<'a> MessageView<'a> {
@@ -310,7 +308,6 @@ impl std::fmt::Debug for MessageView<'_> {
 extern "C" fn count_tokens_with<T: TokenSource>(source: *const (), id: u64) -> u64 {
     // SAFETY: `with_token_source` is the only place that pairs this function with a pointer, and it made
     // that pointer from a `&'a T` that outlives the view.
-    #[allow(unsafe_code)]
     let source = unsafe { &*source.cast::<T>() };
     // A panic must not unwind into a plugin; the estimate of "unknown" is no worse than a wrong count.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
