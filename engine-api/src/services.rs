@@ -94,6 +94,7 @@ impl Services {
         self.0.now_ms()
     }
 
+    #[cfg(feature = "host")]
     pub(crate) fn host(&self) -> &Arc<dyn HostServices> {
         &self.0
     }

@@ -200,16 +200,28 @@ fn check_layout(path: &Path, header: &'static LibHeader) -> Result<(), LoadError
         })
 }
 
-/// The lines of a layout report that say what differs: those of its first `error:` block.
+/// The block of a layout report that says what differs: the type that the report was inside of, and
+/// its first `Error:`.
 fn first_difference(report: &str) -> String {
-    report
+    let Some(at) = report.find("Error:") else {
+        return "the report names no difference".to_owned();
+    };
+    let within = report[..at]
+        .rfind("Layout of expected type:")
+        .and_then(|start| {
+            report[start..at]
+                .lines()
+                .find_map(|line| line.trim().strip_prefix("type:"))
+        })
+        .unwrap_or("the module");
+    let block: Vec<&str> = report[at..]
         .lines()
         .map(str::trim)
-        .skip_while(|line| !line.to_lowercase().contains("error"))
+        .take_while(|line| !line.starts_with("---"))
         .filter(|line| !line.is_empty())
-        .take(6)
-        .collect::<Vec<_>>()
-        .join(" ")
+        .take(8)
+        .collect();
+    format!("in `{within}`: {}", block.join(" "))
         .chars()
         .take(600)
         .collect()

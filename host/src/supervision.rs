@@ -1,0 +1,348 @@
+//! Keeps engines honest: every call runs on a thread of the host's own, with a deadline, behind a
+//! panic guard, and an engine that keeps failing is put in quarantine.
+//!
+//! A call that misses its deadline sees its cancel flag rise, has a grace period, and is then
+//! abandoned: its object is never touched again and its result is discarded. What such a call borrowed
+//! is owned by its thread and lives until the call returns.
+
+mod health;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use contexture_engine_api::{ContextEngine, EngineError, panic_text};
+
+pub use health::{EngineHealth, HealthState};
+
+use health::HealthBook;
+use worker::Workers;
+
+/// How long engines may take and how often they may fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// For a compaction or a tool call, in which an engine may wait for a model.
+    pub long_deadline: Duration,
+    /// For every other call.
+    pub short_deadline: Duration,
+    /// Between the cancel flag and abandonment.
+    pub grace: Duration,
+    /// Failures in a row, over all sessions, that put an engine in quarantine.
+    pub failure_limit: u32,
+    /// How long a quarantine lasts.
+    pub quarantine: Duration,
+    /// Abandoned threads that put an engine in quarantine for as long as the process lives.
+    pub abandoned_limit: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            long_deadline: Duration::from_secs(120),
+            short_deadline: Duration::from_secs(2),
+            grace: Duration::from_millis(500),
+            failure_limit: 3,
+            quarantine: Duration::from_secs(300),
+            abandoned_limit: 4,
+        }
+    }
+}
+
+/// Which of the two deadlines holds for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// It may wait for a model.
+    Long,
+    /// It may not.
+    Short,
+}
+
+/// Why a call of an engine gave nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The engine answered with an error of its own.
+    #[error("engine `{engine}` failed in {method}: {error}")]
+    Failed {
+        /// The engine.
+        engine: String,
+        /// The method.
+        method: &'static str,
+        /// What it answered.
+        error: EngineError,
+    },
+    /// The engine panicked; the session is closed to it.
+    #[error(
+        "engine `{engine}` panicked in {method} ({message}); this session is closed to it and goes on \
+         without it. Report it to the engine's author."
+    )]
+    Panicked {
+        /// The engine.
+        engine: String,
+        /// The method.
+        method: &'static str,
+        /// What the panic said.
+        message: String,
+    },
+    /// The engine did not return in time; the session is closed to it.
+    #[error(
+        "engine `{engine}` did not return from {method} within {deadline_ms} ms and ignored the request \
+         to stop; its thread was abandoned and this session is closed to it. Raise \
+         `context.supervision` deadlines if it only needs more time."
+    )]
+    TimedOut {
+        /// The engine.
+        engine: String,
+        /// The method.
+        method: &'static str,
+        /// The deadline, in milliseconds.
+        deadline_ms: u64,
+    },
+    /// An earlier failure closed the session to this engine.
+    #[error("this session is closed to engine `{engine}`: {reason}")]
+    Closed {
+        /// The engine.
+        engine: String,
+        /// What closed it.
+        reason: String,
+    },
+    /// The engine is in quarantine.
+    #[error("engine `{engine}` is in quarantine: {reason}")]
+    Quarantined {
+        /// The engine.
+        engine: String,
+        /// Why, and until when.
+        reason: String,
+    },
+    /// No thread could be had for the call.
+    #[error("no thread for engine `{engine}`: {cause}")]
+    NoThread {
+        /// The engine.
+        engine: String,
+        /// What the system said.
+        cause: String,
+    },
+}
+
+/// The supervision that all engines of a process share.
+#[derive(Debug, Default)]
+pub struct Supervisor {
+    policy: Policy,
+    health: HealthBook,
+    workers: Workers,
+}
+
+type EngineCell = Arc<Mutex<Box<dyn ContextEngine>>>;
+
+/// The engine of one session, under supervision.
+pub struct Supervised {
+    engine: String,
+    supervisor: Arc<Supervisor>,
+    cell: Option<EngineCell>,
+    closed: String,
+    cancel: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Supervised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervised")
+            .field("engine", &self.engine)
+            .field("closed", &self.closed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Supervisor {
+    /// Supervision under this policy.
+    pub fn new(policy: Policy) -> Arc<Self> {
+        Arc::new(Self {
+            policy,
+            ..Self::default()
+        })
+    }
+
+    /// How every engine that was ever called fares.
+    pub fn health(&self) -> Vec<EngineHealth> {
+        self.health.all()
+    }
+
+    /// Opens a session's engine. `cancel` is the flag that the session's services show the engine.
+    ///
+    /// # Errors
+    /// Whatever kept it from opening, quarantine included.
+    pub fn open(
+        self: &Arc<Self>,
+        engine: &str,
+        cancel: Arc<AtomicBool>,
+        open: impl FnOnce() -> Result<Box<dyn ContextEngine>, EngineError> + Send + 'static,
+    ) -> Result<Supervised, CallError> {
+        let cell = self.run(engine, "open", Pace::Long, &cancel, open)?;
+        Ok(Supervised {
+            engine: engine.to_owned(),
+            supervisor: Arc::clone(self),
+            cell: Some(Arc::new(Mutex::new(cell))),
+            closed: String::new(),
+            cancel,
+        })
+    }
+
+    /// Runs one piece of an engine's code on a worker and waits for it.
+    fn run<T: Send + 'static>(
+        &self,
+        engine: &str,
+        method: &'static str,
+        pace: Pace,
+        cancel: &Arc<AtomicBool>,
+        code: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.health.admit(engine)?;
+        cancel.store(false, Ordering::Relaxed);
+        let (answer_to, answer) = sync_channel(1);
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&abandoned);
+        let job = Box::new(move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code));
+            // Whoever abandoned this call has stopped listening. What the call made is not dropped
+            // either: it may hang in its destructor as it hung in the call.
+            if flag.load(Ordering::Acquire) {
+                std::mem::forget(result);
+            } else if let Err(unheard) = answer_to.send(result) {
+                std::mem::forget(unheard);
+            }
+        });
+        let ticket = self
+            .workers
+            .start(job)
+            .map_err(|error| CallError::NoThread {
+                engine: engine.to_owned(),
+                cause: error.to_string(),
+            })?;
+        let deadline = match pace {
+            Pace::Long => self.policy.long_deadline,
+            Pace::Short => self.policy.short_deadline,
+        };
+        let received = match answer.recv_timeout(deadline) {
+            Err(RecvTimeoutError::Timeout) => {
+                cancel.store(true, Ordering::Release);
+                answer.recv_timeout(self.policy.grace)
+            }
+            received => received,
+        };
+        let error = match received {
+            Ok(Ok(Ok(value))) => {
+                self.workers.finish(ticket);
+                self.health.succeeded(engine);
+                return Ok(value);
+            }
+            Ok(Ok(Err(EngineError::Panicked(message)))) => {
+                self.workers.finish(ticket);
+                panicked(engine, method, message)
+            }
+            Ok(Ok(Err(error))) => {
+                self.workers.finish(ticket);
+                CallError::Failed {
+                    engine: engine.to_owned(),
+                    method,
+                    error,
+                }
+            }
+            Ok(Err(panic)) => {
+                self.workers.finish(ticket);
+                let message = panic
+                    .downcast_ref::<EngineError>()
+                    .map_or_else(|| panic_text(panic.as_ref()), EngineError::to_string);
+                panicked(engine, method, message)
+            }
+            Err(_) => {
+                abandoned.store(true, Ordering::Release);
+                self.workers.abandon(ticket);
+                self.health
+                    .abandoned_a_thread(engine, self.policy.abandoned_limit);
+                CallError::TimedOut {
+                    engine: engine.to_owned(),
+                    method,
+                    deadline_ms: deadline.as_millis() as u64,
+                }
+            }
+        };
+        // Wrong arguments of a model's tool call and a missing tool are not the engine's fault.
+        if !matches!(
+            &error,
+            CallError::Failed {
+                error: EngineError::InvalidInput(_) | EngineError::Unsupported(_),
+                ..
+            }
+        ) {
+            self.health.failed(
+                engine,
+                &error,
+                self.policy.failure_limit,
+                self.policy.quarantine,
+            );
+        }
+        Err(error)
+    }
+}
+
+fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
+    CallError::Panicked {
+        engine: engine.to_owned(),
+        method,
+        message,
+    }
+}
+
+impl Supervised {
+    /// The engine's name.
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    /// What closed this session to its engine, if anything did.
+    pub fn closed(&self) -> Option<&str> {
+        self.cell.is_none().then_some(self.closed.as_str())
+    }
+
+    /// Makes one call, or several as one: `code` runs on a worker thread and owns all that it needs.
+    /// `method` names it in errors.
+    ///
+    /// # Errors
+    /// [`CallError`]. After a panic or a missed deadline the session is closed to the engine.
+    pub fn call<T: Send + 'static>(
+        &mut self,
+        method: &'static str,
+        pace: Pace,
+        code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let Some(cell) = self.cell.clone() else {
+            return Err(CallError::Closed {
+                engine: self.engine.clone(),
+                reason: self.closed.clone(),
+            });
+        };
+        let result = self
+            .supervisor
+            .run(&self.engine, method, pace, &self.cancel, move || {
+                // The guard would poison the lock, but a panicked engine is never locked again.
+                let mut engine = lock(&cell);
+                code(engine.as_mut())
+            });
+        if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &result {
+            self.close(error.to_string());
+        }
+        result
+    }
+
+    /// Closes the session to its engine without touching the engine again.
+    pub fn close(&mut self, reason: String) {
+        // Leaked: its state is unknown, so even its destructor may not run.
+        std::mem::forget(self.cell.take());
+        self.closed = reason;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

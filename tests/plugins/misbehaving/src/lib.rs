@@ -1,0 +1,217 @@
+//! An engine that does, on purpose, the wrong thing that its setting `fault` names, and is otherwise a
+//! plain one: it keeps the first and the last messages and puts one line in place of the middle.
+
+use std::time::{Duration, Instant};
+
+use contexture_engine_api::*;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Settings {
+    /// What to do wrong: `panic:METHOD`, `hang:METHOD`, `error:METHOD`, or one of the faults of
+    /// `Misbehaving::spoil`.
+    #[serde(default)]
+    fault: String,
+}
+
+struct Misbehaving {
+    fault: String,
+    data_dir: std::path::PathBuf,
+}
+
+const KEEP_LAST: usize = 4;
+
+impl Misbehaving {
+    /// Panics, hangs or fails if that is the fault of this method.
+    fn enter(&self, method: &str) -> Result<(), EngineError> {
+        match self.fault.split_once(':') {
+            Some(("panic", at)) if at == method => panic!("misbehaving on purpose in {method}"),
+            Some(("hang", at)) if at == method => {
+                // Deaf to cancellation, but not for ever, so that a test process can end.
+                std::thread::sleep(Duration::from_secs(20));
+                Ok(())
+            }
+            Some(("error", at)) if at == method => {
+                Err(EngineError::Storage("the disk is full, on purpose".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn enter_infallible(&self, method: &str) {
+        if let Err(error) = self.enter(method) {
+            panic!("{error}");
+        }
+    }
+
+    /// Turns an honest proposal into the wrong one that the setting names.
+    fn spoil(&self, messages: &[MessageView<'_>], mut entries: Vec<Entry>) -> Vec<Entry> {
+        let summary_at = entries
+            .iter()
+            .position(|entry| matches!(entry, Entry::Summary { .. }))
+            .unwrap_or(0);
+        match self.fault.as_str() {
+            "id-twice" => entries.push(Entry::Keep(messages[0].id())),
+            "id-missing" => {
+                entries.pop();
+            }
+            "id-unknown" => entries.push(Entry::Keep(MessageId(999_999))),
+            "drops-user" => {
+                let user = messages.iter().rposition(MessageView::is_real_user);
+                if let Some(id) = user.map(|at| messages[at].id()) {
+                    entries.retain(|entry| !entry.ids().contains(&id) || entry.ids().len() > 1);
+                    if !entries.iter().any(|entry| entry.ids().contains(&id)) {
+                        let reason = "on purpose".into();
+                        entries.push(Entry::Drop { id, reason });
+                    }
+                }
+            }
+            "splits-group" => {
+                // Cover a call and keep its result, or the other way round.
+                let call = messages
+                    .iter()
+                    .rev()
+                    .find(|message| !message.tool_calls().is_empty());
+                if let Some(id) = call.map(MessageView::id) {
+                    for entry in &mut entries {
+                        if entry.ids() == [id] {
+                            let reason = "on purpose".into();
+                            *entry = Entry::Drop { id, reason };
+                        }
+                    }
+                }
+            }
+            "grows" => {
+                if let Some(Entry::Summary { text, .. }) = entries.get_mut(summary_at) {
+                    *text = "a very long summary indeed ".repeat(100_000);
+                }
+            }
+            "reorders" => {
+                let last = entries.len() - 1;
+                entries.swap(last, last - 1);
+            }
+            "wrong-arguments" => {
+                let call = messages.iter().rev().find(|m| !m.tool_calls().is_empty());
+                if let Some(id) = call.map(MessageView::id) {
+                    for entry in &mut entries {
+                        if entry.ids() == [id] {
+                            let arguments = vec![ShortArguments {
+                                index: 0,
+                                arguments: "{\"cut\": ".into(),
+                            }];
+                            *entry = Entry::Replace(Replacement {
+                                id,
+                                text: None,
+                                arguments,
+                            });
+                        }
+                    }
+                }
+            }
+            "empty" => entries.clear(),
+            _ => {}
+        }
+        entries
+    }
+
+    /// Keeps reading what it borrowed until long after its deadline, and leaves a note of whether it
+    /// was still whole.
+    fn read_past_the_deadline(&self, messages: &[MessageView<'_>]) {
+        let sum = |messages: &[MessageView<'_>]| -> u64 {
+            messages
+                .iter()
+                .flat_map(|message| message.text().bytes())
+                .map(u64::from)
+                .sum()
+        };
+        let before = sum(messages);
+        let until = Instant::now() + Duration::from_secs(4);
+        let mut whole = true;
+        while Instant::now() < until {
+            whole &= sum(messages) == before;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let note = if whole { "whole" } else { "torn" };
+        let written = std::fs::write(self.data_dir.join("borrowed"), note);
+        assert!(written.is_ok());
+    }
+}
+
+impl ContextEngine for Misbehaving {
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        let settings: Settings = request.settings()?;
+        let engine = Self {
+            fault: settings.fault,
+            data_dir: request.data_dir.to_owned(),
+        };
+        engine.enter("open")?;
+        Ok(engine)
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        self.enter_infallible("should_compress");
+        if window.best_prompt_tokens() * 2 >= window.context_length {
+            Decision::Yes("half full".into())
+        } else {
+            Decision::No("less than half full".into())
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.enter("compress")?;
+        let messages = request.messages;
+        if self.fault == "reads-past-deadline" {
+            self.read_past_the_deadline(messages);
+        }
+        let user = messages.iter().rposition(MessageView::is_real_user);
+        let cut = messages.len().saturating_sub(KEEP_LAST);
+        let cut = safe_cut(messages, cut.min(user.unwrap_or(cut)));
+        if cut < 2 {
+            return Ok(Outcome::NothingToDo("too short".into()));
+        }
+        let mut entries = vec![Entry::Summary {
+            text: format!("{cut} earlier messages."),
+            covers: messages[..cut].iter().map(MessageView::id).collect(),
+        }];
+        entries.extend(messages[cut..].iter().map(|m| Entry::Keep(m.id())));
+        let entries = self.spoil(messages, entries);
+        Ok(Outcome::Compacted(Compaction::new(entries)))
+    }
+
+    fn observe(&mut self, _messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+        self.enter("observe")
+    }
+
+    fn observed_through(&self) -> Option<Observed> {
+        self.enter_infallible("observed_through");
+        None
+    }
+
+    fn update_usage(&mut self, _usage: &Usage) {
+        self.enter_infallible("update_usage");
+    }
+
+    fn committed(&mut self, _compaction: u64) {
+        self.enter_infallible("committed");
+    }
+
+    fn discarded(&mut self, _compaction: u64, _reason: &str) {
+        self.enter_infallible("discarded");
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        self.enter_infallible("tools");
+        Vec::new()
+    }
+
+    fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        self.enter("call_tool")?;
+        Err(EngineError::Unsupported(call.name.clone()))
+    }
+
+    fn end(&mut self) {
+        self.enter_infallible("end");
+    }
+}
+
+export_engine!("misbehaving", Misbehaving);
