@@ -1,0 +1,395 @@
+//! The window: what the model would see of a conversation now, message by message.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use contexture_engine_api::{
+    Compaction, Entry, MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK,
+    ShortArguments, ToolCallView,
+};
+
+use crate::formats::{Conversation, Message, Place};
+use crate::tokens::TokenCounter;
+
+/// What stands in one place of the window.
+#[derive(Debug, Clone)]
+enum Content {
+    /// A message as it came.
+    Message,
+    /// A shorter form of it.
+    Replaced {
+        text: Option<String>,
+        arguments: Vec<ShortArguments>,
+    },
+    /// A summary.
+    Summary { text: String },
+    /// A made-up answer to a call.
+    Stub {
+        call: MessageId,
+        index: usize,
+        text: String,
+    },
+}
+
+/// One place of the window. What it holds is shared, so that a copy of a window is cheap.
+#[derive(Debug, Clone)]
+struct Slot {
+    id: MessageId,
+    /// Where the message came from; for a summary or a stub, nowhere.
+    source: Option<(Arc<Conversation>, usize)>,
+    content: Arc<Content>,
+    tokens: u64,
+}
+
+impl Slot {
+    fn message(&self) -> Option<&Message> {
+        let (conversation, index) = self.source.as_ref()?;
+        conversation.messages().get(*index)
+    }
+}
+
+/// What the model would see of a conversation: messages as they came and what compactions left,
+/// each with the host's id and its token count.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    slots: Vec<Slot>,
+    message_tokens: u64,
+    system_note: Option<String>,
+    next_id: u64,
+}
+
+impl Window {
+    /// An empty window whose first message gets the id 1.
+    pub fn new() -> Self {
+        Self {
+            next_id: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Adds messages of a conversation at the end and counts their tokens. Gives back their ids.
+    pub fn append(
+        &mut self,
+        conversation: &Arc<Conversation>,
+        messages: std::ops::Range<usize>,
+        counter: &TokenCounter,
+    ) -> Vec<MessageId> {
+        let mut ids = Vec::with_capacity(messages.len());
+        for index in messages {
+            let Some(message) = conversation.messages().get(index) else {
+                break;
+            };
+            let tokens = counter.count_message(&message.parts());
+            ids.push(self.push(
+                Some((Arc::clone(conversation), index)),
+                Content::Message,
+                tokens,
+            ));
+        }
+        ids
+    }
+
+    fn push(
+        &mut self,
+        source: Option<(Arc<Conversation>, usize)>,
+        content: Content,
+        tokens: u64,
+    ) -> MessageId {
+        let id = self.fresh_id();
+        self.message_tokens += tokens;
+        self.slots.push(Slot {
+            id,
+            source,
+            content: Arc::new(content),
+            tokens,
+        });
+        id
+    }
+
+    fn fresh_id(&mut self) -> MessageId {
+        let id = MessageId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// Messages in the window.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether it holds no message.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The tokens of its messages; system prompt and tools are not among them.
+    pub fn message_tokens(&self) -> u64 {
+        self.message_tokens
+    }
+
+    /// What a compaction wants appended to the system prompt.
+    pub fn system_note(&self) -> Option<&str> {
+        self.system_note.as_deref()
+    }
+
+    /// The last message's id.
+    pub fn last_id(&self) -> Option<MessageId> {
+        self.slots.last().map(|slot| slot.id)
+    }
+
+    /// The texts of the summaries in it.
+    pub fn summaries(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().filter_map(|slot| match &*slot.content {
+            Content::Summary { text } => Some(text.as_str()),
+            Content::Message => slot
+                .message()
+                .filter(|message| message.kind() == MessageKind::Summary)
+                .map(Message::text),
+            _ => None,
+        })
+    }
+
+    /// The calls of its messages, for [`views`](Self::views).
+    pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
+        let mut calls = Vec::new();
+        for slot in &self.slots {
+            let Some(message) = slot.message() else {
+                continue;
+            };
+            for (index, call) in message.calls().iter().enumerate() {
+                let arguments = slot.arguments_of(index).unwrap_or(call.arguments());
+                calls.push(ToolCallView::new(call.id(), call.name(), arguments));
+            }
+        }
+        calls
+    }
+
+    /// Its messages as an engine sees them. `calls` is what [`call_views`](Self::call_views) gave.
+    pub fn views<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
+        let mut rest = calls;
+        self.slots
+            .iter()
+            .map(|slot| {
+                let count = slot.message().map_or(0, |message| message.calls().len());
+                let (own, others) = rest.split_at(count.min(rest.len()));
+                rest = others;
+                slot.view(own, self)
+            })
+            .collect()
+    }
+
+    /// The window that a checked proposal makes of this one.
+    pub fn apply(&self, proposal: &Compaction, counter: &TokenCounter) -> Self {
+        let position: HashMap<MessageId, usize> = self
+            .slots
+            .iter()
+            .enumerate()
+            .map(|(at, slot)| (slot.id, at))
+            .collect();
+        let slot = |id: &MessageId| position.get(id).map(|at| &self.slots[*at]);
+        let mut next = Self {
+            next_id: self.next_id,
+            system_note: proposal
+                .system_note
+                .clone()
+                .or_else(|| self.system_note.clone()),
+            ..Self::default()
+        };
+        for entry in &proposal.entries {
+            match entry {
+                Entry::Keep(id) => {
+                    if let Some(kept) = slot(id) {
+                        next.message_tokens += kept.tokens;
+                        next.slots.push(kept.clone());
+                    }
+                }
+                Entry::Replace(replacement) => {
+                    if let Some(old) = slot(&replacement.id) {
+                        let replaced = old.replaced(replacement, counter);
+                        next.message_tokens += replaced.tokens;
+                        next.slots.push(replaced);
+                    }
+                }
+                Entry::Summary { text, .. } => {
+                    let text = marked(text);
+                    let tokens = counter.count_text(&text) + counter.message_overhead();
+                    next.push(None, Content::Summary { text }, tokens);
+                }
+                Entry::StubResult { call, index, text } => {
+                    let tokens = counter.count_text(text) + counter.message_overhead();
+                    let content = Content::Stub {
+                        call: *call,
+                        index: *index,
+                        text: text.clone(),
+                    };
+                    next.push(None, content, tokens);
+                }
+                Entry::Drop { .. } => {}
+            }
+        }
+        next
+    }
+
+    /// The window in the terms of the format that renders it. All of its messages must come from
+    /// `conversation`; one that does not is left out.
+    pub fn places(&self, conversation: &Arc<Conversation>) -> Vec<Place<'_>> {
+        let index_of = |slot: &Slot| match &slot.source {
+            Some((source, index)) if Arc::ptr_eq(source, conversation) => Some(*index),
+            _ => None,
+        };
+        self.slots
+            .iter()
+            .filter_map(|slot| {
+                Some(match &*slot.content {
+                    Content::Message => Place::Message(index_of(slot)?),
+                    Content::Replaced { text, arguments } => Place::Replaced {
+                        index: index_of(slot)?,
+                        text: text.as_deref(),
+                        arguments,
+                    },
+                    Content::Summary { text } => Place::Summary { text },
+                    Content::Stub { call, index, text } => Place::Stub {
+                        message: self
+                            .slots
+                            .iter()
+                            .find(|slot| slot.id == *call)
+                            .and_then(index_of)?,
+                        call: *index,
+                        text,
+                    },
+                })
+            })
+            .collect()
+    }
+}
+
+impl Slot {
+    fn arguments_of(&self, index: usize) -> Option<&str> {
+        let Content::Replaced { arguments, .. } = &*self.content else {
+            return None;
+        };
+        arguments
+            .iter()
+            .find(|short| short.index == index)
+            .map(|short| short.arguments.as_str())
+    }
+
+    fn view<'a>(&'a self, calls: &'a [ToolCallView<'a>], window: &'a Window) -> MessageView<'a> {
+        let view = match &*self.content {
+            Content::Summary { text } => MessageView::new(self.id, "user")
+                .with_text(text)
+                .with_kind(MessageKind::Summary),
+            Content::Stub { call, index, text } => {
+                let answered = window
+                    .slots
+                    .iter()
+                    .find(|slot| slot.id == *call)
+                    .and_then(Slot::message)
+                    .and_then(|message| message.calls().get(*index));
+                let (id, name) = answered.map_or(("", ""), |call| (call.id(), call.name()));
+                MessageView::new(self.id, "tool")
+                    .with_text(text)
+                    .with_result_of(id, name)
+                    .with_kind(MessageKind::Replaced)
+            }
+            Content::Message | Content::Replaced { .. } => match self.message() {
+                Some(message) => self.message_view(message, calls),
+                None => MessageView::new(self.id, "user"),
+            },
+        };
+        view.with_tokens(self.tokens)
+    }
+
+    fn message_view<'a>(
+        &'a self,
+        message: &'a Message,
+        calls: &'a [ToolCallView<'a>],
+    ) -> MessageView<'a> {
+        let view = message.view(self.id, calls);
+        match &*self.content {
+            Content::Replaced { text, .. } => {
+                let view = view.with_kind(MessageKind::Replaced);
+                match text {
+                    Some(text) => view.with_text(text),
+                    None => view,
+                }
+            }
+            _ => view,
+        }
+    }
+
+    /// This place with a replacement in it. What an earlier replacement left stays where the new one
+    /// says nothing.
+    fn replaced(&self, replacement: &Replacement, counter: &TokenCounter) -> Self {
+        let mut slot = self.clone();
+        let content = match &*self.content {
+            Content::Summary { text } => Content::Summary {
+                text: replacement.text.as_deref().map_or_else(|| text.clone(), marked),
+            },
+            Content::Stub { call, index, text } => Content::Stub {
+                call: *call,
+                index: *index,
+                text: replacement.text.clone().unwrap_or_else(|| text.clone()),
+            },
+            Content::Message => Content::Replaced {
+                text: replacement.text.clone(),
+                arguments: replacement.arguments.clone(),
+            },
+            Content::Replaced { text, arguments } => {
+                let mut arguments = arguments.clone();
+                arguments.retain(|old| {
+                    !replacement
+                        .arguments
+                        .iter()
+                        .any(|new| new.index == old.index)
+                });
+                arguments.extend(replacement.arguments.iter().cloned());
+                Content::Replaced {
+                    text: replacement.text.clone().or_else(|| text.clone()),
+                    arguments,
+                }
+            }
+        };
+        slot.content = Arc::new(content);
+        slot.tokens = slot.count(counter);
+        slot
+    }
+
+    fn count(&self, counter: &TokenCounter) -> u64 {
+        match (&*self.content, self.message()) {
+            (Content::Replaced { text, arguments }, Some(message)) => {
+                let mut parts = message.parts();
+                if let Some(text) = text {
+                    parts.text = text;
+                    parts.media = &[];
+                }
+                let calls: Vec<(&str, &str)> = message
+                    .calls()
+                    .iter()
+                    .enumerate()
+                    .map(|(index, call)| {
+                        let short = arguments.iter().find(|short| short.index == index);
+                        let arguments = short.map_or(call.arguments(), |short| &short.arguments);
+                        (call.name(), arguments)
+                    })
+                    .collect();
+                parts.calls = &calls;
+                counter.count_message(&parts)
+            }
+            (Content::Summary { text } | Content::Stub { text, .. }, _) => {
+                counter.count_text(text) + counter.message_overhead()
+            }
+            (_, Some(message)) => counter.count_message(&message.parts()),
+            (_, None) => 0,
+        }
+    }
+}
+
+/// A summary's text with its mark.
+fn marked(text: &str) -> String {
+    if text.trim_start().starts_with(SUMMARY_MARK) {
+        text.to_owned()
+    } else {
+        format!("{SUMMARY_MARK}\n{text}")
+    }
+}
