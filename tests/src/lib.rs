@@ -1,1 +1,153 @@
-//! placeholder
+//! What the integration tests share: plugins built as a user would build them, a Contexture home of
+//! their own, and conversations to compact.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+/// The repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ lies in the repository")
+        .to_owned()
+}
+
+/// Real conversations, which are no part of the repository; none where they are not at hand.
+pub fn shared_data() -> Option<PathBuf> {
+    let data = repository().join("../shared/data");
+    if data.is_dir() {
+        return Some(data);
+    }
+    eprintln!("skipped: {} is not here", data.display());
+    None
+}
+
+/// Builds plugin crates of the workspace, once in a test program, and gives the folder of their
+/// libraries.
+pub fn built_plugins() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let output = Command::new(env!("CARGO"))
+            .args(["build", "--quiet"])
+            .args(["-p", "keep-tail", "-p", "misbehaving"])
+            .args(["-p", "wrong-abi-version", "-p", "wrong-layout"])
+            .current_dir(repository())
+            .output()
+            .expect("cargo runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        target_dir().join("debug")
+    })
+}
+
+/// Where cargo puts what it builds for this workspace.
+pub fn target_dir() -> PathBuf {
+    // A test program lies in `<target>/<profile>/deps/`.
+    let program = std::env::current_exe().expect("a test program has a path");
+    program
+        .ancestors()
+        .nth(3)
+        .expect("<target>/<profile>/deps/<program>")
+        .to_owned()
+}
+
+/// The file name of a crate's library on this system.
+pub fn library_name(name: &str) -> String {
+    let prefix = std::env::consts::DLL_PREFIX;
+    let suffix = std::env::consts::DLL_SUFFIX;
+    format!("{prefix}{}{suffix}", name.replace('-', "_"))
+}
+
+/// A Contexture home of a test's own.
+pub struct Home(TempDir);
+
+impl Default for Home {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Home {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Its `config.yaml`.
+    pub fn config(&self) -> PathBuf {
+        self.path().join("config.yaml")
+    }
+
+    /// Writes its `config.yaml`.
+    pub fn configure(&self, yaml: &str) -> &Self {
+        std::fs::write(self.config(), yaml).expect("the config file is written");
+        self
+    }
+
+    /// The folder of the plugin `name`, whether it exists or not.
+    pub fn plugin_dir(&self, name: &str) -> PathBuf {
+        self.path().join("plugins/context_engine").join(name)
+    }
+
+    /// Installs the plugin `name`, whose crate lies in `folder` of the repository: its manifest and its
+    /// library.
+    pub fn install(&self, folder: &str, name: &str) -> &Self {
+        let library = built_plugins().join(library_name(name));
+        self.install_library(folder, name, &library)
+    }
+
+    /// Installs a plugin with this library.
+    pub fn install_library(&self, folder: &str, name: &str, library: &Path) -> &Self {
+        let into = self.plugin_dir(name);
+        std::fs::create_dir_all(&into).expect("the plugin's folder is made");
+        let manifest = repository().join(folder).join("plugin.yaml");
+        std::fs::copy(manifest, into.join("plugin.yaml")).expect("the manifest is copied");
+        std::fs::copy(library, into.join(library_name(name))).expect("the library is copied");
+        self
+    }
+
+    /// Installs `misbehaving` and makes it the engine, with this fault.
+    pub fn misbehave(&self, fault: &str, more: &str) -> &Self {
+        self.install("tests/plugins/misbehaving", "misbehaving");
+        let mut yaml = String::new();
+        let _ = writeln!(yaml, "context:\n  engine: misbehaving\n{more}");
+        let _ = writeln!(yaml, "  engines:\n    misbehaving:\n      fault: \"{fault}\"");
+        self.configure(&yaml)
+    }
+}
+
+/// A chat conversation of `turns` turns, each a question, a tool call with a result, and an answer,
+/// of about `size` bytes a turn, as an OpenAI request body.
+pub fn chat(turns: usize, size: usize) -> serde_json::Value {
+    let mut messages = vec![serde_json::json!({
+        "role": "system", "content": "You are a careful programmer."
+    })];
+    for turn in 0..turns {
+        let filler = format!("line {turn} of src/module_{turn}.rs is long and dull\n");
+        let output = filler.repeat(size / filler.len() + 1);
+        messages.extend([
+            serde_json::json!({"role": "user", "content": format!("Please look at part {turn}.")}),
+            serde_json::json!({"role": "assistant", "content": null, "tool_calls": [{
+                "id": format!("call_{turn}"), "type": "function",
+                "function": {"name": "read_file", "arguments": format!("{{\"path\": \"src/module_{turn}.rs\"}}")}
+            }]}),
+            serde_json::json!({"role": "tool", "tool_call_id": format!("call_{turn}"), "content": output}),
+            serde_json::json!({"role": "assistant", "content": format!("Part {turn} is fine.")}),
+        ]);
+    }
+    messages.push(serde_json::json!({"role": "user", "content": "And now the last part, please."}));
+    serde_json::json!({"model": "gpt-5", "messages": messages})
+}

@@ -1,0 +1,107 @@
+//! What the host lends the engine of one session.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use contexture_engine_api::{
+    HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, Services,
+};
+
+use crate::providers::ModelClient;
+use crate::tokens::{TokenCounter, known_window};
+
+/// The window that is assumed of an auxiliary model that nobody knows, in tokens: small enough that
+/// any model of the last years has it, so that material is cut into more pieces rather than refused.
+const UNKNOWN_WINDOW: u64 = 32_768;
+
+/// The services of one engine in one session: model calls that are counted, token counts, a log under
+/// the engine's name, and the flag that asks it to stop.
+pub struct SessionServices {
+    engine: String,
+    client: ModelClient,
+    counter: TokenCounter,
+    cancel: Arc<AtomicBool>,
+    model_calls: Arc<AtomicU64>,
+}
+
+impl SessionServices {
+    /// The services for `engine`. Supervision raises `cancel`; `model_calls` counts.
+    pub fn lend(
+        engine: &str,
+        client: ModelClient,
+        counter: TokenCounter,
+        cancel: Arc<AtomicBool>,
+        model_calls: Arc<AtomicU64>,
+    ) -> Services {
+        Services::new(Arc::new(Self {
+            engine: engine.to_owned(),
+            client,
+            counter,
+            cancel,
+            model_calls,
+        }))
+    }
+}
+
+impl SessionServices {
+    /// A call that no model is there to answer is none.
+    fn count_calls(&self, calls: usize) {
+        if self.client.endpoint().is_ok() {
+            self.model_calls.fetch_add(calls as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl HostServices for SessionServices {
+    fn model(&self) -> Option<ModelInfo> {
+        let endpoint = self.client.endpoint().ok()?;
+        let context_length = endpoint
+            .context_length()
+            .or_else(|| known_window(endpoint.model()).map(|window| window.context_length))
+            .unwrap_or(UNKNOWN_WINDOW);
+        Some(ModelInfo {
+            name: endpoint.model().to_owned(),
+            context_length,
+        })
+    }
+
+    fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        self.count_calls(1);
+        self.client.complete(request, &self.cancel)
+    }
+
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        self.count_calls(requests.len());
+        self.client.complete_many(requests, &self.cancel)
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        self.counter.count_text(text)
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        let engine = self.engine.as_str();
+        match level {
+            LogLevel::Debug => tracing::debug!(engine, "{message}"),
+            LogLevel::Info => tracing::info!(engine, "{message}"),
+            LogLevel::Warn => tracing::warn!(engine, "{message}"),
+            LogLevel::Error => tracing::error!(engine, "{message}"),
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Acquire)
+    }
+
+    fn now_ms(&self) -> i64 {
+        now_ms()
+    }
+}
+
+/// The time, in milliseconds since the Unix epoch; 0 on a clock before it.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}

@@ -1,0 +1,265 @@
+//! One compaction, from the request to the commit: ask the engine, check its proposal, put it in
+//! force and say so, or leave everything as it was and say why.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use contexture_engine_api::{Compaction, CompressOrder, CompressRequest, Decision, Outcome};
+
+use super::report::{CompactionReport, OutcomeKind};
+use super::{Session, SessionError};
+use crate::config::OnFailure;
+use crate::contract::{self, Checked, Limits};
+use crate::engines::Opened;
+use crate::supervision::{CallError, Pace};
+
+/// What is asked of a compaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Compact even below the threshold and during a cool-down.
+    pub force: bool,
+    /// A topic to keep in more detail.
+    pub focus: Option<String>,
+    /// Text from a memory system that a summary may draw on.
+    pub memory: Option<String>,
+    /// Someone waits for the best result, so a model may be called now.
+    pub may_wait_for_model: bool,
+}
+
+/// What an engine's answer came to.
+enum Answer {
+    Checked(Box<Compaction>, Checked),
+    Unchanged(OutcomeKind, String),
+}
+
+impl Session {
+    /// Compacts the window. On anything but success the window is as it was.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub fn compact(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
+        let began = Instant::now();
+        let calls_before = self.model_calls();
+        let result = self.compact_with_policy(ask);
+        let finish = |mut report: CompactionReport, calls_after: u64| {
+            report.elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
+            report.model_calls = calls_after - calls_before;
+            report
+        };
+        match result {
+            Ok(report) => Ok(finish(report, self.model_calls())),
+            Err(SessionError::EngineFailed { reason, report }) => {
+                Err(SessionError::EngineFailed {
+                    reason,
+                    report: Box::new(finish(*report, self.model_calls())),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn compact_with_policy(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
+        let failure = match self.attempt(ask, false) {
+            Ok(report) => return Ok(report),
+            Err(failure) => failure,
+        };
+        tracing::warn!("{failure}");
+        let failed = self.unchanged(&self.engine, OutcomeKind::Failed, failure.clone());
+        match self.on_failure {
+            OnFailure::Fail => Err(SessionError::EngineFailed {
+                reason: failure,
+                report: Box::new(failed),
+            }),
+            OnFailure::Fallback if !self.engine.is_builtin() => {
+                self.fallback()?;
+                match self.attempt(ask, true) {
+                    Ok(mut report) => {
+                        report.notes.insert(
+                            0,
+                            format!("{failure} The built-in compressor stood in for this compaction."),
+                        );
+                        Ok(report)
+                    }
+                    Err(second) => {
+                        let both = format!("{failure} The built-in compressor failed too: {second}");
+                        Ok(self.unchanged(&self.engine, OutcomeKind::Failed, both))
+                    }
+                }
+            }
+            OnFailure::Fallback | OnFailure::Passthrough => Ok(failed),
+        }
+    }
+
+    /// Asks the session's engine, or the fallback, and puts a proposal that holds in force.
+    fn attempt(&mut self, ask: &Ask, fallback: bool) -> Result<CompactionReport, String> {
+        let state = self.state();
+        let order = CompressOrder {
+            window: state,
+            force: ask.force,
+            focus: ask.focus.clone(),
+            memory: ask.memory.clone(),
+            may_wait_for_model: ask.may_wait_for_model,
+        };
+        let window = Arc::clone(&self.window);
+        let engine = match &mut self.fallback {
+            Some(standing_in) if fallback => standing_in,
+            _ => &mut self.engine,
+        };
+        let asked = engine.call("compress", Pace::Long, move |engine| {
+            let calls = window.call_views();
+            let views = window.views(&calls);
+            engine.compress(&CompressRequest {
+                messages: &views,
+                order: &order,
+            })
+        });
+        let outcome = asked.map_err(|error: CallError| error.to_string())?;
+        let answer = match outcome {
+            Outcome::Compacted(proposal) => self.check(proposal, ask, fallback)?,
+            Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),
+            Outcome::Deferred(reason) => Answer::Unchanged(OutcomeKind::Deferred, reason),
+            Outcome::FloorTooHigh {
+                floor_tokens,
+                reason,
+            } => {
+                let reason = format!("{reason} (the floor is {floor_tokens} tokens)");
+                Answer::Unchanged(OutcomeKind::FloorTooHigh, reason)
+            }
+        };
+        Ok(match answer {
+            Answer::Unchanged(kind, reason) => self.unchanged(self.runner(fallback), kind, reason),
+            Answer::Checked(proposal, checked) => self.commit(*proposal, &checked, fallback),
+        })
+    }
+
+    /// Holds a proposal to the contract; one that breaks it is discarded, and the engine is told.
+    fn check(
+        &mut self,
+        proposal: Compaction,
+        ask: &Ask,
+        fallback: bool,
+    ) -> Result<Answer, String> {
+        let calls = self.window.call_views();
+        let views = self.window.views(&calls);
+        let limits = Limits {
+            grouping: self.grouping,
+            fixed_tokens: self.fixed_tokens,
+            usable_tokens: self.state().usable_tokens(),
+            forced: ask.force,
+            ..Limits::default()
+        };
+        let next = self.window.apply(&proposal, &self.counter);
+        let checked = contract::check(&views, &proposal, &limits, next.message_tokens());
+        match checked {
+            Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
+            Err(violation) => {
+                let number = self.compactions + 1;
+                let reason = violation.to_string();
+                let told = reason.clone();
+                let engine = self.runner_mut(fallback);
+                // The engine is only told; if that fails too, the first failure is the one to report.
+                let _ = engine.call("discarded", Pace::Short, move |engine| {
+                    engine.discarded(number, &told);
+                    Ok(())
+                });
+                Err(format!(
+                    "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
+                     {reason}.",
+                    self.runner(fallback).name()
+                ))
+            }
+        }
+    }
+
+    fn commit(
+        &mut self,
+        proposal: Compaction,
+        checked: &Checked,
+        fallback: bool,
+    ) -> CompactionReport {
+        let messages_before = self.window.len();
+        let tokens_before = self.counted_tokens();
+        self.window = Arc::new(self.window.apply(&proposal, &self.counter));
+        self.compactions += 1;
+        self.reported = None;
+        self.new_since_compaction = false;
+        let number = self.compactions;
+        let state = self.state();
+        let engine = self.runner_mut(fallback);
+        let told = engine.call("committed", Pace::Short, move |engine| {
+            engine.committed(number);
+            Ok(engine.should_compress(&state))
+        });
+        let mut notes = proposal.notes;
+        let mut reason = format!(
+            "{} → {} tokens",
+            tokens_before,
+            self.counted_tokens()
+        );
+        match told {
+            Ok(Decision::Yes(still)) => {
+                reason = format!("{reason}, still above the engine's own trigger: {still}");
+            }
+            Ok(_) => {}
+            Err(error) => notes.push(error.to_string()),
+        }
+        let runner = self.runner(fallback);
+        CompactionReport {
+            engine: runner.name().to_owned(),
+            source: runner.source(),
+            outcome: OutcomeKind::Compacted,
+            reason,
+            messages_before,
+            messages_after: self.window.len(),
+            tokens_before,
+            tokens_after: self.counted_tokens(),
+            kept: checked.kept,
+            replaced: checked.replaced,
+            summarised: checked.summarised,
+            inserted: checked.inserted,
+            dropped: checked.dropped,
+            degraded: proposal.degraded,
+            model_calls: 0,
+            elapsed_ms: 0.0,
+            notes,
+        }
+    }
+
+    fn runner(&self, fallback: bool) -> &Opened {
+        match &self.fallback {
+            Some(standing_in) if fallback => standing_in,
+            _ => &self.engine,
+        }
+    }
+
+    fn runner_mut(&mut self, fallback: bool) -> &mut Opened {
+        match &mut self.fallback {
+            Some(standing_in) if fallback => standing_in,
+            _ => &mut self.engine,
+        }
+    }
+
+    fn unchanged(&self, engine: &Opened, outcome: OutcomeKind, reason: String) -> CompactionReport {
+        let messages = self.window.len();
+        let tokens = self.counted_tokens();
+        CompactionReport {
+            engine: engine.name().to_owned(),
+            source: engine.source(),
+            outcome,
+            reason,
+            messages_before: messages,
+            messages_after: messages,
+            tokens_before: tokens,
+            tokens_after: tokens,
+            kept: messages,
+            replaced: 0,
+            summarised: 0,
+            inserted: 0,
+            dropped: 0,
+            degraded: false,
+            model_calls: 0,
+            elapsed_ms: 0.0,
+            notes: Vec::new(),
+        }
+    }
+}

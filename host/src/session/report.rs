@@ -1,0 +1,60 @@
+//! What a compaction did, for a person and for a program.
+
+use serde::Serialize;
+
+use crate::engines::Source;
+
+/// What came of a request to compact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeKind {
+    /// The window is smaller now.
+    Compacted,
+    /// There was nothing that a compaction would have made better.
+    NothingToDo,
+    /// Not now.
+    Deferred,
+    /// What may never be removed is already too large.
+    FloorTooHigh,
+    /// The engine failed; the window is as it was.
+    Failed,
+}
+
+/// What a compaction did. Sizes count the whole prompt: system prompt, tools and messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CompactionReport {
+    /// The engine that did it; after a failure, the one that stood in.
+    pub engine: String,
+    /// Whence that engine came.
+    pub source: Source,
+    /// What came of it.
+    pub outcome: OutcomeKind,
+    /// Why.
+    pub reason: String,
+    /// Messages before, the system prompt not among them.
+    pub messages_before: usize,
+    /// Messages after.
+    pub messages_after: usize,
+    /// Tokens of the prompt before.
+    pub tokens_before: u64,
+    /// Tokens of the prompt after.
+    pub tokens_after: u64,
+    /// Messages kept as they were.
+    pub kept: usize,
+    /// Messages replaced by a shorter form.
+    pub replaced: usize,
+    /// Messages that summaries stand for.
+    pub summarised: usize,
+    /// Summaries and stubs put in.
+    pub inserted: usize,
+    /// Messages that left without a trace.
+    pub dropped: usize,
+    /// Whether a model was wanted and could not be had.
+    pub degraded: bool,
+    /// Model calls made.
+    pub model_calls: u64,
+    /// Time spent in the engine and in checking what it proposed, in milliseconds.
+    pub elapsed_ms: f64,
+    /// What else a person should know.
+    pub notes: Vec<String>,
+}
