@@ -42,17 +42,27 @@ impl Target {
         }
     }
 
-    fn limit_field(&self) -> LimitField {
-        // OpenAI itself takes the new name for every model; others mostly know the old one.
-        let first = match self.endpoint.url().host_str() {
+    /// OpenAI itself takes the new name for every model; others mostly know the old one.
+    fn usual_limit_field(&self) -> LimitField {
+        match self.endpoint.url().host_str() {
             Some("api.openai.com") => LimitField::MaxCompletionTokens,
             _ => LimitField::MaxTokens,
-        };
-        if self.other_limit_field.load(Ordering::Relaxed) {
-            first.other()
-        } else {
-            first
         }
+    }
+
+    fn limit_field(&self) -> LimitField {
+        let usual = self.usual_limit_field();
+        if self.other_limit_field.load(Ordering::Relaxed) {
+            usual.other()
+        } else {
+            usual
+        }
+    }
+
+    /// Remembers that the server does not know this name.
+    fn refused(&self, limit: LimitField) {
+        let other = limit == self.usual_limit_field();
+        self.other_limit_field.store(other, Ordering::Relaxed);
     }
 }
 
@@ -82,12 +92,7 @@ impl Call<'_> {
             match fault.remedy {
                 Remedy::OtherLimitField if !renamed => {
                     renamed = true;
-                    // Another call may have learnt it meanwhile: then asking again is enough.
-                    if self.target.limit_field() == limit {
-                        self.target
-                            .other_limit_field
-                            .fetch_xor(true, Ordering::Relaxed);
-                    }
+                    self.target.refused(limit);
                 }
                 Remedy::Pause => {
                     let Some(pause) = self.pause(retries, fault.failure.retry_after_ms) else {

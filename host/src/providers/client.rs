@@ -55,8 +55,8 @@ impl ModelClient {
         let models = match resolved {
             Resolved::NoModel(reason) => Err(reason),
             Resolved::Model { endpoint, fallback } => Ok(Models {
-                first: Target::new(endpoint),
-                fallback: fallback.map(Target::new),
+                first: Target::new(*endpoint),
+                fallback: fallback.map(|endpoint| Target::new(*endpoint)),
             }),
         };
         Self {

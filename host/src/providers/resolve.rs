@@ -9,9 +9,9 @@ pub enum Resolved {
     /// This model does.
     Model {
         /// The model that is asked.
-        endpoint: Endpoint,
+        endpoint: Box<Endpoint>,
         /// The agent's own model, asked when the first does not exist; never the same one.
-        fallback: Option<Endpoint>,
+        fallback: Option<Box<Endpoint>>,
     },
     /// Nobody: summaries are the deterministic digest.
     NoModel(NoModel),
@@ -131,12 +131,14 @@ fn follow(
                 env,
             )?;
             Ok(Resolved::Model {
-                endpoint: endpoint.with_context_length(settings.context_length),
-                fallback: Some(main),
+                endpoint: Box::new(endpoint.with_context_length(settings.context_length)),
+                fallback: Some(Box::new(main)),
             })
         }
         _ => Ok(Resolved::Model {
-            endpoint: main.with_context_length(settings.context_length.or(agent.context_length)),
+            endpoint: Box::new(
+                main.with_context_length(settings.context_length.or(agent.context_length)),
+            ),
             fallback: None,
         }),
     }
@@ -165,16 +167,18 @@ fn named(
             Some(main) => {
                 let known = main.context_length();
                 Ok(Resolved::Model {
-                    endpoint: main.with_context_length(settings.context_length.or(known)),
+                    endpoint: Box::new(main.with_context_length(settings.context_length.or(known))),
                     fallback: None,
                 })
             }
             None => Err(ProviderError::MissingModel { provider }),
         };
     }
-    let fallback = main.filter(|main| !main.same_model(&endpoint));
+    let fallback = main
+        .filter(|main| !main.same_model(&endpoint))
+        .map(Box::new);
     Ok(Resolved::Model {
-        endpoint: endpoint.with_context_length(settings.context_length),
+        endpoint: Box::new(endpoint.with_context_length(settings.context_length)),
         fallback,
     })
 }
