@@ -1,1 +1,43 @@
-//! (to come)
+//! Model providers: the calls behind an engine's `complete` and `complete_many`.
+//!
+//! [`resolve`] decides, from `auxiliary.compression` and from what the agent itself uses, which model
+//! answers, or why none does. It opens no connection and reads keys through the closure it is given:
+//! a key in the environment alone never makes the host call anyone. [`ModelClient`] makes the calls,
+//! from any thread, with time limits, retries and cancellation, and answers with text or with a typed
+//! [`ModelFailure`](contexture_engine_api::ModelFailure).
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use contexture::providers::{ModelClient, ModelSettings, resolve};
+//! use contexture_engine_api::{FailureKind, ModelRequest};
+//!
+//! // `provider: auto`, and no agent to follow: no model, no network.
+//! let settings = ModelSettings::default();
+//! let resolved = resolve(&settings, None, false, &|name| std::env::var(name).ok())?;
+//! let client = ModelClient::new(resolved, settings.timeout, |text| text.into());
+//! let request = ModelRequest {
+//!     purpose: "summary".into(),
+//!     system: "Summarise.".into(),
+//!     prompt: "…".into(),
+//!     max_tokens: 500,
+//! };
+//! let failure = client.complete(&request, &AtomicBool::new(false)).unwrap_err();
+//! assert_eq!(failure.kind, FailureKind::NoProvider);
+//! # Ok::<(), contexture::providers::ProviderError>(())
+//! ```
+
+mod anthropic;
+mod call;
+mod client;
+mod endpoint;
+mod failure;
+mod network;
+mod openai;
+mod reply;
+mod resolve;
+mod settings;
+
+pub use client::{Mask, ModelClient};
+pub use endpoint::Endpoint;
+pub use resolve::{NoModel, ProviderError, Resolved, resolve};
+pub use settings::{AgentModel, ModelSettings, Provider, ProviderChoice, Secret};

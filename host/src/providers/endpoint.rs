@@ -1,0 +1,293 @@
+//! Where a model is asked, and with which key.
+
+use std::fmt;
+
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+
+use super::resolve::ProviderError;
+use super::settings::{Provider, Secret};
+
+/// The shape of a provider's requests and answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire {
+    OpenAi,
+    Anthropic,
+}
+
+/// One model at one address. Prints without key or query.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    provider: Provider,
+    url: Url,
+    model: String,
+    key: Option<Key>,
+    context_length: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Key {
+    secret: Secret,
+    /// Marked as sensitive, so that no HTTP library logs it.
+    header: HeaderValue,
+    /// Where a person finds it: an environment variable, or the agent.
+    source: &'static str,
+}
+
+/// The source of a key that came with the request, not from the environment.
+const AGENT_KEY: &str = "the agent's own key";
+
+impl Endpoint {
+    /// The endpoint of `provider`, at its own address or at `base_url`. The key is `key` or else what
+    /// `env` holds; only another address than the provider's own can do without (local servers do).
+    pub(super) fn new(
+        provider: Provider,
+        base_url: Option<&str>,
+        model: &str,
+        key: Option<&Secret>,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ProviderError> {
+        let url = api_url(provider, base_url.unwrap_or(provider.default_base_url()))?;
+        let variable = provider.key_variable();
+        let found = match key {
+            Some(secret) => Some((secret.clone(), AGENT_KEY)),
+            None => env(variable).map(|value| (Secret::new(&value), variable)),
+        };
+        let key = match found.filter(|(secret, _)| !secret.expose().is_empty()) {
+            Some((secret, source)) => Some(Key::new(provider, secret, source)?),
+            None if base_url.is_none() => return Err(ProviderError::MissingKey { provider }),
+            None => None,
+        };
+        Ok(Self {
+            provider,
+            url,
+            model: model.to_owned(),
+            key,
+            context_length: None,
+        })
+    }
+
+    pub(super) fn with_context_length(mut self, tokens: Option<u64>) -> Self {
+        self.context_length = tokens;
+        self
+    }
+
+    /// Who answers.
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// The model's name, as it is sent.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The model's window in tokens, where the configuration or the agent says it.
+    pub fn context_length(&self) -> Option<u64> {
+        self.context_length
+    }
+
+    /// The address without anything that could be secret: scheme, host, port and path.
+    pub fn address(&self) -> String {
+        let mut shown = self.url.clone();
+        shown.set_query(None);
+        shown.to_string()
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(super) fn wire(&self) -> Wire {
+        wire(self.provider)
+    }
+
+    pub(super) fn key_header(&self) -> Option<&HeaderValue> {
+        self.key.as_ref().map(|key| &key.header)
+    }
+
+    /// Where the key is from, for messages; `None` where none is sent.
+    pub(super) fn key_source(&self) -> Option<&'static str> {
+        self.key.as_ref().map(|key| key.source)
+    }
+
+    /// `text` without the key, for messages that quote a server.
+    pub(super) fn without_key(&self, text: &str) -> String {
+        match &self.key {
+            Some(key) => text.replace(key.secret.expose(), "[key]"),
+            None => text.to_owned(),
+        }
+    }
+
+    /// Whether both name the same model at the same place, by whatever key.
+    pub(super) fn same_model(&self, other: &Self) -> bool {
+        self.same_place(other) && self.model == other.model
+    }
+
+    /// Whether both are the same API at the same address.
+    pub(super) fn same_place(&self, other: &Self) -> bool {
+        self.wire() == other.wire() && self.url == other.url
+    }
+
+    /// Whether the address is this machine: such a request never goes through a proxy.
+    pub(super) fn is_loopback(&self) -> bool {
+        // `url`'s own host type is not re-exported by reqwest, so the text it is.
+        let host = self.url.host_str().unwrap_or_default();
+        let bare = host.trim_matches(['[', ']']);
+        host == "localhost"
+            || host.ends_with(".localhost")
+            || bare
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "model {} of {} at {}",
+            self.model,
+            self.provider,
+            self.address()
+        )
+    }
+}
+
+impl Key {
+    fn new(
+        provider: Provider,
+        secret: Secret,
+        source: &'static str,
+    ) -> Result<Self, ProviderError> {
+        let text = match wire(provider) {
+            Wire::OpenAi => format!("Bearer {}", secret.expose()),
+            Wire::Anthropic => secret.expose().to_owned(),
+        };
+        let mut header = HeaderValue::from_str(&text).map_err(|_| ProviderError::UnusableKey {
+            source_name: source,
+        })?;
+        header.set_sensitive(true);
+        Ok(Self {
+            secret,
+            header,
+            source,
+        })
+    }
+}
+
+fn wire(provider: Provider) -> Wire {
+    match provider {
+        Provider::Anthropic => Wire::Anthropic,
+        Provider::OpenAi | Provider::OpenRouter | Provider::Nous => Wire::OpenAi,
+    }
+}
+
+/// The address of the API call below a base URL. Both habits are accepted: Anthropic's base with and
+/// without `/v1`, and a base that already is the full address.
+fn api_url(provider: Provider, base: &str) -> Result<Url, ProviderError> {
+    let base = base.trim();
+    let invalid = |reason: String| ProviderError::BaseUrl { reason };
+    let mut url = Url::parse(base).map_err(|error| {
+        invalid(format!(
+            "it does not read as a URL ({error}); write it like http://localhost:11434/v1"
+        ))
+    })?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(invalid(format!(
+            "`{}` is no scheme for a model server; use http or https",
+            url.scheme()
+        )));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid(format!(
+            "it holds a user name or password; keys come from the environment ({})",
+            provider.key_variable()
+        )));
+    }
+    let path = url.path().trim_end_matches('/');
+    let path = match wire(provider) {
+        Wire::OpenAi => format!(
+            "{}/chat/completions",
+            path.trim_end_matches("/chat/completions")
+        ),
+        Wire::Anthropic => format!(
+            "{}/v1/messages",
+            path.trim_end_matches("/messages").trim_end_matches("/v1")
+        ),
+    };
+    url.set_path(&path);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn address(provider: Provider, base: &str) -> String {
+        api_url(provider, base).unwrap().to_string()
+    }
+
+    #[test]
+    fn every_habit_of_writing_a_base_url_leads_to_the_call() {
+        for base in [
+            "http://localhost:11434/v1",
+            "http://localhost:11434/v1/",
+            "http://localhost:11434/v1/chat/completions",
+        ] {
+            assert_eq!(
+                address(Provider::OpenAi, base),
+                "http://localhost:11434/v1/chat/completions"
+            );
+        }
+        for base in [
+            "https://api.anthropic.com",
+            "https://api.anthropic.com/v1/",
+            "https://api.anthropic.com/v1/messages",
+        ] {
+            assert_eq!(
+                address(Provider::Anthropic, base),
+                "https://api.anthropic.com/v1/messages"
+            );
+        }
+        assert_eq!(
+            address(Provider::OpenAi, "https://a.example/x?api-version=1#f"),
+            "https://a.example/x/chat/completions?api-version=1"
+        );
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_called_are_refused_without_repeating_a_password() {
+        for base in ["", "localhost:1234", "file:///etc/passwd", "not a url"] {
+            assert!(api_url(Provider::OpenAi, base).is_err(), "{base}");
+        }
+        let error = api_url(Provider::Nous, "https://me:hunter2@host/v1").unwrap_err();
+        assert!(error.to_string().contains("NOUS_API_KEY"));
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn this_machine_is_told_from_others() {
+        let is_loopback = |base| {
+            Endpoint::new(Provider::OpenAi, Some(base), "m", None, &|_| None)
+                .unwrap()
+                .is_loopback()
+        };
+        for base in [
+            "http://localhost/v1",
+            "http://127.3.2.1:80/",
+            "http://[::1]:8000",
+        ] {
+            assert!(is_loopback(base), "{base}");
+        }
+        for base in [
+            "http://localhost.example",
+            "http://192.168.0.2",
+            "http://127.example",
+        ] {
+            assert!(!is_loopback(base), "{base}");
+        }
+    }
+}

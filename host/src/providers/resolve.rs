@@ -1,0 +1,206 @@
+//! Which model answers, decided without touching the network.
+
+use super::endpoint::Endpoint;
+use super::settings::{AgentModel, ModelSettings, Provider, ProviderChoice};
+
+/// Who answers an engine's model calls.
+#[derive(Debug, Clone)]
+pub enum Resolved {
+    /// This model does.
+    Model {
+        /// The model that is asked.
+        endpoint: Box<Endpoint>,
+        /// The agent's own model, asked when the first does not exist; never the same one.
+        fallback: Option<Box<Endpoint>>,
+    },
+    /// Nobody: summaries are the deterministic digest.
+    NoModel(NoModel),
+}
+
+/// Why no model answers. None of these is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoModel {
+    /// The configuration says so.
+    #[error("no model: `auxiliary.compression.provider` is `none`")]
+    Configured,
+    /// The network is forbidden.
+    #[error("no model: `--offline` forbids every model call")]
+    Offline,
+    /// The configuration follows the agent, and there is none here.
+    #[error(
+        "no model: `auxiliary.compression.provider: {0}` follows the agent's model, and no agent is \
+         running here; name a provider to use one"
+    )]
+    NoAgent(ProviderChoice),
+}
+
+/// A configuration that cannot work. Each message names the setting and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProviderError {
+    /// The provider's word is unknown.
+    #[error(
+        "`auxiliary.compression.provider: {word}` names no provider{}; valid are auto, openai, anthropic, \
+         openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
+        nearest.map(|choice| format!(" (did you mean `{choice}`?)")).unwrap_or_default()
+    )]
+    UnknownProvider {
+        /// The word as written.
+        word: String,
+        /// What was most likely meant.
+        nearest: Option<ProviderChoice>,
+    },
+    /// The provider needs a key and the environment holds none.
+    #[error(
+        "{provider} needs a key: set {} in the environment, or set \
+         `auxiliary.compression.provider: none` to do without a model",
+        provider.key_variable()
+    )]
+    MissingKey {
+        /// Who wants it.
+        provider: Provider,
+    },
+    /// The key cannot be sent.
+    #[error("{source_name} holds characters that no key has (a line break, say): set it again")]
+    UnusableKey {
+        /// The environment variable, or the agent.
+        source_name: &'static str,
+    },
+    /// No model is named and none can be inferred.
+    #[error("`auxiliary.compression.model` is not set: name the model that {provider} shall use")]
+    MissingModel {
+        /// Who is to use it.
+        provider: Provider,
+    },
+    /// The address cannot be called.
+    #[error("`base_url` cannot be used: {reason}")]
+    BaseUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The agent's provider and another address exclude each other: its key would go elsewhere.
+    #[error(
+        "`auxiliary.compression.base_url` is set and the provider is `main`, which uses the agent's own \
+         address: remove one of the two, or name the provider at that address"
+    )]
+    BaseUrlWithMain,
+}
+
+/// Decides who answers. `env` looks an environment variable up; only the key of the provider in use is
+/// asked for. `offline` wins over everything.
+///
+/// # Errors
+/// A configuration that cannot work, see [`ProviderError`].
+pub fn resolve(
+    settings: &ModelSettings,
+    agent: Option<&AgentModel>,
+    offline: bool,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Resolved, ProviderError> {
+    if offline {
+        return Ok(Resolved::NoModel(NoModel::Offline));
+    }
+    let base_url = filled(&settings.base_url);
+    match (settings.provider, base_url) {
+        (ProviderChoice::None, _) => Ok(Resolved::NoModel(NoModel::Configured)),
+        (ProviderChoice::Main, Some(_)) => Err(ProviderError::BaseUrlWithMain),
+        (ProviderChoice::Main | ProviderChoice::Auto, None) => match agent {
+            Some(agent) => follow(settings, agent, env),
+            None => Ok(Resolved::NoModel(NoModel::NoAgent(settings.provider))),
+        },
+        // An address in the configuration names whom to ask as clearly as a provider does.
+        (ProviderChoice::Auto, Some(_)) => named(settings, Provider::OpenAi, agent, env),
+        (ProviderChoice::Named(provider), _) => named(settings, provider, agent, env),
+    }
+}
+
+/// The agent's provider, with another model where the settings name one.
+fn follow(
+    settings: &ModelSettings,
+    agent: &AgentModel,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Resolved, ProviderError> {
+    let main = main_endpoint(agent, env)?;
+    match filled(&settings.model) {
+        Some(model) if model != agent.name => {
+            let endpoint = Endpoint::new(
+                agent.provider,
+                filled(&agent.base_url),
+                model,
+                agent.key.as_ref(),
+                env,
+            )?;
+            Ok(Resolved::Model {
+                endpoint: Box::new(endpoint.with_context_length(settings.context_length)),
+                fallback: Some(Box::new(main)),
+            })
+        }
+        _ => Ok(Resolved::Model {
+            endpoint: Box::new(
+                main.with_context_length(settings.context_length.or(agent.context_length)),
+            ),
+            fallback: None,
+        }),
+    }
+}
+
+/// A provider of its own, with the agent's model to fall back to.
+fn named(
+    settings: &ModelSettings,
+    provider: Provider,
+    agent: Option<&AgentModel>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Resolved, ProviderError> {
+    let model = filled(&settings.model);
+    let endpoint = Endpoint::new(
+        provider,
+        filled(&settings.base_url),
+        model.unwrap_or_default(),
+        None,
+        env,
+    )?;
+    // The agent's own trouble (no key, say) must not spoil a provider that works without it.
+    let main = agent.and_then(|agent| main_endpoint(agent, env).ok());
+    if model.is_none() {
+        // The agent's model is a sensible default where it is served, and unknown elsewhere.
+        return match main.filter(|main| main.same_place(&endpoint)) {
+            Some(main) => {
+                let known = main.context_length();
+                Ok(Resolved::Model {
+                    endpoint: Box::new(main.with_context_length(settings.context_length.or(known))),
+                    fallback: None,
+                })
+            }
+            None => Err(ProviderError::MissingModel { provider }),
+        };
+    }
+    let fallback = main
+        .filter(|main| !main.same_model(&endpoint))
+        .map(Box::new);
+    Ok(Resolved::Model {
+        endpoint: Box::new(endpoint.with_context_length(settings.context_length)),
+        fallback,
+    })
+}
+
+fn main_endpoint(
+    agent: &AgentModel,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Endpoint, ProviderError> {
+    let endpoint = Endpoint::new(
+        agent.provider,
+        filled(&agent.base_url),
+        &agent.name,
+        agent.key.as_ref(),
+        env,
+    )?;
+    Ok(endpoint.with_context_length(agent.context_length))
+}
+
+/// A setting that is there and not blank.
+fn filled(setting: &Option<String>) -> Option<&str> {
+    setting
+        .as_deref()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+}

@@ -1,0 +1,217 @@
+//! What the configuration and the agent say about models.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::resolve::ProviderError;
+
+/// A service that answers model calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// OpenAI, or with a `base_url` any server that speaks its chat completions (Ollama, vLLM, LM Studio).
+    OpenAi,
+    /// Anthropic's messages API.
+    Anthropic,
+    /// OpenRouter.
+    OpenRouter,
+    /// Nous Research's inference API.
+    Nous,
+}
+
+impl Provider {
+    /// Its word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::OpenRouter => "openrouter",
+            Self::Nous => "nous",
+        }
+    }
+
+    /// The environment variable that holds its key.
+    pub fn key_variable(self) -> &'static str {
+        match self {
+            Self::OpenAi => "OPENAI_API_KEY",
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::OpenRouter => "OPENROUTER_API_KEY",
+            Self::Nous => "NOUS_API_KEY",
+        }
+    }
+
+    /// Its own address, used where no `base_url` is given.
+    pub fn default_base_url(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com/v1",
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::OpenRouter => "https://openrouter.ai/api/v1",
+            Self::Nous => "https://inference-api.nousresearch.com/v1",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The value of `auxiliary.compression.provider`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ProviderChoice {
+    /// The agent's own provider where there is an agent, none otherwise.
+    #[default]
+    Auto,
+    /// The model and provider that the agent itself uses.
+    Main,
+    /// No model: summaries are the deterministic digest.
+    None,
+    /// This provider.
+    Named(Provider),
+}
+
+impl ProviderChoice {
+    /// Every valid choice, in the order in which errors list them.
+    pub const ALL: [Self; 7] = [
+        Self::Auto,
+        Self::Named(Provider::OpenAi),
+        Self::Named(Provider::Anthropic),
+        Self::Named(Provider::OpenRouter),
+        Self::Named(Provider::Nous),
+        Self::Main,
+        Self::None,
+    ];
+
+    /// Its word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Main => "main",
+            Self::None => "none",
+            Self::Named(provider) => provider.name(),
+        }
+    }
+}
+
+impl fmt::Display for ProviderChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ProviderChoice {
+    type Err = ProviderError;
+
+    /// Reads the configuration's word; case and surrounding space do not matter.
+    fn from_str(word: &str) -> Result<Self, ProviderError> {
+        let wanted = word.trim().to_ascii_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|choice| choice.name() == wanted)
+            .ok_or_else(|| ProviderError::UnknownProvider {
+                word: word.to_owned(),
+                nearest: nearest(&wanted),
+            })
+    }
+}
+
+impl TryFrom<String> for ProviderChoice {
+    type Error = ProviderError;
+
+    fn try_from(word: String) -> Result<Self, ProviderError> {
+        word.parse()
+    }
+}
+
+impl From<ProviderChoice> for String {
+    fn from(choice: ProviderChoice) -> Self {
+        choice.name().to_owned()
+    }
+}
+
+/// The choice that a wrong word most likely means.
+fn nearest(word: &str) -> Option<ProviderChoice> {
+    match word {
+        "claude" => return Some(ProviderChoice::Named(Provider::Anthropic)),
+        "ollama" | "vllm" | "lmstudio" | "lm-studio" | "llama.cpp" | "local" | "custom" => {
+            return Some(ProviderChoice::Named(Provider::OpenAi));
+        }
+        "off" | "false" | "no" | "disabled" => return Some(ProviderChoice::None),
+        _ => {}
+    }
+    ProviderChoice::ALL
+        .into_iter()
+        .map(|choice| (strsim::damerau_levenshtein(word, choice.name()), choice))
+        .filter(|(distance, choice)| *distance <= choice.name().len() / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, choice)| choice)
+}
+
+/// The settings under `auxiliary.compression`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelSettings {
+    /// The model's name there; the agent's own where it is not given and the provider is the agent's.
+    pub model: Option<String>,
+    /// Who answers.
+    pub provider: ProviderChoice,
+    /// Another address for the provider's API. An address alone (`provider: auto`) means an
+    /// OpenAI-compatible server.
+    pub base_url: Option<String>,
+    /// The model's window, in tokens.
+    pub context_length: Option<u64>,
+    /// The time limit of one request; a call with its retries and pauses has twice as long.
+    pub timeout: Duration,
+}
+
+impl Default for ModelSettings {
+    /// `auto`, with 60 s for a request and 120 s for a call.
+    fn default() -> Self {
+        Self {
+            model: None,
+            provider: ProviderChoice::Auto,
+            base_url: None,
+            context_length: None,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The model that the agent itself uses: what the gateway forwards to, or what an embedding program says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentModel {
+    /// The model's name.
+    pub name: String,
+    /// Who answers it.
+    pub provider: Provider,
+    /// The address it uses, where that is not the provider's own.
+    pub base_url: Option<String>,
+    /// The key it uses; the provider's environment variable where it is not given.
+    pub key: Option<Secret>,
+    /// Its window, in tokens.
+    pub context_length: Option<u64>,
+}
+
+/// A key. It is never printed: `Debug` shows three asterisks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a key; surrounding space (a newline read from a file, say) is not part of it.
+    pub fn new(key: &str) -> Self {
+        Self(key.trim().to_owned())
+    }
+
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
