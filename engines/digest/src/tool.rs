@@ -207,7 +207,13 @@ impl Call<'_> {
         {
             return Some(line_at(at));
         }
-        (result.text.len() <= 80).then(|| clean_line(&one_line(&result.text)))
+        // `echo "=== Hooks ==="` announces what follows.
+        let lines = result
+            .text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("=="));
+        (result.text.len() <= 80).then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
     }
 
     /// Whether the result tells of an error, marked as one or by its words.
