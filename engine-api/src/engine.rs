@@ -168,7 +168,10 @@ pub trait ContextEngine: Send {
     /// # Errors
     /// [`EngineError::InvalidInput`] that says what is wrong with the arguments; anything else that failed.
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
-        Err(EngineError::Unsupported(format!("the tool `{}`", call.name)))
+        Err(EngineError::Unsupported(format!(
+            "the tool `{}`",
+            call.name
+        )))
     }
 
     /// A turn is over: the answer was observed and reported.

@@ -23,9 +23,7 @@ pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have b
     build on that summary and state rather than re-doing work.]";
 
 /// The host's name for a message: unique within a session, in the order of arrival.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub u64);
 
