@@ -1,1 +1,92 @@
-//! (to come)
+//! Wire formats: conversations in, as engines see them, and out again.
+//!
+//! A document is held once and never rebuilt. Messages are spans of it, so what is kept leaves byte for
+//! byte; where one view of a wire message changes, only the value that holds it is rewritten.
+
+mod anatomy;
+mod body;
+mod conversation;
+mod error;
+mod json;
+mod logs;
+mod message;
+mod time;
+mod views;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use body::{WireBody, split};
+pub use conversation::{Conversation, RecordedUsage, parse_messages, parse_messages_after, read};
+pub use error::FormatError;
+pub use message::{Call, Media, MediaKind, Message};
+
+/// The form that a conversation has on the wire or in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    /// OpenAI chat completions: a body with `messages`, one such body a line, or a bare list of messages.
+    OpenAiChat,
+    /// OpenAI Responses: a body with `input`.
+    OpenAiResponses,
+    /// Anthropic messages: a body with `messages` and `system`, or a bare list of messages.
+    Anthropic,
+    /// A session log of Claude Code.
+    ClaudeCode,
+    /// A rollout log of Codex.
+    Codex,
+    /// A trajectory of SWE-agent: a document with `history`.
+    SweAgent,
+    /// Results of tau2-bench: a document with `simulations`.
+    Tau2,
+    /// One message a line, OpenAI's chat members and an optional `ts` in Unix seconds.
+    MessageLines,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 8] = [
+        Self::OpenAiChat,
+        Self::OpenAiResponses,
+        Self::Anthropic,
+        Self::ClaudeCode,
+        Self::Codex,
+        Self::SweAgent,
+        Self::Tau2,
+        Self::MessageLines,
+    ];
+
+    /// The name that `--format` and `--to` take.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenAiChat => "openai",
+            Self::OpenAiResponses => "responses",
+            Self::Anthropic => "anthropic",
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::SweAgent => "swe-agent",
+            Self::Tau2 => "tau2",
+            Self::MessageLines => "lines",
+        }
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+            .ok_or_else(|| FormatError::UnknownName(name.to_owned()))
+    }
+}

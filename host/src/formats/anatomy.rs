@@ -1,0 +1,565 @@
+//! What a wire item is made of, told from the item alone: one reader for the parts that OpenAI,
+//! Anthropic and their like put into messages.
+
+use std::borrow::Cow;
+
+use super::json::{Raw, quote};
+use super::message::{Media, MediaKind};
+use super::time;
+
+/// One wire item: a message, or one of the items that stand beside messages in OpenAI's Responses.
+pub(super) struct Anatomy<'a> {
+    pub(super) raw: Raw<'a>,
+    pub(super) role: Cow<'static, str>,
+    /// The value of `content`, where the item is a message that has one.
+    pub(super) content: Option<Raw<'a>>,
+    pub(super) pieces: Vec<Piece<'a>>,
+    pub(super) time_ms: Option<i64>,
+}
+
+/// A part of an item, and where it stands.
+pub(super) struct Piece<'a> {
+    /// The part as a whole; for a text that is no list of parts, the string.
+    pub(super) raw: Raw<'a>,
+    /// Whether it is an element of the `content` list.
+    pub(super) in_list: bool,
+    pub(super) kind: PieceKind<'a>,
+}
+
+pub(super) enum PieceKind<'a> {
+    /// Text: the JSON string.
+    Text(Raw<'a>),
+    /// Thinking, with as much of its text as can be read.
+    Thinking(String),
+    Call(CallPiece<'a>),
+    Result(ResultPiece<'a>),
+    Media(Media),
+    /// Anything else.
+    Opaque,
+}
+
+/// A call of a tool.
+pub(super) struct CallPiece<'a> {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// A string that holds JSON, or the arguments themselves.
+    pub(super) arguments: Option<Raw<'a>>,
+    /// Whether the tool takes text that is no JSON: its view wraps it as `{"input": …}`.
+    pub(super) free_text: bool,
+    pub(super) style: CallStyle,
+}
+
+/// How a call wants to be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallStyle {
+    /// By a message or item that names the call's id.
+    ById,
+    /// By a message that names the function (OpenAI's first form).
+    ByName,
+    /// By an item of the type `custom_tool_call_output`, `local_shell_call_output` and so on.
+    ByItem,
+}
+
+impl CallPiece<'_> {
+    /// The arguments as JSON text.
+    pub(super) fn arguments_text(&self) -> String {
+        let Some(raw) = self.arguments else {
+            return String::new();
+        };
+        match raw.string() {
+            Some(_) if self.free_text => format!("{{\"input\":{}}}", raw.text()),
+            Some(text) => text.into_owned(),
+            None => raw.text().to_owned(),
+        }
+    }
+
+    /// How `arguments` stand on the wire of this call, or why they cannot.
+    pub(super) fn encode_arguments(&self, arguments: &str) -> Result<String, String> {
+        let new = Raw::parse(arguments)
+            .map_err(|error| format!("the new arguments are not JSON: {}", error.what))?;
+        if self.free_text {
+            return match new.get("input") {
+                Some(input) if input.is_string() => Ok(input.text().to_owned()),
+                _ => Err("the new arguments lack the string `input`".to_owned()),
+            };
+        }
+        match self.arguments {
+            Some(old) if old.is_string() => Ok(quote(arguments)),
+            Some(old) if old.is_object() && !new.is_object() => Err(format!(
+                "the new arguments are {}, not an object",
+                new.kind()
+            )),
+            _ => Ok(new.text().to_owned()),
+        }
+    }
+}
+
+/// The answer to a call.
+pub(super) struct ResultPiece<'a> {
+    pub(super) call_id: String,
+    pub(super) name: Option<String>,
+    pub(super) content: Option<Raw<'a>>,
+    pub(super) is_error: bool,
+}
+
+impl ResultPiece<'_> {
+    /// Its text, its parts joined by newlines.
+    pub(super) fn text(&self) -> String {
+        let Some(content) = self.content else {
+            return String::new();
+        };
+        if let Some(text) = content.string() {
+            return text.into_owned();
+        }
+        if !content.is_array() {
+            return if content.is_null() {
+                String::new()
+            } else {
+                content.text().to_owned()
+            };
+        }
+        let texts: Vec<_> = parts(content)
+            .filter_map(|piece| match piece.kind {
+                PieceKind::Text(text) => text.string(),
+                _ => None,
+            })
+            .collect();
+        texts.join("\n")
+    }
+
+    /// The images and documents in it.
+    pub(super) fn media(&self) -> Vec<Media> {
+        let Some(content) = self.content else {
+            return Vec::new();
+        };
+        parts(content)
+            .filter_map(|piece| match piece.kind {
+                PieceKind::Media(media) => Some(media),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// The members of a message that matter, each where it stands.
+#[derive(Default)]
+struct Members<'a> {
+    role: Option<Raw<'a>>,
+    kind: Option<Raw<'a>>,
+    content: Option<Raw<'a>>,
+    refusal: Option<Raw<'a>>,
+    reasoning: Option<Raw<'a>>,
+    reasoning_details: Option<Raw<'a>>,
+    tool_calls: Option<Raw<'a>>,
+    function_call: Option<Raw<'a>>,
+    tool_call_id: Option<Raw<'a>>,
+    tool_call_ids: Option<Raw<'a>>,
+    call_id: Option<Raw<'a>>,
+    id: Option<Raw<'a>>,
+    name: Option<Raw<'a>>,
+    tool_name: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    ts: Option<Raw<'a>>,
+    timestamp: Option<Raw<'a>>,
+}
+
+impl<'a> Members<'a> {
+    fn of(raw: Raw<'a>) -> Self {
+        let mut members = Self::default();
+        for (key, value) in raw.members() {
+            let place = match key.as_ref() {
+                "role" => &mut members.role,
+                "type" => &mut members.kind,
+                "content" => &mut members.content,
+                "refusal" => &mut members.refusal,
+                "reasoning_content" | "reasoning" | "thinking" => &mut members.reasoning,
+                "reasoning_details" | "thinking_blocks" => &mut members.reasoning_details,
+                "tool_calls" => &mut members.tool_calls,
+                "function_call" => &mut members.function_call,
+                "tool_call_id" => &mut members.tool_call_id,
+                "tool_call_ids" => &mut members.tool_call_ids,
+                "call_id" => &mut members.call_id,
+                "id" => &mut members.id,
+                "name" => &mut members.name,
+                "tool_name" => &mut members.tool_name,
+                "error" | "is_error" => &mut members.error,
+                "ts" => &mut members.ts,
+                "timestamp" => &mut members.timestamp,
+                _ => continue,
+            };
+            *place = Some(value);
+        }
+        members
+    }
+
+    fn text(raw: Option<Raw<'a>>) -> Option<String> {
+        raw?.string()
+            .map(Cow::into_owned)
+            .filter(|text| !text.is_empty())
+    }
+
+    /// The id of the call that a tool's message answers, in the spellings of the formats.
+    fn answered(&self) -> Option<String> {
+        let listed = self.tool_call_ids.and_then(|ids| ids.elements().next());
+        Self::text(self.tool_call_id)
+            .or_else(|| Self::text(listed))
+            .or_else(|| Self::text(self.call_id))
+            .or_else(|| Self::text(self.id))
+            .or_else(|| Self::text(self.name))
+    }
+
+    fn time_ms(&self) -> Option<i64> {
+        time_of(self.ts?).or_else(|| time_of(self.timestamp?))
+    }
+}
+
+/// A point in time: Unix seconds (milliseconds where it is that large), or ISO 8601.
+pub(super) fn time_of(raw: Raw<'_>) -> Option<i64> {
+    if let Some(text) = raw.string() {
+        return time::parse(&text);
+    }
+    let number = raw.number()?;
+    let ms = if number.abs() < 1e11 {
+        number * 1_000.0
+    } else {
+        number
+    };
+    (ms.abs() < 1e17).then_some(ms.round() as i64)
+}
+
+/// Takes a wire item apart.
+///
+/// # Errors
+/// What was expected of it and what was found.
+pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
+    if raw.is_string() {
+        // The Responses API takes a bare string for one user message.
+        return Ok(Anatomy {
+            raw,
+            role: "user".into(),
+            content: Some(raw),
+            pieces: vec![text_piece(raw, raw, false)],
+            time_ms: None,
+        });
+    }
+    if !raw.is_object() {
+        return Err(format!(
+            "a message object was expected, found {}",
+            raw.kind()
+        ));
+    }
+    let members = Members::of(raw);
+    let (role, pieces) = match (members.role, members.kind.and_then(Raw::string)) {
+        (Some(role), _) if role.is_string() => {
+            let role = known_role(&role.string().unwrap_or_default());
+            if role.is_empty() {
+                return Err(
+                    "its `role` is empty; `user`, `assistant`, `tool` or `system` was expected"
+                        .to_owned(),
+                );
+            }
+            let pieces = message_pieces(raw, &role, &members)?;
+            (role, pieces)
+        }
+        (Some(role), _) => {
+            return Err(format!(
+                "its `role` is {}; a string was expected",
+                role.kind()
+            ));
+        }
+        (None, Some(kind)) => item_pieces(raw, &kind, &members),
+        (None, None) => {
+            return Err(
+                "it has no `role`; `user`, `assistant`, `tool` or `system` was expected".to_owned(),
+            );
+        }
+    };
+    Ok(Anatomy {
+        raw,
+        role,
+        content: members.content,
+        pieces,
+        time_ms: members.time_ms(),
+    })
+}
+
+fn known_role(role: &str) -> Cow<'static, str> {
+    match role {
+        "user" => "user".into(),
+        "assistant" => "assistant".into(),
+        "tool" | "function" => "tool".into(),
+        "system" | "developer" => "system".into(),
+        other => other.to_owned().into(),
+    }
+}
+
+fn message_pieces<'a>(
+    raw: Raw<'a>,
+    role: &str,
+    members: &Members<'a>,
+) -> Result<Vec<Piece<'a>>, String> {
+    if role == "tool" {
+        let result = ResultPiece {
+            call_id: members.answered().unwrap_or_default(),
+            name: Members::text(members.tool_name).or_else(|| Members::text(members.name)),
+            content: members.content,
+            is_error: members.error.is_some_and(Raw::is_true),
+        };
+        return Ok(vec![piece(raw, PieceKind::Result(result))]);
+    }
+    let mut pieces = Vec::new();
+    let reasoning = members
+        .reasoning
+        .filter(|raw| raw.string().is_some_and(|text| !text.is_empty()));
+    if let Some(raw) = reasoning {
+        pieces.push(piece(
+            raw,
+            PieceKind::Thinking(Members::text(Some(raw)).unwrap_or_default()),
+        ));
+    } else if let Some(raw) = members
+        .reasoning_details
+        .filter(|list| list.elements().next().is_some())
+    {
+        let texts: Vec<_> = raw
+            .elements()
+            .filter_map(|part| {
+                part.get_string("text")
+                    .or_else(|| part.get_string("thinking"))
+            })
+            .collect();
+        pieces.push(piece(raw, PieceKind::Thinking(texts.join("\n"))));
+    }
+    match members.content {
+        Some(content) if content.is_string() => pieces.push(text_piece(content, content, false)),
+        Some(content) if content.is_array() => pieces.extend(parts(content)),
+        None => {}
+        Some(content) if content.is_null() => {}
+        Some(content) => {
+            return Err(format!(
+                "its `content` is {}; a string, a list of parts or null was expected",
+                content.kind()
+            ));
+        }
+    }
+    if let Some(refusal) = members.refusal.filter(|raw| raw.is_string()) {
+        pieces.push(text_piece(refusal, refusal, false));
+    }
+    if let Some(calls) = members.tool_calls.filter(|calls| !calls.is_null()) {
+        if !calls.is_array() {
+            return Err(format!(
+                "its `tool_calls` are {}; a list was expected",
+                calls.kind()
+            ));
+        }
+        pieces.extend(
+            calls
+                .elements()
+                .map(|call| piece(call, PieceKind::Call(chat_call(call)))),
+        );
+    }
+    if let Some(call) = members.function_call.filter(|call| call.is_object()) {
+        let name = call.get_string("name").unwrap_or_default();
+        let call_piece = CallPiece {
+            id: name.clone(),
+            name,
+            arguments: call.get("arguments"),
+            free_text: false,
+            style: CallStyle::ByName,
+        };
+        pieces.push(piece(call, PieceKind::Call(call_piece)));
+    }
+    Ok(pieces)
+}
+
+/// A call as OpenAI's chat has it, or flat as in tau2.
+fn chat_call(call: Raw<'_>) -> CallPiece<'_> {
+    let custom = call.get("custom").filter(|inner| inner.is_object());
+    let inner = custom
+        .or_else(|| call.get("function").filter(|inner| inner.is_object()))
+        .unwrap_or(call);
+    CallPiece {
+        id: call.get_string("id").unwrap_or_default(),
+        name: inner.get_string("name").unwrap_or_default(),
+        arguments: inner.get(if custom.is_some() {
+            "input"
+        } else {
+            "arguments"
+        }),
+        free_text: custom.is_some(),
+        style: CallStyle::ById,
+    }
+}
+
+/// The elements of a list of content parts.
+fn parts(list: Raw<'_>) -> impl Iterator<Item = Piece<'_>> {
+    list.elements().map(|part| {
+        let kind = if part.is_string() {
+            PieceKind::Text(part)
+        } else {
+            part_kind(part)
+        };
+        Piece {
+            raw: part,
+            in_list: true,
+            kind,
+        }
+    })
+}
+
+fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
+    let string = |key| part.get(key).filter(|value| value.is_string());
+    let kind = part.get("type").and_then(Raw::string).unwrap_or_default();
+    match kind.as_ref() {
+        "refusal" => string("refusal").map_or(PieceKind::Opaque, PieceKind::Text),
+        "thinking" => PieceKind::Thinking(part.get_string("thinking").unwrap_or_default()),
+        "redacted_thinking" => PieceKind::Thinking(String::new()),
+        "tool_use" => PieceKind::Call(CallPiece {
+            id: part.get_string("id").unwrap_or_default(),
+            name: part.get_string("name").unwrap_or_default(),
+            arguments: part.get("input"),
+            free_text: false,
+            style: CallStyle::ById,
+        }),
+        "tool_result" => PieceKind::Result(ResultPiece {
+            call_id: part.get_string("tool_use_id").unwrap_or_default(),
+            name: None,
+            content: part.get("content"),
+            is_error: part.get("is_error").is_some_and(Raw::is_true),
+        }),
+        "image" | "image_url" | "input_image" => PieceKind::Media(media(part, MediaKind::Image)),
+        "document" | "file" | "input_file" => PieceKind::Media(media(part, MediaKind::Document)),
+        "input_audio" | "audio" => PieceKind::Media(media(part, MediaKind::Audio)),
+        "" | "text" | "input_text" | "output_text" => {
+            string("text").map_or(PieceKind::Opaque, PieceKind::Text)
+        }
+        _ => PieceKind::Opaque,
+    }
+}
+
+/// The media of a part, in whichever of the formats' forms it stands.
+fn media(part: Raw<'_>, kind: MediaKind) -> Media {
+    let inner = ["source", "image_url", "file", "input_audio"]
+        .iter()
+        .find_map(|key| part.get(key))
+        .unwrap_or(part);
+    let data = if inner.is_string() {
+        Some(inner)
+    } else {
+        [
+            "data",
+            "url",
+            "file_data",
+            "image_url",
+            "file_url",
+            "file_id",
+        ]
+        .iter()
+        .find_map(|key| inner.get(key))
+        .filter(|value| value.is_string())
+    };
+    let mut mime = inner.get_string("media_type");
+    let mut is_base64 = inner.get("type").and_then(Raw::string).as_deref() == Some("base64")
+        || kind == MediaKind::Audio;
+    let mut span = data.map_or(0..0, |raw| raw.span().start + 1..raw.span().end - 1);
+    if let Some(url) = data
+        .and_then(Raw::inner)
+        .and_then(|url| url.strip_prefix("data:"))
+    {
+        if let Some((head, base64)) = url.split_once(";base64,") {
+            mime = mime.or_else(|| Some(head.replace("\\/", "/")));
+            span.start = span.end - base64.len();
+            is_base64 = true;
+        }
+    }
+    let size = |key| {
+        let value = inner.get(key).or_else(|| part.get(key))?.number()?;
+        (value >= 1.0 && value <= f64::from(u32::MAX)).then_some(value as u32)
+    };
+    Media {
+        kind,
+        mime,
+        item: 0,
+        data: span,
+        is_base64,
+        width: size("width"),
+        height: size("height"),
+        detail: inner
+            .get_string("detail")
+            .or_else(|| part.get_string("detail")),
+    }
+}
+
+/// An item of the Responses API that is no message.
+fn item_pieces<'a>(
+    raw: Raw<'a>,
+    kind: &str,
+    members: &Members<'a>,
+) -> (Cow<'static, str>, Vec<Piece<'a>>) {
+    if kind == "reasoning" {
+        let texts: Vec<_> = ["summary", "content"]
+            .iter()
+            .filter_map(|key| raw.get(key))
+            .flat_map(Raw::elements)
+            .filter_map(|part| part.get_string("text"))
+            .collect();
+        return (
+            "assistant".into(),
+            vec![piece(raw, PieceKind::Thinking(texts.join("\n")))],
+        );
+    }
+    let call_id = Members::text(members.call_id);
+    if kind.ends_with("_output") {
+        let result = ResultPiece {
+            call_id: call_id
+                .or_else(|| Members::text(members.id))
+                .unwrap_or_default(),
+            name: None,
+            content: raw.get("output").or_else(|| raw.get("tools")),
+            is_error: false,
+        };
+        return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
+    }
+    let Some(base) = kind.strip_suffix("_call") else {
+        let role = if kind == "mcp_list_tools" {
+            "assistant".into()
+        } else {
+            kind.to_owned().into()
+        };
+        return (role, vec![piece(raw, PieceKind::Opaque)]);
+    };
+    let Some(id) = call_id else {
+        // The provider ran it and answered it: it belongs to the assistant's turn, whole.
+        return ("assistant".into(), vec![piece(raw, PieceKind::Opaque)]);
+    };
+    let arguments = ["arguments", "input", "action", "operation"]
+        .iter()
+        .find_map(|key| raw.get(key));
+    let call = CallPiece {
+        id,
+        name: Members::text(members.name).unwrap_or_else(|| base.to_owned()),
+        arguments,
+        free_text: base == "custom_tool",
+        style: if base == "function" {
+            CallStyle::ById
+        } else {
+            CallStyle::ByItem
+        },
+    };
+    ("assistant".into(), vec![piece(raw, PieceKind::Call(call))])
+}
+
+fn piece<'a>(raw: Raw<'a>, kind: PieceKind<'a>) -> Piece<'a> {
+    Piece {
+        raw,
+        in_list: false,
+        kind,
+    }
+}
+
+fn text_piece<'a>(raw: Raw<'a>, string: Raw<'a>, in_list: bool) -> Piece<'a> {
+    Piece {
+        raw,
+        in_list,
+        kind: PieceKind::Text(string),
+    }
+}

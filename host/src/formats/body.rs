@@ -1,0 +1,226 @@
+//! Request bodies and other documents with a list of messages in them: where everything stands, in one
+//! pass over the text.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::anatomy::{PieceKind, anatomy};
+use super::json::{JsonError, Raw, skip_space, value_end, walk_array, walk_object};
+use super::{Format, FormatError};
+
+/// Where the parts of a body stand in its text, in bytes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Body {
+    /// The object, or the list where the body is a bare list.
+    pub(super) span: Range<usize>,
+    /// Whether the body is a bare list of messages.
+    pub(super) is_bare: bool,
+    /// The list of messages; for Responses it may be a string.
+    pub(super) list: Option<Range<usize>>,
+    /// The items of the list, in order.
+    pub(super) items: Vec<Range<usize>>,
+    /// The member that the system prompt stands in, where it is no message.
+    pub(super) system: Option<Range<usize>>,
+    pub(super) tools: Option<Range<usize>>,
+    pub(super) model: Option<Range<usize>>,
+    /// The name of the list: `messages`, `input` or `history`.
+    pub(super) list_key: &'static str,
+}
+
+impl Body {
+    /// Scans the body that starts at `at` of `text`. Of lists with several names the first of
+    /// `messages`, `input` and `history` that is there counts.
+    pub(super) fn scan(text: &str, at: usize) -> Result<Self, JsonError> {
+        let mut body = Self::default();
+        if text.as_bytes().get(at) == Some(&b'[') {
+            let end = walk_array(text, at, |item| body.items.push(item))?;
+            body.span = at..end;
+            body.list = Some(at..end);
+            body.is_bare = true;
+            return Ok(body);
+        }
+        let end = walk_object(text, at, |key, start| {
+            let list_key = ["messages", "input", "history"]
+                .into_iter()
+                .find(|name| key == *name);
+            if let Some(list_key) = list_key {
+                let outranked = body.list.is_some() && rank(body.list_key) < rank(list_key);
+                let first = text.as_bytes().get(start);
+                let is_list = first == Some(&b'[') || (first == Some(&b'"') && list_key == "input");
+                if !outranked && is_list {
+                    let mut items = Vec::new();
+                    let end = if first == Some(&b'[') {
+                        walk_array(text, start, |item| items.push(item))?
+                    } else {
+                        let end = value_end(text, start)?;
+                        items.push(start..end);
+                        end
+                    };
+                    body.list = Some(start..end);
+                    body.items = items;
+                    body.list_key = list_key;
+                    return Ok(end);
+                }
+            }
+            let end = value_end(text, start)?;
+            match key.as_ref() {
+                "system" | "instructions" => body.system = Some(start..end),
+                "tools" => body.tools = Some(start..end),
+                "model" => body.model = Some(start..end),
+                _ => {}
+            }
+            Ok(end)
+        })?;
+        body.span = at..end;
+        Ok(body)
+    }
+
+    /// How many of the first items are the system prompt: messages of the roles `system` and `developer`.
+    pub(super) fn leading_system(&self, text: &str) -> usize {
+        self.items
+            .iter()
+            .take_while(|item| is_system(Raw::trusted(text, (*item).clone())))
+            .count()
+    }
+
+    /// Whether the messages are OpenAI's or Anthropic's, by the first thing that only one of them has.
+    pub(super) fn dialect(&self, text: &str) -> Format {
+        let raw = |span: &Range<usize>| Raw::trusted(text, span.clone());
+        if self.list_key == "input" {
+            return Format::OpenAiResponses;
+        }
+        if self.system.is_some() {
+            return Format::Anthropic;
+        }
+        let tools = self.tools.iter().flat_map(|tools| raw(tools).elements());
+        for tool in tools {
+            if tool.get("input_schema").is_some() {
+                return Format::Anthropic;
+            }
+            if tool.get("function").is_some() {
+                return Format::OpenAiChat;
+            }
+        }
+        self.items
+            .iter()
+            .find_map(|item| message_dialect(raw(item)))
+            .unwrap_or(Format::OpenAiChat)
+    }
+}
+
+fn rank(list_key: &str) -> u8 {
+    match list_key {
+        "messages" => 0,
+        "input" => 1,
+        _ => 2,
+    }
+}
+
+pub(super) fn is_system(item: Raw<'_>) -> bool {
+    let role = item.get("role").and_then(Raw::string);
+    matches!(role.as_deref(), Some("system" | "developer"))
+}
+
+fn message_dialect(item: Raw<'_>) -> Option<Format> {
+    let Some(role) = item.get("role").and_then(Raw::string) else {
+        return item.get("type").map(|_| Format::OpenAiResponses);
+    };
+    if matches!(role.as_ref(), "system" | "developer" | "tool" | "function")
+        || item.get("tool_calls").is_some()
+    {
+        return Some(Format::OpenAiChat);
+    }
+    item.get("content")?
+        .elements()
+        .find_map(|part| match part.get("type")?.string()?.as_ref() {
+            "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "server_tool_use"
+            | "image" | "document" => Some(Format::Anthropic),
+            "image_url" | "input_audio" | "file" => Some(Format::OpenAiChat),
+            "input_text" | "output_text" | "input_image" | "input_file" => {
+                Some(Format::OpenAiResponses)
+            }
+            _ => None,
+        })
+}
+
+/// The text of a system prompt: a string, a list of blocks, or a message of the role `system`.
+pub(super) fn system_text(raw: Raw<'_>) -> Option<String> {
+    if let Some(text) = raw.string() {
+        return Some(text.into_owned());
+    }
+    if raw.is_object() {
+        let item = anatomy(raw).ok()?;
+        let texts: Vec<_> = item
+            .pieces
+            .iter()
+            .filter_map(|piece| match piece.kind {
+                PieceKind::Text(text) => text.string(),
+                _ => None,
+            })
+            .collect();
+        return Some(texts.join("\n"));
+    }
+    let texts: Vec<_> = raw
+        .elements()
+        .filter_map(|block| block.get_string("text"))
+        .collect();
+    raw.is_array().then(|| texts.join("\n"))
+}
+
+/// A request body split into raw pieces, borrowed from its text. See [`split`].
+#[derive(Debug, Clone)]
+pub struct WireBody<'a> {
+    /// The format: `openai`, `responses` or `anthropic`.
+    pub format: Format,
+    /// The JSON of the member `system` (Anthropic) or `instructions` (Responses).
+    pub system: Option<&'a str>,
+    /// The JSON of the messages of the roles `system` and `developer` that lead: the system prompt.
+    pub system_messages: Vec<&'a str>,
+    /// The JSON of the member `tools`.
+    pub tools: Option<&'a str>,
+    /// The model's name.
+    pub model: Option<Cow<'a, str>>,
+    /// The JSON of each wire message after the system prompt, in order.
+    pub messages: Vec<&'a str>,
+}
+
+/// Splits a request body into its raw messages, without looking into them: one validating pass.
+///
+/// # Errors
+/// Where the text is no JSON, or what is missing for a request body of this format.
+pub fn split<'a>(body: &'a str, format: Option<Format>) -> Result<WireBody<'a>, FormatError> {
+    let start = skip_space(body, 0);
+    let found = Body::scan(body, start).map_err(|error| FormatError::json(body, 0, error))?;
+    if skip_space(body, found.span.end) != body.len() {
+        let error = JsonError {
+            at: found.span.end,
+            what: "something follows after the end of the body",
+        };
+        return Err(FormatError::json(body, 0, error));
+    }
+    let format = format.unwrap_or_else(|| found.dialect(body));
+    let list_key = match format {
+        Format::OpenAiResponses => "input",
+        Format::SweAgent => "history",
+        _ => "messages",
+    };
+    if !found.is_bare && (found.list.is_none() || found.list_key != list_key) {
+        return Err(FormatError::NotThis {
+            format,
+            what: format!("the body has no list `{list_key}`"),
+        });
+    }
+    let slice = |span: &Range<usize>| body.get(span.clone()).unwrap_or("");
+    let leading = found.leading_system(body);
+    let (system_messages, messages) = found.items.split_at(leading);
+    Ok(WireBody {
+        format,
+        system: found.system.as_ref().map(slice),
+        system_messages: system_messages.iter().map(slice).collect(),
+        tools: found.tools.as_ref().map(slice),
+        model: found
+            .model
+            .and_then(|span| Raw::trusted(body, span).string()),
+        messages: messages.iter().map(slice).collect(),
+    })
+}

@@ -1,0 +1,75 @@
+//! Why a document could not be read or written.
+
+use super::Format;
+use super::json::JsonError;
+
+/// Why a document could not be read or written: what was expected, where, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The text is not valid JSON.
+    #[error(
+        "line {line}, column {column}: {what}; the document is damaged or was cut off, repair it there"
+    )]
+    Json {
+        /// The line, from 1.
+        line: usize,
+        /// The column in characters, from 1.
+        column: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A message is valid JSON but not a message of this format.
+    #[error("message {index}: {what}")]
+    Message {
+        /// Which of the wire messages, from 0; for a session log the line, from 1.
+        index: usize,
+        /// What was expected and what was found.
+        what: String,
+    },
+    /// The document is not of the format it was said to be.
+    #[error("this is not a document of the format `{format}`: {what}; leave out --format to have the format detected, or name one of {names}", names = Format::names())]
+    NotThis {
+        /// The format that was named.
+        format: Format,
+        /// What was expected and what was found.
+        what: String,
+    },
+    /// No known format fits.
+    #[error("the format of this document is not known: {}; convert it to one of these, or name its format with --format ({names})", tried.join("; "), names = Format::names())]
+    Unrecognised {
+        /// Each format that was tried, and why it does not fit.
+        tried: Vec<String>,
+    },
+    /// A name that is no format's.
+    #[error("`{0}` is not a format; --format and --to take one of {names}", names = Format::names())]
+    UnknownName(String),
+    /// A window that does not fit the conversation.
+    #[error("the window does not fit the conversation: {0}")]
+    Window(String),
+    /// There is no writer for this format.
+    #[error(
+        "a conversation cannot be converted to `{0}`; choose one of openai, anthropic, responses, claude-code"
+    )]
+    NoWriter(Format),
+}
+
+impl FormatError {
+    pub(super) fn json(document: &str, start: usize, error: JsonError) -> Self {
+        let at = start + error.at;
+        let before = document.get(..at).unwrap_or(document);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self::Json {
+            line: before.matches('\n').count() + 1,
+            column: before.get(line_start..).unwrap_or("").chars().count() + 1,
+            what: error.what.to_owned(),
+        }
+    }
+
+    pub(super) fn message(index: usize, what: impl Into<String>) -> Self {
+        Self::Message {
+            index,
+            what: what.into(),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! From wire items to views: which items make one message, and which views a message holds.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use contexture_engine_api::{
+    CLEARED_TOOL_OUTPUT, MessageKind, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
+use super::json::{Raw, hash_text};
+use super::message::{Call, Media, Message};
+use super::{Format, FormatError};
+
+/// A wire item on its way to views.
+pub(super) struct WireItem<'a> {
+    pub(super) raw: Raw<'a>,
+    /// Whether it belongs to the same message as the item before it; only a log says so.
+    pub(super) continues: bool,
+    /// Whether a log says that it is a summary.
+    pub(super) is_summary: bool,
+    /// When its line of a log was written, in milliseconds since the Unix epoch.
+    pub(super) time_ms: Option<i64>,
+}
+
+/// Reads wire items, in order, into messages. `names` maps the ids of calls seen so far to their tools.
+pub(super) fn read_items<'a>(
+    format: Format,
+    items: impl Iterator<Item = WireItem<'a>>,
+    names: &mut HashMap<String, String>,
+) -> Result<Vec<Message>, FormatError> {
+    let mut messages = Vec::new();
+    let mut group: Vec<Anatomy<'a>> = Vec::new();
+    let mut first = 0;
+    let mut is_summary = false;
+    for (at, item) in items.enumerate() {
+        let mut next = anatomy(item.raw).map_err(|what| FormatError::message(at, what))?;
+        next.time_ms = item.time_ms.or(next.time_ms);
+        let joins = match (format, group.last()) {
+            (_, None) => true,
+            (Format::OpenAiResponses | Format::Codex, Some(last)) => same_turn(last, &next),
+            (_, Some(_)) => item.continues,
+        };
+        if !joins {
+            push_group(&group, first, is_summary, names, &mut messages);
+            group.clear();
+            first = at;
+        }
+        is_summary = item.is_summary;
+        group.push(next);
+    }
+    push_group(&group, first, is_summary, names, &mut messages);
+    Ok(messages)
+}
+
+/// Whether an item of the Responses API carries on the assistant's turn that `last` belongs to:
+/// reasoning and what the provider ran itself, then the message, then the calls.
+fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
+    let rank = |item: &Anatomy<'_>| match item.pieces.first().map(|piece| &piece.kind) {
+        Some(PieceKind::Call(_)) if item.content.is_none() => 2,
+        _ if item.content.is_some() => 1,
+        _ => 0,
+    };
+    last.role == "assistant"
+        && next.role == "assistant"
+        && (rank(last) < rank(next) || (rank(last) == rank(next) && rank(last) != 1))
+}
+
+/// One view among those of a group of wire items that make up a message.
+pub(super) struct Unit {
+    /// Its pieces, by their index in [`flatten`]'s order.
+    pub(super) pieces: Range<usize>,
+    /// The part of its first text that is its own, in bytes: a summary may share a text with the rest.
+    pub(super) from: usize,
+    pub(super) until: Option<usize>,
+    pub(super) role: Cow<'static, str>,
+    pub(super) is_summary: bool,
+}
+
+/// The pieces of a group of items, each with the index of its item within the group.
+pub(super) fn flatten<'g, 'a>(group: &'g [Anatomy<'a>]) -> Vec<(usize, &'g Piece<'a>)> {
+    group
+        .iter()
+        .enumerate()
+        .flat_map(|(at, item)| item.pieces.iter().map(move |piece| (at, piece)))
+        .collect()
+}
+
+/// The views that a group of items holds: each tool result is one, what stands between them is one, and
+/// a summary that shares the message is one.
+pub(super) fn units(role: &Cow<'static, str>, pieces: &[(usize, &Piece<'_>)]) -> Vec<Unit> {
+    let mut units = Vec::new();
+    let mut start = 0;
+    for (at, (_, piece)) in pieces.iter().enumerate() {
+        if matches!(piece.kind, PieceKind::Result(_)) {
+            push_run(role, pieces, start..at, &mut units);
+            units.push(Unit {
+                pieces: at..at + 1,
+                from: 0,
+                until: None,
+                role: "tool".into(),
+                is_summary: false,
+            });
+            start = at + 1;
+        }
+    }
+    if start < pieces.len() || pieces.is_empty() {
+        push_run(role, pieces, start..pieces.len(), &mut units);
+    }
+    units
+}
+
+/// Splits a run of pieces into the summaries at its head, the rest, and the summaries at its end.
+fn push_run(
+    role: &Cow<'static, str>,
+    pieces: &[(usize, &Piece<'_>)],
+    run: Range<usize>,
+    units: &mut Vec<Unit>,
+) {
+    if run.is_empty() && !pieces.is_empty() {
+        return;
+    }
+    let unit = |pieces, from, until, is_summary| Unit {
+        pieces,
+        from,
+        until,
+        role: role.clone(),
+        is_summary,
+    };
+    let text_of = |at: usize| match &pieces.get(at)?.1.kind {
+        PieceKind::Text(text) => text.string(),
+        _ => None,
+    };
+    let (mut start, mut end, mut from) = (run.start, run.end, 0);
+    let mut trailing = Vec::new();
+    // The host never lets a summary share a message with thinking: there it is the model's own echo.
+    let thinks = pieces.get(run.clone()).is_some_and(|run| {
+        run.iter()
+            .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
+    });
+    if !thinks {
+        while start < end {
+            let Some(text) = text_of(start) else { break };
+            let own = text.get(from..).unwrap_or("");
+            if !own.starts_with(SUMMARY_MARK) {
+                break;
+            }
+            let Some(close) = own.find(SUMMARY_END_MARK) else {
+                let texts = (start..end).take_while(|at| text_of(*at).is_some()).count();
+                units.push(unit(start..start + texts, from, None, true));
+                (start, from) = (start + texts, 0);
+                break;
+            };
+            let summary = own.get(..close).unwrap_or("").trim_end();
+            units.push(unit(
+                start..start + 1,
+                from,
+                Some(from + summary.len()),
+                true,
+            ));
+            let rest = own.get(close + SUMMARY_END_MARK.len()..).unwrap_or("");
+            let rest = rest.strip_prefix("\n\n").unwrap_or(rest);
+            if rest.trim().is_empty() {
+                (start, from) = (start + 1, 0);
+            } else {
+                from = text.len() - rest.len();
+            }
+        }
+        while end > start + 1 {
+            let Some(text) = text_of(end - 1) else { break };
+            let Some(body) = text.trim_end().strip_suffix(SUMMARY_END_MARK) else {
+                break;
+            };
+            if !body.starts_with(SUMMARY_MARK) {
+                break;
+            }
+            end -= 1;
+            trailing.push(unit(end..end + 1, 0, Some(body.trim_end().len()), true));
+        }
+    }
+    if start < end || (units.is_empty() && trailing.is_empty()) {
+        units.push(unit(start..end, from, None, false));
+    }
+    units.extend(trailing.into_iter().rev());
+}
+
+/// The part of the text of the piece `at` that belongs to `unit`.
+pub(super) fn own_text<'t>(unit: &Unit, at: usize, text: &'t str) -> &'t str {
+    if at != unit.pieces.start {
+        return text;
+    }
+    text.get(unit.from..unit.until.unwrap_or(text.len()))
+        .unwrap_or("")
+}
+
+fn push_group(
+    group: &[Anatomy<'_>],
+    first: usize,
+    is_summary: bool,
+    names: &mut HashMap<String, String>,
+    messages: &mut Vec<Message>,
+) {
+    let Some(head) = group.first() else { return };
+    let pieces = flatten(group);
+    for (index, unit) in units(&head.role, &pieces).into_iter().enumerate() {
+        let mut message = Message {
+            role: unit.role.clone().into_owned(),
+            text: String::new(),
+            thinking: String::new(),
+            opaque: String::new(),
+            calls: Vec::new(),
+            tool_call_id: None,
+            tool_name: None,
+            time_ms: group.iter().find_map(|item| item.time_ms),
+            kind: MessageKind::Original,
+            has_thinking: false,
+            is_error: false,
+            media: Vec::new(),
+            identity: 0,
+            items: first..first + group.len(),
+            unit: index,
+        };
+        let unread = fill(&mut message, &unit, group, &pieces);
+        for call in &message.calls {
+            names.insert(call.id.clone(), call.name.clone());
+        }
+        if message.tool_name.is_none() {
+            message.tool_name = message
+                .tool_call_id
+                .as_ref()
+                .and_then(|id| names.get(id).cloned());
+        }
+        message.kind = kind_of(
+            &message,
+            unit.is_summary || (is_summary && unit.role != "tool"),
+        );
+        message.identity = identity(&message, &unread);
+        messages.push(message);
+    }
+}
+
+/// Fills in what the pieces of `unit` hold; answers those whose content is in no field of the message.
+fn fill<'a>(
+    message: &mut Message,
+    unit: &Unit,
+    group: &[Anatomy<'a>],
+    pieces: &[(usize, &Piece<'a>)],
+) -> Vec<Raw<'a>> {
+    let mut unread = Vec::new();
+    let mut texts = 0;
+    let own = pieces
+        .iter()
+        .enumerate()
+        .skip(unit.pieces.start)
+        .take(unit.pieces.len());
+    for (at, (item, piece)) in own {
+        let mut media = Vec::new();
+        match &piece.kind {
+            PieceKind::Text(text) => {
+                if texts > 0 {
+                    message.text.push('\n');
+                }
+                let text = text.string().unwrap_or_default();
+                message.text.push_str(own_text(unit, at, &text));
+                texts += 1;
+            }
+            PieceKind::Thinking(text) => {
+                message.has_thinking = true;
+                message.thinking.push_str(text);
+                if text.is_empty() {
+                    unread.push(piece.raw);
+                }
+            }
+            PieceKind::Call(call) => message.calls.push(Call {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                arguments: call.arguments_text(),
+            }),
+            PieceKind::Result(result) => {
+                message.text = result.text();
+                message.is_error = result.is_error;
+                message.tool_name = result.name.clone();
+                message.tool_call_id = Some(result.call_id.clone());
+                media = result.media();
+                unread.extend(result.content.filter(|_| !media.is_empty()));
+            }
+            PieceKind::Media(found) => {
+                media = vec![found.clone()];
+                unread.push(piece.raw);
+            }
+            PieceKind::Opaque => {
+                message.opaque.push_str(piece.raw.text());
+                unread.push(piece.raw);
+            }
+        }
+        let start = group.get(*item).map_or(0, |item| item.raw.span().start);
+        message.media.extend(media.into_iter().map(|found| Media {
+            item: message.items.start + item,
+            data: found.data.start.saturating_sub(start)..found.data.end.saturating_sub(start),
+            ..found
+        }));
+    }
+    unread
+}
+
+fn kind_of(message: &Message, is_summary: bool) -> MessageKind {
+    let cleared = message.role == "tool" && message.text == CLEARED_TOOL_OUTPUT;
+    if is_summary {
+        MessageKind::Summary
+    } else if cleared || message.text.starts_with(SHORTENED_MARK) {
+        MessageKind::Replaced
+    } else {
+        MessageKind::Original
+    }
+}
+
+fn identity(message: &Message, unread: &[Raw<'_>]) -> u128 {
+    let mut hash = Xxh3::new();
+    for text in [&message.role, message.text.trim(), &message.thinking] {
+        hash_text(text, &mut hash);
+    }
+    for call in &message.calls {
+        hash_text(&call.id, &mut hash);
+        hash_text(&call.name, &mut hash);
+        match Raw::parse(&call.arguments) {
+            Ok(arguments) => arguments.hash_meaning(&mut hash),
+            Err(_) => hash_text(&call.arguments, &mut hash),
+        }
+    }
+    if let Some(id) = &message.tool_call_id {
+        hash_text(id, &mut hash);
+        hash.update(&[u8::from(message.is_error)]);
+    }
+    for raw in unread {
+        raw.hash_meaning(&mut hash);
+    }
+    hash.digest128()
+}
