@@ -7,4 +7,5 @@ pub mod formats;
 pub mod hygiene;
 pub mod prompt_cache;
 pub mod providers;
+pub mod suggest;
 pub mod tokens;
