@@ -1,1 +1,339 @@
-//! (to come)
+//! What engines there are, and which one runs. Nothing here runs any of their code.
+//!
+//! An engine is the built-in, a plugin (a folder with a `plugin.yaml` and a library beside it), or
+//! registered in this process. A plugin's library may be a link to a file elsewhere, as in a build
+//! directory: whoever can write the folder could as well put the file itself there. In-process code is
+//! fully trusted either way, which is why a plugin runs only when it is named.
+
+mod manifest;
+mod resolve;
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
+pub use resolve::{Choice, Resolution, ResolveError, resolve};
+
+use crate::config::Finding;
+
+/// The name of the engine that is always there.
+pub const BUILT_IN: &str = "compressor";
+
+/// What an engine's name must look like, in words.
+pub(crate) const NAME_RULE: &str = "a name of lower-case letters, digits, `-` and `_` that begins with a \
+                                    letter or digit, of at most 64 characters";
+
+/// Whether `name` can be an engine's: `[a-z0-9][a-z0-9_-]*`, at most 64 characters. Such a name is one
+/// folder name on every system and never a path.
+pub fn is_engine_name(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 64
+        && name.bytes().next().is_some_and(is_word)
+        && name
+            .bytes()
+            .all(|byte| is_word(byte) || byte == b'-' || byte == b'_')
+}
+
+/// What engines there are beside the built-in.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// The plugin folders, in the order in which they were searched.
+    pub folders: Vec<Folder>,
+    /// The plugins in them, in that order and by name, usable or not.
+    pub plugins: Vec<Plugin>,
+    /// The engines registered in this process.
+    pub registered: Vec<RegisteredEngine>,
+}
+
+/// A folder in which plugins were looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    /// The folder.
+    pub path: PathBuf,
+    /// What came of it.
+    pub state: FolderState,
+}
+
+/// What came of looking for plugins in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FolderState {
+    /// It was searched.
+    Searched,
+    /// There is no such folder.
+    Missing,
+    /// It could not be read: what the system said.
+    Unreadable(String),
+}
+
+/// A folder with a `plugin.yaml`.
+#[derive(Debug)]
+pub struct Plugin {
+    /// The folder's name, which is the engine's.
+    pub name: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// Whether it can be used.
+    pub state: PluginState,
+    /// What is doubtful in its manifest.
+    pub warnings: Vec<Finding>,
+}
+
+/// Whether a plugin can be used.
+#[derive(Debug)]
+pub enum PluginState {
+    /// It has a library to load.
+    Ready {
+        /// What it says of itself.
+        manifest: Manifest,
+        /// The library.
+        library: PathBuf,
+    },
+    /// It has no library yet.
+    NotBuilt {
+        /// What it says of itself.
+        manifest: Manifest,
+        /// Where the library should be.
+        expected: PathBuf,
+    },
+    /// It cannot be used.
+    Broken(PluginProblem),
+}
+
+/// An engine registered in this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisteredEngine {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it does.
+    pub description: String,
+    /// Who registered it: a crate or module.
+    pub owner: String,
+}
+
+impl Catalog {
+    /// Looks for plugins in `dirs`, whose order decides between two of one name. A folder that is not there
+    /// or cannot be read is noted in [`folders`](Self::folders).
+    pub fn scan(dirs: &[PathBuf], registered: Vec<RegisteredEngine>) -> Self {
+        let mut catalog = Self {
+            registered,
+            ..Self::default()
+        };
+        for dir in dirs {
+            if catalog.folders.iter().any(|folder| folder.path == *dir) {
+                continue;
+            }
+            let state = match plugins_in(dir) {
+                Ok(plugins) => {
+                    catalog.plugins.extend(plugins);
+                    FolderState::Searched
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => FolderState::Missing,
+                Err(error) => FolderState::Unreadable(error.to_string()),
+            };
+            catalog.folders.push(Folder {
+                path: dir.clone(),
+                state,
+            });
+        }
+        catalog
+    }
+
+    /// The names of all engines, each once, the built-in's first.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = vec![BUILT_IN];
+        let plugins = self.plugins.iter().map(|plugin| plugin.name.as_str());
+        let registered = self.registered.iter().map(|engine| engine.name.as_str());
+        for name in plugins.chain(registered) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let folder = entry?.path();
+        if folder.join(MANIFEST_FILE).exists() {
+            folders.push(folder);
+        }
+    }
+    folders.sort();
+    Ok(folders.into_iter().map(Plugin::inspect).collect())
+}
+
+impl Plugin {
+    fn inspect(folder: PathBuf) -> Self {
+        let name = folder
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let (state, warnings) = match Manifest::read(&folder, &name) {
+            Ok((manifest, warnings)) => (library_state(&folder, manifest), warnings),
+            Err(problem) => (PluginState::Broken(problem), Vec::new()),
+        };
+        Self {
+            name,
+            folder,
+            state,
+            warnings,
+        }
+    }
+}
+
+fn library_state(folder: &Path, manifest: Manifest) -> PluginState {
+    let library = folder.join(&manifest.library);
+    match std::fs::metadata(&library) {
+        Ok(found) if found.is_file() => PluginState::Ready { manifest, library },
+        Ok(_) => PluginState::Broken(PluginProblem::NotAFile { library }),
+        Err(error) if error.kind() == ErrorKind::NotFound => PluginState::NotBuilt {
+            manifest,
+            expected: library,
+        },
+        Err(source) => PluginState::Broken(PluginProblem::Unreadable { library, source }),
+    }
+}
+
+impl fmt::Display for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folder = self.folder.display();
+        match &self.state {
+            PluginState::Ready { manifest, .. } => {
+                write!(f, "{} {} (plugin in {folder})", self.name, manifest.version)
+            }
+            PluginState::NotBuilt { expected, .. } => {
+                write!(
+                    f,
+                    "{} (plugin, not built: there is no {})",
+                    self.name,
+                    expected.display()
+                )
+            }
+            PluginState::Broken(problem) => write!(f, "{} (broken plugin: {problem})", self.name),
+        }
+    }
+}
+
+impl fmt::Display for RegisteredEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} (registered by {})",
+            self.name, self.version, self.owner
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn every_folder_with_a_manifest_is_listed_in_its_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let library = |stem: &str| {
+            let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+            format!("{prefix}{stem}{suffix}")
+        };
+        put(
+            "ready/plugin.yaml",
+            "name: ready\nversion: \"1\"\nlibrary: other\n",
+        );
+        put(&format!("ready/{}", library("other")), "");
+        put(
+            "source-only/plugin.yaml",
+            "name: source-only\nversion: \"1\"\n",
+        );
+        put("source-only/src/lib.rs", "");
+        put("Bad Name/plugin.yaml", "name: x\nversion: \"1\"\n");
+        put("folder/plugin.yaml", "name: folder\nversion: \"1\"\n");
+        std::fs::create_dir(dir.path().join("folder").join(library("folder"))).unwrap();
+        put("no-plugin/README.md", "");
+        put("plugin.yaml", "name: loose\nversion: \"1\"\n");
+
+        let missing = dir.path().join("missing");
+        let file = dir.path().join("plugin.yaml");
+        let dirs = [dir.path().to_owned(), missing, file, dir.path().to_owned()];
+        let catalog = Catalog::scan(&dirs, vec![]);
+        let states: Vec<_> = catalog
+            .plugins
+            .iter()
+            .map(|plugin| (plugin.name.as_str(), plugin.to_string()))
+            .collect();
+        let names: Vec<_> = states.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["Bad Name", "folder", "ready", "source-only"]);
+        assert!(states[0].1.contains("is not named like an engine"));
+        assert!(states[1].1.contains("is not a file"));
+        assert!(matches!(
+            catalog.plugins[2].state,
+            PluginState::Ready { .. }
+        ));
+        assert!(states[3].1.contains("not built: there is no"));
+        assert_eq!(
+            catalog.folders.len(),
+            3,
+            "a folder given twice is searched once"
+        );
+        assert_eq!(catalog.folders[1].state, FolderState::Missing);
+        assert!(matches!(
+            catalog.folders[2].state,
+            FolderState::Unreadable(_)
+        ));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_library_may_be_a_link_and_a_dead_link_is_not_built() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("plugins/x");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("plugin.yaml"), "name: x\nversion: \"1\"\n").unwrap();
+        let target = dir.path().join("target");
+        let link = folder.join(format!(
+            "{}x{}",
+            std::env::consts::DLL_PREFIX,
+            std::env::consts::DLL_SUFFIX
+        ));
+        std::os::unix::fs::symlink(&target, link).unwrap();
+        let scan = || Catalog::scan(&[dir.path().join("plugins")], vec![]);
+        assert!(matches!(
+            scan().plugins[0].state,
+            PluginState::NotBuilt { .. }
+        ));
+        std::fs::write(&target, "").unwrap();
+        assert!(matches!(scan().plugins[0].state, PluginState::Ready { .. }));
+    }
+
+    #[test]
+    fn names_are_one_plain_word() {
+        for name in ["lcm", "keep-tail", "a_b", "9", &"a".repeat(64)] {
+            assert!(is_engine_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "-a",
+            "_a",
+            "A",
+            "a/b",
+            "..",
+            "../../x",
+            "a b",
+            "é",
+            "a.b",
+            &"a".repeat(65),
+        ] {
+            assert!(!is_engine_name(name), "{name}");
+        }
+    }
+}

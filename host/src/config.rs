@@ -1,1 +1,24 @@
-//! (to come)
+//! `config.yaml`: its keys, reading it, checking it and showing it.
+//!
+//! The keys, their ranges and their defaults are the fields of [`Config`]; the schema that a file is
+//! checked against is derived from them. [`Config::load`] finds and reads the file.
+
+mod document;
+mod load;
+mod schema;
+mod secrets;
+mod sections;
+mod show;
+mod yaml;
+
+pub use document::{DocumentError, Finding, MAX_FILE_BYTES};
+pub use load::{ConfigError, Env, Loaded};
+pub use schema::{Problem, Schema, SchemaError};
+pub use sections::{
+    Auxiliary, AuxiliaryModel, CacheTtl, Compression, Config, Context, Hygiene, Model, OnFailure,
+    OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,
+};
+pub use show::{Effective, Origin, Setting};
+pub use yaml::{KeyPath, Location, Segment};
+
+pub(crate) use document::Document;

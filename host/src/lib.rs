@@ -8,4 +8,5 @@ pub mod hygiene;
 pub mod prompt_cache;
 pub mod providers;
 pub mod supervision;
+mod suggest;
 pub mod tokens;

@@ -124,7 +124,10 @@ impl Home {
         self.install("tests/plugins/misbehaving", "misbehaving");
         let mut yaml = String::new();
         let _ = writeln!(yaml, "context:\n  engine: misbehaving\n{more}");
-        let _ = writeln!(yaml, "  engines:\n    misbehaving:\n      fault: \"{fault}\"");
+        let _ = writeln!(
+            yaml,
+            "  engines:\n    misbehaving:\n      fault: \"{fault}\""
+        );
         self.configure(&yaml)
     }
 }

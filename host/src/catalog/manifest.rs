@@ -1,0 +1,454 @@
+//! `plugin.yaml`: what a plugin says of itself, read without running any of its code.
+
+use std::collections::BTreeMap;
+use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::is_engine_name;
+use crate::config::{Document, DocumentError, Finding, Schema, SchemaError};
+
+/// The manifest's file name, in the plugin's folder.
+pub const MANIFEST_FILE: &str = "plugin.yaml";
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(Schema::of::<Raw>);
+
+/// The keys of `plugin.yaml`.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Raw {
+    /// the engine's name, the same as its folder's
+    name: String,
+    /// the plugin's own version, such as "0.1.0"
+    version: String,
+    /// What the engine does, in a sentence.
+    #[serde(default)]
+    description: String,
+    /// The library's file name without the platform's `lib` and `.so`, `.dylib` or `.dll`; by default
+    /// the engine's name with `_` for `-`.
+    library: Option<String>,
+    /// The library's SHA-256 in hex, or one for each platform (`linux-x86_64: …`).
+    #[serde(default)]
+    sha256: Value,
+    /// The settings under `context.engines.<name>`: a JSON schema for each key.
+    #[serde(default)]
+    settings: Map<String, Value>,
+    /// The major version of the engine interface that the plugin is built for.
+    #[schemars(range(min = 1, max = 1))]
+    #[serde(default, rename = "api")]
+    _api: Option<u64>,
+}
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manifest {
+    /// The manifest's file.
+    pub path: PathBuf,
+    /// The engine's name; its folder is called the same.
+    pub name: String,
+    /// The plugin's own version.
+    pub version: String,
+    /// What the engine does; empty where it does not say.
+    pub description: String,
+    /// The library's file name on this platform; the file stands beside the manifest.
+    pub library: String,
+    /// The settings that the engine knows; anything goes where it does not say.
+    pub settings: Schema,
+    sha256: Pin,
+}
+
+/// The digests that a manifest pins, as lower-case hex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pin {
+    None,
+    Any(String),
+    ByPlatform(BTreeMap<String, String>),
+}
+
+/// Why a plugin cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PluginProblem {
+    /// Its folder's name cannot be an engine's.
+    #[error(
+        "the folder `{folder}` is not named like an engine: rename it to {}",
+        super::NAME_RULE
+    )]
+    BadFolderName {
+        /// The folder's name.
+        folder: String,
+    },
+    /// Its manifest is no readable YAML.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// Its manifest says what is not allowed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<Finding>),
+    /// Its manifest names another engine than its folder.
+    #[error(
+        "{} says `name: {name}`, but its folder is `{folder}`: make the two the same",
+        path.display()
+    )]
+    NameMismatch {
+        /// The manifest.
+        path: PathBuf,
+        /// The name in it.
+        name: String,
+        /// The folder's name.
+        folder: String,
+    },
+    /// The library's name is a path, or a name with the platform's own beginning or ending.
+    #[error(
+        "{} says `library: {library}`, which must be a file name beside it, of letters, digits, `_`, `-` and \
+         `.`, without the platform's `lib` and `.so`, `.dylib` or `.dll` ending",
+        path.display()
+    )]
+    BadLibraryName {
+        /// The manifest.
+        path: PathBuf,
+        /// The name in it.
+        library: String,
+    },
+    /// The settings it declares are no schema.
+    #[error("{}: settings: {source}", path.display())]
+    BadSettings {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with them.
+        source: SchemaError,
+    },
+    /// A pinned digest is none.
+    #[error(
+        "{} pins a sha256 that is not 64 hex digits: write what `sha256sum` prints, or one for each \
+         platform (`linux-x86_64: …`)",
+        path.display()
+    )]
+    BadSha256 {
+        /// The manifest.
+        path: PathBuf,
+    },
+    /// Digests are pinned, but none for this platform.
+    #[error(
+        "{} pins the libraries of other platforms alone: add `{platform}` under `sha256`, or remove \
+         `sha256`",
+        path.display()
+    )]
+    Sha256NotPinned {
+        /// The manifest.
+        path: PathBuf,
+        /// This platform.
+        platform: String,
+    },
+    /// The library is not the one that was pinned.
+    #[error(
+        "{} has the sha256 {actual}, but the manifest pins {pinned}: it was replaced or rebuilt. Pin the new \
+         digest if you trust it",
+        library.display()
+    )]
+    Sha256Mismatch {
+        /// The library.
+        library: PathBuf,
+        /// What the manifest pins.
+        pinned: String,
+        /// What the library has.
+        actual: String,
+    },
+    /// The library cannot be read.
+    #[error("cannot read {}: {source}", library.display())]
+    Unreadable {
+        /// The library.
+        library: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is something else where the library should be.
+    #[error("{} is not a file: build the plugin and put its library there", library.display())]
+    NotAFile {
+        /// The place.
+        library: PathBuf,
+    },
+}
+
+impl Manifest {
+    /// Reads the manifest of the plugin in `folder`, with what is doubtful in it.
+    ///
+    /// # Errors
+    /// Whatever makes the plugin unusable but for the library itself.
+    pub(super) fn read(folder: &Path, name: &str) -> Result<(Self, Vec<Finding>), PluginProblem> {
+        if !is_engine_name(name) {
+            return Err(PluginProblem::BadFolderName {
+                folder: name.into(),
+            });
+        }
+        let path = folder.join(MANIFEST_FILE);
+        let mut document = Document::open(&path)?;
+        let findings = document.check(&SCHEMA);
+        if findings.iter().any(|finding| !finding.problem.is_warning()) {
+            return Err(PluginProblem::Invalid(findings));
+        }
+        let raw: Raw =
+            serde_json::from_value(document.value).map_err(|error| DocumentError::Syntax {
+                file: path.clone(),
+                location: None,
+                message: error.to_string(),
+            })?;
+        if raw.name != name {
+            return Err(PluginProblem::NameMismatch {
+                path,
+                name: raw.name,
+                folder: name.into(),
+            });
+        }
+        let stem = raw.library.unwrap_or_else(|| name.replace('-', "_"));
+        if !is_library_stem(&stem) {
+            return Err(PluginProblem::BadLibraryName {
+                path,
+                library: stem,
+            });
+        }
+        let sha256 = Pin::read(&raw.sha256)
+            .ok_or_else(|| PluginProblem::BadSha256 { path: path.clone() })?;
+        let settings = match raw.settings.is_empty() {
+            true => Schema::default(),
+            false => Schema::of_properties(&raw.settings).map_err(|source| {
+                let path = path.clone();
+                PluginProblem::BadSettings { path, source }
+            })?,
+        };
+        let manifest = Self {
+            path,
+            name: raw.name,
+            version: raw.version,
+            description: raw.description,
+            library: format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}"),
+            settings,
+            sha256,
+        };
+        Ok((manifest, findings))
+    }
+
+    /// Checks `library` against the digest that is pinned for this platform, if there is any. To be called
+    /// before it is loaded, for a library's constructors run at load.
+    ///
+    /// # Errors
+    /// A library that differs from what was pinned, is not pinned for this platform, or cannot be read.
+    pub fn verify(&self, library: &Path) -> Result<(), PluginProblem> {
+        let platform = format!("{OS}-{ARCH}");
+        let pinned = match &self.sha256 {
+            Pin::None => return Ok(()),
+            Pin::Any(digest) => digest,
+            Pin::ByPlatform(digests) => {
+                digests
+                    .get(&platform)
+                    .ok_or_else(|| PluginProblem::Sha256NotPinned {
+                        path: self.path.clone(),
+                        platform,
+                    })?
+            }
+        };
+        let actual = sha256(library).map_err(|source| PluginProblem::Unreadable {
+            library: library.into(),
+            source,
+        })?;
+        if actual == *pinned {
+            Ok(())
+        } else {
+            Err(PluginProblem::Sha256Mismatch {
+                library: library.into(),
+                pinned: pinned.clone(),
+                actual,
+            })
+        }
+    }
+}
+
+impl Pin {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::Null => Some(Self::None),
+            Value::Object(digests) => digests
+                .iter()
+                .map(|(platform, digest)| Some((platform.clone(), hex_digest(digest)?)))
+                .collect::<Option<_>>()
+                .map(Self::ByPlatform),
+            digest => hex_digest(digest).map(Self::Any),
+        }
+    }
+}
+
+fn hex_digest(value: &Value) -> Option<String> {
+    let digest = value.as_str()?;
+    let is_hex = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| digest.to_ascii_lowercase())
+}
+
+/// Whether the name is one file in the manifest's own folder, on every platform.
+fn is_library_stem(stem: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    !stem.is_empty()
+        && stem.len() <= 128
+        && !stem.starts_with('.')
+        && stem.bytes().all(plain)
+        && ![".so", ".dylib", ".dll"]
+            .iter()
+            .any(|ending| stem.ends_with(ending))
+}
+
+fn sha256(file: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(file)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+    Ok(hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use tempfile::TempDir;
+
+    const DIGEST_OF_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn read(name: &str, text: &str) -> (TempDir, Result<(Manifest, Vec<Finding>), PluginProblem>) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(MANIFEST_FILE), text).unwrap();
+        let manifest = Manifest::read(dir.path(), name);
+        (dir, manifest)
+    }
+
+    fn problem(name: &str, text: &str) -> PluginProblem {
+        read(name, text).1.unwrap_err()
+    }
+
+    #[test]
+    fn the_schema_is_derived() {
+        assert!(SCHEMA.properties().any(|(key, _)| key == "library"));
+    }
+
+    #[test]
+    fn a_manifest_of_two_lines_is_enough() {
+        let (_dir, manifest) = read("keep-tail", "name: keep-tail\nversion: \"0.1.0\"\n");
+        let (manifest, warnings) = manifest.unwrap();
+        assert_eq!(warnings, []);
+        assert_eq!(
+            manifest.library,
+            format!("{DLL_PREFIX}keep_tail{DLL_SUFFIX}")
+        );
+        assert_eq!(
+            (manifest.version.as_str(), manifest.description.as_str()),
+            ("0.1.0", "")
+        );
+    }
+
+    #[test]
+    fn the_problems_are_told_apart() {
+        let text = |rest: &str| format!("name: x\nversion: \"1\"\n{rest}\n");
+        assert!(matches!(
+            problem("X y", &text("")),
+            PluginProblem::BadFolderName { .. }
+        ));
+        assert!(matches!(
+            problem("y", &text("")),
+            PluginProblem::NameMismatch { .. }
+        ));
+        assert!(matches!(
+            problem("x", "name: ["),
+            PluginProblem::Document(_)
+        ));
+        assert!(matches!(
+            problem("x", &text("name: x")),
+            PluginProblem::Document(_)
+        ));
+        assert!(matches!(
+            problem("x", &text("api: 2")),
+            PluginProblem::Invalid(_)
+        ));
+        let message = problem("x", "version: 1.0\n").to_string();
+        assert!(
+            message.contains("`name` is missing: the engine's name"),
+            "{message}"
+        );
+        assert!(
+            message.contains(":1:10: `version` is 1.0, but must be text; put it in quotes"),
+            "{message}"
+        );
+        for library in [
+            "../evil",
+            "/usr/lib/evil",
+            "a\\\\b",
+            "''",
+            "libx.so",
+            ".hidden",
+            "a b",
+        ] {
+            let text = text(&format!("library: {library}"));
+            assert!(
+                matches!(problem("x", &text), PluginProblem::BadLibraryName { .. }),
+                "{library}"
+            );
+        }
+        for digest in ["abc", "1", "{linux: 5}", "[]"] {
+            let text = text(&format!("sha256: {digest}"));
+            assert!(
+                matches!(problem("x", &text), PluginProblem::BadSha256 { .. }),
+                "{digest}"
+            );
+        }
+        let bad = problem("x", &text("settings: {n: {type: integer, minumum: 1}}"));
+        assert!(matches!(bad, PluginProblem::BadSettings { .. }));
+        assert!(bad.to_string().contains("did you mean `minimum`?"), "{bad}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_a_warning() {
+        let (_dir, manifest) = read("x", "name: x\nversion: \"1\"\nlibary: y\n");
+        let warnings = manifest.unwrap().1;
+        assert!(warnings[0].to_string().contains("did you mean `library`?"));
+    }
+
+    #[test]
+    fn a_pinned_library_must_be_the_one() {
+        let verify = |pin: &str| {
+            let (dir, manifest) = read("x", &format!("name: x\nversion: \"1\"\nsha256: {pin}\n"));
+            let library = dir.path().join("lib");
+            std::fs::write(&library, "abc").unwrap();
+            manifest.unwrap().0.verify(&library)
+        };
+        assert!(verify("null").is_ok());
+        assert!(verify(DIGEST_OF_ABC).is_ok());
+        assert!(verify(&DIGEST_OF_ABC.to_uppercase()).is_ok());
+        assert!(verify(&format!("{{{OS}-{ARCH}: {DIGEST_OF_ABC}}}")).is_ok());
+        let other = "0".repeat(63) + "a";
+        assert!(matches!(
+            verify(&other),
+            Err(PluginProblem::Sha256Mismatch { .. })
+        ));
+        assert!(matches!(
+            verify(&format!("{{amiga-m68k: {DIGEST_OF_ABC}}}")),
+            Err(PluginProblem::Sha256NotPinned { .. })
+        ));
+        let (dir, manifest) = read(
+            "x",
+            &format!("name: x\nversion: \"1\"\nsha256: {DIGEST_OF_ABC}\n"),
+        );
+        assert!(matches!(
+            manifest.unwrap().0.verify(&dir.path().join("gone")),
+            Err(PluginProblem::Unreadable { .. })
+        ));
+    }
+}

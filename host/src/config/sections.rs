@@ -1,0 +1,285 @@
+//! The keys of `config.yaml`. The doc comments, defaults and ranges here are the schema that a file is
+//! checked against; there is no other list of keys.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The whole configuration. Every key has a default, so an empty file is a valid one.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// Which engine runs, and what becomes of a turn when it cannot.
+    pub context: Context,
+    /// When and how much the built-in compressor compacts.
+    pub compression: Compression,
+    /// The models that do side work.
+    pub auxiliary: Auxiliary,
+    /// Prompt cache markers (Anthropic).
+    pub prompt_caching: PromptCaching,
+    /// The safety net that compacts before a turn, at a fixed 85 % of the context window.
+    pub hygiene: Hygiene,
+    /// The agent's own model.
+    pub model: Model,
+    /// Where plugins are.
+    pub plugins: Plugins,
+}
+
+/// `context`: which engine runs, and what becomes of a turn when it cannot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Context {
+    /// The engine's name; `compressor` is always the built-in one.
+    #[schemars(extend("format" = "engine-name"))]
+    pub engine: String,
+    /// When there is no engine of that name.
+    pub on_missing: OnMissing,
+    /// When the plugin of that name cannot be loaded.
+    pub on_load_failure: OnLoadFailure,
+    /// When the engine fails in the middle of a conversation.
+    pub on_failure: OnFailure,
+    /// How long the engine may take, and how often it may fail.
+    pub supervision: Supervision,
+    /// Each engine's own settings, under its name.
+    pub engines: BTreeMap<String, Map<String, Value>>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            engine: crate::catalog::BUILT_IN.into(),
+            on_missing: OnMissing::default(),
+            on_load_failure: OnLoadFailure::default(),
+            on_failure: OnFailure::default(),
+            supervision: Supervision::default(),
+            engines: BTreeMap::new(),
+        }
+    }
+}
+
+/// What happens when there is no engine of the configured name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnMissing {
+    /// The built-in compressor runs, with a warning.
+    #[default]
+    Fallback,
+    /// Nothing runs.
+    Fail,
+}
+
+/// What happens when the configured plugin cannot be loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLoadFailure {
+    /// The built-in compressor runs, with a warning.
+    #[default]
+    Fallback,
+    /// Nothing runs.
+    Fail,
+}
+
+/// What happens to a turn in which the engine fails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// The built-in compressor does what the engine could not.
+    #[default]
+    Fallback,
+    /// The conversation is sent as it is.
+    Passthrough,
+    /// The turn fails.
+    Fail,
+}
+
+/// `context.supervision`: how long an engine may take, and how often it may fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Supervision {
+    /// The deadline of a compaction that may wait for a model, in ms.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub compress_deadline_ms: u64,
+    /// The deadline of every other call, in ms.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub call_deadline_ms: u64,
+    /// How long a call may go on after it was told to stop, in ms, before it is abandoned.
+    #[schemars(range(max = 60_000))]
+    pub grace_ms: u64,
+    /// The number of abandoned calls that are still running at which the engine is quarantined.
+    #[schemars(range(min = 1, max = 64))]
+    pub abandoned_threads: u32,
+    /// The number of failures in a row at which the engine is quarantined.
+    #[schemars(range(min = 1))]
+    pub failures_before_quarantine: u32,
+    /// How long a quarantined engine is left alone, in ms.
+    pub quarantine_ms: u64,
+}
+
+impl Default for Supervision {
+    fn default() -> Self {
+        Self {
+            compress_deadline_ms: 120_000,
+            call_deadline_ms: 2_000,
+            grace_ms: 500,
+            abandoned_threads: 4,
+            failures_before_quarantine: 3,
+            quarantine_ms: 300_000,
+        }
+    }
+}
+
+/// `compression`: when and how much the built-in compressor compacts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Compression {
+    /// Whether conversations are compacted at all.
+    pub enabled: bool,
+    /// The share of the context window at which to compact (a ratio).
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub threshold: f64,
+    /// An absolute cap on the threshold, in tokens: the lower of the two counts.
+    #[schemars(range(min = 1), extend("ignoreInvalid" = true))]
+    pub threshold_tokens: Option<u64>,
+    /// The share of the threshold that is kept as the recent part (a ratio).
+    #[schemars(range(min = 0.1, max = 0.8))]
+    pub target_ratio: f64,
+    /// The least number of recent messages that are kept as they are.
+    #[schemars(range(min = 1))]
+    pub protect_last_n: u64,
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            threshold: 0.50,
+            threshold_tokens: None,
+            target_ratio: 0.20,
+            protect_last_n: 20,
+        }
+    }
+}
+
+/// `auxiliary`: the models that do side work.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Auxiliary {
+    /// The model that writes summaries.
+    pub compression: AuxiliaryModel,
+}
+
+/// `auxiliary.compression`: the model that writes summaries. Its key comes from the environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct AuxiliaryModel {
+    /// The model's name; none for the provider's or the agent's own.
+    #[schemars(length(min = 1))]
+    pub model: Option<String>,
+    /// Who answers: `auto` follows the agent's own provider where there is one and is `none` otherwise;
+    /// `openai` is any compatible server; `main` is the agent's model and provider; `none` makes no
+    /// calls.
+    #[schemars(extend("enum" = ["auto", "openai", "anthropic", "openrouter", "nous", "main", "none"]))]
+    pub provider: String,
+    /// The address of the provider's API; none for its usual one.
+    #[schemars(url)]
+    pub base_url: Option<String>,
+    /// The model's context window, in tokens; none where it is known by the model's name.
+    #[schemars(range(min = 1))]
+    pub context_length: Option<u64>,
+    /// How long one request may take, in ms.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub timeout_ms: u64,
+}
+
+impl Default for AuxiliaryModel {
+    fn default() -> Self {
+        Self {
+            model: None,
+            provider: "auto".into(),
+            base_url: None,
+            context_length: None,
+            timeout_ms: 60_000,
+        }
+    }
+}
+
+/// `prompt_caching`: prompt cache markers (Anthropic).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PromptCaching {
+    /// Whether requests carry markers; none for where model and provider know them.
+    pub enabled: Option<bool>,
+    /// How long the provider keeps what is marked.
+    pub cache_ttl: CacheTtl,
+}
+
+/// How long a provider keeps a marked prefix.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CacheTtl {
+    /// Five minutes.
+    #[default]
+    #[serde(rename = "5m")]
+    FiveMinutes,
+    /// One hour.
+    #[serde(rename = "1h")]
+    OneHour,
+}
+
+/// `hygiene`: the safety net before a turn, at a fixed 85 % of the context window.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Hygiene {
+    /// The number of messages at which to compact whatever their size; none for no such limit.
+    #[schemars(range(min = 4))]
+    pub max_messages: Option<u64>,
+}
+
+/// `model`: the agent's own model, as far as it is not known from the requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Model {
+    /// Its name, as the provider calls it.
+    #[schemars(length(min = 1))]
+    pub name: Option<String>,
+    /// Who serves it.
+    #[schemars(extend("enum" = ["openai", "anthropic", "openrouter", "nous"]))]
+    pub provider: Option<String>,
+    /// The address of the provider's API; none for its usual one.
+    #[schemars(url)]
+    pub base_url: Option<String>,
+    /// Its context window, in tokens; none where it is known by the model's name.
+    #[schemars(range(min = 1))]
+    pub context_length: Option<u64>,
+    /// What is reserved for an answer, in tokens.
+    #[schemars(range(min = 1))]
+    pub max_output_tokens: Option<u64>,
+}
+
+/// `plugins`: where plugins are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Plugins {
+    /// The plugin folders, each with a folder for every engine: relative to the config file, `~/` to the
+    /// home directory; none for `plugins/context_engine` beside the config file.
+    pub dirs: Option<Vec<String>>,
+}
+
+impl Config {
+    /// The settings of an engine: what stands under `context.engines.<name>`, as a JSON object. The
+    /// built-in compressor's are the `compression` section, with what stands under
+    /// `context.engines.compressor` over it.
+    pub fn engine_settings(&self, name: &str) -> Value {
+        let own = self.context.engines.get(name).cloned().unwrap_or_default();
+        if name != crate::catalog::BUILT_IN {
+            return Value::Object(own);
+        }
+        // A struct of plain numbers always has a JSON form.
+        let mut settings = serde_json::to_value(&self.compression).unwrap_or_default();
+        if let Value::Object(settings) = &mut settings {
+            settings.extend(own);
+        }
+        settings
+    }
+}

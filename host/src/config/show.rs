@@ -1,0 +1,167 @@
+//! The effective configuration, with where each value comes from.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::load::Loaded;
+use super::yaml::{KeyPath, Segment};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Nothing was said.
+    Default,
+    /// The config file says so.
+    File,
+}
+
+/// One key with its value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Setting {
+    /// The way to it.
+    pub key: KeyPath,
+    /// What holds.
+    pub value: Value,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Every key that has a value, in the order of the documentation. Displayed, it is a config file that
+/// says the same, with a comment at every default.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Effective(pub Vec<Setting>);
+
+impl Loaded {
+    /// The configuration that holds, value by value.
+    pub fn effective(&self) -> Effective {
+        // The config came out of JSON, so it goes back.
+        let mut config = serde_json::to_value(&self.config).unwrap_or_default();
+        config["plugins"]["dirs"] = self
+            .plugin_dirs
+            .iter()
+            .map(|dir| Value::from(dir.to_string_lossy()))
+            .collect();
+        let mut settings = Vec::new();
+        flatten(
+            config,
+            Some(&self.document.value),
+            &KeyPath::default(),
+            &mut settings,
+        );
+        Effective(settings)
+    }
+}
+
+fn flatten(value: Value, file: Option<&Value>, at: &KeyPath, settings: &mut Vec<Setting>) {
+    match value {
+        Value::Object(object) if !object.is_empty() => {
+            for (key, value) in object {
+                let file = file.and_then(|file| file.get(&key));
+                flatten(value, file, &at.key(&key), settings);
+            }
+        }
+        value => settings.push(Setting {
+            key: at.clone(),
+            value,
+            origin: if file.is_some() {
+                Origin::File
+            } else {
+                Origin::Default
+            },
+        }),
+    }
+}
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut open: &[Segment] = &[];
+        for setting in &self.0 {
+            let path = setting.key.0.as_slice();
+            let shared = open.iter().zip(path).take_while(|(a, b)| a == b).count();
+            for (depth, segment) in path.iter().enumerate().skip(shared) {
+                let Segment::Key(key) = segment else { continue };
+                write!(f, "{:indent$}{}:", "", quoted(key), indent = depth * 2)?;
+                if depth + 1 < path.len() {
+                    writeln!(f)?;
+                }
+            }
+            // JSON is YAML, too.
+            let comment = match setting.origin {
+                Origin::Default => "  # default",
+                Origin::File => "",
+            };
+            writeln!(f, " {}{comment}", setting.value)?;
+            open = &path[..path.len().saturating_sub(1)];
+        }
+        Ok(())
+    }
+}
+
+/// A key as it is written in YAML: in quotes where it could be taken for anything but a word.
+fn quoted(key: &str) -> String {
+    let word = key.starts_with(|first: char| first.is_ascii_lowercase())
+        && key
+            .chars()
+            .all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || "_-".contains(char))
+        && !matches!(key, "null" | "true" | "false");
+    match word {
+        true => key.to_owned(),
+        false => Value::from(key).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn what_is_shown_says_the_origin_and_reads_back_as_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = |_: &str| Some(dir.path().as_os_str().to_owned());
+        let file = dir.path().join("config.yaml");
+        std::fs::write(
+            &file,
+            "compression: {threshold: 0.5}\nplugins: {dirs: [here]}\ncontext:\n  engine: lcm\n  \
+             engines: {lcm: {a: {b: [1, 'x: y # z']}, 'odd key: ': {}}, other: {on: \"é\\n\\u0007\"}}\n",
+        )
+        .unwrap();
+        let loaded = Config::load(None, &env).unwrap();
+        let shown = loaded.effective().to_string();
+        assert!(
+            shown.contains("\n  threshold: 0.5\n  threshold_tokens: null  # default\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("      a:\n        b: [1,\"x: y # z\"]\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("cache_ttl: \"5m\"  # default"), "{shown}");
+
+        std::fs::write(&file, &shown).unwrap();
+        let again = Config::load(None, &env).unwrap();
+        assert_eq!(again.warnings, []);
+        assert_eq!(again.plugin_dirs, loaded.plugin_dirs);
+        let same = |config: &Config| Config {
+            plugins: Default::default(),
+            ..config.clone()
+        };
+        assert_eq!(same(&again.config), same(&loaded.config));
+        // Null means the default, so it is still one; all else is now said.
+        let defaults = again
+            .effective()
+            .0
+            .into_iter()
+            .filter(|s| s.origin == Origin::Default);
+        assert!(
+            defaults
+                .map(|setting| setting.value)
+                .all(|value| value.is_null())
+        );
+    }
+}

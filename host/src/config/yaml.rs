@@ -1,0 +1,467 @@
+//! YAML text as a JSON value, read within bounds, with the place of every key and value in reach.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
+use serde_json::{Map, Value};
+
+/// The most keys and values of a document, aliases expanded. A hand-written file has hundreds.
+const MAX_NODES: usize = 100_000;
+
+/// A place in a file, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+/// One step from a value to one inside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Segment {
+    /// Under this key of a mapping.
+    Key(String),
+    /// At this index of a list, from 0.
+    Index(usize),
+}
+
+/// The way from the root of a document to one value. Written `plugins.dirs[0]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct KeyPath(pub Vec<Segment>);
+
+impl KeyPath {
+    /// The path of these keys.
+    pub fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(
+            keys.into_iter()
+                .map(|key| Segment::Key(key.into()))
+                .collect(),
+        )
+    }
+
+    /// The path of what is under `key` here.
+    pub fn key(&self, key: &str) -> Self {
+        let mut path = self.clone();
+        path.0.push(Segment::Key(key.into()));
+        path
+    }
+
+    /// The path of what is at `index` here.
+    pub fn index(&self, index: usize) -> Self {
+        let mut path = self.clone();
+        path.0.push(Segment::Index(index));
+        path
+    }
+}
+
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Key(key) if at == 0 => f.write_str(key)?,
+                Segment::Key(key) => write!(f, ".{key}")?,
+                Segment::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a text could not be read as YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum YamlError {
+    Syntax {
+        location: Option<Location>,
+        message: String,
+    },
+    DuplicateKey {
+        key: KeyPath,
+        first: Option<Location>,
+        second: Option<Location>,
+    },
+}
+
+/// Reads one document. Nothing, or comments alone, is null.
+pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
+    let notes = Notes::default();
+    let root = KeyPath::default();
+    let build = Build {
+        notes: &notes,
+        path: &root,
+    };
+    let error = match build.deserialize(serde_yaml::Deserializer::from_str(text)) {
+        Ok(value) => return Ok(value),
+        Err(_) if is_blank(text) => return Ok(Value::Null),
+        Err(error) => error,
+    };
+    if let Some(key) = notes.duplicate.take() {
+        return Err(YamlError::DuplicateKey {
+            first: locate(text, &key, Aim::Key { nth: 0 }),
+            second: locate(text, &key, Aim::Key { nth: 1 }),
+            key,
+        });
+    }
+    let location = error.location().map(Location::from);
+    let mut message = error.to_string();
+    if let Some(at) = location {
+        let suffix = format!(" at line {} column {}", at.line, at.column);
+        message = message.replace(&suffix, "");
+    }
+    Err(YamlError::Syntax { location, message })
+}
+
+fn is_blank(text: &str) -> bool {
+    text.lines().all(|line| {
+        let line = line.trim();
+        line.is_empty() || line.starts_with('#') || line == "---"
+    })
+}
+
+impl From<serde_yaml::Location> for Location {
+    fn from(at: serde_yaml::Location) -> Self {
+        Self {
+            line: at.line(),
+            column: at.column(),
+        }
+    }
+}
+
+/// What the builder leaves behind when it fails.
+#[derive(Default)]
+struct Notes {
+    nodes: Cell<usize>,
+    duplicate: RefCell<Option<KeyPath>>,
+}
+
+/// Builds a value. serde_json's own reading of maps would let the last of two equal keys win.
+#[derive(Clone, Copy)]
+struct Build<'a> {
+    notes: &'a Notes,
+    path: &'a KeyPath,
+}
+
+impl<'de> DeserializeSeed<'de> for Build<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let nodes = self.notes.nodes.get() + 1;
+        self.notes.nodes.set(nodes);
+        if nodes > MAX_NODES {
+            return Err(D::Error::custom(format!(
+                "more than {MAX_NODES} values, aliases expanded"
+            )));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Build<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text, a number, true, false, null, a list or a mapping")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom(format!("{value} is not a finite number")))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = self.path.index(list.len());
+            match seq.next_element_seed(Build {
+                notes: self.notes,
+                path: &path,
+            })? {
+                Some(value) => list.push(value),
+                None => return Ok(list.into()),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let path = self.path.key(&key);
+            if object.contains_key(&key) {
+                self.notes.duplicate.replace(Some(path));
+                return Err(A::Error::custom("duplicate key"));
+            }
+            let value = map.next_value_seed(Build {
+                notes: self.notes,
+                path: &path,
+            })?;
+            object.insert(key, value);
+        }
+        Ok(object.into())
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, _tagged: A) -> Result<Value, A::Error> {
+        Err(A::Error::custom("tags (`!name`) are not used here"))
+    }
+}
+
+/// What to find at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// The value.
+    Value,
+    /// The path's last key, in its `nth` occurrence in that mapping, from 0.
+    Key { nth: usize },
+}
+
+/// Where something stands. serde_yaml tells the place of errors alone, so this reads the text again and
+/// fails on purpose at the place looked for.
+pub(crate) fn locate(text: &str, path: &KeyPath, aim: Aim) -> Option<Location> {
+    Seek { path: &path.0, aim }
+        .deserialize(serde_yaml::Deserializer::from_str(text))
+        .err()?
+        .location()
+        .map(Location::from)
+}
+
+struct Seek<'a> {
+    path: &'a [Segment],
+    aim: Aim,
+}
+
+impl<'de> DeserializeSeed<'de> for Seek<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seek<'_> {
+    type Value = ();
+
+    // A scalar, which has nothing inside it, is always the end of the way: serde's default for it fails,
+    // and serde_yaml notes the place.
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what is looked for")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Some((Segment::Index(index), rest)) = self.path.split_first() else {
+            return Err(A::Error::custom("found"));
+        };
+        for _ in 0..*index {
+            seq.next_element::<IgnoredAny>()?;
+        }
+        seq.next_element_seed(Seek { path: rest, ..self })?;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Some((Segment::Key(wanted), rest)) = self.path.split_first() else {
+            return Err(A::Error::custom("found"));
+        };
+        let mut skip = match self.aim {
+            Aim::Key { nth } if rest.is_empty() => Some(nth),
+            _ => None,
+        };
+        while let Some(found) = map.next_key_seed(SeekKey {
+            wanted,
+            skip: &mut skip,
+        })? {
+            if found && skip.is_none() {
+                return map.next_value_seed(Seek { path: rest, ..self });
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the key is the one wanted; fails on it once as many as `skip` were passed.
+struct SeekKey<'a> {
+    wanted: &'a str,
+    skip: &'a mut Option<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for SeekKey<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SeekKey<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<bool, E> {
+        if key != self.wanted {
+            return Ok(false);
+        }
+        match self.skip {
+            Some(0) => Err(E::custom("found")),
+            Some(left) => {
+                *left -= 1;
+                Ok(true)
+            }
+            None => Ok(true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn at(line: usize, column: usize) -> Option<Location> {
+        Some(Location { line, column })
+    }
+
+    #[test]
+    fn a_value_and_its_key_are_found_where_they_stand() {
+        let text = "a: 1\nb:\n  c: two\n  d:\n    - x\n    - {e: 3}\n";
+        assert_eq!(
+            read(text).unwrap(),
+            json!({"a": 1, "b": {"c": "two", "d": ["x", {"e": 3}]}})
+        );
+        let path = KeyPath::of(["b", "c"]);
+        assert_eq!(locate(text, &path, Aim::Value), at(3, 6));
+        assert_eq!(locate(text, &path, Aim::Key { nth: 0 }), at(3, 3));
+        let deep = KeyPath::of(["b", "d"]).index(1).key("e");
+        assert_eq!(deep.to_string(), "b.d[1].e");
+        assert_eq!(locate(text, &deep, Aim::Value), at(6, 11));
+        assert_eq!(locate(text, &KeyPath::of(["b"]), Aim::Value), at(3, 3));
+        assert_eq!(locate(text, &KeyPath::of(["nowhere"]), Aim::Value), None);
+    }
+
+    #[test]
+    fn a_duplicate_key_is_named_with_both_places() {
+        let text = "context:\n  engine: \"compressor\"\n  engine: \"lcm\"\n";
+        assert_eq!(
+            read(text),
+            Err(YamlError::DuplicateKey {
+                key: KeyPath::of(["context", "engine"]),
+                first: at(2, 3),
+                second: at(3, 3),
+            })
+        );
+    }
+
+    #[test]
+    fn a_document_of_nothing_is_null() {
+        for text in [
+            "",
+            "\n\n",
+            "# only a comment\n",
+            "---\n",
+            "---\n# x\n",
+            "null\n",
+            "~",
+        ] {
+            assert_eq!(read(text), Ok(Value::Null), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_json_cannot_hold_is_an_error_with_its_place() {
+        for text in [
+            "a: .nan",
+            "a: -.inf",
+            "a: !secret x",
+            "a: 1\n---\nb: 2",
+            "a: [",
+            "a: *x",
+        ] {
+            assert!(
+                matches!(read(text), Err(YamlError::Syntax { .. })),
+                "{text:?} gave {:?}",
+                read(text)
+            );
+        }
+        let Err(YamlError::Syntax { location, message }) = read("x: 1\na: .nan") else {
+            panic!("read");
+        };
+        assert_eq!(location, at(2, 4));
+        assert!(!message.contains("line 2"), "{message}");
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused_quickly() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for n in 1..12 {
+            let previous = vec![format!("*a{}", n - 1); 10].join(", ");
+            text.push_str(&format!("a{n}: &a{n} [{previous}]\n"));
+        }
+        assert!(matches!(read(&text), Err(YamlError::Syntax { .. })));
+        // Few enough for serde_yaml, too many for a config.
+        let wide = format!("[{}]", vec!["1"; MAX_NODES].join(","));
+        assert!(matches!(read(&wide), Err(YamlError::Syntax { .. })));
+        let deep = "[".repeat(50_000);
+        assert!(matches!(read(&deep), Err(YamlError::Syntax { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[ -~\n\u{e9}]{0,200}") {
+            let _ = read(&text);
+            let _ = locate(&text, &KeyPath::of(["a"]).index(0), Aim::Value);
+        }
+
+        #[test]
+        fn any_tree_is_read_back(value in tree()) {
+            let text = serde_yaml::to_string(&value).unwrap();
+            prop_assert_eq!(read(&text).unwrap(), value);
+        }
+    }
+
+    fn tree() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z0-9:# ]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map("[a-z]{1,5}", inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+}
