@@ -100,8 +100,9 @@ impl TokenCounter {
 
     /// The tokens of a text. What looks like a special token (`<|endoftext|>`) is text like any other.
     ///
-    /// Exact for the models whose encoding is public, but for a single unbroken piece (no change between
-    /// letters, digits, signs and space) of more than 256 KiB, which is extrapolated from samples.
+    /// Exact for the models whose encoding is public. Only unbroken pieces of more than 4 KiB (no change
+    /// between letters, digits, signs and space) are extrapolated from samples once a text has more than
+    /// 512 KiB of them, so that no text takes longer than its length warrants.
     pub fn count_text(&self, text: &str) -> u64 {
         self.scale(self.encoding.count(text, u64::MAX))
     }

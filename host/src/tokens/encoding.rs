@@ -7,12 +7,17 @@ use super::cache::CachePool;
 use super::model_name::ModelName;
 use super::pieces::Pieces;
 
-/// Up to here a single piece is counted exactly, in bytes; a longer one (no document has it, an attacker
-/// does) is extrapolated. tiktoken needs some 40 bytes of memory a byte of piece.
-const EXACT_PIECE: usize = 256 << 10;
+/// A piece longer than this, in bytes, is one that no document has: the time that tiktoken takes for a byte
+/// grows with the piece, and it needs some 40 bytes of memory for each.
+const LONG_PIECE: usize = 4 << 10;
 
-/// How many samples a longer piece is extrapolated from; together they are [`EXACT_PIECE`] long.
+/// How many bytes of long pieces are counted exactly in one text; what is beyond is extrapolated from
+/// samples. Well below the million at which tiktoken's pattern gives up on a run of spaces.
+const EXACT_IN_LONG_PIECES: usize = 512 << 10;
+
+/// The samples of a long piece: their number, and their length together, in bytes.
 const SAMPLES: usize = 16;
+const SAMPLED: std::ops::RangeInclusive<usize> = LONG_PIECE..=64 * LONG_PIECE;
 
 /// How a model cuts text into tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,9 +52,17 @@ impl Encoding {
         };
         let tables = self.tables();
         caches.with(|cache| {
+            let mut exact_left = EXACT_IN_LONG_PIECES;
             let mut tokens = 0;
             for piece in pieces {
-                tokens += cache.get_or_count(piece, |piece| count_piece(tables, piece));
+                tokens += if piece.len() <= LONG_PIECE {
+                    cache.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
+                } else if let Some(left) = exact_left.checked_sub(piece.len()) {
+                    exact_left = left;
+                    tables.count_ordinary(piece) as u64
+                } else {
+                    extrapolate(tables, piece)
+                };
                 if tokens >= enough {
                     break;
                 }
@@ -66,14 +79,13 @@ impl Encoding {
     }
 }
 
-fn count_piece(tables: &CoreBPE, piece: &str) -> u64 {
-    if piece.len() <= EXACT_PIECE {
-        return tables.count_ordinary(piece) as u64;
-    }
+/// The count of a long piece, from samples taken at even distances.
+fn extrapolate(tables: &CoreBPE, piece: &str) -> u64 {
+    let sampled = (piece.len() / SAMPLES).clamp(*SAMPLED.start(), *SAMPLED.end());
     let (mut tokens, mut bytes) = (0, 0);
     for sample in 0..SAMPLES {
         let start = floor_char_boundary(piece, piece.len() / SAMPLES * sample);
-        let end = floor_char_boundary(piece, start + EXACT_PIECE / SAMPLES);
+        let end = floor_char_boundary(piece, start + sampled / SAMPLES);
         tokens += tables.count_ordinary(&piece[start..end]) as u64;
         bytes += (end - start) as u64;
     }
