@@ -6,6 +6,23 @@
 //! close. [`known_window`] says how large the windows of well-known models are.
 //!
 //! Nothing is remembered per message here: whoever holds the messages remembers their counts.
+//!
+//! ```
+//! use contexture::tokens::{MessageParts, TokenCounter, estimate, known_window};
+//!
+//! let counter = TokenCounter::for_model("openai/gpt-5");
+//! assert_eq!(counter.count_text("hello world"), 2);
+//! assert_eq!(estimate("hello world"), 3);
+//!
+//! let message = MessageParts {
+//!     text: "Looking.",
+//!     calls: &[("ls", "{}")],
+//!     ..MessageParts::default()
+//! };
+//! let window = known_window("openai/gpt-5").map_or(0, |window| window.context_length);
+//! assert!(counter.count_message(&message) < window);
+//! assert!(!counter.at_least(&"word ".repeat(1000), window));
+//! ```
 
 mod bounds;
 mod cache;
@@ -16,7 +33,7 @@ mod image_size;
 mod media;
 mod model_name;
 mod pieces;
-pub mod windows;
+mod windows;
 
 pub use correction::Correction;
 pub use encoding::Encoding;
