@@ -1,0 +1,69 @@
+//! Token counts of short pieces, which repeat heavily in every text.
+
+use std::sync::{Mutex, PoisonError};
+
+/// The longest piece that is remembered, in bytes.
+const LONGEST: usize = 30;
+
+/// Slots: 2 MiB, enough for the vocabulary of a conversation.
+const SLOTS: usize = 1 << 16;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    bytes: [u8; LONGEST],
+    len: u8,
+    count: u8,
+}
+
+/// Counts by piece, one slot for each hash: a later piece displaces an earlier one, so that the size is
+/// fixed whatever the text.
+pub(super) struct PieceCache(Box<[Slot]>);
+
+impl PieceCache {
+    fn new() -> Self {
+        let empty = Slot {
+            bytes: [0; LONGEST],
+            len: 0,
+            count: 0,
+        };
+        Self(vec![empty; SLOTS].into_boxed_slice())
+    }
+
+    /// The count of `piece`, remembered or asked of `count`.
+    pub(super) fn get_or_count(&mut self, piece: &str, count: impl Fn(&str) -> u64) -> u64 {
+        let bytes = piece.as_bytes();
+        if bytes.len() > LONGEST {
+            return count(piece);
+        }
+        let slot = &mut self.0[xxhash_rust::xxh3::xxh3_64(bytes) as usize % SLOTS];
+        if usize::from(slot.len) != bytes.len() || slot.bytes[..bytes.len()] != *bytes {
+            slot.bytes[..bytes.len()].copy_from_slice(bytes);
+            slot.len = bytes.len() as u8;
+            // A token is a byte at least, so this is no more than `LONGEST`.
+            slot.count = count(piece) as u8;
+        }
+        u64::from(slot.count)
+    }
+}
+
+/// The caches that nobody is counting with: as many as there were ever counts at one time. Whoever counts
+/// takes one and brings it back, so no lock is held while counting.
+pub(super) struct CachePool(Mutex<Vec<PieceCache>>);
+
+impl CachePool {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut PieceCache) -> R) -> R {
+        let taken = self.idle().pop();
+        let mut cache = taken.unwrap_or_else(PieceCache::new);
+        let result = work(&mut cache);
+        self.idle().push(cache);
+        result
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<PieceCache>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,101 @@
+//! The public encodings, and exact counts in them.
+
+use tiktoken_rs::CoreBPE;
+use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
+
+use super::cache::CachePool;
+use super::model_name::ModelName;
+use super::pieces::Pieces;
+
+/// A piece longer than this, in bytes, is one that no document has: the time that tiktoken takes for a byte
+/// grows with the piece, and it needs some 40 bytes of memory for each.
+const LONG_PIECE: usize = 4 << 10;
+
+/// How many bytes of long pieces are counted exactly in one text; what is beyond is extrapolated from
+/// samples. Well below the million at which tiktoken's pattern gives up on a run of spaces.
+const EXACT_IN_LONG_PIECES: usize = 512 << 10;
+
+/// The samples of a long piece: their number, and their length together, in bytes.
+const SAMPLES: usize = 16;
+const SAMPLED: std::ops::RangeInclusive<usize> = LONG_PIECE..=64 * LONG_PIECE;
+
+/// How a model cuts text into tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// GPT-4o and everything OpenAI made since, gpt-oss included: `o200k_harmony` differs in its special
+    /// tokens alone, which text never is. The start for models with an encoding of their own.
+    O200kBase,
+    /// GPT-4, GPT-3.5 and the embedding models; the nearest that is left for still older ones.
+    Cl100kBase,
+}
+
+static O200K_CACHES: CachePool = CachePool::new();
+static CL100K_CACHES: CachePool = CachePool::new();
+
+impl Encoding {
+    /// The encoding of a model, by its name; [`O200kBase`](Self::O200kBase) where nobody knows.
+    pub fn for_model(model: &str) -> Self {
+        match get_tokenizer(ModelName::new(model).without_provider()) {
+            Some(Tokenizer::O200kBase | Tokenizer::O200kHarmony) | None => Self::O200kBase,
+            Some(_) => Self::Cl100kBase,
+        }
+    }
+
+    /// The tokens of a text, counted until there are `enough`.
+    pub(super) fn count(self, text: &str, enough: u64) -> u64 {
+        if text.is_empty() {
+            return 0;
+        }
+        let (pieces, caches) = match self {
+            Self::O200kBase => (Pieces::o200k(text), &O200K_CACHES),
+            Self::Cl100kBase => (Pieces::cl100k(text), &CL100K_CACHES),
+        };
+        let tables = self.tables();
+        caches.with(|cache| {
+            let mut exact_left = EXACT_IN_LONG_PIECES;
+            let mut tokens = 0;
+            for piece in pieces {
+                tokens += if piece.len() <= LONG_PIECE {
+                    cache.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
+                } else if let Some(left) = exact_left.checked_sub(piece.len()) {
+                    exact_left = left;
+                    tables.count_ordinary(piece) as u64
+                } else {
+                    extrapolate(tables, piece)
+                };
+                if tokens >= enough {
+                    break;
+                }
+            }
+            tokens
+        })
+    }
+
+    fn tables(self) -> &'static CoreBPE {
+        match self {
+            Self::O200kBase => tiktoken_rs::o200k_base_singleton(),
+            Self::Cl100kBase => tiktoken_rs::cl100k_base_singleton(),
+        }
+    }
+}
+
+/// The count of a long piece, from samples taken at even distances.
+fn extrapolate(tables: &CoreBPE, piece: &str) -> u64 {
+    let sampled = (piece.len() / SAMPLES).clamp(*SAMPLED.start(), *SAMPLED.end());
+    let (mut tokens, mut bytes) = (0, 0);
+    for sample in 0..SAMPLES {
+        let start = floor_char_boundary(piece, piece.len() / SAMPLES * sample);
+        let end = floor_char_boundary(piece, start + sampled / SAMPLES);
+        tokens += tables.count_ordinary(&piece[start..end]) as u64;
+        bytes += (end - start) as u64;
+    }
+    let scaled = u128::from(tokens) * piece.len() as u128;
+    scaled.div_ceil(u128::from(bytes.max(1))) as u64
+}
+
+fn floor_char_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}

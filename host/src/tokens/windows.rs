@@ -1,0 +1,273 @@
+//! How large the windows of well-known models are.
+
+use serde::{Deserialize, Serialize};
+
+use super::model_name::ModelName;
+
+/// What fits into a model, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelWindow {
+    /// The whole window: prompt and answer share it.
+    pub context_length: u64,
+    /// The longest answer.
+    pub max_output_tokens: u64,
+}
+
+/// The window of a well-known model, by its name in any provider's spelling: with or without the provider
+/// (`openrouter/anthropic/…`, `us.anthropic.…`), a date, a variant (`:free`), dots or hyphens. A `[1m]` at
+/// the end of a Claude model's name asks for its window of a million tokens.
+///
+/// A newer model of a family that is not listed counts as the nearest that is. `None` where nothing fits:
+/// ask the user, whose configuration goes before this table in any case.
+pub fn known_window(model: &str) -> Option<ModelWindow> {
+    let name = ModelName::new(model);
+    let mut window = *name.find_in(WINDOWS)?;
+    if name.asks_for_1m() && name.is_claude() {
+        window.context_length = window.context_length.max(1_000_000);
+    }
+    Some(window)
+}
+
+const fn window(context_length: u64, max_output_tokens: u64) -> ModelWindow {
+    ModelWindow {
+        context_length,
+        max_output_tokens,
+    }
+}
+
+/// By the beginning of the name, in lower case, with hyphens for dots; the longest that fits counts. From
+/// the providers' model pages as of November 2026; of open models, what their makers serve.
+const WINDOWS: &[(&str, ModelWindow)] = &[
+    // Anthropic
+    ("claude", window(200_000, 32_000)),
+    ("claude-instant", window(100_000, 4_096)),
+    ("claude-2", window(100_000, 4_096)),
+    ("claude-2-1", window(200_000, 4_096)),
+    ("claude-3", window(200_000, 4_096)),
+    ("claude-3-5", window(200_000, 8_192)),
+    ("claude-3-7", window(200_000, 64_000)),
+    ("claude-sonnet-4", window(200_000, 64_000)),
+    ("claude-sonnet-4-6", window(1_000_000, 128_000)),
+    ("claude-opus-4", window(200_000, 32_000)),
+    ("claude-opus-4-5", window(200_000, 64_000)),
+    ("claude-opus-4-6", window(1_000_000, 128_000)),
+    ("claude-opus-4-7", window(1_000_000, 128_000)),
+    ("claude-opus-4-8", window(1_000_000, 128_000)),
+    ("claude-haiku-4", window(200_000, 64_000)),
+    ("claude-haiku-5", window(1_000_000, 128_000)),
+    ("claude-sonnet-5", window(1_000_000, 128_000)),
+    ("claude-opus-5", window(1_000_000, 128_000)),
+    ("claude-fable", window(1_000_000, 128_000)),
+    ("claude-mythos", window(1_000_000, 128_000)),
+    // OpenAI
+    ("gpt-3-5", window(16_385, 4_096)),
+    ("gpt-35", window(16_385, 4_096)),
+    ("gpt-4", window(8_192, 8_192)),
+    ("gpt-4-32k", window(32_768, 32_768)),
+    ("gpt-4-turbo", window(128_000, 4_096)),
+    ("gpt-4-vision", window(128_000, 4_096)),
+    ("gpt-4-1106", window(128_000, 4_096)),
+    ("gpt-4-0125", window(128_000, 4_096)),
+    ("gpt-4o", window(128_000, 16_384)),
+    ("gpt-4o-2024-05-13", window(128_000, 4_096)),
+    ("chatgpt-4o", window(128_000, 16_384)),
+    ("gpt-4-1", window(1_047_576, 32_768)),
+    ("gpt-4-5", window(128_000, 16_384)),
+    ("gpt-5", window(400_000, 128_000)),
+    ("gpt-5-chat", window(128_000, 16_384)),
+    ("gpt-5-1-chat", window(128_000, 16_384)),
+    ("gpt-5-2-chat", window(128_000, 16_384)),
+    ("gpt-5-3-chat", window(128_000, 16_384)),
+    ("gpt-5-3-codex-spark", window(128_000, 128_000)),
+    ("gpt-5-4", window(1_050_000, 128_000)),
+    ("gpt-5-4-mini", window(400_000, 128_000)),
+    ("gpt-5-4-nano", window(400_000, 128_000)),
+    ("gpt-5-5", window(1_050_000, 128_000)),
+    ("gpt-5-6", window(1_050_000, 128_000)),
+    ("gpt-6", window(1_050_000, 128_000)),
+    ("gpt-oss", window(131_072, 131_072)),
+    ("codex-mini", window(200_000, 100_000)),
+    ("o1", window(200_000, 100_000)),
+    ("o1-mini", window(128_000, 65_536)),
+    ("o1-preview", window(128_000, 32_768)),
+    ("o3", window(200_000, 100_000)),
+    ("o4-mini", window(200_000, 100_000)),
+    // Google
+    ("gemini", window(1_048_576, 65_536)),
+    ("gemini-1-5", window(1_048_576, 8_192)),
+    ("gemini-1-5-pro", window(2_097_152, 8_192)),
+    ("gemini-2-0", window(1_048_576, 8_192)),
+    ("gemma-2", window(8_192, 8_192)),
+    ("gemma-3", window(131_072, 8_192)),
+    ("gemma-4", window(262_144, 32_768)),
+    // DeepSeek
+    ("deepseek", window(131_072, 8_192)),
+    ("deepseek-reasoner", window(131_072, 65_536)),
+    ("deepseek-r1", window(131_072, 65_536)),
+    ("deepseek-v4", window(1_048_576, 393_216)),
+    // Alibaba
+    ("qwen", window(131_072, 8_192)),
+    ("qwen-plus", window(131_072, 8_192)),
+    ("qwen-turbo", window(131_072, 8_192)),
+    ("qwen-long", window(10_000_000, 8_192)),
+    ("qwen2", window(32_768, 8_192)),
+    ("qwen2-5", window(131_072, 8_192)),
+    ("qwen3", window(131_072, 32_768)),
+    ("qwen3-coder", window(262_144, 65_536)),
+    ("qwen3-coder-plus", window(1_000_000, 65_536)),
+    ("qwen3-coder-flash", window(1_000_000, 65_536)),
+    ("qwen3-max", window(262_144, 65_536)),
+    ("qwen3-next", window(262_144, 32_768)),
+    ("qwen3-235b-a22b-instruct-2507", window(262_144, 65_536)),
+    ("qwen3-235b-a22b-thinking-2507", window(262_144, 81_920)),
+    ("qwen3-5", window(262_144, 65_536)),
+    ("qwen3-5-plus", window(1_000_000, 65_536)),
+    ("qwen3-6", window(262_144, 65_536)),
+    ("qwen3-6-plus", window(1_000_000, 65_536)),
+    ("qwen3-7", window(991_000, 65_536)),
+    ("qwq", window(131_072, 32_768)),
+    // Moonshot
+    ("kimi", window(131_072, 16_384)),
+    ("kimi-k2", window(131_072, 16_384)),
+    ("kimi-k2-0905", window(262_144, 32_768)),
+    ("kimi-k2-thinking", window(262_144, 65_536)),
+    ("kimi-k2-turbo", window(262_144, 32_768)),
+    ("kimi-k2-5", window(262_144, 65_536)),
+    ("kimi-k2-6", window(262_144, 65_536)),
+    ("kimi-k2-7", window(262_144, 65_536)),
+    ("kimi-k3", window(1_048_576, 131_072)),
+    ("moonshot-v1-8k", window(8_192, 4_096)),
+    ("moonshot-v1-32k", window(32_768, 8_192)),
+    ("moonshot-v1-128k", window(131_072, 16_384)),
+    // Z.ai
+    ("glm-4", window(128_000, 4_096)),
+    ("glm-4-5", window(131_072, 98_304)),
+    ("glm-4-5v", window(65_536, 16_384)),
+    ("glm-4-6", window(200_000, 128_000)),
+    ("glm-4-7", window(200_000, 128_000)),
+    ("glm-5", window(200_000, 128_000)),
+    ("glm-5-2", window(1_000_000, 128_000)),
+    // Meta
+    ("llama-2", window(4_096, 4_096)),
+    ("llama2", window(4_096, 4_096)),
+    ("llama-3", window(8_192, 8_192)),
+    ("llama3", window(8_192, 8_192)),
+    ("llama-3-1", window(131_072, 8_192)),
+    ("llama3-1", window(131_072, 8_192)),
+    ("llama-3-2", window(131_072, 8_192)),
+    ("llama3-2", window(131_072, 8_192)),
+    ("llama-3-3", window(131_072, 8_192)),
+    ("llama3-3", window(131_072, 8_192)),
+    ("llama-4", window(1_048_576, 16_384)),
+    ("llama4", window(1_048_576, 16_384)),
+    // Mistral
+    ("mistral", window(131_072, 16_384)),
+    ("mistral-7b", window(32_768, 8_192)),
+    ("mistral-large-3", window(262_144, 16_384)),
+    ("mistral-large-2512", window(262_144, 16_384)),
+    ("mixtral-8x7b", window(32_768, 8_192)),
+    ("mixtral-8x22b", window(65_536, 8_192)),
+    ("ministral", window(131_072, 16_384)),
+    ("magistral", window(131_072, 40_000)),
+    ("codestral", window(256_000, 16_384)),
+    ("devstral", window(131_072, 16_384)),
+    ("devstral-2", window(262_144, 16_384)),
+    ("devstral-2512", window(262_144, 16_384)),
+    // xAI
+    ("grok", window(131_072, 16_384)),
+    ("grok-4", window(256_000, 64_000)),
+    ("grok-4-fast", window(2_000_000, 30_000)),
+    ("grok-4-1-fast", window(2_000_000, 30_000)),
+    ("grok-4-3", window(1_000_000, 131_072)),
+    ("grok-4-5", window(500_000, 131_072)),
+    ("grok-4-20", window(1_000_000, 131_072)),
+    ("grok-code-fast", window(256_000, 10_000)),
+    // Others
+    ("minimax-m1", window(1_000_000, 40_000)),
+    ("minimax-m2", window(204_800, 131_072)),
+    ("minimax-m3", window(500_000, 131_072)),
+    ("command-r", window(128_000, 4_096)),
+    ("command-a", window(256_000, 8_192)),
+    ("nova-micro", window(128_000, 10_000)),
+    ("nova-lite", window(300_000, 10_000)),
+    ("nova-pro", window(300_000, 10_000)),
+    ("nova-premier", window(1_000_000, 32_000)),
+    ("phi-4", window(16_384, 16_384)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(model: &str) -> Option<u64> {
+        known_window(model).map(|window| window.context_length)
+    }
+
+    #[test]
+    fn every_spelling_of_a_model_is_the_same_model() {
+        for name in [
+            "claude-opus-4-5",
+            "claude-opus-4-5-20251101",
+            "claude-opus-4.5",
+            "Claude-Opus-4-5",
+            "anthropic/claude-opus-4.5",
+            "openrouter/anthropic/claude-opus-4.5:beta",
+            "us.anthropic.claude-opus-4-5-20251101-v1:0",
+            "vertex_ai/claude-opus-4-5@20251101",
+            "databricks-claude-opus-4-5",
+        ] {
+            assert_eq!(known_window(name), Some(window(200_000, 64_000)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_million_where_the_model_has_it_or_the_name_asks() {
+        assert_eq!(context("claude-sonnet-4-5-20250929[1m]"), Some(1_000_000));
+        assert_eq!(context("claude-sonnet-4-5-20250929"), Some(200_000));
+        assert_eq!(context("claude-opus-5-5"), Some(1_000_000));
+        assert_eq!(context("gpt-4o[1m]"), Some(128_000));
+    }
+
+    #[test]
+    fn the_longest_beginning_counts() {
+        assert_eq!(context("gpt-4"), Some(8_192));
+        assert_eq!(context("gpt-4-0613"), Some(8_192));
+        assert_eq!(context("gpt-4-1106-preview"), Some(128_000));
+        assert_eq!(context("gpt-4.1-nano-2025-04-14"), Some(1_047_576));
+        assert_eq!(context("gpt-4o-mini"), Some(128_000));
+        assert_eq!(context("gpt-5-codex"), Some(400_000));
+        assert_eq!(context("gpt-5.4-mini-2026-03-17"), Some(400_000));
+        assert_eq!(context("gpt-5.4-pro"), Some(1_050_000));
+        assert_eq!(context("o3-mini"), Some(200_000));
+        assert_eq!(context("ft:gpt-4o-mini:acme::x"), Some(128_000));
+        assert_eq!(context("models/gemini-2.5-flash-lite"), Some(1_048_576));
+        assert_eq!(context("deepseek/deepseek-chat-v3.1:free"), Some(131_072));
+        assert_eq!(context("moonshotai/kimi-k2-0905"), Some(262_144));
+        assert_eq!(context("z-ai/glm-4.6"), Some(200_000));
+        assert_eq!(context("meta-llama/Llama-3.3-70B-Instruct"), Some(131_072));
+        assert_eq!(context("x-ai/grok-4-fast:free"), Some(2_000_000));
+    }
+
+    #[test]
+    fn who_knows() {
+        for name in ["", "/", "my-own-model", "gpt", "o12", "llamafile", "汉字"] {
+            assert_eq!(known_window(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_table_can_be_matched() {
+        for (index, (key, window)) in WINDOWS.iter().enumerate() {
+            assert!(
+                !key.contains(['.', '_', '@', '/']) && *key == key.to_lowercase(),
+                "{key}"
+            );
+            assert!(
+                WINDOWS[..index].iter().all(|(other, _)| other != key),
+                "{key} twice"
+            );
+            assert!(window.max_output_tokens <= window.context_length, "{key}");
+            assert_eq!(known_window(key), Some(*window), "{key}");
+        }
+    }
+}
