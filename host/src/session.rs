@@ -1,6 +1,7 @@
 //! A session: one conversation, its window, and the engine that keeps it small.
 
 mod compact;
+mod counting;
 mod report;
 mod window;
 
@@ -14,7 +15,7 @@ use contexture_engine_api::{
 
 use crate::config::OnFailure;
 use crate::contract::Grouping;
-use crate::engines::{Engines, OpenError, Opened};
+use crate::engines::{Engines, Occasion, OpenError, Opened};
 use crate::formats::{Conversation, Format};
 use crate::providers::ModelClient;
 use crate::supervision::{CallError, Pace};
@@ -100,9 +101,14 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
-        let mut session_warnings = Vec::new();
-        let state = empty_state(&agent);
-        let engine = engines.open(id, named, &state, counter, &model_calls, &mut session_warnings)?;
+        let mut warnings = Vec::new();
+        let occasion = Occasion {
+            session: id,
+            window: &empty_state(&agent),
+            counter,
+            model_calls: &model_calls,
+        };
+        let engine = engines.open(named, &occasion, &mut warnings)?;
         Ok(Self {
             id: id.to_owned(),
             engines: Arc::clone(engines),
@@ -121,7 +127,7 @@ impl Session {
             chain: 0,
             compactions: 0,
             new_since_compaction: false,
-            warnings: session_warnings,
+            warnings,
         })
     }
 
@@ -153,11 +159,7 @@ impl Session {
     /// Sets what stands outside the history: the system prompt and the tools of `conversation`, and
     /// the grouping rules of its format.
     pub fn set_frame(&mut self, conversation: &Conversation) {
-        let system = conversation.system().map_or(0, |text| {
-            self.counter.count_text(text) + crate::tokens::MESSAGE_TOKENS
-        });
-        let tools = conversation.tools();
-        self.fixed_tokens = system + self.counter.count_tools(&tools);
+        self.fixed_tokens = counting::fixed_tokens(&self.counter, conversation);
         self.grouping = match conversation.format() {
             Format::Anthropic | Format::ClaudeCode => Grouping::Anthropic,
             Format::OpenAiResponses | Format::Codex => Grouping::Responses,
@@ -186,8 +188,8 @@ impl Session {
             let seen = engine.observed_through();
             let last = window.last_id();
             if first < window.len() && seen.map(|seen| seen.last) < last {
-                let calls = window.call_views_from(first);
-                let views = window.views_from(first, &calls);
+                let calls = window.call_views(first);
+                let views = window.views(first, &calls);
                 engine.observe(&views, chain)?;
             }
             Ok(engine.should_compress(&asked))
@@ -242,11 +244,13 @@ impl Session {
     /// The built-in compressor, opened when it is first needed.
     fn fallback(&mut self) -> Result<&mut Opened, SessionError> {
         if self.fallback.is_none() {
-            let state = self.state();
-            let opened =
-                self.engines
-                    .open_builtin(&self.id, &state, self.counter, &self.model_calls)?;
-            self.fallback = Some(opened);
+            let occasion = Occasion {
+                session: &self.id,
+                window: &self.state(),
+                counter: self.counter,
+                model_calls: &self.model_calls,
+            };
+            self.fallback = Some(self.engines.open_builtin(&occasion)?);
         }
         // Just filled where it was empty.
         self.fallback

@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contexture_engine_api::{ContextEngine, EngineError, panic_text};
+use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text};
 
 pub use health::{EngineHealth, HealthState};
 
@@ -166,6 +166,18 @@ impl Supervisor {
     /// How every engine that was ever called fares.
     pub fn health(&self) -> Vec<EngineHealth> {
         self.health.all()
+    }
+
+    /// Makes an engine's factory.
+    ///
+    /// # Errors
+    /// Whatever kept it from being made, quarantine included.
+    pub fn create(
+        &self,
+        engine: &str,
+        create: impl FnOnce() -> Result<Box<dyn EngineFactory>, EngineError> + Send + 'static,
+    ) -> Result<Box<dyn EngineFactory>, CallError> {
+        self.run(engine, "create", Pace::Long, &Arc::default(), create)
     }
 
     /// Opens a session's engine. `cancel` is the flag that the session's services show the engine.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use contexture_engine_api::{Compaction, CompressOrder, CompressRequest, Decision, Outcome};
+use contexture_engine_api::{Compaction, CompressOrder, CompressRequest, Decision, MessageView, Outcome};
 
 use super::report::{CompactionReport, OutcomeKind};
 use super::{Session, SessionError};
 use crate::config::OnFailure;
-use crate::contract::{self, Checked, Limits};
+use crate::contract::{self, Checked, Limits, Purpose};
 use crate::engines::Opened;
 use crate::supervision::{CallError, Pace};
 
@@ -106,8 +106,8 @@ impl Session {
             _ => &mut self.engine,
         };
         let asked = engine.call("compress", Pace::Long, move |engine| {
-            let calls = window.call_views();
-            let views = window.views(&calls);
+            let calls = window.call_views(0);
+            let views = window.views(0, &calls);
             engine.compress(&CompressRequest {
                 messages: &views,
                 order: &order,
@@ -139,17 +139,24 @@ impl Session {
         ask: &Ask,
         fallback: bool,
     ) -> Result<Answer, String> {
-        let calls = self.window.call_views();
-        let views = self.window.views(&calls);
+        let calls = self.window.call_views(0);
+        let views = self.window.views(0, &calls);
+        let usable = self.state().usable_tokens();
         let limits = Limits {
             grouping: self.grouping,
+            purpose: if ask.force {
+                Purpose::Forced
+            } else {
+                Purpose::Compaction
+            },
             fixed_tokens: self.fixed_tokens,
-            usable_tokens: self.state().usable_tokens(),
-            forced: ask.force,
-            ..Limits::default()
+            trigger_tokens: usable,
+            usable_tokens: usable,
+            may_shorten_last_user: self.floor_tokens(&views) > usable,
         };
-        let next = self.window.apply(&proposal, &self.counter);
-        let checked = contract::check(&views, &proposal, &limits, next.message_tokens());
+        let counter = self.counter;
+        let checked =
+            contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
         match checked {
             Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
             Err(violation) => {
@@ -169,6 +176,12 @@ impl Session {
                 ))
             }
         }
+    }
+
+    /// What no compaction may remove: system prompt, tools and the last real user message.
+    fn floor_tokens(&self, views: &[MessageView<'_>]) -> u64 {
+        let user = views.iter().rfind(|message| message.is_real_user());
+        self.fixed_tokens + user.map_or(0, MessageView::tokens)
     }
 
     fn commit(

@@ -1,13 +1,15 @@
 //! The window: what the model would see of a conversation now, message by message.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use contexture_engine_api::{
     Compaction, Entry, MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK,
     ShortArguments, ToolCallView,
 };
+use xxhash_rust::xxh3::Xxh3;
 
+use super::counting;
 use crate::formats::{Conversation, Message, Place};
 use crate::tokens::TokenCounter;
 
@@ -79,7 +81,7 @@ impl Window {
             let Some(message) = conversation.messages().get(index) else {
                 break;
             };
-            let tokens = counter.count_message(&message.parts());
+            let tokens = counting::message_tokens(counter, conversation, message);
             ids.push(self.push(
                 Some((Arc::clone(conversation), index)),
                 Content::Message,
@@ -143,34 +145,62 @@ impl Window {
             Content::Summary { text } => Some(text.as_str()),
             Content::Message => slot
                 .message()
-                .filter(|message| message.kind() == MessageKind::Summary)
-                .map(Message::text),
+                .filter(|message| message.is_summary())
+                .map(|message| message.text.as_str()),
             _ => None,
         })
     }
 
-    /// The calls of its messages, for [`views`](Self::views).
-    pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
+    /// Whether all of these messages are in it.
+    pub fn contains_all(&self, ids: &[MessageId]) -> bool {
+        let present: HashSet<MessageId> = self.slots.iter().map(|slot| slot.id).collect();
+        ids.iter().all(|id| present.contains(id))
+    }
+
+    /// Continues the chain hash `chain` over the messages from the place `first` on.
+    pub fn chain(&self, first: usize, chain: u64) -> u64 {
+        self.slots.iter().skip(first).fold(chain, |chain, slot| {
+            let mut hash = Xxh3::with_seed(chain);
+            hash.update(&slot.id.0.to_le_bytes());
+            let identity = slot.message().map_or(0, |message| message.identity);
+            hash.update(&identity.to_le_bytes());
+            hash.digest()
+        })
+    }
+
+    /// Counts all of it again, for another model.
+    pub fn recount(&mut self, counter: &TokenCounter) {
+        self.message_tokens = 0;
+        for slot in &mut self.slots {
+            slot.tokens = slot.count(counter);
+            self.message_tokens += slot.tokens;
+        }
+    }
+
+    /// The calls of the messages from the place `first` on, for [`views`](Self::views).
+    pub fn call_views(&self, first: usize) -> Vec<ToolCallView<'_>> {
         let mut calls = Vec::new();
-        for slot in &self.slots {
+        for slot in self.slots.iter().skip(first) {
             let Some(message) = slot.message() else {
                 continue;
             };
-            for (index, call) in message.calls().iter().enumerate() {
-                let arguments = slot.arguments_of(index).unwrap_or(call.arguments());
-                calls.push(ToolCallView::new(call.id(), call.name(), arguments));
+            for (index, call) in message.calls.iter().enumerate() {
+                let arguments = slot.arguments_of(index).unwrap_or(&call.arguments);
+                calls.push(ToolCallView::new(&call.id, &call.name, arguments));
             }
         }
         calls
     }
 
-    /// Its messages as an engine sees them. `calls` is what [`call_views`](Self::call_views) gave.
-    pub fn views<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
+    /// The messages from the place `first` on as an engine sees them. `calls` is what
+    /// [`call_views`](Self::call_views) gave for the same place.
+    pub fn views<'a>(&'a self, first: usize, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
         let mut rest = calls;
         self.slots
             .iter()
+            .skip(first)
             .map(|slot| {
-                let count = slot.message().map_or(0, |message| message.calls().len());
+                let count = slot.message().map_or(0, |message| message.calls.len());
                 let (own, others) = rest.split_at(count.min(rest.len()));
                 rest = others;
                 slot.view(own, self)
@@ -212,11 +242,11 @@ impl Window {
                 }
                 Entry::Summary { text, .. } => {
                     let text = marked(text);
-                    let tokens = counter.count_text(&text) + counter.message_overhead();
+                    let tokens = counting::text_tokens(counter, &text);
                     next.push(None, Content::Summary { text }, tokens);
                 }
                 Entry::StubResult { call, index, text } => {
-                    let tokens = counter.count_text(text) + counter.message_overhead();
+                    let tokens = counting::text_tokens(counter, text);
                     let content = Content::Stub {
                         call: *call,
                         index: *index,
@@ -264,6 +294,13 @@ impl Window {
 }
 
 impl Slot {
+    fn raw(&self) -> &str {
+        match &self.source {
+            Some((conversation, index)) => conversation.raw(*index),
+            None => "",
+        }
+    }
+
     fn arguments_of(&self, index: usize) -> Option<&str> {
         let Content::Replaced { arguments, .. } = &*self.content else {
             return None;
@@ -285,8 +322,8 @@ impl Slot {
                     .iter()
                     .find(|slot| slot.id == *call)
                     .and_then(Slot::message)
-                    .and_then(|message| message.calls().get(*index));
-                let (id, name) = answered.map_or(("", ""), |call| (call.id(), call.name()));
+                    .and_then(|message| message.calls.get(*index));
+                let (id, name) = answered.map_or(("", ""), |call| (&call.id, &call.name));
                 MessageView::new(self.id, "tool")
                     .with_text(text)
                     .with_result_of(id, name)
@@ -305,7 +342,7 @@ impl Slot {
         message: &'a Message,
         calls: &'a [ToolCallView<'a>],
     ) -> MessageView<'a> {
-        let view = message.view(self.id, calls);
+        let view = message.view(self.id, self.raw(), calls);
         match &*self.content {
             Content::Replaced { text, .. } => {
                 let view = view.with_kind(MessageKind::Replaced);
@@ -356,31 +393,18 @@ impl Slot {
     }
 
     fn count(&self, counter: &TokenCounter) -> u64 {
-        match (&*self.content, self.message()) {
-            (Content::Replaced { text, arguments }, Some(message)) => {
-                let mut parts = message.parts();
-                if let Some(text) = text {
-                    parts.text = text;
-                    parts.media = &[];
-                }
-                let calls: Vec<(&str, &str)> = message
-                    .calls()
-                    .iter()
-                    .enumerate()
-                    .map(|(index, call)| {
-                        let short = arguments.iter().find(|short| short.index == index);
-                        let arguments = short.map_or(call.arguments(), |short| &short.arguments);
-                        (call.name(), arguments)
-                    })
-                    .collect();
-                parts.calls = &calls;
-                counter.count_message(&parts)
+        match (&*self.content, &self.source, self.message()) {
+            (Content::Summary { text } | Content::Stub { text, .. }, _, _) => {
+                counting::text_tokens(counter, text)
             }
-            (Content::Summary { text } | Content::Stub { text, .. }, _) => {
-                counter.count_text(text) + counter.message_overhead()
+            (Content::Message, Some((conversation, _)), Some(message)) => {
+                counting::message_tokens(counter, conversation, message)
             }
-            (_, Some(message)) => counter.count_message(&message.parts()),
-            (_, None) => 0,
+            (Content::Replaced { text, arguments }, Some((conversation, _)), Some(message)) => {
+                let text = text.as_deref();
+                counting::replaced_tokens(counter, conversation, message, text, arguments)
+            }
+            _ => 0,
         }
     }
 }

@@ -1,0 +1,461 @@
+//! The engines of a process: found, loaded once, and opened for sessions under supervision.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use contexture_compressor::Compressor;
+use contexture_engine_api::{
+    ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, LoadError,
+    OpenRequest, Plugin, WindowState, define_engine, linked_engines,
+};
+use serde::Serialize;
+
+use crate::catalog::{
+    BUILT_IN, Catalog, Choice, RegisteredEngine, Resolution, ResolveError, resolve,
+};
+use crate::config::{Config, Loaded};
+use crate::providers::ModelClient;
+use crate::services::SessionServices;
+use crate::supervision::{CallError, Pace, Policy, Supervised, Supervisor};
+use crate::tokens::TokenCounter;
+
+/// Whence an engine comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// It is the compressor that the host brings.
+    Builtin,
+    /// It is linked into this process, or was registered in it.
+    Registered,
+    /// It is a library from a plugin folder.
+    Plugin,
+}
+
+/// Why no engine can be had for a session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is none of that name, or it cannot be loaded, and no other may stand in.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// It was found and could not be opened.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Its data directory cannot be made.
+    #[error("cannot make the data directory {}: {source}", path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The built-in compressor could not stand in.
+    #[error("the built-in compressor is not open")]
+    NoFallback,
+}
+
+/// A name that is taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "two engines are called `{name}`: {first} brings one and {second} another; an engine's name must be \
+     its own, so rename one or leave one out"
+)]
+pub struct NameTaken {
+    /// The name.
+    pub name: String,
+    /// Who had it first.
+    pub first: String,
+    /// Who wanted it too.
+    pub second: String,
+}
+
+static REGISTERED: Mutex<Vec<EngineDefinition>> = Mutex::new(Vec::new());
+
+/// Registers an engine at run time, as `register_engine!` does at link time. Registering the same engine
+/// again changes nothing.
+///
+/// # Errors
+/// Another engine has the name.
+pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameTaken> {
+    let mut registered = lock(&REGISTERED);
+    let taken = linked_engines()
+        .chain(registered.iter())
+        .find(|other| other.name == definition.name);
+    match taken {
+        None => registered.push(definition),
+        Some(other) if same(other, &definition) => {}
+        Some(other) => return Err(name_taken(other, &definition)),
+    }
+    Ok(())
+}
+
+/// The engines registered in this process, at link time and at run time.
+///
+/// # Errors
+/// Two of them have the same name.
+pub fn registered_engines() -> Result<Vec<EngineDefinition>, NameTaken> {
+    let mut all: Vec<EngineDefinition> = Vec::new();
+    for definition in linked_engines().chain(lock(&REGISTERED).iter()) {
+        match all.iter().find(|other| other.name == definition.name) {
+            Some(other) if same(other, definition) => {}
+            Some(other) => return Err(name_taken(other, definition)),
+            None => all.push(*definition),
+        }
+    }
+    Ok(all)
+}
+
+fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
+    (one.owner, one.version) == (other.owner, other.version)
+}
+
+fn name_taken(first: &EngineDefinition, second: &EngineDefinition) -> NameTaken {
+    let owner = |definition: &EngineDefinition| {
+        format!("{} {}", definition.owner, definition.version)
+    };
+    NameTaken {
+        name: first.name.to_owned(),
+        first: owner(first),
+        second: owner(second),
+    }
+}
+
+type Factory = Arc<dyn EngineFactory>;
+
+/// The engines that one configuration gives access to. Made once and shared by all sessions.
+pub struct Engines {
+    loaded: Loaded,
+    catalog: Catalog,
+    registered: Vec<EngineDefinition>,
+    client: ModelClient,
+    supervisor: Arc<Supervisor>,
+    /// Each engine's factory, made when it is first needed: a name means one thing in a process, so that
+    /// no two copies of an engine ever open the same files.
+    factories: Mutex<HashMap<(Source, String), Factory>>,
+}
+
+impl std::fmt::Debug for Engines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engines")
+            .field("catalog", &self.catalog)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An engine opened for a session.
+#[derive(Debug)]
+pub struct Opened {
+    source: Source,
+    /// The library or the crate.
+    origin: String,
+    supervised: Supervised,
+}
+
+impl Opened {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.supervised.engine()
+    }
+
+    /// Whence it comes.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The library, or the crate that brings it.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Whether it is the built-in compressor.
+    pub fn is_builtin(&self) -> bool {
+        self.source == Source::Builtin
+    }
+
+    /// Calls it, see [`Supervised::call`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call<T: Send + 'static>(
+        &mut self,
+        method: &'static str,
+        pace: Pace,
+        code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.supervised.call(method, pace, code)
+    }
+}
+
+/// What a session brings to the opening of its engine.
+pub struct Occasion<'a> {
+    /// The session's id.
+    pub session: &'a str,
+    /// The window of the agent's model, empty of messages.
+    pub window: &'a WindowState,
+    /// Counts for the agent's model.
+    pub counter: TokenCounter,
+    /// Where the session's model calls are counted.
+    pub model_calls: &'a Arc<AtomicU64>,
+}
+
+impl Engines {
+    /// The engines of a configuration. Looks into the plugin folders; runs no engine's code.
+    ///
+    /// # Errors
+    /// Two registered engines have the same name.
+    pub fn new(loaded: Loaded, client: ModelClient) -> Result<Arc<Self>, NameTaken> {
+        let registered = registered_engines()?;
+        let listed = registered
+            .iter()
+            .map(|definition| RegisteredEngine {
+                name: definition.name.to_owned(),
+                version: definition.version.to_owned(),
+                description: definition.description.to_owned(),
+                owner: definition.owner.to_owned(),
+            })
+            .collect();
+        let supervision = &loaded.config.context.supervision;
+        let milliseconds = std::time::Duration::from_millis;
+        let policy = Policy {
+            long_deadline: milliseconds(supervision.compress_deadline_ms),
+            short_deadline: milliseconds(supervision.call_deadline_ms),
+            grace: milliseconds(supervision.grace_ms),
+            failure_limit: supervision.failures_before_quarantine,
+            quarantine: milliseconds(supervision.quarantine_ms),
+            abandoned_limit: supervision.abandoned_threads,
+        };
+        Ok(Arc::new(Self {
+            catalog: Catalog::scan(&loaded.plugin_dirs, listed),
+            registered,
+            client,
+            supervisor: Supervisor::new(policy),
+            factories: Mutex::default(),
+            loaded,
+        }))
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.loaded.config
+    }
+
+    /// The configuration and where it came from.
+    pub fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// What engines there are.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The client that makes model calls.
+    pub fn client(&self) -> &ModelClient {
+        &self.client
+    }
+
+    /// The supervision of all engines.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// Opens the engine that `named` (from a command line: it runs or the call fails) or the
+    /// configuration chooses. What a person should know of the choice is added to `warnings`.
+    ///
+    /// # Errors
+    /// No engine can be had, and the configuration lets no other stand in.
+    pub fn open(
+        &self,
+        named: Option<&str>,
+        occasion: &Occasion<'_>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Opened, OpenError> {
+        let mut resolution = resolve(&self.catalog, self.config(), named)?;
+        loop {
+            match self.open_choice(&resolution, occasion) {
+                Ok(opened) => {
+                    for note in &resolution.notes {
+                        tracing::info!("{note}");
+                    }
+                    warnings.append(&mut resolution.warnings);
+                    return Ok(opened);
+                }
+                Err(Failure::Load(reason)) => {
+                    resolution = resolution.after_load_failure(&reason)?;
+                }
+                // An engine that cannot be opened is one that fails at its first call.
+                Err(Failure::Open(OpenError::Call(error)))
+                    if named.is_none()
+                        && resolution.engine != Choice::BuiltIn
+                        && self.config().context.on_failure
+                            == crate::config::OnFailure::Fallback =>
+                {
+                    warnings.push(format!("the built-in {BUILT_IN} runs instead: {error}"));
+                    resolution.engine = Choice::BuiltIn;
+                }
+                Err(Failure::Open(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Opens the built-in compressor.
+    ///
+    /// # Errors
+    /// Its data directory cannot be made, or its settings make no sense.
+    pub fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
+        let definition = define_engine!("compressor", Compressor);
+        self.open_made(BUILT_IN, Source::Builtin, "built in", occasion, |request| {
+            definition.create(request)
+        })
+    }
+
+    fn open_choice(
+        &self,
+        resolution: &Resolution,
+        occasion: &Occasion<'_>,
+    ) -> Result<Opened, Failure> {
+        match &resolution.engine {
+            Choice::BuiltIn => Ok(self.open_builtin(occasion)?),
+            Choice::Registered(name) => {
+                let definition = self
+                    .registered
+                    .iter()
+                    .find(|definition| definition.name == name)
+                    .copied()
+                    .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
+                let origin = format!("{} {}", definition.owner, definition.version);
+                let create = move |request: &FactoryRequest<'_>| definition.create(request);
+                Ok(self.open_made(name, Source::Registered, &origin, occasion, create)?)
+            }
+            Choice::Plugin { manifest, library } => {
+                let problems = self
+                    .loaded
+                    .check_engine_settings(&manifest.name, &manifest.settings);
+                if let Some(problem) = problems.iter().find(|found| !found.problem.is_warning()) {
+                    return Err(Failure::Load(problem.to_string()));
+                }
+                manifest
+                    .verify(library)
+                    .map_err(|problem| Failure::Load(problem.to_string()))?;
+                let plugin = load(library, &manifest.name)?;
+                let origin = library.display().to_string();
+                let create = move |request: &FactoryRequest<'_>| plugin.create(request);
+                Ok(self.open_made(&manifest.name, Source::Plugin, &origin, occasion, create)?)
+            }
+        }
+    }
+
+    fn open_made(
+        &self,
+        name: &str,
+        source: Source,
+        origin: &str,
+        occasion: &Occasion<'_>,
+        create: impl FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>
+        + Send
+        + 'static,
+    ) -> Result<Opened, OpenError> {
+        let data_dir = self.data_dir(name)?;
+        let settings = self.config().engine_settings(name).to_string();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let factory = self.factory((source, name.to_owned()), &settings, &data_dir, create)?;
+        let services = SessionServices::lend(
+            name,
+            self.client.clone(),
+            occasion.counter,
+            Arc::clone(&cancel),
+            Arc::clone(occasion.model_calls),
+        );
+        let session = occasion.session.to_owned();
+        let window = occasion.window.clone();
+        let supervised = self.supervisor.open(name, cancel, move || {
+            factory.open(&OpenRequest {
+                session: &session,
+                settings: &settings,
+                data_dir: &data_dir,
+                services,
+                window: &window,
+                compaction: None,
+            })
+        })?;
+        Ok(Opened {
+            source,
+            origin: origin.to_owned(),
+            supervised,
+        })
+    }
+
+    fn factory(
+        &self,
+        key: (Source, String),
+        settings: &str,
+        data_dir: &Path,
+        create: impl FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>
+        + Send
+        + 'static,
+    ) -> Result<Factory, OpenError> {
+        if let Some(factory) = lock(&self.factories).get(&key) {
+            return Ok(Arc::clone(factory));
+        }
+        let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
+        let made = self.supervisor.create(&key.1, move || {
+            create(&FactoryRequest {
+                settings: &settings,
+                data_dir: &data_dir,
+            })
+        })?;
+        let made: Factory = Arc::from(made);
+        // Two sessions may have made one at the same time; both go on with the first.
+        Ok(Arc::clone(
+            lock(&self.factories).entry(key).or_insert(made),
+        ))
+    }
+
+    fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
+        let path = self.loaded.home.join("engines").join(name);
+        std::fs::create_dir_all(&path).map_err(|source| OpenError::DataDir {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(path)
+    }
+}
+
+/// Why a chosen engine is not open.
+enum Failure {
+    /// Its plugin cannot be loaded.
+    Load(String),
+    /// It was loaded and cannot be opened.
+    Open(OpenError),
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+/// Loads a plugin's library and checks that its engine calls itself what the manifest says.
+fn load(library: &Path, name: &str) -> Result<Plugin, Failure> {
+    let plugin = Plugin::load(library).map_err(|error| {
+        if let LoadError::Layout { report, .. } = &error {
+            tracing::debug!("{report}");
+        }
+        Failure::Load(error.to_string())
+    })?;
+    let own = &plugin.description().name;
+    if own == name {
+        Ok(plugin)
+    } else {
+        Err(Failure::Load(format!(
+            "{} calls its engine `{own}`, and its plugin.yaml says `{name}`: make the two the same",
+            library.display()
+        )))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

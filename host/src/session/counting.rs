@@ -1,0 +1,110 @@
+//! What a message costs: its text, thinking, calls and media, counted once when it joins the window.
+
+use contexture_engine_api::ShortArguments;
+
+use crate::formats::{self, Conversation, MediaKind, Message};
+use crate::tokens::{self, Detail, MESSAGE_TOKENS, MessageParts, TokenCounter, image_size};
+
+/// The tokens of the system prompt and the tools.
+pub(super) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 {
+    let system = conversation
+        .system()
+        .map_or(0, |text| counter.count_text(text) + MESSAGE_TOKENS);
+    let tools: Vec<&serde_json::value::RawValue> = conversation
+        .tools_raw()
+        .and_then(|raw| serde_json::from_str(raw).ok())
+        .unwrap_or_default();
+    let tools: Vec<&str> = tools.iter().map(|tool| tool.get()).collect();
+    system + counter.count_tools(&tools)
+}
+
+/// The tokens of a message as it came.
+pub(super) fn message_tokens(
+    counter: &TokenCounter,
+    conversation: &Conversation,
+    message: &Message,
+) -> u64 {
+    let media: Vec<tokens::Media> = message
+        .media
+        .iter()
+        .map(|media| priced(conversation, media))
+        .collect();
+    count(counter, message, &message.text, &[], &media)
+}
+
+/// The tokens of a message with another text (its media leave with the old one) and shorter arguments.
+pub(super) fn replaced_tokens(
+    counter: &TokenCounter,
+    conversation: &Conversation,
+    message: &Message,
+    text: Option<&str>,
+    arguments: &[ShortArguments],
+) -> u64 {
+    match text {
+        Some(text) => count(counter, message, text, arguments, &[]),
+        None if arguments.is_empty() => message_tokens(counter, conversation, message),
+        None => count(counter, message, &message.text, arguments, &[]),
+    }
+}
+
+/// The tokens of a text that the host puts in as a message.
+pub(super) fn text_tokens(counter: &TokenCounter, text: &str) -> u64 {
+    counter.count_text(text) + MESSAGE_TOKENS
+}
+
+fn count(
+    counter: &TokenCounter,
+    message: &Message,
+    text: &str,
+    arguments: &[ShortArguments],
+    media: &[tokens::Media],
+) -> u64 {
+    let calls: Vec<(&str, &str)> = message
+        .calls
+        .iter()
+        .enumerate()
+        .map(|(index, call)| {
+            let short = arguments.iter().find(|short| short.index == index);
+            let arguments = short.map_or(&call.arguments, |short| &short.arguments);
+            (call.name.as_str(), arguments.as_str())
+        })
+        .collect();
+    let parts = MessageParts {
+        text,
+        thinking: &message.thinking,
+        calls: &calls,
+        media,
+    };
+    let opaque = if message.opaque.is_empty() {
+        0
+    } else {
+        counter.count_text(&message.opaque)
+    };
+    counter.count_message(&parts) + opaque
+}
+
+fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::Media {
+    let data = conversation.media_data(media);
+    match media.kind {
+        MediaKind::Image => tokens::Media::Image {
+            size: media
+                .width
+                .zip(media.height)
+                .or_else(|| media.is_base64.then(|| image_size(data)).flatten()),
+            detail: media
+                .detail
+                .as_deref()
+                .map_or(Detail::High, Detail::parse),
+        },
+        MediaKind::Document => tokens::Media::Document {
+            pages: None,
+            // Base64 takes four characters for three bytes.
+            bytes: if media.is_base64 {
+                data.len() as u64 / 4 * 3
+            } else {
+                0
+            },
+        },
+        MediaKind::Audio => tokens::Media::Unknown,
+    }
+}
