@@ -18,7 +18,7 @@ use crate::text::{chars, clean_line, clip, line_around};
 const NEW_SHARE: f32 = 0.24;
 const CARRIED_SHARE: f32 = 0.45;
 /// The share that names leave for the words around them.
-const WORDS_SHARE: f32 = 0.05;
+const WORDS_SHARE: f32 = 0.03;
 /// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
 /// The words quoted around facts, in characters at most, and in bytes on either side.
@@ -254,8 +254,8 @@ impl<'d> Page<'d> {
             if opening + self.fact_cost(fact) > self.room {
                 continue;
             }
-            if opening > 0 {
-                self.choose_line(line);
+            if opening > 0 && self.choose_line(line) && self.said.contains_key(text) {
+                continue;
             }
             self.room -= self.fact_cost(fact);
             self.chosen_facts[fact] = true;
@@ -470,6 +470,11 @@ fn write_pieces(pieces: &[Piece], page: &mut String) {
 /// one that ends with a colon.
 fn place_name(text: &str, at: usize) -> Option<(String, usize)> {
     const LOOK_BACK: usize = 40;
+    const DEFINITIONS: [&str; 4] = ["def ", "class ", "async def ", "### "];
+    const STATEMENTS: [&str; 14] = [
+        "if", "elif", "else", "for", "while", "with", "try", "except", "finally", "return", "case",
+        "match", "default", "-",
+    ];
     let mut end = at;
     for _ in 0..LOOK_BACK {
         let before = text[..end].strip_suffix('\n')?;
@@ -480,6 +485,18 @@ fn place_name(text: &str, at: usize) -> Option<(String, usize)> {
             continue;
         }
         let bare = raw.trim_matches(|c: char| c.is_whitespace() || c.is_ascii_digit() || c == '→');
+        let is_code = bare.contains(['=', ';', '{', '('])
+            || STATEMENTS.contains(
+                &bare
+                    .split(' ')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end_matches(':'),
+            );
+        let is_definition = DEFINITIONS.iter().any(|word| bare.starts_with(word));
+        if is_code && !is_definition {
+            continue;
+        }
         let is_heading = bare.starts_with("# ")
             || bare.starts_with("##")
             || bare.ends_with(':')
