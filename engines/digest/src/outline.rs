@@ -106,34 +106,36 @@ impl Outline<'_, '_> {
         let Some((message, todos)) = last_plan(self.span) else {
             return;
         };
+        let mut left = Vec::new();
         for todo in todos {
             match todo.status.as_str() {
+                "cancelled" | "canceled" => continue,
                 "in_progress" => self.add(Section::InProgress, message, 8.0, todo.text),
                 "completed" | "done" => self.add(Section::Done, message, 3.0, todo.text),
-                _ => self.add(
-                    Section::NextSteps,
-                    message,
-                    7.0,
-                    format!("{} (on the to-do list)", todo.text),
-                ),
+                _ => {
+                    left.push(todo.text);
+                    continue;
+                }
             };
+        }
+        if !left.is_empty() {
+            let head = format!("Left on the to-do list: {}", clip(&left.join("; "), 500));
+            self.add(Section::NextSteps, message, 7.0, head);
         }
     }
 
     /// What the assistant concluded: decisions, and the first sentence of the last text of each turn.
     fn add_reports(&mut self) {
-        const DECISION: [&str; 14] = [
+        const DECISION: [&str; 12] = [
             "decided",
-            "decision",
+            "decision:",
             "instead of",
-            "because",
             "root cause",
-            "the fix",
-            "will use",
-            "chose",
+            "the fix is",
+            "we will use",
+            "chose to",
             "rather than",
-            "finding",
-            "important",
+            "important:",
             "决定",
             "因为",
             "原因",

@@ -93,6 +93,8 @@ pub(crate) fn value(fact: &Fact, span: &Span<'_>) -> f32 {
     let source = &span.sources[fact.source];
     let kind = match fact.kind {
         Kind::Test => 1.2,
+        // `src/` or `/config` alone says little.
+        Kind::Path if bare_segment(fact.text(span)) => 0.3,
         Kind::Path | Kind::Hash | Kind::Name | Kind::Url => 1.0,
         Kind::Uuid => 0.9,
         Kind::Code => 0.8,
@@ -123,4 +125,9 @@ fn hex_runs(text: &str) -> usize {
     text.split(|c: char| !c.is_ascii_hexdigit())
         .filter(|run| run.len() >= 8 && run.bytes().any(|byte| byte.is_ascii_digit()))
         .count()
+}
+
+fn bare_segment(path: &str) -> bool {
+    let trimmed = path.trim_matches('/');
+    trimmed.len() < path.len() && !trimmed.contains(['/', '.', '_'])
 }

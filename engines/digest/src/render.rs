@@ -14,11 +14,13 @@ use crate::sections::Section;
 use crate::span::Span;
 use crate::text::{chars, clean_line, clip, line_around};
 
-/// The share of the budget for new lines without facts, and for what an earlier summary said.
-const NEW_SHARE: f32 = 0.24;
+/// The share of the budget for new lines without facts: at least the first, and up to the second where
+/// the facts leave as much.
+const NEW_SHARE: (f32, f32) = (0.17, 0.35);
+/// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
 /// The share that names leave for the words around them.
-const WORDS_SHARE: f32 = 0.05;
+const WORDS_SHARE: f32 = 0.03;
 /// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
 /// The words quoted around facts, in characters at most, and in bytes on either side.
@@ -81,7 +83,8 @@ impl<'d> Page<'d> {
             b.value.total_cmp(&a.value).then(b.order.cmp(&a.order))
         });
         let mut carried = (budget * CARRIED_SHARE) as usize;
-        let mut new = (budget * NEW_SHARE) as usize;
+        let left = self.room.saturating_sub(self.demand()) as f32;
+        let mut new = left.clamp(budget * NEW_SHARE.0, budget * NEW_SHARE.1) as usize;
         for at in &plain {
             let share = if self.lines[*at].is_carried {
                 &mut carried
@@ -149,6 +152,23 @@ impl<'d> Page<'d> {
 
     fn fact_cost(&self, fact: usize) -> usize {
         chars(self.facts[fact].text(self.span)) + ", ".len()
+    }
+
+    /// What all the facts that stand in one message only would cost, with what they belong to.
+    fn demand(&self) -> usize {
+        let mut demand = 0;
+        for line in self.lines {
+            let once = || {
+                line.facts
+                    .iter()
+                    .filter(|fact| self.facts[**fact].messages == 1)
+            };
+            if once().next().is_some() {
+                demand +=
+                    chars(&line.head) + once().map(|fact| self.fact_cost(*fact)).sum::<usize>();
+            }
+        }
+        demand
     }
 
     fn choose_line(&mut self, line: usize) -> bool {
@@ -254,8 +274,8 @@ impl<'d> Page<'d> {
             if opening + self.fact_cost(fact) > self.room {
                 continue;
             }
-            if opening > 0 {
-                self.choose_line(line);
+            if opening > 0 && self.choose_line(line) && self.said.contains_key(text) {
+                continue;
             }
             self.room -= self.fact_cost(fact);
             self.chosen_facts[fact] = true;
@@ -470,6 +490,11 @@ fn write_pieces(pieces: &[Piece], page: &mut String) {
 /// one that ends with a colon.
 fn place_name(text: &str, at: usize) -> Option<(String, usize)> {
     const LOOK_BACK: usize = 40;
+    const DEFINITIONS: [&str; 4] = ["def ", "class ", "async def ", "### "];
+    const STATEMENTS: [&str; 14] = [
+        "if", "elif", "else", "for", "while", "with", "try", "except", "finally", "return", "case",
+        "match", "default", "-",
+    ];
     let mut end = at;
     for _ in 0..LOOK_BACK {
         let before = text[..end].strip_suffix('\n')?;
@@ -480,6 +505,18 @@ fn place_name(text: &str, at: usize) -> Option<(String, usize)> {
             continue;
         }
         let bare = raw.trim_matches(|c: char| c.is_whitespace() || c.is_ascii_digit() || c == '→');
+        let is_code = bare.contains(['=', ';', '{', '('])
+            || STATEMENTS.contains(
+                &bare
+                    .split(' ')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end_matches(':'),
+            );
+        let is_definition = DEFINITIONS.iter().any(|word| bare.starts_with(word));
+        if is_code && !is_definition {
+            continue;
+        }
         let is_heading = bare.starts_with("# ")
             || bare.starts_with("##")
             || bare.ends_with(':')

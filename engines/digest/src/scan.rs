@@ -260,10 +260,13 @@ fn word(word: &[u8]) -> Option<Kind> {
         previous = *byte;
     }
     let inner = word.trim_ascii_start();
-    let joined = inner
-        .iter()
-        .enumerate()
-        .any(|(at, byte)| *byte == b'_' && at > 0 && at + 1 < inner.len() && inner[at - 1] != b'_');
+    let joined = inner.iter().enumerate().any(|(at, byte)| {
+        *byte == b'_'
+            && at > 0
+            && at + 1 < inner.len()
+            && inner[at - 1] != b'_'
+            && inner[at + 1] != b'_'
+    });
     if !lower && !upper {
         None
     } else if joined {

@@ -299,7 +299,7 @@ pub(crate) fn answers(span: &Span<'_>) -> Vec<Answer> {
             if is_answer(answer) {
                 answers.push(Answer {
                     message: source.message,
-                    question: clip(&clean_line(question), 120).into_owned(),
+                    question: clip(&clean_line(question), 90).into_owned(),
                     answer: clean_line(&one_line(answer)),
                 });
             }

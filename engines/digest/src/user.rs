@@ -7,7 +7,7 @@ use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
 
 /// A quote longer than this many characters loses its middle.
-const QUOTE_CHARS: usize = 240;
+const QUOTE_CHARS: usize = 200;
 /// A rule longer than this many characters loses its middle.
 const RULE_CHARS: usize = 240;
 
