@@ -1,1 +1,153 @@
-//! placeholder
+//! Digests a span of messages without a model: a structured summary, made of facts in the words of
+//! their source.
+//!
+//! A summary that a model writes reads well and forgets most names. This crate does the opposite part of
+//! the work, and does it in milliseconds: it takes every path, hash, URL, name, command and result out of
+//! a span, ranks them, and writes as many as a budget allows, each in a line with what it belongs to. An
+//! engine uses it where there is no model, and beside one, for what the model's text lacks
+//! ([`Digest::missing_from`]).
+//!
+//! # How facts are ranked
+//! 1. What users said, rules first, quoted; what they answered to a question.
+//! 2. What is under way or blocked at the end of the span; the last to-do list.
+//! 3. Facts by their worth a character: those in errors over others, those in files that were written
+//!    over files that were read, recent over old, and a fact that stands in one message over one that
+//!    many repeat. What a fact belongs to (a file, a command, a report) is written once for all of its
+//!    facts, so the facts of a rich source come cheaper.
+//! 4. With what is left of the budget, bare names become quotes of the line in which they stand.
+//!
+//! Each fact is written once. Encoded bytes are never taken for facts, and secrets are masked
+//! ([`mask_secrets`]) in everything that is written.
+//!
+//! ```
+//! use contexture_digest::{Budget, Digest};
+//! use contexture_engine_api::{MessageId, MessageView, ToolCallView};
+//!
+//! let calls = [ToolCallView::new("c1", "bash", r#"{"command": "cargo test -p ledger"}"#)];
+//! let messages = [
+//!     MessageView::new(MessageId(1), "user").with_text("Fix the ledger. Never touch the schema."),
+//!     MessageView::new(MessageId(2), "assistant").with_tool_calls(&calls),
+//!     MessageView::new(MessageId(3), "tool")
+//!         .with_result_of("c1", "bash")
+//!         .with_text("test reconcile_epoch ... FAILED\n8 passed; 1 failed"),
+//! ];
+//! let summary = Digest::of(&messages, None).render(Budget::chars(2_000));
+//! assert!(summary.contains("The user said: \"Never touch the schema.\""));
+//! assert!(summary.contains("`cargo test -p ledger` → 8 passed; 1 failed"));
+//! assert!(summary.contains("reconcile_epoch"));
+//! ```
+
+mod arguments;
+mod files;
+mod outline;
+mod rank;
+mod render;
+mod scan;
+mod secrets;
+mod sections;
+mod span;
+mod text;
+mod tool;
+mod user;
+
+pub use secrets::mask_secrets;
+
+use contexture_engine_api::MessageView;
+
+use outline::{Line, outline};
+use rank::Fact;
+use render::Page;
+use span::Span;
+
+/// How long a text may be.
+#[derive(Clone, Copy)]
+pub struct Budget<'c> {
+    max_chars: usize,
+    tokens: Option<(u64, &'c dyn Fn(&str) -> u64)>,
+}
+
+impl<'c> Budget<'c> {
+    /// At most so many characters (Unicode scalar values, not bytes).
+    pub const fn chars(max_chars: usize) -> Self {
+        Self {
+            max_chars,
+            tokens: None,
+        }
+    }
+
+    /// And at most so many tokens, as `count` counts them.
+    #[must_use]
+    pub const fn and_tokens(self, max_tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Self {
+        Self {
+            tokens: Some((max_tokens, count)),
+            ..self
+        }
+    }
+
+    /// The longest text of `make(characters)` that is within the budget; empty where none is.
+    fn fit(&self, make: impl Fn(usize) -> String) -> String {
+        let mut max_chars = self.max_chars;
+        loop {
+            let text = make(max_chars);
+            let Some((max_tokens, count)) = self.tokens else {
+                return text;
+            };
+            let tokens = count(&text);
+            if tokens <= max_tokens || text.is_empty() {
+                return text;
+            }
+            // A little less than in proportion, so that a second attempt is usually the last.
+            let share = max_tokens as f64 / tokens as f64 * 0.97;
+            max_chars = (text::chars(&text).min(max_chars) as f64 * share) as usize;
+        }
+    }
+}
+
+impl std::fmt::Debug for Budget<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget")
+            .field("max_chars", &self.max_chars)
+            .field("max_tokens", &self.tokens.map(|(max, _)| max))
+            .finish()
+    }
+}
+
+/// The facts of a span of messages.
+#[derive(Debug)]
+pub struct Digest<'a> {
+    span: Span<'a>,
+    facts: Vec<Fact>,
+    lines: Vec<Line>,
+}
+
+impl<'a> Digest<'a> {
+    /// Digests `messages`. `previous` is the text of the summary before them, whoever wrote it; summaries
+    /// among the messages are taken as such too. What it says is carried on: updated, never repeated.
+    pub fn of(messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
+        let mut span = Span::of(messages);
+        let facts = rank::facts(&mut span);
+        let mut earlier = previous.unwrap_or_default().to_owned();
+        for summary in &span.summaries {
+            if previous != Some(*summary) {
+                earlier.push('\n');
+                earlier.push_str(summary);
+            }
+        }
+        let lines = outline(&span, &facts, &earlier);
+        Self { span, facts, lines }
+    }
+
+    /// The whole summary under its headings (`## Goal`, `## Constraints & Preferences`, `## Progress`, …),
+    /// empty sections left out, without the mark of a compaction.
+    pub fn render(&self, budget: Budget<'_>) -> String {
+        budget.fit(|max_chars| Page::new(&self.span, &self.facts, &self.lines, max_chars).summary())
+    }
+
+    /// The highest ranked facts that `summary`, written by a model, lacks: lines under the headings of
+    /// what they belong to, to be appended to it. Empty where it lacks none.
+    pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
+        budget.fit(|max_chars| {
+            Page::new(&self.span, &self.facts, &self.lines, max_chars).missing(summary)
+        })
+    }
+}

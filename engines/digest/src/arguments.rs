@@ -1,0 +1,183 @@
+//! Reads the values out of a tool call's arguments: JSON text that nobody has checked.
+//!
+//! A walk from string to string rather than a parser: it reads what is there even where the JSON is cut
+//! off or wrong, and borrows every value that holds no escape.
+
+use std::borrow::Cow;
+
+/// One value with the key it stands under; an array's values share their key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Argument<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) value: Cow<'a, str>,
+}
+
+/// The strings and numbers of `json`, in order. Text that is no JSON at all is one value without a key.
+pub(crate) fn arguments(json: &str) -> Vec<Argument<'_>> {
+    let trimmed = json.trim();
+    if !trimmed.starts_with(['{', '[', '"']) {
+        return match trimmed {
+            "" => Vec::new(),
+            _ => vec![Argument {
+                key: "",
+                value: Cow::Borrowed(trimmed),
+            }],
+        };
+    }
+    let bytes = json.as_bytes();
+    let mut values = Vec::new();
+    let mut key = "";
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                let end = string_end(bytes, at + 1);
+                let raw = &json[at + 1..end];
+                at = (end + 1).min(bytes.len());
+                let next = bytes[at..].iter().find(|byte| !byte.is_ascii_whitespace());
+                if next == Some(&b':') {
+                    key = raw;
+                } else {
+                    values.push(Argument {
+                        key,
+                        value: unescape(raw),
+                    });
+                }
+            }
+            b'0'..=b'9' | b'-' => {
+                let len = bytes[at..]
+                    .iter()
+                    .position(|byte| {
+                        !matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
+                    })
+                    .unwrap_or(bytes.len() - at);
+                values.push(Argument {
+                    key,
+                    value: Cow::Borrowed(&json[at..at + len]),
+                });
+                at += len;
+            }
+            _ => at += 1,
+        }
+    }
+    values
+}
+
+/// The index of the quote that closes the string whose content begins at `from`, or the end.
+fn string_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(step) = memchr::memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
+        at += step;
+        if bytes[at] == b'"' {
+            return at;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// A JSON string's content without its escapes.
+pub(crate) fn unescape(raw: &str) -> Cow<'_, str> {
+    let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else {
+        return Cow::Borrowed(raw);
+    };
+    let mut text = String::with_capacity(raw.len());
+    text.push_str(&raw[..first]);
+    let mut rest = &raw[first..];
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        text.push_str(&rest[..at]);
+        let mut chars = rest[at + 1..].chars();
+        match chars.next() {
+            Some('n') => text.push('\n'),
+            Some('t') => text.push('\t'),
+            Some('r' | 'b' | 'f') | None => {}
+            Some('u') => {
+                let (character, used) = unicode_escape(chars.as_str());
+                text.push(character);
+                chars = chars.as_str()[used..].chars();
+            }
+            Some(other) => text.push(other),
+        }
+        rest = chars.as_str();
+    }
+    text.push_str(rest);
+    Cow::Owned(text)
+}
+
+/// The character of a `\u` escape whose digits `rest` begins with, and how many bytes it took.
+fn unicode_escape(rest: &str) -> (char, usize) {
+    let unit = |from: usize| {
+        let digits = rest.get(from..from + 4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let Some(first) = unit(0) else {
+        return (char::REPLACEMENT_CHARACTER, 0);
+    };
+    let low = if rest[4..].starts_with("\\u") {
+        unit(6)
+    } else {
+        None
+    };
+    match char::decode_utf16([first].into_iter().chain(low)).next() {
+        Some(Ok(character)) => (character, if character > '\u{ffff}' { 10 } else { 4 }),
+        _ => (char::REPLACEMENT_CHARACTER, 4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs(json: &str) -> Vec<(&str, String)> {
+        arguments(json)
+            .into_iter()
+            .map(|argument| (argument.key, argument.value.into_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn reads_values_with_their_keys() {
+        assert_eq!(
+            pairs(
+                r#"{"path": "a\/b.rs", "limit": 40, "todos": [{"content": "x\ny", "status": "pending"}]}"#
+            ),
+            [
+                ("path", "a/b.rs".to_owned()),
+                ("limit", "40".into()),
+                ("content", "x\ny".into()),
+                ("status", "pending".into()),
+            ]
+        );
+        assert_eq!(pairs(r#"{"command": ["bash", "-lc", "ls"]}"#).len(), 3);
+        assert_eq!(
+            pairs("*** Begin Patch"),
+            [("", "*** Begin Patch".to_owned())]
+        );
+        assert_eq!(pairs(""), []);
+    }
+
+    #[test]
+    fn reads_what_is_there_when_the_json_is_cut_off() {
+        assert_eq!(
+            pairs(r#"{"path": "src/ma"#),
+            [("path", "src/ma".to_owned())]
+        );
+        assert_eq!(pairs(r#"{"path": "src\"#), [("path", "src".to_owned())]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_string_survives_its_escapes(value in any::<String>()) {
+            let json = serde_json::json!({ "key": value }).to_string();
+            let expected: String = value.replace(['\r', '\u{8}', '\u{c}'], "");
+            prop_assert_eq!(pairs(&json), [("key", expected)]);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in r#"[{}\[\]":\\u0-9a-f -]{0,40}"#) {
+            arguments(&text);
+        }
+    }
+}

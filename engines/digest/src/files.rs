@@ -1,0 +1,103 @@
+//! The files of a span: what was done to each.
+
+use crate::rank::FastMap;
+use crate::span::Span;
+use crate::tool::Act;
+
+/// A file that tools read, wrote or edited.
+#[derive(Debug, Default)]
+pub(crate) struct FileUse {
+    pub(crate) path: String,
+    /// The last message that touched it.
+    pub(crate) last: usize,
+    written: usize,
+    edited: usize,
+    failed: usize,
+    /// The parts that were read, as `95-124`; empty for the whole.
+    read: Vec<String>,
+}
+
+impl FileUse {
+    /// Whether it was changed.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.written + self.edited > 0
+    }
+
+    /// What was done to it: `written, edited 3×, read (lines 95-124)`.
+    pub(crate) fn note(&self) -> String {
+        let times = |what: &str, count: usize| match count {
+            0 => None,
+            1 => Some(what.to_owned()),
+            _ => Some(format!("{what} {count}×")),
+        };
+        let parts: Vec<&str> = self
+            .read
+            .iter()
+            .map(String::as_str)
+            .filter(|part| !part.is_empty())
+            .collect();
+        let read = match (self.read.len(), parts.len()) {
+            (0, _) => None,
+            (_, 1..=4) => Some(format!("read (lines {})", parts.join(", "))),
+            _ => Some("read".to_owned()),
+        };
+        let failed = times("an attempt failed", self.failed);
+        [
+            times("written", self.written),
+            times("edited", self.edited),
+            read,
+            failed,
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
+    }
+}
+
+/// The files of a span in order of first use, and the file of each call.
+pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
+    let mut files: Vec<FileUse> = Vec::new();
+    let mut known: FastMap<&str, usize> = FastMap::default();
+    let mut of_call = Vec::with_capacity(span.calls.len());
+    for call in &span.calls {
+        let Some(path) = call.file(span) else {
+            of_call.push(None);
+            continue;
+        };
+        let index = *known.entry(path).or_insert_with(|| {
+            files.push(FileUse {
+                path: path.to_owned(),
+                ..FileUse::default()
+            });
+            files.len() - 1
+        });
+        let file = &mut files[index];
+        file.last = call.message;
+        match call.act {
+            _ if call.failed => file.failed += 1,
+            Act::Write => file.written += 1,
+            Act::Edit => file.edited += 1,
+            _ => {
+                let number = |keys: &[&str]| call.argument(span, keys)?.parse::<u64>().ok();
+                let part = match (
+                    number(&["offset", "start_line", "line_start"]),
+                    number(&["limit"]),
+                    number(&["end_line", "line_end"]),
+                ) {
+                    (Some(from), Some(count), _) => {
+                        format!("{from}-{}", from.saturating_add(count))
+                    }
+                    (Some(from), None, Some(to)) => format!("{from}-{to}"),
+                    (Some(from), None, None) => format!("{from}-"),
+                    _ => String::new(),
+                };
+                if !file.read.contains(&part) {
+                    file.read.push(part);
+                }
+            }
+        }
+        of_call.push(Some(index));
+    }
+    (files, of_call)
+}

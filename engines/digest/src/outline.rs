@@ -1,0 +1,347 @@
+//! The lines that a summary of the span could have, before any budget: each with its section, its
+//! place, what it is worth, and the facts that would stand in it.
+
+use crate::files::files;
+use crate::rank::Fact;
+use crate::sections::{Section, parse};
+use crate::span::{Origin, Span};
+use crate::text::{chars, clean_line, clip, sentences};
+use crate::tool::{Act, answers, last_plan};
+use crate::user::quotes;
+
+/// A line that a summary could have.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) section: Option<Section>,
+    /// Lines of a section stand in this order.
+    pub(crate) order: usize,
+    /// What the line is about, in the words of its source.
+    pub(crate) head: String,
+    /// What it is worth without facts; 0 for a line that only facts justify.
+    pub(crate) value: f32,
+    /// Its facts, in order of their place.
+    pub(crate) facts: Vec<usize>,
+    /// It is from the previous summary.
+    pub(crate) is_carried: bool,
+}
+
+/// How the last thing that a user said is introduced under In Progress.
+const LAST_SAID: &str = "Last worked on, after the user said: ";
+const SAID: &str = "The user said: ";
+/// The order of carried lines: before everything new.
+const FIRST_NEW: usize = 1 << 20;
+
+/// The lines of the span and of the summary before it.
+pub(crate) fn outline(span: &Span<'_>, facts: &[Fact], previous: &str) -> Vec<Line> {
+    let mut outline = Outline {
+        span,
+        lines: Vec::new(),
+    };
+    let carried = parse(previous);
+    outline.add_user(carried.iter().any(|(section, _)| *section == Section::Goal));
+    outline.add_plan();
+    outline.add_reports();
+    let of_source = outline.add_calls_and_files();
+    for (at, fact) in facts.iter().enumerate() {
+        outline.lines[of_source[fact.source]].facts.push(at);
+    }
+    outline.carry(carried);
+    outline.lines
+}
+
+struct Outline<'s, 'a> {
+    span: &'s Span<'a>,
+    lines: Vec<Line>,
+}
+
+impl Outline<'_, '_> {
+    fn add(&mut self, section: Section, message: usize, value: f32, head: String) -> usize {
+        self.lines.push(Line {
+            section: Some(section),
+            order: FIRST_NEW + message,
+            head,
+            value,
+            ..Line::default()
+        });
+        self.lines.len() - 1
+    }
+
+    /// How recent a message is, from 0 to 1.
+    fn recency(&self, message: usize) -> f32 {
+        message as f32 / self.span.messages.max(1) as f32
+    }
+
+    fn add_user(&mut self, has_goal: bool) {
+        let quotes = quotes(self.span);
+        let requests = quotes.iter().filter(|quote| !quote.is_rule).count();
+        let mut request = 0;
+        for quote in quotes {
+            let said = format!("{SAID}\"{}\"", quote.text);
+            let value = 6.0 + self.recency(quote.message);
+            if quote.is_rule {
+                self.add(Section::Constraints, quote.message, 9.0, said);
+                continue;
+            }
+            request += 1;
+            if request == 1 && !has_goal {
+                self.add(Section::Goal, quote.message, 10.0, said);
+            } else if request == requests {
+                let head = format!("{LAST_SAID}\"{}\"", quote.text);
+                self.add(Section::InProgress, quote.message, 9.5, head);
+            } else {
+                self.add(Section::Done, quote.message, value, said);
+            }
+        }
+        for answer in answers(self.span) {
+            let head = format!(
+                "Asked \"{}\", the user answered: \"{}\"",
+                answer.question.replace('"', "'"),
+                clip(&answer.answer, 240).replace('"', "'")
+            );
+            self.add(Section::Decisions, answer.message, 8.5, head);
+        }
+    }
+
+    fn add_plan(&mut self) {
+        let Some((message, todos)) = last_plan(self.span) else {
+            return;
+        };
+        for todo in todos {
+            match todo.status.as_str() {
+                "in_progress" => self.add(Section::InProgress, message, 8.0, todo.text),
+                "completed" | "done" => self.add(Section::Done, message, 3.0, todo.text),
+                _ => self.add(
+                    Section::NextSteps,
+                    message,
+                    7.0,
+                    format!("{} (on the to-do list)", todo.text),
+                ),
+            };
+        }
+    }
+
+    /// What the assistant concluded: decisions, and the first sentence of the last text of each turn.
+    fn add_reports(&mut self) {
+        const DECISION: [&str; 14] = [
+            "decided",
+            "decision",
+            "instead of",
+            "because",
+            "root cause",
+            "the fix",
+            "will use",
+            "chose",
+            "rather than",
+            "finding",
+            "important",
+            "决定",
+            "因为",
+            "原因",
+        ];
+        let span = self.span;
+        let mut sources = span.sources.iter().peekable();
+        let mut seen = std::collections::HashSet::new();
+        while let Some(source) = sources.next() {
+            if source.origin != Origin::Assistant {
+                continue;
+            }
+            let ends_turn = sources
+                .peek()
+                .is_none_or(|next| next.origin == Origin::User);
+            if ends_turn {
+                let text: Vec<String> = sentences(&source.text)
+                    .map(clean_line)
+                    .filter(|sentence| chars(sentence) > 20)
+                    .take(2)
+                    .collect();
+                if !text.is_empty() {
+                    let head = format!("Reported: {}", clip(&text.join(" "), 180));
+                    self.add(
+                        Section::Done,
+                        source.message,
+                        4.5 + self.recency(source.message),
+                        head,
+                    );
+                }
+            }
+            for sentence in sentences(&source.text).take(60) {
+                let lower = sentence.to_lowercase();
+                if sentence.len() < 400 && DECISION.iter().any(|word| lower.contains(word)) {
+                    let text = clean_line(sentence);
+                    if chars(&text) > 30 && seen.insert(text.clone()) {
+                        let value = 3.0 + self.recency(source.message);
+                        self.add(
+                            Section::Decisions,
+                            source.message,
+                            value,
+                            clip(&text, 200).into_owned(),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// A line for every file and every other call, and the line of each source's facts.
+    fn add_calls_and_files(&mut self) -> Vec<usize> {
+        let span = self.span;
+        let (files, file_of_call) = files(span);
+        let first_file = self.lines.len();
+        for file in &files {
+            let value = if file.is_changed() { 5.0 } else { 2.0 } + self.recency(file.last);
+            let head = format!("{} — {}", file.path, file.note());
+            self.add(Section::Files, file.last, value, head);
+        }
+        let first_call = self.lines.len();
+        let last_request = span
+            .user_sources()
+            .next_back()
+            .map_or(0, |(_, said)| said.message);
+        let recent = span.messages.saturating_sub(12).max(last_request);
+        for (index, call) in span.calls.iter().enumerate() {
+            let outcome = call.outcome(span).filter(|outcome| !outcome.is_empty());
+            let wrong = call.went_wrong(span);
+            let mut head = call.head(span);
+            if let Some(outcome) = outcome {
+                head.push_str(if call.failed {
+                    " → failed: "
+                } else {
+                    " → "
+                });
+                head.push_str(&outcome);
+            } else if call.failed {
+                head.push_str(" → failed");
+            }
+            let is_last_of_its_kind = || {
+                let begins = call.head(span);
+                !span.calls[index + 1..]
+                    .iter()
+                    .take(200)
+                    .any(|later| later.act == call.act && later.head(span) == begins)
+            };
+            let tested = call
+                .result
+                .is_some_and(|result| span.sources[result].outcome.is_some());
+            let told = matches!(call.act, Act::Run | Act::Other);
+            let (section, value) = if !told {
+                (
+                    Section::Done,
+                    if call.failed && file_of_call[index].is_some() {
+                        3.5
+                    } else {
+                        0.0
+                    },
+                )
+            } else if wrong && call.message >= recent && is_last_of_its_kind() {
+                (Section::Blocked, 8.0)
+            } else if call.message >= recent {
+                (Section::InProgress, 5.0)
+            } else if wrong {
+                (Section::Critical, 3.5)
+            } else if tested && call.act == Act::Run {
+                (Section::Done, 4.0)
+            } else {
+                (Section::Done, 0.0)
+            };
+            self.add(section, call.message, value, head);
+        }
+        let first_text = self.lines.len();
+        let mut of_source = Vec::with_capacity(span.sources.len());
+        for source in &span.sources {
+            of_source.push(match source.origin {
+                Origin::Argument(call) | Origin::Result(call) => {
+                    file_of_call[call].map_or(first_call + call, |file| first_file + file)
+                }
+                Origin::User => self.add(
+                    Section::Critical,
+                    source.message,
+                    0.0,
+                    "The user also named".to_owned(),
+                ),
+                Origin::Assistant => {
+                    let title = sentences(&source.text)
+                        .map(clean_line)
+                        .find(|line| chars(line) > 3);
+                    let head = clip(&title.unwrap_or_default(), 60)
+                        .trim_end_matches([':', '.'])
+                        .to_owned();
+                    self.add(Section::Critical, source.message, 0.0, head)
+                }
+            });
+        }
+        debug_assert!(first_text <= self.lines.len());
+        of_source
+    }
+
+    /// Brings the previous summary's lines in: what was in progress is done, what the span did again is
+    /// left to the span, and what a file was known for joins its new line.
+    fn carry(&mut self, carried: Vec<(Section, String)>) {
+        let span = self.span;
+        let asked = span.user_sources().next().is_some();
+        let planned = self
+            .lines
+            .iter()
+            .any(|line| line.section == Some(Section::NextSteps));
+        for (order, (section, text)) in carried.into_iter().enumerate() {
+            let (section, text, value) = match section {
+                Section::Goal => (Section::Goal, text, 11.0),
+                Section::Constraints => (section, text, 10.0),
+                Section::InProgress => {
+                    let text = match text.strip_prefix(LAST_SAID) {
+                        Some(said) => format!("{SAID}{said}"),
+                        None => text,
+                    };
+                    (Section::Done, text, 6.5)
+                }
+                Section::Done if text.starts_with(SAID) => (section, text, 5.5),
+                Section::Done => (section, text, 4.0),
+                Section::Blocked => (section, text, 6.0),
+                Section::Decisions => (section, text, 5.0),
+                Section::Files => (section, text, 4.5),
+                Section::Critical => (section, text, 4.0),
+                Section::NextSteps if asked || planned => continue,
+                Section::NextSteps => (section, text, 5.0),
+            };
+            let subject = subject(&text);
+            let again = self.lines.iter_mut().find(|line| {
+                !line.is_carried && !subject.is_empty() && self::subject(&line.head) == subject
+            });
+            match again {
+                Some(line) if section == Section::Files => {
+                    let known = text.split_once(": ").map_or("", |(_, known)| known);
+                    let known = known.replace("; earlier: ", "; ");
+                    if !known.is_empty() {
+                        line.head.push_str("; earlier: ");
+                        line.head.push_str(&clip(&known, 400));
+                    }
+                    line.value = line.value.max(value);
+                }
+                // The newer result of the same command is the one that counts.
+                Some(line) if !section_is_quotes(section) => line.value = line.value.max(value),
+                _ => self.lines.push(Line {
+                    section: Some(section),
+                    order,
+                    head: text,
+                    value,
+                    is_carried: true,
+                    ..Line::default()
+                }),
+            }
+        }
+    }
+}
+
+fn section_is_quotes(section: Section) -> bool {
+    matches!(
+        section,
+        Section::Goal | Section::Constraints | Section::Decisions
+    )
+}
+
+/// What a line is about: its command, or the path it begins with.
+fn subject(line: &str) -> &str {
+    if let Some(rest) = line.strip_prefix('`') {
+        return rest.split('`').next().unwrap_or_default();
+    }
+    line.split_once(" — ").map_or("", |(subject, _)| subject)
+}

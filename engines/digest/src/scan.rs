@@ -1,0 +1,414 @@
+//! Finds facts in text: one pass over the bytes, driven by a table, without allocating.
+//!
+//! Most words are plain and cost a table look-up a byte; only those with a slash, a dot, an underscore,
+//! a digit beside letters or a capital after a small letter are looked at again.
+
+use std::ops::Range;
+
+/// What a fact is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A path, or a file name with a known extension.
+    Path,
+    /// Plain words joined by one slash (`import/export`): seldom a path.
+    Slashed,
+    /// A hexadecimal hash of at least seven digits.
+    Hash,
+    /// A UUID.
+    Uuid,
+    /// A camelCase, PascalCase or snake_case name.
+    Name,
+    /// The name of a test.
+    Test,
+    /// A URL.
+    Url,
+    /// Capitals and digits together (`HAT083`): a booking, a flight, a ticket.
+    Code,
+}
+
+/// A word that tells how something went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// `error`, `failed`, `panicked`, …
+    Error,
+    /// `passed`, `failures`, …: the line of a test run that counts.
+    Outcome,
+}
+
+/// One find, by its bytes in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A fact.
+    Fact(Kind, Range<usize>),
+    /// A word that tells how something went, at this byte.
+    Signal(Signal, usize),
+}
+
+const LOWER: u16 = 1;
+const UPPER: u16 = 1 << 1;
+const DIGIT: u16 = 1 << 2;
+const UNDERSCORE: u16 = 1 << 3;
+const DASH: u16 = 1 << 4;
+const DOT: u16 = 1 << 5;
+const SLASH: u16 = 1 << 6;
+const OTHER: u16 = 1 << 7;
+/// A capital right after a small letter; never in the table.
+const HUMP: u16 = 1 << 8;
+
+/// Longer runs without a separator are payload, not facts, in bytes.
+const MAX_TOKEN: usize = 240;
+/// Longer names are not names, in bytes.
+const MAX_NAME: usize = 80;
+
+static CLASS: [u16; 256] = classes();
+
+const fn classes() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'_' => UNDERSCORE,
+            b'-' => DASH,
+            b'.' => DOT,
+            b'/' => SLASH,
+            b'~' | b'@' | b'+' => OTHER,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    table
+}
+
+/// Calls `found` for every fact and signal of `text`, in order.
+pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let mut class = CLASS[usize::from(bytes[at])];
+        if class == 0 {
+            at += separator_len(&bytes[at..]);
+            continue;
+        }
+        let start = at;
+        let mut flags = 0;
+        let mut previous = 0;
+        while class != 0 {
+            flags |= class | (HUMP * u16::from(previous == LOWER && class == UPPER));
+            previous = class;
+            at += 1;
+            class = match bytes.get(at) {
+                Some(byte) => CLASS[usize::from(*byte)],
+                None => 0,
+            };
+        }
+        if bytes.get(at) == Some(&b':')
+            && let Some((kind, end)) = behind_colon(bytes, start, at)
+        {
+            found(Found::Fact(kind, start..end));
+            at = end;
+        } else if flags & !(LOWER | UPPER) == 0 {
+            if let Some(signal) = signal(&bytes[start..at]) {
+                found(Found::Signal(signal, start));
+            }
+        } else if flags & (LOWER | UPPER) != 0 && at - start <= MAX_TOKEN {
+            token(bytes, start, at, &mut found);
+        }
+    }
+}
+
+/// How many bytes to pass over at a byte that belongs to no token: an escape (`\n`, `\u00e9`, a
+/// terminal colour) goes as a whole, lest its letter be read as part of the next word.
+fn separator_len(bytes: &[u8]) -> usize {
+    match bytes {
+        [b'\\', b'n' | b'r' | b't' | b'b' | b'f' | b'"' | b'\\', ..] => 2,
+        [b'\\', b'u', a, b, c, d, ..]
+            if [a, b, c, d].iter().all(|digit| digit.is_ascii_hexdigit()) =>
+        {
+            6
+        }
+        [0x1b, b'[', rest @ ..] => {
+            let letter = rest.iter().take(16).position(u8::is_ascii_alphabetic);
+            2 + letter.map_or(0, |letter| letter + 1)
+        }
+        _ => 1,
+    }
+}
+
+/// Where a URL or a Windows path ends whose scheme or drive is `start..colon`, if it is one.
+fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize)> {
+    let rest = &bytes[colon..];
+    let kind = if rest.starts_with(b"://") && bytes[start].is_ascii_alphabetic() {
+        Kind::Url
+    } else if rest.starts_with(b":\\")
+        && colon - start == 1
+        && rest.get(2).is_some_and(u8::is_ascii_alphanumeric)
+    {
+        Kind::Path
+    } else {
+        return None;
+    };
+    let ends = |byte: &u8| {
+        !byte.is_ascii_graphic()
+            || b"\"'<>`)]}|*".contains(byte)
+            || (*byte == b'\\' && kind == Kind::Url)
+    };
+    let mut len = rest.iter().position(ends).unwrap_or(rest.len());
+    while len > 3 && b".,;:!?".contains(&rest[len - 1]) {
+        len -= 1;
+    }
+    (len > 4 && len <= MAX_TOKEN).then_some((kind, colon + len))
+}
+
+/// Whether a plain word tells how something went.
+fn signal(word: &[u8]) -> Option<Signal> {
+    if !(5..=16).contains(&word.len()) {
+        return None;
+    }
+    match word {
+        b"error" | b"Error" | b"ERROR" | b"errors" | b"failed" | b"FAILED" | b"Failed"
+        | b"fatal" | b"panicked" | b"Traceback" | b"denied" | b"Exception" | b"cannot"
+        | b"Cannot" => Some(Signal::Error),
+        b"passed" | b"PASSED" | b"failures" | b"passing" | b"failing" => Some(Signal::Outcome),
+        _ => None,
+    }
+}
+
+/// Looks at a token that is more than a plain word.
+fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(Found)) {
+    while start < end && matches!(bytes[start], b'-' | b'+' | b'@') {
+        start += 1;
+    }
+    while start < end && matches!(bytes[end - 1], b'-' | b'+' | b'@' | b'.') {
+        end -= 1;
+    }
+    if bytes[start..end].starts_with(b"//") {
+        start += 2;
+    }
+    let token = &bytes[start..end];
+    if token.len() < 3 || looks_encoded(token) {
+        return;
+    }
+    if memchr::memchr(b'/', token).is_some() {
+        if let Some(kind) = slashed(token) {
+            found(Found::Fact(kind, start..end));
+        }
+    } else if is_uuid(token) {
+        found(Found::Fact(Kind::Uuid, start..end));
+    } else if is_file_name(token) {
+        found(Found::Fact(Kind::Path, start..end));
+    } else {
+        let mut from = start;
+        for at in start..=end {
+            if at == end || !(bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
+                if let Some(kind) = word(&bytes[from..at]) {
+                    found(Found::Fact(kind, from..at));
+                } else if let Some(signal) = signal(&bytes[from..at]) {
+                    found(Found::Signal(signal, from));
+                }
+                from = at + 1;
+            }
+        }
+    }
+}
+
+/// What a token with a slash is; dates, fractions and bare slashes are nothing.
+fn slashed(token: &[u8]) -> Option<Kind> {
+    let segments = || {
+        token
+            .split(|byte| *byte == b'/')
+            .filter(|segment| !segment.is_empty())
+    };
+    if !segments().any(|segment| segment.iter().any(u8::is_ascii_alphabetic)) {
+        return None;
+    }
+    let plain = |segment: &[u8]| {
+        segment
+            .iter()
+            .all(|byte| byte.is_ascii_alphabetic() || *byte == b'-')
+    };
+    let rooted = matches!(token[0], b'/' | b'~' | b'.');
+    if !rooted && segments().count() <= 2 && token.last() != Some(&b'/') && segments().all(plain) {
+        return (segments().count() == 2).then_some(Kind::Slashed);
+    }
+    Some(Kind::Path)
+}
+
+/// What a word of letters, digits and underscores is.
+fn word(word: &[u8]) -> Option<Kind> {
+    if word.len() < 3 || word.len() > MAX_NAME {
+        return None;
+    }
+    let mut lower = false;
+    let mut upper = false;
+    let mut digit = false;
+    let mut hump = false;
+    let mut hex = true;
+    let mut previous = b' ';
+    for byte in word {
+        lower |= byte.is_ascii_lowercase();
+        upper |= byte.is_ascii_uppercase();
+        digit |= byte.is_ascii_digit();
+        hump |= byte.is_ascii_uppercase() && previous.is_ascii_lowercase();
+        hex &= byte.is_ascii_hexdigit();
+        previous = *byte;
+    }
+    let inner = word.trim_ascii_start();
+    let joined = inner
+        .iter()
+        .enumerate()
+        .any(|(at, byte)| *byte == b'_' && at > 0 && at + 1 < inner.len() && inner[at - 1] != b'_');
+    if !lower && !upper {
+        None
+    } else if joined {
+        Some(if word.starts_with(b"test_") || word.ends_with(b"_test") {
+            Kind::Test
+        } else {
+            Kind::Name
+        })
+    } else if hex && digit && word.len() >= 7 && word.len() <= 64 {
+        Some(Kind::Hash)
+    } else if hump {
+        Some(Kind::Name)
+    } else if upper && digit && !lower && (4..=20).contains(&word.len()) {
+        Some(Kind::Code)
+    } else {
+        None
+    }
+}
+
+fn is_uuid(token: &[u8]) -> bool {
+    token.len() == 36
+        && token.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Objects of common languages whose members look like file names (`console.log`).
+const NOT_STEMS: [&[u8]; 10] = [
+    b"console", b"self", b"this", b"logger", b"math", b"Math", b"np", b"process", b"window", b"e.g",
+];
+
+fn is_file_name(token: &[u8]) -> bool {
+    let Some(dot) = memchr::memrchr(b'.', token) else {
+        return false;
+    };
+    let (stem, extension) = (&token[..dot], &token[dot + 1..]);
+    !stem.is_empty()
+        && !NOT_STEMS.contains(&stem)
+        && stem.iter().any(u8::is_ascii_alphabetic)
+        && EXTENSIONS.contains(&extension)
+}
+
+/// Extensions that make a word without a slash a file name.
+static EXTENSIONS: [&[u8]; 84] = [
+    b"py", b"pyi", b"rs", b"js", b"mjs", b"cjs", b"ts", b"tsx", b"jsx", b"vue", b"svelte", b"go",
+    b"c", b"h", b"cc", b"cpp", b"hpp", b"cs", b"java", b"kt", b"swift", b"rb", b"php", b"pl",
+    b"lua", b"r", b"scala", b"ex", b"exs", b"erl", b"hs", b"ml", b"zig", b"dart", b"sh", b"bash",
+    b"zsh", b"ps1", b"bat", b"sql", b"html", b"htm", b"css", b"scss", b"md", b"mdx", b"rst",
+    b"txt", b"json", b"jsonl", b"yaml", b"yml", b"toml", b"ini", b"cfg", b"conf", b"env", b"lock",
+    b"xml", b"csv", b"tsv", b"log", b"db", b"sqlite", b"proto", b"graphql", b"tf", b"ipynb",
+    b"pdf", b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp", b"zip", b"gz", b"tar", b"whl", b"so",
+    b"dll", b"exe", b"diff", b"patch",
+];
+
+/// Whether a token reads like encoded bytes: long, and letters, capitals and digits without a pattern.
+fn looks_encoded(token: &[u8]) -> bool {
+    if token.len() < 40 || is_uuid(token) || token.iter().all(u8::is_ascii_hexdigit) {
+        return false;
+    }
+    let class = |byte: &u8| match CLASS[usize::from(*byte)] {
+        class @ (LOWER | UPPER | DIGIT) => class,
+        _ => OTHER,
+    };
+    let changes = token
+        .windows(2)
+        .filter(|pair| class(&pair[0]) != class(&pair[1]))
+        .count();
+    let separators = token.iter().filter(|byte| class(byte) == OTHER).count();
+    // Every separator accounts for two changes; what is left is letters and digits in disorder.
+    changes.saturating_sub(2 * separators) * 4 > token.len()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn facts(text: &str) -> Vec<(Kind, &str)> {
+        let mut facts = Vec::new();
+        scan(text, |found| {
+            if let Found::Fact(kind, range) = found {
+                facts.push((kind, &text[range]));
+            }
+        });
+        facts
+    }
+
+    #[test]
+    fn tells_kinds_apart() {
+        let cases = [
+            (
+                "see src/ledger/epoch.rs:42.",
+                vec![(Kind::Path, "src/ledger/epoch.rs")],
+            ),
+            ("`package.json`, then", vec![(Kind::Path, "package.json")]),
+            (
+                "self.session_name.db_path()",
+                vec![(Kind::Name, "session_name"), (Kind::Name, "db_path")],
+            ),
+            ("console.log(userId)", vec![(Kind::Name, "userId")]),
+            (
+                "test_create_user FAILED",
+                vec![(Kind::Test, "test_create_user")],
+            ),
+            ("commit 3f2a9c1 of 1234567", vec![(Kind::Hash, "3f2a9c1")]),
+            (
+                "132b2f66-ee5f-46f6-8904-32d9dc4d36c3",
+                vec![(Kind::Uuid, "132b2f66-ee5f-46f6-8904-32d9dc4d36c3")],
+            ),
+            (
+                "(https://example.com/a?b=1).",
+                vec![(Kind::Url, "https://example.com/a?b=1")],
+            ),
+            (
+                "import/export on 2024/05/06, 3/4",
+                vec![(Kind::Slashed, "import/export")],
+            ),
+            ("flight HAT083 to JFK", vec![(Kind::Code, "HAT083")]),
+            ("\u{1b}[32mrun_all\u{1b}[0m", vec![(Kind::Name, "run_all")]),
+            (
+                "line\\nBe careful with maxAge",
+                vec![(Kind::Name, "maxAge")],
+            ),
+            ("文件src/main.rs的内容", vec![(Kind::Path, "src/main.rs")]),
+            (
+                r"C:\work\notes.txt is open",
+                vec![(Kind::Path, r"C:\work\notes.txt")],
+            ),
+            ("The end. A plain-looking sentence, 12.5 ms.", vec![]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(facts(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn passes_over_payloads() {
+        let base64 = "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4/8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHwAAAABJRU5ErkJggg==";
+        assert_eq!(facts(base64), vec![]);
+        assert_eq!(facts(&base64.repeat(40)), vec![]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gives_ranges_on_char_boundaries(text in "\\PC{0,80}") {
+            scan(&text, |found| if let Found::Fact(_, range) = found {
+                assert!(text.get(range).is_some());
+            });
+        }
+    }
+}

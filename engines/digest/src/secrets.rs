@@ -1,0 +1,333 @@
+//! Masks secrets: keys, tokens, passwords.
+//!
+//! Conservative on purpose: what is masked by mistake is lost, so git hashes, UUIDs and ordinary names
+//! stay. One pass finds where a secret could be; a check at that place decides.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+/// What stands in place of a secret.
+const MASK: &str = "[secret masked]";
+
+/// Why a place is looked at.
+#[derive(Clone, Copy)]
+enum Cue {
+    /// A key that a provider gives a fixed prefix, with so many characters behind it at least.
+    Prefix(usize),
+    /// `eyJ`: a JSON web token.
+    Jwt,
+    /// A PEM block.
+    Pem,
+    /// `Bearer` or `Basic`.
+    Scheme,
+    /// A name like `password`, whose every value is secret.
+    Password,
+    /// A name like `api_key`, whose value is secret when it looks random.
+    KeyName,
+    /// `://`: perhaps with a user and a password behind it.
+    Authority,
+}
+
+static CUES: &[(&str, Cue)] = &[
+    ("sk-", Cue::Prefix(16)),
+    ("sk_live_", Cue::Prefix(10)),
+    ("sk_test_", Cue::Prefix(10)),
+    ("rk_live_", Cue::Prefix(10)),
+    ("ghp_", Cue::Prefix(20)),
+    ("gho_", Cue::Prefix(20)),
+    ("ghu_", Cue::Prefix(20)),
+    ("ghs_", Cue::Prefix(20)),
+    ("ghr_", Cue::Prefix(20)),
+    ("github_pat_", Cue::Prefix(20)),
+    ("glpat-", Cue::Prefix(16)),
+    ("xoxb-", Cue::Prefix(10)),
+    ("xoxp-", Cue::Prefix(10)),
+    ("xoxa-", Cue::Prefix(10)),
+    ("xoxs-", Cue::Prefix(10)),
+    ("AKIA", Cue::Prefix(16)),
+    ("ASIA", Cue::Prefix(16)),
+    ("AIza", Cue::Prefix(30)),
+    ("hf_", Cue::Prefix(30)),
+    ("npm_", Cue::Prefix(30)),
+    ("eyJ", Cue::Jwt),
+    ("-----BEGIN ", Cue::Pem),
+    ("bearer ", Cue::Scheme),
+    ("basic ", Cue::Scheme),
+    ("password", Cue::Password),
+    ("passwd", Cue::Password),
+    ("pwd", Cue::Password),
+    ("passphrase", Cue::Password),
+    ("secret", Cue::KeyName),
+    ("token", Cue::KeyName),
+    ("api_key", Cue::KeyName),
+    ("api-key", Cue::KeyName),
+    ("apikey", Cue::KeyName),
+    ("access_key", Cue::KeyName),
+    ("accesskey", Cue::KeyName),
+    ("private_key", Cue::KeyName),
+    ("密码", Cue::Password),
+    ("://", Cue::Authority),
+];
+
+static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(CUES.iter().map(|(text, _)| text))
+        .ok()
+});
+
+/// `text` with every secret replaced by `[secret masked]`: provider keys (`sk-…`, `ghp_…`, `AKIA…`),
+/// JSON web tokens, bearer tokens, the values of passwords and keys, private key blocks and the
+/// passwords of connection strings. Borrowed where there is none. Masking twice changes nothing.
+///
+/// ```
+/// use contexture_digest::mask_secrets;
+///
+/// assert_eq!(mask_secrets("password=hunter2!"), "password=[secret masked]");
+/// assert_eq!(mask_secrets("commit 3f2a9c1d"), "commit 3f2a9c1d");
+/// ```
+pub fn mask_secrets(text: &str) -> Cow<'_, str> {
+    let Some(finder) = FINDER.as_ref() else {
+        return Cow::Borrowed(text);
+    };
+    let mut masked = String::new();
+    let mut copied = 0;
+    let mut from = 0;
+    while let Some(found) = finder.find(aho_corasick::Input::new(text).range(from..)) {
+        let (cue_text, cue) = CUES[found.pattern().as_usize()];
+        from = found.end();
+        if let Some(secret) = secret_at(text, found.range(), cue_text, cue) {
+            masked.push_str(&text[copied..secret.start]);
+            masked.push_str(MASK);
+            copied = secret.end;
+            from = from.max(secret.end);
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    masked.push_str(&text[copied..]);
+    Cow::Owned(masked)
+}
+
+/// The secret that the cue at `at` announces, if it is one.
+fn secret_at(text: &str, at: Range<usize>, cue_text: &str, cue: Cue) -> Option<Range<usize>> {
+    let before = text[..at.start].bytes().next_back();
+    let inside_a_word =
+        before.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    let rest = &text[at.end..];
+    match cue {
+        Cue::Prefix(least) => {
+            let len = word_len(rest);
+            // Matching ignored case; these prefixes do not.
+            let exact = &text[at.clone()] == cue_text;
+            let random = rest[..len].bytes().any(|byte| byte.is_ascii_digit());
+            (exact && !inside_a_word && len >= least && random).then_some(at.start..at.end + len)
+        }
+        Cue::Jwt => {
+            let len = rest
+                .bytes()
+                .take_while(|byte| is_word(*byte) || *byte == b'.')
+                .count();
+            let parts = rest[..len]
+                .split('.')
+                .filter(|part| part.len() >= 4)
+                .count();
+            let exact = &text[at.clone()] == cue_text;
+            (exact && !inside_a_word && len >= 20 && parts >= 2).then_some(at.start..at.end + len)
+        }
+        Cue::Pem => {
+            let title = rest.split('\n').next()?;
+            let title_end = title.find("PRIVATE KEY")?;
+            let end = rest[title_end..]
+                .find("-----END ")
+                .map_or(rest.len(), |end| title_end + end);
+            let after = rest[end..].strip_prefix("-----END ").map_or(0, |tail| {
+                let line = tail.find("-----").map_or(tail.len(), |dashes| dashes + 5);
+                "-----END ".len() + line
+            });
+            Some(at.start..at.end + end + after)
+        }
+        Cue::Scheme => {
+            let len = rest
+                .bytes()
+                .take_while(|byte| is_word(*byte) || b".~+/=".contains(byte))
+                .count();
+            let random = rest[..len].bytes().any(|byte| byte.is_ascii_digit());
+            (!inside_a_word && len >= 16 && random).then_some(at.end..at.end + len)
+        }
+        Cue::Password | Cue::KeyName => {
+            let value = value_behind(text, at.end)?;
+            let secret = match cue {
+                Cue::Password => is_password(&text[value.clone()]),
+                _ => is_random(&text[value.clone()]),
+            };
+            secret.then_some(value)
+        }
+        Cue::Authority => {
+            let end = rest
+                .bytes()
+                .position(|byte| byte.is_ascii_whitespace() || b"/\"'`<>".contains(&byte))
+                .unwrap_or(rest.len());
+            let user_info = rest[..end].rfind('@')?;
+            let colon = rest[..user_info].find(':')?;
+            let password = &rest[colon + 1..user_info];
+            (!password.is_empty() && password != MASK && !is_placeholder(password))
+                .then_some(at.end + colon + 1..at.end + user_info)
+        }
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+fn word_len(text: &str) -> usize {
+    text.bytes().take_while(|byte| is_word(*byte)).count()
+}
+
+/// The value that follows a name which ends around `from`: `…_suffix"? = "value"`, or with a colon.
+fn value_behind(text: &str, from: usize) -> Option<Range<usize>> {
+    let mut at = from + word_len(&text[from..]);
+    let skip = |at: usize, set: &[char]| text.len() - text[at..].trim_start_matches(set).len();
+    at = skip(at, &['"', '\'', '\\', ' ']);
+    let operator = text[at..]
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '=' | ':' | '：'))?;
+    at = skip(at, &['=', ':', '：', '>', ' ']);
+    let start = skip(at, &['\\', '"', '\'']);
+    let quoted = start > at;
+    let len = text[start..]
+        .find(|c: char| {
+            c.is_whitespace()
+                || matches!(c, '"' | '\'' | '`' | ',' | ';' | '&' | '\\' | '<' | '|')
+                || c == '，'
+                || c == '。'
+        })
+        .unwrap_or(text.len() - start);
+    let value = &text[start..start + len];
+    // `password: the user must …` is prose.
+    let prose = operator != '=' && !quoted && value.bytes().all(|byte| byte.is_ascii_lowercase());
+    (len > 0 && !prose).then_some(start..start + len)
+}
+
+/// Whether the value of a password is one, rather than code or a placeholder.
+fn is_password(value: &str) -> bool {
+    let declared = [
+        "str", "string", "String", "None", "null", "true", "false", "True", "False", "password",
+    ];
+    value.len() >= 4
+        && !is_placeholder(value)
+        && !declared.contains(&value.trim_end_matches([')', '?']))
+}
+
+fn is_placeholder(value: &str) -> bool {
+    value.starts_with(['$', '<', '{', '[', '(', '%', '*', '&'])
+        || value.contains(['(', '['])
+        || value.starts_with("os.")
+        || value.starts_with("process.")
+        || value
+            .bytes()
+            .all(|byte| byte == b'x' || byte == b'X' || byte == b'.')
+}
+
+/// Whether a value looks random: long, letters with digits, no path, no UUID, no dotted name.
+fn is_random(value: &str) -> bool {
+    let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    value.len() >= 16
+        && digits >= 2
+        && letters >= 2
+        && !is_placeholder(value)
+        && value
+            .bytes()
+            .all(|byte| is_word(byte) || b"+/=.".contains(&byte))
+        && !value.starts_with(['/', '.'])
+        && !(value.len() == 36 && value.bytes().filter(|byte| *byte == b'-').count() == 4)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn masks_what_is_secret() {
+        let cases = [
+            (
+                "OPENAI sk-proj-abcDEF1234567890xyz ok",
+                "OPENAI [secret masked] ok",
+            ),
+            (
+                "ghp_0123456789abcdefghij0123456789abcdef",
+                "[secret masked]",
+            ),
+            ("key AKIAIOSFODNN7EXAMPLE.", "key [secret masked]."),
+            (
+                "Authorization: Bearer abc123def456ghi789",
+                "Authorization: Bearer [secret masked]",
+            ),
+            (
+                "jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN end",
+                "jwt [secret masked] end",
+            ),
+            (
+                r#"{"password": "hunter2!", "user": "bo"}"#,
+                r#"{"password": "[secret masked]", "user": "bo"}"#,
+            ),
+            ("DB_PASSWORD=s3cr3t-x y", "DB_PASSWORD=[secret masked] y"),
+            (
+                "api_key = 'a1b2c3d4e5f6g7h8i9'",
+                "api_key = '[secret masked]'",
+            ),
+            (
+                "postgres://app:pa55@db:5432/x",
+                "postgres://app:[secret masked]@db:5432/x",
+            ),
+            (
+                "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nb",
+                "a\n[secret masked]\nb",
+            ),
+            ("密码：abc12345。", "密码：[secret masked]。"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(mask_secrets(text), expected);
+        }
+    }
+
+    #[test]
+    fn leaves_what_is_not() {
+        for text in [
+            "commit 3f2a9c1d5e6f708192a3b4c5d6e7f8091a2b3c4d",
+            "session 132b2f66-ee5f-46f6-8904-32d9dc4d36c3",
+            r#"{"token": "132b2f66-ee5f-46f6-8904-32d9dc4d36c3"}"#,
+            "max_tokens: 12000, token_count=1500",
+            "def login(user, password: str) -> Token:",
+            "password: the user must choose one",
+            "password=os.environ['DB_PASSWORD']",
+            "password=${DB_PASSWORD}",
+            "task-based-risk-assessment2024-plan",
+            "https://example.com/a:b@c",
+            "disk-1234567890123456",
+            "cd $(pwd) && ls",
+        ] {
+            assert_eq!(mask_secrets(text), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn masking_twice_changes_nothing(
+            text in r#"((password|token|sk-|bearer |://u:|api_key|eyJ|pwd)?["' =:@]{0,3}[a-z0-9A-Z.\[\]密]{0,24}){0,6}"#
+        ) {
+            let once = mask_secrets(&text).into_owned();
+            prop_assert_eq!(mask_secrets(&once).into_owned(), once);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The span as the digest works on it: every piece of text with where it comes from, and every tool
+//! call with its result.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
+
+use crate::arguments::arguments;
+use crate::secrets::mask_secrets;
+use crate::tool::{Act, Call};
+
+/// Where a text comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A user's own words.
+    User,
+    /// What the assistant, or anyone but a user or a tool, wrote.
+    Assistant,
+    /// An argument of this call.
+    Argument(usize),
+    /// The result of this call.
+    Result(usize),
+}
+
+/// One text of the span.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    /// The message it stands in, counted from 0.
+    pub(crate) message: usize,
+    pub(crate) origin: Origin,
+    /// For an argument: the key it stands under.
+    pub(crate) key: &'a str,
+    pub(crate) text: Cow<'a, str>,
+    /// The byte of the first word that tells of an error.
+    pub(crate) error: Option<usize>,
+    /// The byte of the last word that tells the outcome of a test run.
+    pub(crate) outcome: Option<usize>,
+}
+
+/// The texts and calls of a span of messages.
+#[derive(Debug, Default)]
+pub(crate) struct Span<'a> {
+    pub(crate) sources: Vec<Source<'a>>,
+    pub(crate) calls: Vec<Call<'a>>,
+    /// The number of messages.
+    pub(crate) messages: usize,
+    /// The summaries among the messages, in order.
+    pub(crate) summaries: Vec<&'a str>,
+}
+
+impl<'a> Span<'a> {
+    pub(crate) fn of(messages: &[MessageView<'a>]) -> Self {
+        let mut span = Self {
+            messages: messages.len(),
+            ..Self::default()
+        };
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        for (at, message) in messages.iter().enumerate() {
+            let text = message.text();
+            if message.kind() == MessageKind::Summary || text.starts_with(SUMMARY_MARK) {
+                span.summaries.push(text);
+                continue;
+            }
+            match message.tool_call_id() {
+                Some(id) => span.add_result(at, message, open.get(id).copied()),
+                None if message.is_real_user() => span.add(at, Origin::User, "", text),
+                None => span.add(at, Origin::Assistant, "", text),
+            }
+            for view in message.tool_calls() {
+                open.insert(view.id(), span.calls.len());
+                span.add_call(at, view.name(), view.arguments());
+            }
+        }
+        span
+    }
+
+    fn add(&mut self, message: usize, origin: Origin, key: &'a str, text: impl Into<Cow<'a, str>>) {
+        let text = text.into();
+        if text.trim().is_empty() {
+            return;
+        }
+        // A key block spans lines; every other secret is masked line by line as it is quoted.
+        let text = match memchr::memmem::find(text.as_bytes(), b"PRIVATE KEY-----") {
+            Some(_) => Cow::Owned(mask_secrets(&text).into_owned()),
+            None => text,
+        };
+        self.sources.push(Source {
+            message,
+            origin,
+            key,
+            text,
+            error: None,
+            outcome: None,
+        });
+    }
+
+    fn add_call(&mut self, message: usize, name: &'a str, json: &'a str) {
+        let call = self.calls.len();
+        let first = self.sources.len();
+        for argument in arguments(json) {
+            self.add(
+                message,
+                Origin::Argument(call),
+                argument.key,
+                argument.value,
+            );
+        }
+        self.calls.push(Call {
+            message,
+            name,
+            act: Act::of(name, &self.sources[first..]),
+            arguments: first..self.sources.len(),
+            result: None,
+            failed: false,
+        });
+    }
+
+    fn add_result(&mut self, at: usize, message: &MessageView<'a>, call: Option<usize>) {
+        // A result whose call lies before the span, or that answers a second time, stands for itself.
+        let call = call
+            .filter(|call| self.calls[*call].result.is_none())
+            .unwrap_or_else(|| {
+                self.add_call(at, message.tool_name().unwrap_or("tool"), "");
+                self.calls.len() - 1
+            });
+        let before = self.sources.len();
+        self.add(at, Origin::Result(call), "", message.text());
+        let answer = &mut self.calls[call];
+        answer.result = (self.sources.len() > before).then_some(before);
+        answer.failed = message.is_error();
+    }
+
+    /// The sources that hold a user's own words, with their index.
+    pub(crate) fn user_sources(&self) -> impl DoubleEndedIterator<Item = (usize, &Source<'a>)> {
+        let of_user = |(_, source): &(usize, &Source<'_>)| source.origin == Origin::User;
+        self.sources.iter().enumerate().filter(of_user)
+    }
+}

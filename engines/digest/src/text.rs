@@ -1,0 +1,194 @@
+//! Cutting and cleaning text: lines, sentences, clips.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::secrets::mask_secrets;
+
+/// What stands where the middle of a quote was left out.
+pub(crate) const LEFT_OUT: &str = " […] ";
+
+/// The number of characters, not bytes.
+pub(crate) fn chars(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// The first `max` characters at most, ending in `…` where something was cut off.
+pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max || chars(text) <= max {
+        return Cow::Borrowed(text);
+    }
+    let end = byte_of_char(text, max.saturating_sub(1));
+    // A word is not cut in two unless it is most of the clip.
+    let end = match text[..end].rfind(' ') {
+        Some(space) if space * 3 > end * 2 => space,
+        _ => end,
+    };
+    Cow::Owned(format!("{}…", text[..end].trim_end()))
+}
+
+/// At most `max` characters: the beginning and the end, with a mark between.
+pub(crate) fn shorten_middle(text: &str, max: usize) -> Cow<'_, str> {
+    let total = chars(text);
+    if total <= max {
+        return Cow::Borrowed(text);
+    }
+    let room = max.saturating_sub(chars(LEFT_OUT));
+    let head = byte_of_char(text, room * 2 / 3);
+    let tail = byte_of_char(text, total - (room - room * 2 / 3));
+    Cow::Owned(format!(
+        "{}{LEFT_OUT}{}",
+        text[..head].trim_end(),
+        text[tail..].trim_start()
+    ))
+}
+
+/// The byte at which the `count`th character begins, moved back so that no emoji or accent is torn from
+/// what it belongs to.
+fn byte_of_char(text: &str, count: usize) -> usize {
+    let joins = |character: char| matches!(character, '\u{300}'..='\u{36f}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
+    let mut at = text
+        .char_indices()
+        .nth(count)
+        .map_or(text.len(), |(at, _)| at);
+    while let Some(before) = text[..at].chars().next_back() {
+        if text[at..].chars().next().is_some_and(joins) || before == '\u{200d}' {
+            at -= before.len_utf8();
+        } else {
+            break;
+        }
+    }
+    at
+}
+
+/// The text with every run of white space as one space.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
+}
+
+/// The bytes of the line around byte `at`, without its line ends.
+pub(crate) fn line_around(text: &str, at: usize) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let start = memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |end| end + 1);
+    let end = memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |len| at + len);
+    start..end
+}
+
+/// A line as a person would quote it: masked, without list marks, table bars, emphasis or line numbers.
+pub(crate) fn clean_line(line: &str) -> String {
+    let masked = mask_secrets(line);
+    let mut rest = masked.trim();
+    // `   12→code` and `12:code` are how file tools number lines.
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    if digits > 0
+        && let Some(code) = rest[digits..].strip_prefix('→')
+    {
+        rest = code.trim_start();
+    }
+    rest = rest.trim_start_matches([
+        '#', '>', '|', '*', '-', '•', '│', '├', '└', '─', ' ', '\u{a0}',
+    ]);
+    rest = rest.trim_end_matches(['|', '*', '\\', '{', ' ', '\r']);
+    let plain = rest
+        .replace("**", "")
+        .replace('`', "")
+        .replace(" | ", ", ")
+        .replace('│', " ");
+    one_line(&plain)
+}
+
+/// The sentences of `text`, in order: ended by a line's end, by 。！？ or by `.`, `!`, `?` before a space.
+pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let end = sentence_end(rest);
+            let (sentence, after) = rest.split_at(end);
+            rest = after;
+            if !sentence.trim().is_empty() {
+                return Some(sentence.trim());
+            }
+        }
+        None
+    })
+}
+
+fn sentence_end(text: &str) -> usize {
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        let after = at + character.len_utf8();
+        match character {
+            '\n' | '。' | '！' | '？' => return after,
+            '.' | '!' | '?'
+                if characters
+                    .peek()
+                    .is_none_or(|(_, next)| next.is_whitespace()) =>
+            {
+                return after;
+            }
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sentences_end_where_they_end_in_either_script() {
+        let text = "Use v1.2 of it. Never push! 不要删除数据库。先备份？好\nNext";
+        let found: Vec<_> = sentences(text).collect();
+        assert_eq!(
+            found,
+            [
+                "Use v1.2 of it.",
+                "Never push!",
+                "不要删除数据库。",
+                "先备份？",
+                "好",
+                "Next"
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_are_cleaned_of_their_marks() {
+        assert_eq!(
+            clean_line("   12→    def run_all(self):"),
+            "def run_all(self):"
+        );
+        assert_eq!(clean_line("- **Export** | `a.json` |"), "Export, a.json");
+    }
+
+    #[test]
+    fn an_emoji_of_several_characters_is_not_torn() {
+        let family = "👨‍👩‍👧";
+        let text = format!("abc{family}def");
+        for max in 1..10 {
+            let clipped = clip(&text, max);
+            assert!(
+                clipped.contains(family) || !clipped.contains('👨'),
+                "{clipped}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn clips_are_no_longer_than_asked(text in any::<String>(), max in 1usize..60) {
+            prop_assert!(chars(&clip(&text, max)) <= max);
+            prop_assert!(chars(&shorten_middle(&text, max.max(10))) <= max.max(10));
+        }
+    }
+}

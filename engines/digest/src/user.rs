@@ -1,0 +1,169 @@
+//! What users said: quoted, never retold, and never as a new request.
+
+use std::borrow::Cow;
+
+use crate::span::Span;
+use crate::text::{chars, one_line, sentences, shorten_middle};
+
+/// A quote longer than this many characters loses its middle.
+const QUOTE_CHARS: usize = 320;
+/// A rule longer than this many characters loses its middle.
+const RULE_CHARS: usize = 240;
+
+/// A user's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Quote {
+    /// The message, counted from 0.
+    pub(crate) message: usize,
+    /// The source it is from.
+    pub(crate) source: usize,
+    /// The sentence, or the message shortened in its middle.
+    pub(crate) text: String,
+    /// It rules how the work is to be done, rather than asking for work.
+    pub(crate) is_rule: bool,
+}
+
+/// Everything that users said, in order; the rules among it on their own.
+pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
+    let mut quotes = Vec::new();
+    for (source, said) in span.user_sources() {
+        let text = without_reminders(&said.text);
+        let text = crate::secrets::mask_secrets(&text);
+        let mut add = |words: &str, most: usize, is_rule: bool| {
+            let words = one_line(words).replace('"', "'");
+            if !words.is_empty() {
+                let text = shorten_middle(&words, most).into_owned();
+                quotes.push(Quote {
+                    message: said.message,
+                    source,
+                    text,
+                    is_rule,
+                });
+            }
+        };
+        let mut rest = String::new();
+        for sentence in sentences(&text) {
+            if is_rule(sentence) {
+                add(sentence, RULE_CHARS, true);
+            } else {
+                rest.push_str(sentence);
+                rest.push(' ');
+            }
+        }
+        // "Thanks." beside a rule is not worth a line.
+        if chars(rest.trim()) > 12 || rest.trim().len() == text.trim().len() {
+            add(&rest, QUOTE_CHARS, false);
+        }
+    }
+    quotes
+}
+
+/// The text without what a client put between the user's words.
+fn without_reminders(text: &str) -> Cow<'_, str> {
+    const TAGS: [(&str, &str); 2] = [
+        ("<system-reminder>", "</system-reminder>"),
+        ("<local-command-stdout>", "</local-command-stdout>"),
+    ];
+    let mut text = Cow::Borrowed(text);
+    for (open, close) in TAGS {
+        while let Some(start) = text.find(open) {
+            let end = text[start..]
+                .find(close)
+                .map_or(text.len(), |end| start + end + close.len());
+            text = Cow::Owned(format!("{}{}", &text[..start], &text[end..]));
+        }
+    }
+    text
+}
+
+/// Whether a sentence says how things are to be done: `never push`, `always use tabs`, 不要.
+fn is_rule(sentence: &str) -> bool {
+    const WORDS: [&str; 17] = [
+        "always",
+        "never",
+        "must",
+        "mustn't",
+        "don't",
+        "dont",
+        "prefer",
+        "avoid",
+        "ensure",
+        "only",
+        "without",
+        "instead",
+        "make sure",
+        "do not",
+        "should not",
+        "shouldn't",
+        "rather than",
+    ];
+    const CJK: [&str; 18] = [
+        "不要",
+        "必须",
+        "总是",
+        "始终",
+        "务必",
+        "禁止",
+        "不能",
+        "不准",
+        "只能",
+        "尽量",
+        "记住",
+        "別",
+        "してはいけ",
+        "しないで",
+        "必ず",
+        "하지 마",
+        "반드시",
+        "항상",
+    ];
+    if sentence.len() > 1200 || sentence.ends_with('?') {
+        return false;
+    }
+    if !sentence.is_ascii() && CJK.iter().any(|word| sentence.contains(word)) {
+        return true;
+    }
+    let lower = sentence.to_ascii_lowercase();
+    WORDS.iter().any(|word| {
+        lower.match_indices(word).any(|(at, _)| {
+            let letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+            !letter(lower[..at].bytes().next_back())
+                && !letter(lower[at + word.len()..].bytes().next())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn rules_are_told_from_requests() {
+        for rule in [
+            "Never push to main.",
+            "please use tabs, don't use spaces",
+            "不要删除数据库。",
+            "必ずテストを書いて。",
+        ] {
+            assert!(is_rule(rule), "{rule}");
+        }
+        for request in [
+            "Fix the failing tests.",
+            "add a neverland page",
+            "do you always do that?",
+            "帮我查一下天气",
+        ] {
+            assert!(!is_rule(request), "{request}");
+        }
+    }
+
+    #[test]
+    fn what_a_client_added_is_not_quoted() {
+        assert_eq!(
+            without_reminders("a<system-reminder>x</system-reminder>b"),
+            "ab"
+        );
+        assert_eq!(without_reminders("a<system-reminder>x"), "a");
+    }
+}
