@@ -1,0 +1,216 @@
+//! Where a conversation is cut into head, middle and tail. No cut parts a tool call from its results.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use contexture_engine_api::{MessageKind, MessageView, tool_groups};
+
+use crate::settings::PROTECT_FIRST_N;
+
+/// Messages at the end that are protected whatever they cost.
+pub(crate) const MIN_TAIL: usize = 3;
+
+/// What the boundaries depend on, read once from the messages.
+pub(crate) struct Outline<'m, 'a> {
+    pub(crate) messages: &'m [MessageView<'a>],
+    /// The tokens of each message.
+    pub(crate) tokens: Vec<u64>,
+    /// For each message that is a tool result: the message that holds its call.
+    pub(crate) call_of: Vec<Option<usize>>,
+    /// Calls without a result that are not in flight: message, and which of its calls.
+    pub(crate) unanswered: Vec<(usize, usize)>,
+    /// The last assistant message with unanswered calls, and everything after it.
+    pub(crate) in_flight: Option<Range<usize>>,
+    /// The last message of the user's own.
+    pub(crate) last_user: Option<usize>,
+    /// The last assistant message with text.
+    pub(crate) last_answer: Option<usize>,
+    /// The last assistant message, and with it everything that the model has not reacted to yet.
+    pub(crate) last_turn: usize,
+    groups: Vec<Range<usize>>,
+}
+
+/// Which messages a compaction leaves alone. Everything else is its middle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Split {
+    /// The head is `0..head`.
+    pub(crate) head: usize,
+    /// Kept though they stand before the tail: the user's last message and the last answer, each with
+    /// its tool group.
+    pub(crate) anchors: Vec<Range<usize>>,
+    /// The tail is `tail..`.
+    pub(crate) tail: usize,
+}
+
+/// How much of the recent conversation is protected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Protection {
+    /// Messages at the start.
+    pub(crate) first: usize,
+    /// Messages at the end, at least.
+    pub(crate) last: usize,
+    /// Tokens at the end, at least as long as they last.
+    pub(crate) tail_tokens: u64,
+}
+
+impl<'m, 'a> Outline<'m, 'a> {
+    pub(crate) fn of(messages: &'m [MessageView<'a>]) -> Self {
+        let mut call_of = vec![None; messages.len()];
+        let mut open: HashMap<&str, OpenCalls> = HashMap::new();
+        let mut unanswered = Vec::new();
+        for (at, message) in messages.iter().enumerate() {
+            for (index, call) in message.tool_calls().iter().enumerate() {
+                let calls = open.entry(call.id()).or_insert_with(|| OpenCalls::at(at));
+                if calls.message != at {
+                    // The id is used again: whatever the earlier calls lack will not come any more.
+                    unanswered.extend(calls.waiting.drain(..).map(|index| (calls.message, index)));
+                    calls.message = at;
+                }
+                calls.waiting.push(index);
+            }
+            if let Some(calls) = message.tool_call_id().and_then(|id| open.get_mut(id)) {
+                call_of[at] = Some(calls.message);
+                if !calls.waiting.is_empty() {
+                    calls.waiting.remove(0);
+                }
+            }
+        }
+        for calls in open.into_values() {
+            unanswered.extend(calls.waiting.iter().map(|index| (calls.message, *index)));
+        }
+
+        let last_assistant = last(messages, |message| message.role() == "assistant");
+        let in_flight = last_assistant
+            .filter(|at| unanswered.iter().any(|(message, _)| message == at))
+            .map(|at| at..messages.len());
+        unanswered.retain(|(message, _)| Some(*message) != in_flight.as_ref().map(|r| r.start));
+        unanswered.sort_unstable();
+
+        let groups = tool_groups(messages);
+        let mut outline = Self {
+            messages,
+            tokens: messages.iter().map(MessageView::tokens).collect(),
+            call_of,
+            unanswered,
+            in_flight,
+            last_user: last(messages, MessageView::is_real_user),
+            last_answer: last(messages, |message| {
+                message.role() == "assistant"
+                    && message.kind() != MessageKind::Summary
+                    && !message.text().trim().is_empty()
+            }),
+            last_turn: messages.len(),
+            groups,
+        };
+        if let Some(at) = last_assistant {
+            outline.last_turn = outline.cut_before(at);
+        }
+        outline
+    }
+
+    /// The largest safe cut at or below `index`.
+    pub(crate) fn cut_before(&self, index: usize) -> usize {
+        self.group_around(index).map_or(index, |group| group.start)
+    }
+
+    /// The smallest safe cut at or above `index`.
+    fn cut_after(&self, index: usize) -> usize {
+        self.group_around(index).map_or(index, |group| group.end)
+    }
+
+    /// The group that a cut at `index` would part. Groups are disjoint and in order.
+    fn group_around(&self, index: usize) -> Option<&Range<usize>> {
+        let after = self.groups.partition_point(|group| group.start < index);
+        after
+            .checked_sub(1)
+            .map(|at| &self.groups[at])
+            .filter(|group| index < group.end)
+    }
+
+    /// The message with what must not be parted from it.
+    fn whole(&self, at: usize) -> Range<usize> {
+        self.cut_before(at).min(at)..self.cut_after(at + 1)
+    }
+
+    /// Whether an earlier compaction left its summary here.
+    pub(crate) fn was_compacted(&self) -> bool {
+        self.messages
+            .iter()
+            .any(|message| message.kind() == MessageKind::Summary)
+    }
+
+    /// How many messages of the history stand protected at its start. The system prompt is outside the
+    /// history and counts as the first. After a compaction none: the summary says what still matters,
+    /// and the first messages of a long session are stale.
+    pub(crate) fn protected_first(&self, has_system_prompt: bool) -> usize {
+        if self.was_compacted() {
+            0
+        } else {
+            PROTECT_FIRST_N - usize::from(has_system_prompt)
+        }
+    }
+
+    /// Cuts the conversation. Both boundaries are moved backward to the start of a tool group that
+    /// they would part, so the head gets shorter and the tail longer.
+    pub(crate) fn split(&self, protection: Protection) -> Split {
+        let len = self.messages.len();
+        let mut by_tokens = len;
+        let mut used = 0;
+        while by_tokens > 0 {
+            used += self.tokens[by_tokens - 1];
+            if used > protection.tail_tokens {
+                break;
+            }
+            by_tokens -= 1;
+        }
+        let mut tail = self.cut_before(by_tokens.min(len.saturating_sub(protection.last)));
+        if let Some(in_flight) = &self.in_flight {
+            tail = tail.min(self.cut_before(in_flight.start));
+        }
+        let head = self.cut_before(protection.first.min(len)).min(tail);
+
+        let mut anchors: Vec<Range<usize>> = [self.last_user, self.last_answer]
+            .into_iter()
+            .flatten()
+            .filter(|at| (head..tail).contains(at))
+            .map(|at| self.whole(at))
+            .collect();
+        anchors.sort_unstable_by_key(|range| range.start);
+        anchors.dedup();
+        Split { head, anchors, tail }
+    }
+}
+
+impl Split {
+    /// Whether the message at this index stays.
+    pub(crate) fn keeps(&self, at: usize) -> bool {
+        at < self.head || at >= self.tail || self.anchors.iter().any(|range| range.contains(&at))
+    }
+
+    /// The indices of the middle, in order.
+    pub(crate) fn middle(&self) -> impl Iterator<Item = usize> + '_ {
+        (self.head..self.tail).filter(|at| !self.keeps(*at))
+    }
+}
+
+/// The calls of one id that wait for a result.
+struct OpenCalls {
+    message: usize,
+    waiting: Vec<usize>,
+}
+
+impl OpenCalls {
+    fn at(message: usize) -> Self {
+        Self {
+            message,
+            waiting: Vec::new(),
+        }
+    }
+}
+
+fn last<'a>(
+    messages: &[MessageView<'a>],
+    wanted: impl Fn(&MessageView<'a>) -> bool,
+) -> Option<usize> {
+    messages.iter().rposition(wanted)
+}

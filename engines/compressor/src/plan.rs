@@ -1,0 +1,204 @@
+//! What a compaction keeps, clears and summarises, so that the result fits.
+//!
+//! The document's boundaries come first. Where what they protect does not fit below the threshold
+//! (twenty giant messages, say), progress must still be possible, so protection gives way step by step:
+//!
+//! 1. old tool results inside the protected part are cleared, repeated ones and then the oldest first,
+//!    never in the last turn: every message stays, and `protect_last_n` holds;
+//! 2. the tail shrinks to its token budget;
+//! 3. head and tail shrink to the least: the last turn, the user's last message, the last answer;
+//! 4. results that the model has not seen yet are shortened to a preview, but only where the window
+//!    itself, not just the threshold, is exceeded.
+
+use std::collections::HashSet;
+
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
+
+use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
+use crate::clearing::{is_clearable, preview};
+use crate::settings::{Budgets, share};
+
+/// The share of the trigger below which a compaction should end, so that the next turn is not due again.
+const COMFORTABLE: f64 = 0.75;
+/// The share of the window at which a conversation whose floor is above the threshold is compacted.
+pub(crate) const LAST_CALL: f64 = 0.85;
+/// The least characters of a preview.
+const MIN_PREVIEW_CHARS: u64 = 200;
+
+/// The limits of one compaction, in tokens as the views count them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// System prompt and tools.
+    pub(crate) fixed: u64,
+    /// Where compactions are due.
+    pub(crate) trigger: u64,
+    /// The window less the reserved answer.
+    pub(crate) room_for_prompt: u64,
+    pub(crate) budgets: Budgets,
+    pub(crate) protect_last_n: usize,
+    /// A cleared tool result, framing included.
+    pub(crate) cleared_tokens: u64,
+}
+
+/// What to do with each message.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) split: Split,
+    /// Kept tool results with their new text, in order of position.
+    pub(crate) replaced: Vec<(usize, String)>,
+    /// Tokens of what is summarised or cleared.
+    pub(crate) content_tokens: u64,
+    /// What the summary may take; 0 where nothing is summarised.
+    pub(crate) summary_tokens: u64,
+    /// The prompt after it, with a summary that takes all it may.
+    pub(crate) total: u64,
+    /// The kept messages and `fixed`, cleared results counted as such.
+    pub(crate) kept_tokens: u64,
+}
+
+impl Plan {
+    /// The first plan that ends comfortably below the trigger, else the one that ends lowest.
+    pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits) -> Self {
+        let comfortable = share(limits.trigger, COMFORTABLE);
+        let first = outline.protected_first(limits.fixed > 0);
+        let rungs = [
+            (first, limits.protect_last_n, limits.budgets.tail_token_budget),
+            (first, MIN_TAIL, limits.budgets.tail_token_budget),
+            (0, MIN_TAIL, 0),
+        ];
+        let mut best: Option<Self> = None;
+        for (rung, (first, last, tail_tokens)) in rungs.into_iter().enumerate() {
+            let protection = Protection {
+                first,
+                last,
+                tail_tokens,
+            };
+            let mut plan = Self::unforced(outline, outline.split(protection), limits);
+            // Without a middle there is no summary to hold the facts of what is cleared.
+            if plan.total > comfortable && (plan.summary_tokens > 0 || rung == 2) {
+                plan.clear(outline, limits, comfortable);
+            }
+            let fits = plan.total <= comfortable;
+            if best.as_ref().is_none_or(|best| plan.total < best.total) {
+                best = Some(plan);
+            }
+            if fits {
+                break;
+            }
+        }
+        let mut plan = best.unwrap_or_else(|| {
+            let everything = Split {
+                head: 0,
+                anchors: Vec::new(),
+                tail: 0,
+            };
+            Self::unforced(outline, everything, limits)
+        });
+        if plan.total > limits.room_for_prompt {
+            plan.shorten_unseen(outline, limits);
+        }
+        plan
+    }
+
+    /// What the boundaries give, nothing cleared.
+    fn unforced(outline: &Outline<'_, '_>, split: Split, limits: &Limits) -> Self {
+        let all: u64 = outline.tokens.iter().sum();
+        let content: u64 = split.middle().map(|at| outline.tokens[at]).sum();
+        let something_new = split
+            .middle()
+            .any(|at| outline.messages[at].kind() != MessageKind::Summary);
+        let kept_tokens = limits.fixed + all - content;
+        let summary_tokens = match something_new {
+            true => limits.budgets.summary_tokens(content),
+            false => 0,
+        };
+        let total = match something_new {
+            true => kept_tokens + summary_tokens,
+            false => limits.fixed + all,
+        };
+        Self {
+            split,
+            replaced: Vec::new(),
+            content_tokens: content,
+            summary_tokens,
+            total,
+            kept_tokens,
+        }
+    }
+
+    /// Whether it changes anything.
+    pub(crate) fn does_something(&self) -> bool {
+        self.summary_tokens > 0 || !self.replaced.is_empty()
+    }
+
+    fn clear(&mut self, outline: &Outline<'_, '_>, limits: &Limits, goal: u64) {
+        let seen_end = outline.last_turn.min(outline.messages.len());
+        let candidates: Vec<usize> = (0..seen_end)
+            .filter(|at| self.split.keeps(*at))
+            .filter(|at| {
+                let caller = outline.call_of[*at].map(|call| &outline.messages[call]);
+                is_clearable(&outline.messages[*at], caller)
+                    && outline.tokens[*at] > limits.cleared_tokens
+            })
+            .collect();
+        // A repeated output costs nothing to clear: the latest copy stays.
+        let mut later: HashSet<&str> = (seen_end..outline.messages.len())
+            .map(|at| outline.messages[at].text())
+            .collect();
+        let mut repeated: Vec<usize> = candidates
+            .iter()
+            .rev()
+            .copied()
+            .filter(|at| !later.insert(outline.messages[*at].text()))
+            .collect();
+        repeated.reverse();
+        let oldest_first = candidates
+            .iter()
+            .copied()
+            .filter(|at| repeated.binary_search(at).is_err());
+        let order: Vec<usize> = repeated.iter().copied().chain(oldest_first).collect();
+        for at in order {
+            if self.total <= goal {
+                break;
+            }
+            self.replace(at, CLEARED_TOOL_OUTPUT.to_owned(), limits.cleared_tokens, outline);
+        }
+        self.replaced.sort_unstable_by_key(|(at, _)| *at);
+    }
+
+    /// The last batch of results, answered in full and too large for the window: the model cannot be
+    /// asked at all unless they shrink.
+    fn shorten_unseen(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
+        if outline.in_flight.is_some() {
+            return;
+        }
+        let unseen: Vec<usize> = (outline.last_turn..outline.messages.len())
+            .filter(|at| {
+                let message = &outline.messages[*at];
+                message.role() == "tool" && !message.has_media()
+            })
+            .collect();
+        let unseen_tokens: u64 = unseen.iter().map(|at| outline.tokens[*at]).sum();
+        let room = limits.room_for_prompt.saturating_sub(self.total - unseen_tokens);
+        // Two characters a token is on the safe side for all but dense scripts.
+        let chars = room / (unseen.len() as u64).max(1);
+        if chars < MIN_PREVIEW_CHARS {
+            return;
+        }
+        for at in unseen {
+            let text = preview(outline.messages[at].text(), chars as usize);
+            let tokens = chars / 2 + limits.cleared_tokens;
+            if tokens < outline.tokens[at] {
+                self.replace(at, text, tokens, outline);
+            }
+        }
+    }
+
+    fn replace(&mut self, at: usize, text: String, tokens: u64, outline: &Outline<'_, '_>) {
+        let saved = outline.tokens[at].saturating_sub(tokens);
+        self.total -= saved;
+        self.kept_tokens -= saved;
+        self.content_tokens += saved;
+        self.replaced.push((at, text));
+    }
+}

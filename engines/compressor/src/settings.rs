@@ -1,0 +1,320 @@
+//! The `compression` section of the configuration, and the token budgets that follow from it.
+
+use contexture_engine_api::WindowState;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Messages protected at the start, the system prompt counted as the first of them.
+pub const PROTECT_FIRST_N: usize = 3;
+
+/// The share of the compacted content that its summary may take.
+const SUMMARY_RATIO: f64 = 0.20;
+/// The least budget of a summary, in tokens, where the window allows it.
+const MIN_SUMMARY_TOKENS: u64 = 2_000;
+/// The share of the window that a summary may take at most.
+const MAX_SUMMARY_SHARE: f64 = 0.05;
+/// The most tokens of a summary, however large the window.
+const MAX_SUMMARY_TOKENS: u64 = 12_000;
+
+/// The settings under `compression`: keys, defaults and ranges are those of the document on context
+/// compression. Keys that it does not know are ignored here; the host's configuration reports them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct CompressionSettings {
+    /// Whether to compact without being told to. Default: true.
+    pub enabled: bool,
+    /// The share of the model's window, 0.0 to 1.0, at which a compaction is due. Default: 0.50.
+    pub threshold: f64,
+    /// The share of the threshold, 0.10 to 0.80, that the protected tail may take. Default: 0.20.
+    pub target_ratio: f64,
+    /// The least number of messages protected at the end, 1 or more. Default: 20.
+    pub protect_last_n: usize,
+    /// An absolute cap on the threshold, in tokens: it may make a compaction due before `threshold`
+    /// does. Default: none. A value that is no positive whole number is no cap; [`warnings`] says so.
+    ///
+    /// [`warnings`]: Self::warnings
+    pub max_threshold_tokens: Option<u64>,
+    #[serde(skip)]
+    warnings: Vec<String>,
+}
+
+/// A setting with a value that it cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// One key of the section.
+    #[error("`compression.{key}` is {value}; it must be {allowed}")]
+    OutOfRange {
+        /// The key, without its section.
+        key: &'static str,
+        /// The value as JSON.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// The section itself.
+    #[error("`compression` cannot be read: {0}; it must be a mapping such as `threshold: 0.5`")]
+    NotASection(String),
+}
+
+/// The section as written. Values are checked one by one, so that an error can name the key.
+#[derive(Deserialize)]
+struct Unchecked {
+    enabled: Option<Value>,
+    threshold: Option<Value>,
+    target_ratio: Option<Value>,
+    protect_last_n: Option<Value>,
+    max_threshold_tokens: Option<Value>,
+}
+
+impl Default for CompressionSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            threshold: 0.50,
+            target_ratio: 0.20,
+            protect_last_n: 20,
+            max_threshold_tokens: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl CompressionSettings {
+    /// Reads the section from JSON text; `{}` gives the defaults.
+    ///
+    /// # Errors
+    /// [`SettingsError`] that names the key, its value and what is allowed.
+    pub fn from_json(text: &str) -> Result<Self, SettingsError> {
+        serde_json::from_str::<Unchecked>(text)
+            .map_err(|error| SettingsError::NotASection(error.to_string()))?
+            .try_into()
+    }
+
+    /// What was wrong with a setting that is ignored rather than refused.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+impl TryFrom<Unchecked> for CompressionSettings {
+    type Error = SettingsError;
+
+    fn try_from(written: Unchecked) -> Result<Self, SettingsError> {
+        let mut settings = Self::default();
+        set(
+            &mut settings.enabled,
+            "enabled",
+            &written.enabled,
+            "true or false",
+            Value::as_bool,
+        )?;
+        set(
+            &mut settings.threshold,
+            "threshold",
+            &written.threshold,
+            "a number from 0.0 to 1.0",
+            |value| {
+                value
+                    .as_f64()
+                    .filter(|share| (0.0..=1.0).contains(share))
+            },
+        )?;
+        set(
+            &mut settings.target_ratio,
+            "target_ratio",
+            &written.target_ratio,
+            "a number from 0.10 to 0.80",
+            |value| {
+                value
+                    .as_f64()
+                    .filter(|share| (0.10..=0.80).contains(share))
+            },
+        )?;
+        set(
+            &mut settings.protect_last_n,
+            "protect_last_n",
+            &written.protect_last_n,
+            "a whole number of at least 1",
+            |value| {
+                value
+                    .as_u64()
+                    .filter(|count| *count >= 1)
+                    .and_then(|count| usize::try_from(count).ok())
+            },
+        )?;
+        // A cap guards the purse, not the window: a wrong one must not stop the agent.
+        if let Some(value) = written.max_threshold_tokens.filter(|v| !v.is_null()) {
+            settings.max_threshold_tokens = value.as_u64().filter(|tokens| *tokens > 0);
+            if settings.max_threshold_tokens.is_none() {
+                settings.warnings.push(format!(
+                    "`compression.max_threshold_tokens` is {value}, which is no positive whole number \
+                     of tokens; the threshold has no absolute cap"
+                ));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn set<T>(
+    target: &mut T,
+    key: &'static str,
+    written: &Option<Value>,
+    allowed: &'static str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<(), SettingsError> {
+    if let Some(value) = written.as_ref().filter(|value| !value.is_null()) {
+        *target = read(value).ok_or_else(|| SettingsError::OutOfRange {
+            key,
+            value: value.to_string(),
+            allowed,
+        })?;
+    }
+    Ok(())
+}
+
+/// The budgets of one window, in tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budgets {
+    /// A compaction is due when the prompt has this many tokens. Never more than the window less what
+    /// is reserved for the answer; 0 while the window is not known.
+    pub threshold_tokens: u64,
+    /// What the protected tail may take: `threshold_tokens × target_ratio`.
+    pub tail_token_budget: u64,
+    /// What a summary may take at most: `min(window × 0.05, 12,000)`.
+    pub max_summary_tokens: u64,
+}
+
+impl Budgets {
+    /// The budgets for this window.
+    ///
+    /// ```
+    /// use contexture_compressor::{Budgets, CompressionSettings};
+    /// use contexture_engine_api::WindowState;
+    ///
+    /// let window = WindowState { context_length: 200_000, ..WindowState::default() };
+    /// let budgets = Budgets::for_window(&CompressionSettings::default(), &window);
+    /// assert_eq!(budgets.threshold_tokens, 100_000);
+    /// assert_eq!(budgets.tail_token_budget, 20_000);
+    /// assert_eq!(budgets.max_summary_tokens, 10_000);
+    /// ```
+    pub fn for_window(settings: &CompressionSettings, window: &WindowState) -> Self {
+        let threshold_tokens = share(window.context_length, settings.threshold)
+            .min(settings.max_threshold_tokens.unwrap_or(u64::MAX))
+            .min(room_for_prompt(window));
+        Self {
+            threshold_tokens,
+            tail_token_budget: share(threshold_tokens, settings.target_ratio),
+            max_summary_tokens: share(window.context_length, MAX_SUMMARY_SHARE)
+                .min(MAX_SUMMARY_TOKENS),
+        }
+    }
+
+    /// The budget of a summary of this much content, both in tokens: a fifth of the content, 2,000 at
+    /// least, `max_summary_tokens` at most. It is never more than half of the content, since a summary
+    /// that is no shorter than what it stands for is worth nothing.
+    pub fn summary_tokens(&self, content_tokens: u64) -> u64 {
+        share(content_tokens, SUMMARY_RATIO)
+            .max(MIN_SUMMARY_TOKENS)
+            .min(self.max_summary_tokens)
+            .min(content_tokens / 2)
+    }
+}
+
+/// The window less what is reserved for the answer, in tokens. A reservation that leaves nothing is a
+/// mistake in the configuration, and not counted.
+pub(crate) fn room_for_prompt(window: &WindowState) -> u64 {
+    match window.usable_tokens() {
+        0 => window.context_length,
+        usable => usable,
+    }
+}
+
+pub(crate) fn share(tokens: u64, ratio: f64) -> u64 {
+    (tokens as f64 * ratio).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    fn window(context_length: u64, max_output_tokens: u64) -> WindowState {
+        WindowState {
+            context_length,
+            max_output_tokens,
+            ..WindowState::default()
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_documents() {
+        let settings = CompressionSettings::from_json("{}").unwrap();
+        assert_eq!(settings, CompressionSettings::default());
+        assert_eq!(
+            (settings.enabled, settings.threshold, settings.target_ratio, settings.protect_last_n),
+            (true, 0.50, 0.20, 20)
+        );
+        assert_eq!(
+            CompressionSettings::from_json(r#"{"threshold":null}"#).unwrap(),
+            settings
+        );
+    }
+
+    #[test]
+    fn a_value_out_of_range_names_key_value_and_range() {
+        for (json, key, value) in [
+            (r#"{"threshold":1.01}"#, "compression.threshold", "1.01"),
+            (r#"{"threshold":"half"}"#, "compression.threshold", "\"half\""),
+            (r#"{"target_ratio":0.05}"#, "compression.target_ratio", "0.05"),
+            (r#"{"target_ratio":0.9}"#, "compression.target_ratio", "0.9"),
+            (r#"{"protect_last_n":0}"#, "compression.protect_last_n", "0"),
+            (r#"{"protect_last_n":-3}"#, "compression.protect_last_n", "-3"),
+            (r#"{"enabled":"yes"}"#, "compression.enabled", "\"yes\""),
+        ] {
+            let error = CompressionSettings::from_json(json).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains(value) && error.contains("must be"), "{error}");
+        }
+        for json in [r#"{"threshold":0.0,"target_ratio":0.1,"protect_last_n":1}"#,
+                     r#"{"threshold":1,"target_ratio":0.8,"other":[]}"#] {
+            CompressionSettings::from_json(json).unwrap();
+        }
+        assert!(CompressionSettings::from_json("[1]").is_err());
+    }
+
+    #[test]
+    fn an_absolute_cap_fires_before_the_ratio_and_a_wrong_one_is_none() {
+        let capped = CompressionSettings::from_json(r#"{"max_threshold_tokens":60000}"#).unwrap();
+        assert_eq!(Budgets::for_window(&capped, &window(200_000, 0)).threshold_tokens, 60_000);
+        assert_eq!(Budgets::for_window(&capped, &window(64_000, 0)).threshold_tokens, 32_000);
+        for wrong in ["0", "-1", "1.5", "\"many\"", "true"] {
+            let json = format!(r#"{{"max_threshold_tokens":{wrong}}}"#);
+            let settings = CompressionSettings::from_json(&json).unwrap();
+            assert_eq!(settings.max_threshold_tokens, None);
+            assert!(settings.warnings()[0].contains(wrong), "{:?}", settings.warnings());
+        }
+    }
+
+    #[test]
+    fn the_trigger_leaves_room_for_the_answer() {
+        let all = CompressionSettings { threshold: 1.0, ..CompressionSettings::default() };
+        assert_eq!(Budgets::for_window(&all, &window(64_000, 8_000)).threshold_tokens, 56_000);
+        let half = CompressionSettings::default();
+        assert_eq!(Budgets::for_window(&half, &window(64_000, 8_000)).threshold_tokens, 32_000);
+        assert_eq!(Budgets::for_window(&half, &window(64_000, 40_000)).threshold_tokens, 24_000);
+        // A reservation as large as the window is a mistake, not a window of nothing.
+        assert_eq!(Budgets::for_window(&half, &window(64_000, 64_000)).threshold_tokens, 32_000);
+    }
+
+    #[test]
+    fn the_summary_budget_follows_the_content_within_its_limits() {
+        let budgets = Budgets::for_window(&CompressionSettings::default(), &window(200_000, 0));
+        assert_eq!(budgets.summary_tokens(30_000), 6_000);
+        assert_eq!(budgets.summary_tokens(5_000), 2_000);
+        assert_eq!(budgets.summary_tokens(500_000), 10_000);
+        assert_eq!(budgets.summary_tokens(1_000), 500);
+        let large = Budgets::for_window(&CompressionSettings::default(), &window(1_000_000, 0));
+        assert_eq!(large.max_summary_tokens, 12_000);
+    }
+}

@@ -1,0 +1,178 @@
+//! Asking a model for a summary: in one call where the material fits its window, else in pieces whose
+//! notes are then put together. It only says what to ask next; who asks, and whether anybody waits, is
+//! the caller's business.
+
+use contexture_digest::mask_secrets;
+use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest, Services};
+
+use crate::clearing::excerpt;
+use crate::prompt::{self, Brief};
+use crate::settings::share;
+
+/// Halvings of the pieces after "too long" before it is given up.
+const MAX_HALVINGS: u32 = 4;
+/// Rounds of putting notes together before it is given up.
+const MAX_ROUNDS: u32 = 6;
+/// The least material of a piece, in tokens.
+const MIN_PIECE: u64 = 128;
+/// The share of the model's window that is used: its tokenizer is not ours.
+const USED_SHARE: f64 = 0.85;
+
+/// A summary in the making.
+#[derive(Debug)]
+pub(crate) struct Summariser {
+    brief: Brief,
+    /// The model's window, in tokens.
+    window: u64,
+    /// What is to be summarised: the conversation at first, notes on its pieces later.
+    units: Vec<String>,
+    halvings: u32,
+    rounds: u32,
+    services: Services,
+}
+
+impl Summariser {
+    pub(crate) fn new(brief: Brief, units: Vec<String>, window: u64, services: Services) -> Self {
+        let mut this = Self {
+            brief,
+            window,
+            units,
+            halvings: 0,
+            rounds: 0,
+            services,
+        };
+        // In a small window the conversation itself comes first.
+        let most = (this.usable() / 6).max(MIN_PIECE);
+        for text in [&mut this.brief.previous, &mut this.brief.memory, &mut this.brief.facts] {
+            if let Some(text) = text {
+                let fitting = fit(text, most, &this.services);
+                *text = mask_secrets(&fitting).into_owned();
+            }
+        }
+        this
+    }
+
+    /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
+    /// each.
+    pub(crate) fn requests(&self) -> Vec<ModelRequest> {
+        let system = prompt::system();
+        let whole = prompt::whole(&self.brief, "");
+        let answer = self.answer_tokens();
+        let overhead = self.tokens(&system) + answer;
+        let room = |prompt: &str| {
+            let left = self.usable().saturating_sub(overhead + self.tokens(prompt));
+            (left >> self.halvings).max(MIN_PIECE)
+        };
+        let request = |prompt: String, max_tokens: u64| ModelRequest {
+            purpose: "summary".into(),
+            system: system.clone(),
+            prompt,
+            max_tokens,
+        };
+
+        let in_one = self.pack(room(&whole));
+        if let [material] = in_one.as_slice() {
+            return vec![request(prompt::whole(&self.brief, material), answer)];
+        }
+        let pieces = self.pack(room(""));
+        let of = pieces.len();
+        // Notes of a third of the piece at most, so that each round leaves less to put together.
+        let each = (room("") / 3).clamp(64, answer);
+        pieces
+            .iter()
+            .enumerate()
+            .map(|(at, material)| {
+                request(prompt::piece(&self.brief, material, at + 1, of, each), each)
+            })
+            .collect()
+    }
+
+    /// Takes the answers to what [`requests`](Self::requests) asked, in its order. Some notes are the
+    /// summary; none means that there is more to ask.
+    ///
+    /// # Errors
+    /// The first failure that smaller pieces do not mend.
+    pub(crate) fn answered(
+        &mut self,
+        answers: Vec<Result<ModelAnswer, ModelFailure>>,
+    ) -> Result<Option<String>, ModelFailure> {
+        let single = answers.len() == 1;
+        let mut notes = Vec::with_capacity(answers.len());
+        for answer in answers {
+            match answer {
+                Ok(answer) => notes.push(prompt::notes_in(&answer.text)?),
+                Err(failure)
+                    if failure.kind == FailureKind::TooLong && self.halvings < MAX_HALVINGS =>
+                {
+                    self.halvings += 1;
+                    return Ok(None);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        if single {
+            return Ok(notes.pop());
+        }
+        self.rounds += 1;
+        if notes.is_empty() || self.rounds > MAX_ROUNDS {
+            return Err(ModelFailure::new(
+                FailureKind::TooLong,
+                format!(
+                    "the notes on the pieces do not fit the summary model's window of {} tokens; \
+                     choose a model with a larger one",
+                    self.window
+                ),
+            ));
+        }
+        self.units = notes;
+        Ok(None)
+    }
+
+    /// Packs the units, in order, into pieces of at most this many tokens.
+    fn pack(&self, room: u64) -> Vec<String> {
+        let mut pieces: Vec<String> = Vec::new();
+        let mut used = 0;
+        for unit in &self.units {
+            let unit = fit(unit, room, &self.services);
+            let tokens = self.tokens(&unit);
+            match pieces.last_mut() {
+                Some(piece) if used + tokens <= room => {
+                    piece.push('\n');
+                    piece.push_str(&unit);
+                    used += tokens + 1;
+                }
+                _ => {
+                    pieces.push(unit);
+                    used = tokens;
+                }
+            }
+        }
+        pieces
+    }
+
+    fn usable(&self) -> u64 {
+        share(self.window, USED_SHARE)
+    }
+
+    fn answer_tokens(&self) -> u64 {
+        self.brief.budget.min(self.usable() / 4).max(64)
+    }
+
+    fn tokens(&self, text: &str) -> u64 {
+        self.services.count_tokens(text)
+    }
+}
+
+/// The text, or an excerpt of about this many tokens.
+fn fit(text: &str, tokens: u64, services: &Services) -> String {
+    let mut text = text.to_owned();
+    for _ in 0..4 {
+        let used = services.count_tokens(&text);
+        if used <= tokens {
+            break;
+        }
+        let chars = text.chars().count() as u64;
+        text = excerpt(&text, (chars * tokens / used).saturating_sub(48) as usize);
+    }
+    text
+}
