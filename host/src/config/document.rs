@@ -11,8 +11,9 @@ use super::schema::{Found, Problem, Schema};
 use super::secrets;
 use super::yaml::{self, Aim, Location, YamlError};
 
-/// The largest file that is read, in bytes.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
+/// scanner quadratic time.
+pub const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 /// The most problems of one file whose places are looked up, which takes a reading of the text for each.
 const MAX_LOCATED: usize = 50;

@@ -519,7 +519,8 @@ mod tests {
                 .to_string()
         };
         assert!(refuse(b"a: \xff").contains("not UTF-8 text from byte 3"));
-        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 1048576 bytes"));
+        assert!(refuse(&[b'['; 10_000]).contains("recursion"));
+        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262144 bytes"));
         let home = dir.path().as_os_str().to_owned();
         assert!(Config::load(Some(dir.path()), &move |_| Some(home.clone())).is_err());
     }

@@ -32,8 +32,9 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
         Value::Object(object) => {
             for (key, value) in object {
                 let path = at.key(key);
-                let holds_text = value.as_str().is_some_and(|text| !text.trim().is_empty());
-                if holds_text && names_a_key(key) {
+                let is_set =
+                    value.is_number() || value.as_str().is_some_and(|text| !text.trim().is_empty());
+                if is_set && names_a_key(key) {
                     let variable = value.as_str().and_then(variable_for);
                     found.push(secret(path, "an API key or password", variable));
                 } else {
@@ -131,7 +132,7 @@ mod tests {
         let value = json!({
             "auxiliary": {"compression": {"api_key": "letmein", "base_url": "http://localhost"}},
             "context": {"engines": {"lcm": {"list": [format!("sk-ant-{}", "a1".repeat(20))]}}},
-            "OPENAI-API-KEY": "x",
+            "OPENAI-API-KEY": 5,
             "user": "https://me:letmein@example.com", "query": "https://example.com/?api_key=letmein",
         });
         let found = find(&value);
