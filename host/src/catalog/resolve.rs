@@ -451,6 +451,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// A name leads to what lies under exactly that name in a plugin folder, or to nothing.
         #[test]
         fn no_name_leaves_the_plugin_folders(name in "[a-z./\\\\~A-Z0-9 _-]{0,12}") {

@@ -11,11 +11,12 @@ use super::schema::{Found, Problem, Schema};
 use super::secrets;
 use super::yaml::{self, Aim, Location, YamlError};
 
-/// The largest file that is read, in bytes.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
+/// scanner quadratic time.
+pub const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// The most problems of one file that are told, each of which needs a look at the text.
-const MAX_FINDINGS: usize = 50;
+/// The most problems of one file whose places are looked up, which takes a reading of the text for each.
+const MAX_LOCATED: usize = 50;
 
 /// Why a file could not be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -186,15 +187,17 @@ impl Document {
     pub(crate) fn findings(&self, found: Vec<Found>) -> Vec<Finding> {
         found
             .into_iter()
-            .take(MAX_FINDINGS)
-            .map(|(path, problem)| {
+            .enumerate()
+            .map(|(index, (path, problem))| {
                 let aim = match problem {
                     Problem::UnknownKey { .. } => Aim::Key { nth: 0 },
                     _ => Aim::Value,
                 };
                 Finding {
                     file: self.file.clone(),
-                    location: yaml::locate(&self.text, &path, aim),
+                    location: (index < MAX_LOCATED)
+                        .then(|| yaml::locate(&self.text, &path, aim))
+                        .flatten(),
                     problem,
                 }
             })

@@ -129,7 +129,9 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
         Err(error) => {
             found.push((
                 KeyPath::default(),
-                Problem::Contradiction(error.to_string()),
+                Problem::Contradiction {
+                    message: error.to_string(),
+                },
             ));
             Config::default()
         }
@@ -143,7 +145,7 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
         );
         found.push((
             KeyPath::of(["model", "max_output_tokens"]),
-            Problem::Contradiction(message),
+            Problem::Contradiction { message },
         ));
     }
     findings.extend(document.findings(found));
@@ -289,7 +291,7 @@ mod tests {
         } = Config::default();
         assert_eq!(
             serde_json::to_value(compression).unwrap(),
-            json!({"enabled": true, "threshold": 0.5, "threshold_tokens": null, "target_ratio": 0.2,
+            json!({"enabled": true, "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
                 "protect_last_n": 20})
         );
         assert_eq!(context.engine, "compressor");
@@ -328,7 +330,7 @@ mod tests {
         );
         assert_eq!(
             loaded.config.engine_settings("compressor"),
-            json!({"enabled": true, "threshold": 0.7, "threshold_tokens": null, "target_ratio": 0.3,
+            json!({"enabled": true, "threshold": 0.7, "max_threshold_tokens": null, "target_ratio": 0.3,
                 "protect_last_n": 20})
         );
         assert_eq!(
@@ -343,7 +345,7 @@ mod tests {
             refusal("compression:\n  threshold: 1.5\n  target_ratio: 0.05\n  protect_last_n: 0\n"),
             "F:2:14: `compression.threshold` is 1.5, but must be a number from 0 to 1\n\
              F:3:17: `compression.target_ratio` is 0.05, but must be a number from 0.1 to 0.8\n\
-             F:4:19: `compression.protect_last_n` is 0, but must be a whole number, at least 1"
+             F:4:19: `compression.protect_last_n` is 0, but must be a whole number of at least 1"
         );
         assert_eq!(
             refusal("prompt_caching:\n  cache_ttl: 10m\n"),
@@ -363,8 +365,8 @@ mod tests {
             ("model: {name: ''}", "text that is not empty"),
             ("model: {base_url: 'ftp://x'}", "http://"),
             (
-                "model: {base_url: 'https://me:pw@x'}",
-                "no user or password",
+                "model: {base_url: 'https://me:letmein@x'}",
+                "with a user or a key in it",
             ),
             (
                 "model: {context_length: 100, max_output_tokens: 100}",
@@ -377,6 +379,7 @@ mod tests {
         ] {
             let message = refusal(text);
             assert!(message.contains(part), "{text}: {message}");
+            assert!(!message.contains("letmein"), "{message}");
         }
     }
 
@@ -396,28 +399,49 @@ mod tests {
             [
                 "F:1:1: unknown key `compresion`, did you mean `compression`?",
                 "F:4:3: unknown key `context.engne`, did you mean `context.engine`?",
-                "F:5:1: unknown key `threshold`, did you mean `compression.threshold`?",
+                "F:5:1: unknown key `threshold`; known here: context, compression, auxiliary, prompt_caching, hygiene, \
+                 model, plugins; there is a `compression.threshold`",
             ]
         );
         assert_eq!(loaded.config, Config::default());
     }
 
     #[test]
+    fn problems_have_a_json_form_for_other_programs() {
+        let (_dir, loaded) = load("nonsense: 1\nmodel: {name: 5, context_length: 9}\n");
+        let Err(ConfigError::Invalid(findings)) = loaded else {
+            panic!("{loaded:?}");
+        };
+        let json = serde_json::to_value(&findings).unwrap();
+        assert_eq!(json[0]["problem"]["kind"], "unknown_key");
+        assert_eq!(json[1]["problem"]["key"], json!(["model", "name"]));
+        assert_eq!(json[1]["location"], json!({"line": 2, "column": 15}));
+        let (_dir, loaded) = load("model: {max_output_tokens: 9, context_length: 9}\n");
+        let Err(ConfigError::Invalid(findings)) = loaded else {
+            panic!("{loaded:?}");
+        };
+        assert_eq!(
+            serde_json::to_value(&findings).unwrap()[0]["problem"]["kind"],
+            "contradiction"
+        );
+    }
+
+    #[test]
     fn an_invalid_cap_is_no_cap_and_says_so() {
         for cap in ["0", "-5", "many", "1.5"] {
             let loaded = loads(&format!(
-                "compression:\n  threshold_tokens: {cap}\n  threshold: 0.4\n"
+                "compression:\n  max_threshold_tokens: {cap}\n  threshold: 0.4\n"
             ));
-            assert_eq!(loaded.config.compression.threshold_tokens, None);
+            assert_eq!(loaded.config.compression.max_threshold_tokens, None);
             assert_eq!(loaded.config.compression.threshold, 0.4);
             assert_eq!(loaded.warnings.len(), 1, "{cap}");
             assert!(loaded.warnings[0].to_string().ends_with("it is ignored"));
         }
         assert_eq!(
-            loads("compression: {threshold_tokens: 90000}")
+            loads("compression: {max_threshold_tokens: 90000}")
                 .config
                 .compression
-                .threshold_tokens,
+                .max_threshold_tokens,
             Some(90_000)
         );
     }
@@ -495,7 +519,8 @@ mod tests {
                 .to_string()
         };
         assert!(refuse(b"a: \xff").contains("not UTF-8 text from byte 3"));
-        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 1048576 bytes"));
+        assert!(refuse(&[b'['; 10_000]).contains("recursion"));
+        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262144 bytes"));
         let home = dir.path().as_os_str().to_owned();
         assert!(Config::load(Some(dir.path()), &move |_| Some(home.clone())).is_err());
     }
@@ -516,7 +541,7 @@ mod tests {
             [
                 (
                     4,
-                    "`context.engines.lcm.leaf_tokens` is 5, but must be a whole number, at least 100"
+                    "`context.engines.lcm.leaf_tokens` is 5, but must be a whole number of at least 100"
                         .into()
                 ),
                 (

@@ -111,8 +111,11 @@ pub enum Problem {
         description: String,
     },
     /// Two values that do not go together.
-    #[error("{0}")]
-    Contradiction(String),
+    #[error("{message}")]
+    Contradiction {
+        /// Which, and what is allowed.
+        message: String,
+    },
     /// Something that must not stand in a file.
     #[error(
         "`{key}` holds what looks like {what}: take it out of the file and set it in the environment \
@@ -383,15 +386,16 @@ impl Schema {
         if let Some(near) = nearest(key, siblings()) {
             return format!(", did you mean `{}`?", at.key(near));
         }
+        let mut hint = format!(
+            "; known here: {}",
+            siblings().collect::<Vec<_>>().join(", ")
+        );
         let mut elsewhere = Vec::new();
         root.paths_to(key, &KeyPath::default(), &mut elsewhere);
-        match elsewhere.first() {
-            Some(path) => format!(", did you mean `{path}`?"),
-            None => format!(
-                "; known here: {}",
-                siblings().collect::<Vec<_>>().join(", ")
-            ),
+        if let Some(path) = elsewhere.first() {
+            hint.push_str(&format!("; there is a `{path}`"));
         }
+        hint
     }
 
     /// The ways to every key of this name.
@@ -486,8 +490,8 @@ impl Schema {
         }
         let range = match (self.minimum, self.maximum) {
             (Some(least), Some(most)) => format!(" from {least} to {most}"),
-            (Some(least), None) => format!(", at least {least}"),
-            (None, Some(most)) => format!(", at most {most}"),
+            (Some(least), None) => format!(" of at least {least}"),
+            (None, Some(most)) => format!(" of at most {most}"),
             (None, None) => String::new(),
         };
         let words: Vec<_> = self
@@ -499,9 +503,7 @@ impl Schema {
                 Type::Integer => format!("a whole number{range}"),
                 Type::Number => format!("a number{range}"),
                 Type::String => match self.format {
-                    Some(Format::Url) => {
-                        "an address that begins with http:// or https:// and holds no user or password".into()
-                    }
+                    Some(Format::Url) => "an address that begins with http:// or https://".into(),
                     Some(Format::EngineName) => crate::catalog::NAME_RULE.into(),
                     None if self.min_length > 0 => "text that is not empty".into(),
                     None => "text".into(),
@@ -590,11 +592,9 @@ impl Type {
 impl Format {
     fn holds(self, text: &str) -> bool {
         match self {
-            Self::Url => reqwest::Url::parse(text).is_ok_and(|url| {
-                matches!(url.scheme(), "http" | "https")
-                    && url.username().is_empty()
-                    && url.password().is_none()
-            }),
+            Self::Url => {
+                reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+            }
             Self::EngineName => crate::catalog::is_engine_name(text),
         }
     }
@@ -641,12 +641,12 @@ mod tests {
             [
                 "`name` is \" \", but must be text that is not empty",
                 "`ratio` is 0.9, but must be a number from 0.1 to 0.8",
-                "`count` is 0, but must be a whole number, at least 1 or null",
+                "`count` is 0, but must be a whole number of at least 1 or null",
                 "`mode` is \"fats\", but must be `fast` or `careful`; did you mean `fast`?",
                 "`inner.flag` is 1, but must be true or false",
                 "unknown key `inner.flg`, did you mean `inner.flag`?",
                 "`list[1]` is 4, but must be text; put it in quotes",
-                "unknown key `flag`, did you mean `inner.flag`?",
+                "unknown key `flag`; known here: name, ratio, count, mode, inner, list; there is a `inner.flag`",
                 "unknown key `nonsense`; known here: name, ratio, count, mode, inner, list",
             ]
         );

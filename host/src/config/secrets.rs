@@ -32,8 +32,9 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
         Value::Object(object) => {
             for (key, value) in object {
                 let path = at.key(key);
-                let holds_text = value.as_str().is_some_and(|text| !text.trim().is_empty());
-                if holds_text && names_a_key(key) {
+                let is_set =
+                    value.is_number() || value.as_str().is_some_and(|text| !text.trim().is_empty());
+                if is_set && names_a_key(key) {
                     let variable = value.as_str().and_then(variable_for);
                     found.push(secret(path, "an API key or password", variable));
                 } else {
@@ -49,6 +50,12 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
         Value::String(text) => {
             if let Some(variable) = variable_for(text) {
                 found.push(secret(at.clone(), "an API key", Some(variable)));
+            } else if address_holds_a_key(text) {
+                found.push(secret(
+                    at.clone(),
+                    "an address with a user or a key in it",
+                    None,
+                ));
             }
         }
         _ => {}
@@ -76,6 +83,17 @@ fn names_a_key(key: &str) -> bool {
     ]
     .iter()
     .any(|ending| name.ends_with(ending))
+}
+
+fn address_holds_a_key(text: &str) -> bool {
+    text.contains("://")
+        && reqwest::Url::parse(text).is_ok_and(|url| {
+            !url.username().is_empty()
+                || url.password().is_some()
+                || url
+                    .query_pairs()
+                    .any(|(name, _)| name == "key" || names_a_key(&name))
+        })
 }
 
 fn variable_for(text: &str) -> Option<&'static str> {
@@ -114,7 +132,8 @@ mod tests {
         let value = json!({
             "auxiliary": {"compression": {"api_key": "letmein", "base_url": "http://localhost"}},
             "context": {"engines": {"lcm": {"list": [format!("sk-ant-{}", "a1".repeat(20))]}}},
-            "OPENAI-API-KEY": "x",
+            "OPENAI-API-KEY": 5,
+            "user": "https://me:letmein@example.com", "query": "https://example.com/?api_key=letmein",
         });
         let found = find(&value);
         let keys: Vec<_> = found.iter().map(|(path, _)| path.to_string()).collect();
@@ -123,7 +142,9 @@ mod tests {
             [
                 "auxiliary.compression.api_key",
                 "context.engines.lcm.list[0]",
-                "OPENAI-API-KEY"
+                "OPENAI-API-KEY",
+                "user",
+                "query",
             ]
         );
         for (_, problem) in &found {
@@ -139,8 +160,9 @@ mod tests {
     #[test]
     fn ordinary_settings_are_no_keys() {
         let value = json!({
-            "api_key": null, "token_budget": 5, "threshold_tokens": 100_000, "secret": "",
+            "api_key": null, "token_budget": 5, "max_threshold_tokens": 100_000, "secret": "",
             "model": "sk-model", "name": "sk-a-long-name-of-a-model-without-digits", "api_key_set": true,
+            "base_url": "https://example.com/v1?version=2",
         });
         assert_eq!(find(&value), []);
     }

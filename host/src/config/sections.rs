@@ -141,7 +141,7 @@ pub struct Compression {
     pub threshold: f64,
     /// An absolute cap on the threshold, in tokens: the lower of the two counts.
     #[schemars(range(min = 1), extend("ignoreInvalid" = true))]
-    pub threshold_tokens: Option<u64>,
+    pub max_threshold_tokens: Option<u64>,
     /// The share of the threshold that is kept as the recent part (a ratio).
     #[schemars(range(min = 0.1, max = 0.8))]
     pub target_ratio: f64,
@@ -155,7 +155,7 @@ impl Default for Compression {
         Self {
             enabled: true,
             threshold: 0.50,
-            threshold_tokens: None,
+            max_threshold_tokens: None,
             target_ratio: 0.20,
             protect_last_n: 20,
         }

@@ -134,7 +134,7 @@ mod tests {
         let loaded = Config::load(None, &env).unwrap();
         let shown = loaded.effective().to_string();
         assert!(
-            shown.contains("\n  threshold: 0.5\n  threshold_tokens: null  # default\n"),
+            shown.contains("\n  threshold: 0.5\n  max_threshold_tokens: null  # default\n"),
             "{shown}"
         );
         assert!(
