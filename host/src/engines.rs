@@ -22,7 +22,7 @@ use crate::supervision::{CallError, Pace, Policy, Supervised, Supervisor};
 use crate::tokens::TokenCounter;
 
 /// Whence an engine comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// It is the compressor that the host brings.
@@ -79,14 +79,9 @@ static REGISTERED: Mutex<Vec<EngineDefinition>> = Mutex::new(Vec::new());
 /// # Errors
 /// Another engine has the name.
 pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameTaken> {
-    let mut registered = lock(&REGISTERED);
-    let taken = linked_engines()
-        .chain(registered.iter())
-        .find(|other| other.name == definition.name);
-    match taken {
-        None => registered.push(definition),
-        Some(other) if same(other, &definition) => {}
-        Some(other) => return Err(name_taken(other, &definition)),
+    let mut all = registered_engines()?;
+    if add(&mut all, definition)? {
+        lock(&REGISTERED).push(definition);
     }
     Ok(())
 }
@@ -96,15 +91,26 @@ pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameT
 /// # Errors
 /// Two of them have the same name.
 pub fn registered_engines() -> Result<Vec<EngineDefinition>, NameTaken> {
-    let mut all: Vec<EngineDefinition> = Vec::new();
-    for definition in linked_engines().chain(lock(&REGISTERED).iter()) {
-        match all.iter().find(|other| other.name == definition.name) {
-            Some(other) if same(other, definition) => {}
-            Some(other) => return Err(name_taken(other, definition)),
-            None => all.push(*definition),
-        }
+    let mut all = Vec::new();
+    for definition in linked_engines() {
+        add(&mut all, *definition)?;
+    }
+    for definition in lock(&REGISTERED).clone() {
+        add(&mut all, definition)?;
     }
     Ok(all)
+}
+
+/// Adds an engine unless it is there already; says whether it did.
+fn add(all: &mut Vec<EngineDefinition>, new: EngineDefinition) -> Result<bool, NameTaken> {
+    match all.iter().find(|other| other.name == new.name) {
+        None => {
+            all.push(new);
+            Ok(true)
+        }
+        Some(other) if same(other, &new) => Ok(false),
+        Some(other) => Err(name_taken(other, &new)),
+    }
 }
 
 fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
@@ -112,9 +118,8 @@ fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
 }
 
 fn name_taken(first: &EngineDefinition, second: &EngineDefinition) -> NameTaken {
-    let owner = |definition: &EngineDefinition| {
-        format!("{} {}", definition.owner, definition.version)
-    };
+    let owner =
+        |definition: &EngineDefinition| format!("{} {}", definition.owner, definition.version);
     NameTaken {
         name: first.name.to_owned(),
         first: owner(first),
@@ -305,10 +310,9 @@ impl Engines {
     /// # Errors
     /// Its data directory cannot be made, or its settings make no sense.
     pub fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
-        let definition = define_engine!("compressor", Compressor);
-        self.open_made(BUILT_IN, Source::Builtin, "built in", occasion, |request| {
-            definition.create(request)
-        })
+        const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
+        let create = |request: &FactoryRequest<'_>| COMPRESSOR.create(request);
+        self.open_made(BUILT_IN, Source::Builtin, "built in", occasion, create)
     }
 
     fn open_choice(
@@ -408,9 +412,7 @@ impl Engines {
         })?;
         let made: Factory = Arc::from(made);
         // Two sessions may have made one at the same time; both go on with the first.
-        Ok(Arc::clone(
-            lock(&self.factories).entry(key).or_insert(made),
-        ))
+        Ok(Arc::clone(lock(&self.factories).entry(key).or_insert(made)))
     }
 
     fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {

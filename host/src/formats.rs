@@ -10,6 +10,7 @@ mod error;
 mod json;
 mod logs;
 mod message;
+mod plan;
 mod time;
 mod views;
 
@@ -20,6 +21,7 @@ pub use body::{WireBody, split};
 pub use conversation::{Conversation, RecordedUsage, parse_messages, parse_messages_after, read};
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};
+pub use plan::{Place, Window};
 
 /// The form that a conversation has on the wire or in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

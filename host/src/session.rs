@@ -41,7 +41,9 @@ pub struct AgentWindow {
 #[non_exhaustive]
 pub enum SessionError {
     /// The engine failed and `context.on_failure` is `fail`.
-    #[error("{reason} (`context.on_failure` is `fail`, so the turn stops here; the conversation is unchanged)")]
+    #[error(
+        "{reason} (`context.on_failure` is `fail`, so the turn stops here; the conversation is unchanged)"
+    )]
     EngineFailed {
         /// What happened.
         reason: String,
@@ -233,9 +235,11 @@ impl Session {
             OnFailure::Fallback => {
                 self.warnings.push(error.to_string());
                 let state = state.clone();
-                let decision = self.fallback()?.call("should_compress", Pace::Short, move |engine| {
-                    Ok(engine.should_compress(&state))
-                })?;
+                let decision =
+                    self.fallback()?
+                        .call("should_compress", Pace::Short, move |engine| {
+                            Ok(engine.should_compress(&state))
+                        })?;
                 Ok(decision)
             }
         }
@@ -354,9 +358,9 @@ impl Session {
     /// # Errors
     /// The engine failed, or refused the arguments.
     pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
-        Ok(self
-            .engine
-            .call("call_tool", Pace::Long, move |engine| engine.call_tool(&call))?)
+        Ok(self.engine.call("call_tool", Pace::Long, move |engine| {
+            engine.call_tool(&call)
+        })?)
     }
 
     /// What the engine says of itself.
@@ -376,9 +380,9 @@ impl Session {
     /// # Errors
     /// The engine failed.
     pub fn background(&mut self) -> Result<BackgroundWork, SessionError> {
-        let calls = self
-            .engine
-            .call("background", Pace::Short, |engine| Ok(engine.background()))?;
+        let calls =
+            self.engine
+                .call("background", Pace::Short, |engine| Ok(engine.background()))?;
         Ok(BackgroundWork {
             calls,
             client: self.client.clone(),

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use contexture_engine_api::{Compaction, CompressOrder, CompressRequest, Decision, MessageView, Outcome};
+use contexture_engine_api::{
+    Compaction, CompressOrder, CompressRequest, Decision, MessageView, Outcome,
+};
 
 use super::report::{CompactionReport, OutcomeKind};
 use super::{Session, SessionError};
@@ -48,12 +50,10 @@ impl Session {
         };
         match result {
             Ok(report) => Ok(finish(report, self.model_calls())),
-            Err(SessionError::EngineFailed { reason, report }) => {
-                Err(SessionError::EngineFailed {
-                    reason,
-                    report: Box::new(finish(*report, self.model_calls())),
-                })
-            }
+            Err(SessionError::EngineFailed { reason, report }) => Err(SessionError::EngineFailed {
+                reason,
+                report: Box::new(finish(*report, self.model_calls())),
+            }),
             Err(error) => Err(error),
         }
     }
@@ -76,12 +76,15 @@ impl Session {
                     Ok(mut report) => {
                         report.notes.insert(
                             0,
-                            format!("{failure} The built-in compressor stood in for this compaction."),
+                            format!(
+                                "{failure} The built-in compressor stood in for this compaction."
+                            ),
                         );
                         Ok(report)
                     }
                     Err(second) => {
-                        let both = format!("{failure} The built-in compressor failed too: {second}");
+                        let both =
+                            format!("{failure} The built-in compressor failed too: {second}");
                         Ok(self.unchanged(&self.engine, OutcomeKind::Failed, both))
                     }
                 }
@@ -133,12 +136,7 @@ impl Session {
     }
 
     /// Holds a proposal to the contract; one that breaks it is discarded, and the engine is told.
-    fn check(
-        &mut self,
-        proposal: Compaction,
-        ask: &Ask,
-        fallback: bool,
-    ) -> Result<Answer, String> {
+    fn check(&mut self, proposal: Compaction, ask: &Ask, fallback: bool) -> Result<Answer, String> {
         let calls = self.window.call_views(0);
         let views = self.window.views(0, &calls);
         let usable = self.state().usable_tokens();
@@ -155,8 +153,7 @@ impl Session {
             may_shorten_last_user: self.floor_tokens(&views) > usable,
         };
         let counter = self.counter;
-        let checked =
-            contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
+        let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
         match checked {
             Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
             Err(violation) => {
@@ -204,11 +201,7 @@ impl Session {
             Ok(engine.should_compress(&state))
         });
         let mut notes = proposal.notes;
-        let mut reason = format!(
-            "{} → {} tokens",
-            tokens_before,
-            self.counted_tokens()
-        );
+        let mut reason = format!("{} → {} tokens", tokens_before, self.counted_tokens());
         match told {
             Ok(Decision::Yes(still)) => {
                 reason = format!("{reason}, still above the engine's own trigger: {still}");

@@ -91,10 +91,7 @@ fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::Media 
                 .width
                 .zip(media.height)
                 .or_else(|| media.is_base64.then(|| image_size(data)).flatten()),
-            detail: media
-                .detail
-                .as_deref()
-                .map_or(Detail::High, Detail::parse),
+            detail: media.detail.as_deref().map_or(Detail::High, Detail::parse),
         },
         MediaKind::Document => tokens::Media::Document {
             pages: None,

@@ -21,7 +21,7 @@ pub enum OutcomeKind {
 }
 
 /// What a compaction did. Sizes count the whole prompt: system prompt, tools and messages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompactionReport {
     /// The engine that did it; after a failure, the one that stood in.
     pub engine: String,

@@ -194,7 +194,11 @@ impl Window {
 
     /// The messages from the place `first` on as an engine sees them. `calls` is what
     /// [`call_views`](Self::call_views) gave for the same place.
-    pub fn views<'a>(&'a self, first: usize, calls: &'a [ToolCallView<'a>]) -> Vec<MessageView<'a>> {
+    pub fn views<'a>(
+        &'a self,
+        first: usize,
+        calls: &'a [ToolCallView<'a>],
+    ) -> Vec<MessageView<'a>> {
         let mut rest = calls;
         self.slots
             .iter()
@@ -361,7 +365,10 @@ impl Slot {
         let mut slot = self.clone();
         let content = match &*self.content {
             Content::Summary { text } => Content::Summary {
-                text: replacement.text.as_deref().map_or_else(|| text.clone(), marked),
+                text: replacement
+                    .text
+                    .as_deref()
+                    .map_or_else(|| text.clone(), marked),
             },
             Content::Stub { call, index, text } => Content::Stub {
                 call: *call,
