@@ -177,7 +177,11 @@ impl<'m, 'a> Outline<'m, 'a> {
             .collect();
         anchors.sort_unstable_by_key(|range| range.start);
         anchors.dedup();
-        Split { head, anchors, tail }
+        Split {
+            head,
+            anchors,
+            tail,
+        }
     }
 }
 

@@ -62,7 +62,11 @@ impl Plan {
         let comfortable = share(limits.trigger, COMFORTABLE);
         let first = outline.protected_first(limits.fixed > 0);
         let rungs = [
-            (first, limits.protect_last_n, limits.budgets.tail_token_budget),
+            (
+                first,
+                limits.protect_last_n,
+                limits.budgets.tail_token_budget,
+            ),
             (first, MIN_TAIL, limits.budgets.tail_token_budget),
             (0, MIN_TAIL, 0),
         ];
@@ -161,7 +165,12 @@ impl Plan {
             if self.total <= goal {
                 break;
             }
-            self.replace(at, CLEARED_TOOL_OUTPUT.to_owned(), limits.cleared_tokens, outline);
+            self.replace(
+                at,
+                CLEARED_TOOL_OUTPUT.to_owned(),
+                limits.cleared_tokens,
+                outline,
+            );
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
@@ -179,7 +188,9 @@ impl Plan {
             })
             .collect();
         let unseen_tokens: u64 = unseen.iter().map(|at| outline.tokens[*at]).sum();
-        let room = limits.room_for_prompt.saturating_sub(self.total - unseen_tokens);
+        let room = limits
+            .room_for_prompt
+            .saturating_sub(self.total - unseen_tokens);
         // Two characters a token is on the safe side for all but dense scripts.
         let chars = room / (unseen.len() as u64).max(1);
         if chars < MIN_PREVIEW_CHARS {
