@@ -13,10 +13,8 @@ const MIN_FACTS_TOKENS: u64 = 48;
 
 /// The digest, rendered to at most this many tokens.
 pub(crate) fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
-    let text = fitted(tokens, services, |chars| {
-        digest.render(Budget { max_chars: chars })
-    });
-    trim(body_of(&text), tokens, services)
+    let count = |text: &str| services.count_tokens(text);
+    body_of(&digest.render(budget(tokens, &count)))
 }
 
 /// A model's notes, and in the room that they leave, the facts that they lack.
@@ -31,26 +29,14 @@ pub(crate) fn with_facts(
     if room < MIN_FACTS_TOKENS {
         return notes;
     }
-    let facts = fitted(room, services, |chars| {
-        digest.missing_from(&notes, Budget { max_chars: chars })
-    });
-    match facts.trim() {
+    let count = |text: &str| services.count_tokens(text);
+    let facts = body_of(&digest.missing_from(&notes, budget(room, &count)));
+    match facts.as_str() {
         "" => notes,
-        facts => trim(format!("{notes}\n\n{}", body_of(facts)), tokens, services),
+        facts => format!("{notes}\n\n{facts}"),
     }
 }
 
-/// Renders with a budget in characters until the text has no more than so many tokens.
-fn fitted(tokens: u64, services: &Services, render: impl Fn(usize) -> String) -> String {
-    let mut chars = tokens as f64 * CHARS_PER_TOKEN;
-    let mut text = render(chars as usize);
-    for _ in 0..3 {
-        let used = services.count_tokens(&text);
-        if used <= tokens {
-            break;
-        }
-        chars *= tokens as f64 / used as f64 * 0.95;
-        text = render(chars as usize);
-    }
-    text
+fn budget<'c>(tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Budget<'c> {
+    Budget::chars((tokens as f64 * CHARS_PER_TOKEN) as usize).and_tokens(tokens, count)
 }
