@@ -106,34 +106,36 @@ impl Outline<'_, '_> {
         let Some((message, todos)) = last_plan(self.span) else {
             return;
         };
+        let mut left = Vec::new();
         for todo in todos {
             match todo.status.as_str() {
+                "cancelled" | "canceled" => continue,
                 "in_progress" => self.add(Section::InProgress, message, 8.0, todo.text),
                 "completed" | "done" => self.add(Section::Done, message, 3.0, todo.text),
-                _ => self.add(
-                    Section::NextSteps,
-                    message,
-                    7.0,
-                    format!("{} (on the to-do list)", todo.text),
-                ),
+                _ => {
+                    left.push(todo.text);
+                    continue;
+                }
             };
+        }
+        if !left.is_empty() {
+            let head = format!("Left on the to-do list: {}", clip(&left.join("; "), 500));
+            self.add(Section::NextSteps, message, 7.0, head);
         }
     }
 
     /// What the assistant concluded: decisions, and the first sentence of the last text of each turn.
     fn add_reports(&mut self) {
-        const DECISION: [&str; 14] = [
+        const DECISION: [&str; 12] = [
             "decided",
-            "decision",
+            "decision:",
             "instead of",
-            "because",
             "root cause",
-            "the fix",
-            "will use",
-            "chose",
+            "the fix is",
+            "we will use",
+            "chose to",
             "rather than",
-            "finding",
-            "important",
+            "important:",
             "决定",
             "因为",
             "原因",
@@ -201,7 +203,13 @@ impl Outline<'_, '_> {
         for (index, call) in span.calls.iter().enumerate() {
             let outcome = call.outcome(span).filter(|outcome| !outcome.is_empty());
             let wrong = call.went_wrong(span);
-            let mut head = call.head(span);
+            let mut head = match call.result {
+                // Without its call, a result goes by its own first words.
+                Some(result) if call.arguments.is_empty() && outcome.is_none() => {
+                    title(&span.sources[result].text)
+                }
+                _ => call.head(span),
+            };
             if let Some(outcome) = outcome {
                 head.push_str(if call.failed {
                     " → failed: "
@@ -259,13 +267,7 @@ impl Outline<'_, '_> {
                     "The user also named".to_owned(),
                 ),
                 Origin::Assistant => {
-                    let title = sentences(&source.text)
-                        .map(clean_line)
-                        .find(|line| chars(line) > 3);
-                    let head = clip(&title.unwrap_or_default(), 60)
-                        .trim_end_matches([':', '.'])
-                        .to_owned();
-                    self.add(Section::Critical, source.message, 0.0, head)
+                    self.add(Section::Critical, source.message, 0.0, title(&source.text))
                 }
             });
         }
@@ -329,6 +331,16 @@ impl Outline<'_, '_> {
             }
         }
     }
+}
+
+/// The first words of a text that say more than "Good!".
+fn title(text: &str) -> String {
+    let first = sentences(text)
+        .take(8)
+        .map(clean_line)
+        .find(|line| chars(line) > 20);
+    let first = first.unwrap_or_else(|| clean_line(text.trim().lines().next().unwrap_or_default()));
+    clip(&first, 60).trim_end_matches([':', '.']).to_owned()
 }
 
 fn section_is_quotes(section: Section) -> bool {

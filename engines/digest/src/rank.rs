@@ -93,6 +93,8 @@ pub(crate) fn value(fact: &Fact, span: &Span<'_>) -> f32 {
     let source = &span.sources[fact.source];
     let kind = match fact.kind {
         Kind::Test => 1.2,
+        // `src/` or `/config` alone says little.
+        Kind::Path if bare_segment(fact.text(span)) => 0.3,
         Kind::Path | Kind::Hash | Kind::Name | Kind::Url => 1.0,
         Kind::Uuid => 0.9,
         Kind::Code => 0.8,
@@ -108,7 +110,24 @@ pub(crate) fn value(fact: &Fact, span: &Span<'_>) -> f32 {
         Origin::Result(call) if span.calls[call].failed => 1.5,
         Origin::Result(_) => 1.0,
     };
-    let rarity = if fact.messages == 1 { 1.0 } else { 0.4 };
+    // A file named after a session or a commit tells its id too.
+    let ids = match fact.kind {
+        Kind::Path => 1.0 + 0.7 * hex_runs(fact.text(span)) as f32,
+        _ => 1.0,
+    };
+    let rarity = if fact.messages == 1 { 1.0 } else { 0.08 };
     let age = 1.0 - source.message as f32 / span.messages.max(1) as f32;
-    kind * origin * rarity * (1.15 - 0.3 * age)
+    kind * ids * origin * rarity * (1.15 - 0.3 * age)
+}
+
+/// The runs of eight or more hexadecimal digits.
+fn hex_runs(text: &str) -> usize {
+    text.split(|c: char| !c.is_ascii_hexdigit())
+        .filter(|run| run.len() >= 8 && run.bytes().any(|byte| byte.is_ascii_digit()))
+        .count()
+}
+
+fn bare_segment(path: &str) -> bool {
+    let trimmed = path.trim_matches('/');
+    trimmed.len() < path.len() && !trimmed.contains(['/', '.', '_'])
 }

@@ -14,9 +14,13 @@ use crate::sections::Section;
 use crate::span::Span;
 use crate::text::{chars, clean_line, clip, line_around};
 
-/// The share of the budget for new lines without facts, and for what an earlier summary said.
-const NEW_SHARE: f32 = 0.3;
+/// The share of the budget for new lines without facts: at least the first, and up to the second where
+/// the facts leave as much.
+const NEW_SHARE: (f32, f32) = (0.17, 0.35);
+/// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
+/// The share that names leave for the words around them.
+const WORDS_SHARE: f32 = 0.03;
 /// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
 /// The words quoted around facts, in characters at most, and in bytes on either side.
@@ -45,6 +49,8 @@ struct Piece {
     facts: Vec<usize>,
     text: String,
     is_quote: bool,
+    /// The heading in the source under which the facts stand, where it is written.
+    place_name: Option<String>,
 }
 
 impl<'d> Page<'d> {
@@ -77,7 +83,8 @@ impl<'d> Page<'d> {
             b.value.total_cmp(&a.value).then(b.order.cmp(&a.order))
         });
         let mut carried = (budget * CARRIED_SHARE) as usize;
-        let mut new = (budget * NEW_SHARE) as usize;
+        let left = self.room.saturating_sub(self.demand()) as f32;
+        let mut new = left.clamp(budget * NEW_SHARE.0, budget * NEW_SHARE.1) as usize;
         for at in &plain {
             let share = if self.lines[*at].is_carried {
                 &mut carried
@@ -89,8 +96,12 @@ impl<'d> Page<'d> {
                 *share -= (before - self.room).min(*share);
             }
         }
-        self.choose_facts();
+        let words = (budget * WORDS_SHARE) as usize;
+        self.room = self.room.saturating_sub(words);
+        self.choose_facts(|fact| fact.messages == 1);
+        self.room += words;
         let mut pieces = self.pieces();
+        self.name_places(&mut pieces);
         self.quote(&mut pieces);
         for at in plain {
             if !self.chosen_lines[at] {
@@ -103,7 +114,7 @@ impl<'d> Page<'d> {
     /// The facts that `summary` lacks, as lines.
     pub(crate) fn missing(mut self, summary: &'d str) -> String {
         self.say(summary, IN_A_HEAD);
-        self.choose_facts();
+        self.choose_facts(|_| true);
         for at in 0..self.facts.len() {
             if self.chosen_facts[at] && summary.contains(self.facts[at].text(self.span)) {
                 self.chosen_facts[at] = false;
@@ -111,6 +122,7 @@ impl<'d> Page<'d> {
             }
         }
         let mut pieces = self.pieces();
+        self.name_places(&mut pieces);
         self.quote(&mut pieces);
         self.write(&pieces)
     }
@@ -140,6 +152,23 @@ impl<'d> Page<'d> {
 
     fn fact_cost(&self, fact: usize) -> usize {
         chars(self.facts[fact].text(self.span)) + ", ".len()
+    }
+
+    /// What all the facts that stand in one message only would cost, with what they belong to.
+    fn demand(&self) -> usize {
+        let mut demand = 0;
+        for line in self.lines {
+            let once = || {
+                line.facts
+                    .iter()
+                    .filter(|fact| self.facts[**fact].messages == 1)
+            };
+            if once().next().is_some() {
+                demand +=
+                    chars(&line.head) + once().map(|fact| self.fact_cost(*fact)).sum::<usize>();
+            }
+        }
+        demand
     }
 
     fn choose_line(&mut self, line: usize) -> bool {
@@ -198,13 +227,14 @@ impl<'d> Page<'d> {
         }
     }
 
-    fn choose_facts(&mut self) {
+    fn choose_facts(&mut self, of_interest: impl Fn(&Fact) -> bool) {
         let mut candidates: Vec<(f32, usize, usize)> = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             let fresh = || {
-                line.facts
-                    .iter()
-                    .filter(|fact| !self.said.contains_key(self.facts[**fact].text(self.span)))
+                line.facts.iter().filter(|fact| {
+                    let fact = &self.facts[**fact];
+                    of_interest(fact) && !self.said.contains_key(fact.text(self.span))
+                })
             };
             let count = fresh().count();
             if count == 0 {
@@ -244,8 +274,8 @@ impl<'d> Page<'d> {
             if opening + self.fact_cost(fact) > self.room {
                 continue;
             }
-            if opening > 0 {
-                self.choose_line(line);
+            if opening > 0 && self.choose_line(line) && self.said.contains_key(text) {
+                continue;
             }
             self.room -= self.fact_cost(fact);
             self.chosen_facts[fact] = true;
@@ -304,9 +334,9 @@ impl<'d> Page<'d> {
                         facts: vec![*fact],
                         text: String::new(),
                         is_quote: false,
+                        place_name: None,
                     }),
                 }
-                let _ = start;
             }
         }
         for piece in &mut pieces {
@@ -318,6 +348,42 @@ impl<'d> Page<'d> {
             piece.text = names.join(", ");
         }
         pieces
+    }
+
+    /// Writes the heading of the source before the names that stand under it, where there is room: the
+    /// headings with the most names first.
+    fn name_places(&mut self, pieces: &mut [Piece]) {
+        let mut groups: Vec<(usize, Range<usize>, String)> = Vec::new();
+        let places: Vec<Option<(String, usize)>> = pieces
+            .iter()
+            .map(|piece| place_name(&self.span.sources[piece.source].text, piece.place.start))
+            .collect();
+        let mut at = 0;
+        while at < pieces.len() {
+            let same = |other: usize| {
+                pieces[other].line == pieces[at].line
+                    && pieces[other].source == pieces[at].source
+                    && places[other] == places[at]
+            };
+            let end = (at + 1..pieces.len())
+                .find(|other| !same(*other))
+                .unwrap_or(pieces.len());
+            if let Some((name, _)) = &places[at] {
+                let facts: usize = pieces[at..end].iter().map(|piece| piece.facts.len()).sum();
+                groups.push((chars(name) * 8 / facts, at..end, name.clone()));
+            }
+            at = end;
+        }
+        groups.sort_by_key(|(cost, range, _)| (*cost, range.start));
+        for (_, range, name) in groups {
+            let cost = chars(&name) + "(); ".len();
+            if cost <= self.room && !self.lines[pieces[range.start].line].head.contains(&name) {
+                self.room -= cost;
+                for piece in &mut pieces[range] {
+                    piece.place_name = Some(name.clone());
+                }
+            }
+        }
     }
 
     /// Replaces names by the words around them while there is room, cheapest first.
@@ -389,21 +455,86 @@ impl<'d> Page<'d> {
             for at in lines {
                 page.push_str("- ");
                 page.push_str(&mask_secrets(&self.head(at)));
-                let mut before: Option<&Piece> = None;
-                for piece in &pieces[of_line[at].clone()] {
-                    page.push_str(match before {
-                        None => ": ",
-                        Some(before) if before.is_quote || piece.is_quote => "; ",
-                        Some(_) => ", ",
-                    });
-                    page.push_str(&piece.text);
-                    before = Some(piece);
-                }
+                write_pieces(&pieces[of_line[at].clone()], &mut page);
                 page.push('\n');
             }
         }
         page
     }
+}
+
+fn write_pieces(pieces: &[Piece], page: &mut String) {
+    for (at, group) in pieces
+        .chunk_by(|a, b| a.place_name == b.place_name)
+        .enumerate()
+    {
+        page.push_str(if at == 0 { ": " } else { "; " });
+        if let Some(name) = &group[0].place_name {
+            page.push_str(name);
+            page.push_str(" (");
+        }
+        for (at, piece) in group.iter().enumerate() {
+            if at > 0 {
+                let quoted = piece.is_quote || group[at - 1].is_quote;
+                page.push_str(if quoted { "; " } else { ", " });
+            }
+            page.push_str(&piece.text);
+        }
+        if group[0].place_name.is_some() {
+            page.push(')');
+        }
+    }
+}
+
+/// The heading over the line at byte `at` and where it begins: a line that begins with `#`, or a short
+/// one that ends with a colon.
+fn place_name(text: &str, at: usize) -> Option<(String, usize)> {
+    const LOOK_BACK: usize = 40;
+    const DEFINITIONS: [&str; 4] = ["def ", "class ", "async def ", "### "];
+    const STATEMENTS: [&str; 14] = [
+        "if", "elif", "else", "for", "while", "with", "try", "except", "finally", "return", "case",
+        "match", "default", "-",
+    ];
+    let mut end = at;
+    for _ in 0..LOOK_BACK {
+        let before = text[..end].strip_suffix('\n')?;
+        let start = before.rfind('\n').map_or(0, |at| at + 1);
+        end = start;
+        let raw = &before[start..];
+        if raw.len() > 100 {
+            continue;
+        }
+        let bare = raw.trim_matches(|c: char| c.is_whitespace() || c.is_ascii_digit() || c == '→');
+        let is_code = bare.contains(['=', ';', '{', '('])
+            || STATEMENTS.contains(
+                &bare
+                    .split(' ')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end_matches(':'),
+            );
+        let is_definition = DEFINITIONS.iter().any(|word| bare.starts_with(word));
+        if is_code && !is_definition {
+            continue;
+        }
+        let is_heading = bare.starts_with("# ")
+            || bare.starts_with("##")
+            || bare.ends_with(':')
+            || bare.starts_with("**") && bare.ends_with("**");
+        if !is_heading {
+            continue;
+        }
+        let line = clean_line(bare);
+        let name = line
+            .trim_end_matches(':')
+            .trim_start_matches("def ")
+            .trim_start_matches("class ");
+        let name = name.split('(').next().unwrap_or(name).trim();
+        if name.len() > 2 {
+            return Some((clip(name, 40).into_owned(), start));
+        }
+    }
+    None
 }
 
 /// The words of a window that were not cut in two at its ends.

@@ -191,6 +191,10 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     if token.len() < 3 || looks_encoded(token) {
         return;
     }
+    let closes_a_tag = token[0] == b'/' && start > 0 && bytes[start - 1] == b'<';
+    if closes_a_tag {
+        return;
+    }
     if memchr::memchr(b'/', token).is_some() {
         if let Some(kind) = slashed(token) {
             found(Found::Fact(kind, start..end));
@@ -256,10 +260,13 @@ fn word(word: &[u8]) -> Option<Kind> {
         previous = *byte;
     }
     let inner = word.trim_ascii_start();
-    let joined = inner
-        .iter()
-        .enumerate()
-        .any(|(at, byte)| *byte == b'_' && at > 0 && at + 1 < inner.len() && inner[at - 1] != b'_');
+    let joined = inner.iter().enumerate().any(|(at, byte)| {
+        *byte == b'_'
+            && at > 0
+            && at + 1 < inner.len()
+            && inner[at - 1] != b'_'
+            && inner[at + 1] != b'_'
+    });
     if !lower && !upper {
         None
     } else if joined {
@@ -272,11 +279,18 @@ fn word(word: &[u8]) -> Option<Kind> {
         Some(Kind::Hash)
     } else if hump {
         Some(Kind::Name)
-    } else if upper && digit && !lower && (4..=20).contains(&word.len()) {
+    } else if upper && digit && !lower && (5..=20).contains(&word.len()) && !is_measure(word) {
         Some(Kind::Code)
     } else {
         None
     }
+}
+
+/// Whether a word of capitals and digits is a size or a time (`617MB`, `06T09`) rather than a code.
+fn is_measure(word: &[u8]) -> bool {
+    let letters = word.iter().filter(|byte| !byte.is_ascii_digit()).count();
+    let digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    letters < 2 || digits + letters == word.len() && digits > 0
 }
 
 fn is_uuid(token: &[u8]) -> bool {

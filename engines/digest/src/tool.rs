@@ -207,7 +207,13 @@ impl Call<'_> {
         {
             return Some(line_at(at));
         }
-        (result.text.len() <= 80).then(|| clean_line(&one_line(&result.text)))
+        // `echo "=== Hooks ==="` announces what follows.
+        let lines = result
+            .text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("=="));
+        (result.text.len() <= 80).then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
     }
 
     /// Whether the result tells of an error, marked as one or by its words.
@@ -293,7 +299,7 @@ pub(crate) fn answers(span: &Span<'_>) -> Vec<Answer> {
             if is_answer(answer) {
                 answers.push(Answer {
                     message: source.message,
-                    question: clip(&clean_line(question), 120).into_owned(),
+                    question: clip(&clean_line(question), 90).into_owned(),
                     answer: clean_line(&one_line(answer)),
                 });
             }

@@ -1,12 +1,13 @@
 //! What users said: quoted, never retold, and never as a new request.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
 
 /// A quote longer than this many characters loses its middle.
-const QUOTE_CHARS: usize = 320;
+const QUOTE_CHARS: usize = 200;
 /// A rule longer than this many characters loses its middle.
 const RULE_CHARS: usize = 240;
 
@@ -26,6 +27,7 @@ pub(crate) struct Quote {
 /// Everything that users said, in order; the rules among it on their own.
 pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     let mut quotes = Vec::new();
+    let mut seen = HashSet::new();
     for (source, said) in span.user_sources() {
         let text = without_reminders(&said.text);
         let text = crate::secrets::mask_secrets(&text);
@@ -43,6 +45,10 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
         };
         let mut rest = String::new();
         for sentence in sentences(&text) {
+            // The same terminal output pasted again says nothing new.
+            if sentence.len() > 24 && !seen.insert(sentence.to_owned()) {
+                continue;
+            }
             if is_rule(sentence) {
                 add(sentence, RULE_CHARS, true);
             } else {
@@ -51,7 +57,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
             }
         }
         // "Thanks." beside a rule is not worth a line.
-        if chars(rest.trim()) > 12 || rest.trim().len() == text.trim().len() {
+        if chars(rest.trim()) > 12 || rest.trim() == one_line(&text) {
             add(&rest, QUOTE_CHARS, false);
         }
     }
