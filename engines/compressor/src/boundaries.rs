@@ -191,6 +191,16 @@ impl Split {
         at < self.head || at >= self.tail || self.anchors.iter().any(|range| range.contains(&at))
     }
 
+    /// Whether the middle holds what no compaction has summarised yet. The head of the first compaction
+    /// stands before its summary; that it is protected no longer is nothing new.
+    pub(crate) fn something_new(&self, outline: &Outline<'_, '_>) -> bool {
+        let is_summary = |at: &usize| outline.messages[*at].kind() == MessageKind::Summary;
+        match self.middle().filter(is_summary).last() {
+            Some(summary) => self.middle().any(|at| at > summary),
+            None => self.middle().next().is_some(),
+        }
+    }
+
     /// The indices of the middle, in order.
     pub(crate) fn middle(&self) -> impl Iterator<Item = usize> + '_ {
         (self.head..self.tail).filter(|at| !self.keeps(*at))

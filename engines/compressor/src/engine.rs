@@ -233,9 +233,7 @@ impl ContextEngine for Compressor {
     fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
         let outline = Outline::of(messages);
         let split = outline.split(self.protection(&outline, &self.window));
-        split
-            .middle()
-            .any(|at| messages[at].kind() != MessageKind::Summary)
+        split.something_new(&outline)
             || outline.tokens.iter().sum::<u64>() + self.window.fixed_tokens
                 >= Budgets::for_window(&self.settings, &self.window)
                     .threshold_tokens

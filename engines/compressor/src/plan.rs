@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
+use contexture_engine_api::CLEARED_TOOL_OUTPUT;
 
 use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
@@ -108,9 +108,7 @@ impl Plan {
     fn unforced(outline: &Outline<'_, '_>, split: Split, limits: &Limits) -> Self {
         let all: u64 = outline.tokens.iter().sum();
         let content: u64 = split.middle().map(|at| outline.tokens[at]).sum();
-        let something_new = split
-            .middle()
-            .any(|at| outline.messages[at].kind() != MessageKind::Summary);
+        let something_new = split.something_new(outline);
         let kept_tokens = limits.fixed + all - content;
         let summary_tokens = match something_new {
             true => limits.budgets.summary_tokens(content),
