@@ -1,1 +1,205 @@
-//! (to come)
+//! Session hygiene: the safety net before a turn. It catches a session that grew past its engine's own
+//! trigger, because messages piled up between two turns or because the engine is broken.
+//!
+//! Source: "Context compression and caching", layer 1 ("Gateway session hygiene"): a fixed 85 % of the
+//! window, at least four messages, the reported usage before the rough estimate.
+
+use contexture_engine_api::{Decision, WindowState};
+
+/// The share of the context window at which hygiene fires, in percent. It is well above an engine's own
+/// trigger on purpose: the same value for both would compact long sessions on every turn.
+pub const HYGIENE_PERCENT: u64 = 85;
+
+/// With fewer messages than this, hygiene never fires: there is nothing to compact.
+pub const MIN_MESSAGES: usize = 4;
+
+/// What hygiene takes from the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hygiene {
+    /// `compression.enabled`: without compression there is no hygiene either.
+    pub enabled: bool,
+    /// The number of messages at which to compact whatever their size; none for no such limit.
+    pub max_messages: Option<u64>,
+}
+
+impl Default for Hygiene {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_messages: None,
+        }
+    }
+}
+
+/// The number of tokens from which hygiene fires: 85 % of the window, or less where the reserved answer
+/// leaves less. None where the window is not known.
+pub fn trigger_tokens(window: &WindowState) -> Option<u64> {
+    if window.context_length == 0 {
+        return None;
+    }
+    let share = u128::from(window.context_length) * u128::from(HYGIENE_PERCENT);
+    let share = u64::try_from(share.div_ceil(100)).unwrap_or(u64::MAX);
+    Some(match window.usable_tokens() {
+        // An answer as large as the window is a wrong setting, not a reason to compact every turn.
+        0 => share,
+        usable => share.min(usable),
+    })
+}
+
+/// Whether the session must be compacted before its next turn, and why. The usage that the provider last
+/// reported decides where there is one, otherwise the rough estimate in `window.prompt_tokens`.
+pub fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
+    let messages = window.messages;
+    if !hygiene.enabled {
+        return Decision::No("compression is switched off (compression.enabled: false)".into());
+    }
+    if messages < MIN_MESSAGES {
+        return Decision::No(format!(
+            "the session has {messages} messages, and hygiene needs at least {MIN_MESSAGES}"
+        ));
+    }
+    if let Some(limit) = hygiene.max_messages
+        && messages as u64 >= limit
+    {
+        return Decision::Yes(format!(
+            "the session has {messages} messages, and the limit is {limit}"
+        ));
+    }
+    let Some(trigger) = trigger_tokens(window) else {
+        return Decision::No("the size of the model's context window is not known".into());
+    };
+    let tokens = window.best_prompt_tokens();
+    let origin = match window.reported_tokens {
+        Some(_) => "as the provider reported",
+        None if window.estimated => "by a rough estimate",
+        None => "as counted",
+    };
+    let figures = format!(
+        "the prompt has {tokens} tokens {origin}, and hygiene fires at {trigger} of a window of {}",
+        window.context_length
+    );
+    if tokens >= trigger {
+        Decision::Yes(figures)
+    } else {
+        Decision::No(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window(messages: usize, prompt_tokens: u64) -> WindowState {
+        WindowState {
+            context_length: 200_000,
+            prompt_tokens,
+            estimated: true,
+            messages,
+            ..WindowState::default()
+        }
+    }
+
+    #[test]
+    fn fires_at_85_percent_and_not_a_token_before() {
+        let on = Hygiene::default();
+        assert!(check(&window(4, 170_000), &on).is_yes());
+        assert!(!check(&window(4, 169_999), &on).is_yes());
+        assert_eq!(
+            check(&window(9, 170_000), &on).reason(),
+            "the prompt has 170000 tokens by a rough estimate, and hygiene fires at 170000 of a window \
+             of 200000"
+        );
+    }
+
+    #[test]
+    fn reported_usage_wins_over_the_estimate_both_ways() {
+        let on = Hygiene::default();
+        let mut full_by_estimate = window(50, 190_000);
+        full_by_estimate.reported_tokens = Some(90_000);
+        assert!(!check(&full_by_estimate, &on).is_yes());
+        let mut small_by_estimate = window(50, 90_000);
+        small_by_estimate.reported_tokens = Some(175_000);
+        let decision = check(&small_by_estimate, &on);
+        assert!(decision.is_yes());
+        assert!(
+            decision
+                .reason()
+                .contains("175000 tokens as the provider reported")
+        );
+    }
+
+    #[test]
+    fn never_under_four_messages_whatever_their_size_or_the_limit() {
+        let strict = Hygiene {
+            max_messages: Some(1),
+            ..Hygiene::default()
+        };
+        assert!(!check(&window(3, 10_000_000), &strict).is_yes());
+        assert!(check(&window(4, 10), &strict).is_yes());
+    }
+
+    #[test]
+    fn the_message_limit_is_configurable_and_off_by_default() {
+        let limited = Hygiene {
+            max_messages: Some(400),
+            ..Hygiene::default()
+        };
+        assert!(!check(&window(399, 1_000), &limited).is_yes());
+        assert_eq!(
+            check(&window(400, 1_000), &limited),
+            Decision::Yes("the session has 400 messages, and the limit is 400".into())
+        );
+        assert!(!check(&window(100_000, 1_000), &Hygiene::default()).is_yes());
+    }
+
+    #[test]
+    fn off_with_compression_even_past_every_limit() {
+        let off = Hygiene {
+            enabled: false,
+            max_messages: Some(10),
+        };
+        let decision = check(&window(5_000, 300_000), &off);
+        assert!(!decision.is_yes());
+        assert!(decision.reason().contains("compression.enabled"));
+    }
+
+    #[test]
+    fn a_large_reserved_answer_lowers_the_trigger_and_an_absurd_one_does_not() {
+        let mut window = window(10, 100_000);
+        window.max_output_tokens = 100_000;
+        assert!(check(&window, &Hygiene::default()).is_yes());
+        window.max_output_tokens = 900_000;
+        assert!(!check(&window, &Hygiene::default()).is_yes());
+    }
+
+    #[test]
+    fn an_unknown_window_still_has_the_message_limit() {
+        let unknown = WindowState {
+            context_length: 0,
+            ..window(500, 1_000_000)
+        };
+        assert!(!check(&unknown, &Hygiene::default()).is_yes());
+        let limited = Hygiene {
+            max_messages: Some(500),
+            ..Hygiene::default()
+        };
+        assert!(check(&unknown, &limited).is_yes());
+    }
+
+    proptest! {
+        #[test]
+        fn no_figure_overflows_and_more_tokens_never_turn_a_yes_into_a_no(
+            context_length: u64, max_output_tokens: u64, tokens: u64, more: u64, messages in 0_usize..10,
+        ) {
+            let at = |prompt_tokens| check(
+                &WindowState { context_length, max_output_tokens, prompt_tokens, messages, ..WindowState::default() },
+                &Hygiene::default(),
+            );
+            if at(tokens).is_yes() {
+                prop_assert!(messages >= MIN_MESSAGES);
+                prop_assert!(at(tokens.saturating_add(more)).is_yes());
+            }
+        }
+    }
+}
