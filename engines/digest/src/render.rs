@@ -4,6 +4,7 @@
 //! worth a character, as bare names behind what they belong to; then, with what is left, names are
 //! replaced by the words around them, cheapest first; then further lines.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::outline::Line;
@@ -38,6 +39,8 @@ pub(crate) struct Page<'d> {
     chosen_lines: Vec<bool>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
+    /// The pieces are laid out: what is chosen stays.
+    is_laid_out: bool,
     said: FastMap<&'d str, usize>,
 }
 
@@ -68,6 +71,7 @@ impl<'d> Page<'d> {
             chosen_lines: vec![false; lines.len()],
             chosen_facts: vec![false; facts.len()],
             open_sections: Vec::new(),
+            is_laid_out: false,
             said: FastMap::default(),
         }
     }
@@ -127,7 +131,7 @@ impl<'d> Page<'d> {
         self.write(&pieces)
     }
 
-    fn head(&self, line: usize) -> std::borrow::Cow<'d, str> {
+    fn head(&self, line: usize) -> Cow<'d, str> {
         let line = &self.lines[line];
         let most = if line.is_carried {
             CARRIED_CHARS
@@ -217,6 +221,7 @@ impl<'d> Page<'d> {
     fn say_word(&mut self, word: &'d str, owner: usize) {
         if let Some(before) = self.said.insert(word, owner)
             && before != owner
+            && !self.is_laid_out
             && before != IN_A_HEAD
             && self.chosen_facts[before]
             && self.facts[before].text(self.span) == word
@@ -301,18 +306,27 @@ impl<'d> Page<'d> {
         &text[first..last]
     }
 
+    /// Whether there is a secret near these bytes, where a shorter quote might not show what it is.
+    fn is_near_a_secret(&self, source: usize, from: usize, to: usize) -> bool {
+        matches!(
+            mask_secrets(self.around(source, from, to, 3 * QUOTE_SIDE)),
+            Cow::Owned(_)
+        )
+    }
+
     /// Whether masking the fact's surroundings takes the fact away.
     fn is_secret(&self, fact: usize) -> bool {
         let fact = &self.facts[fact];
         let around = self.around(fact.source, fact.start, fact.end, 96);
         match mask_secrets(around) {
-            std::borrow::Cow::Borrowed(_) => false,
-            std::borrow::Cow::Owned(masked) => !masked.contains(fact.text(self.span)),
+            Cow::Borrowed(_) => false,
+            Cow::Owned(masked) => !masked.contains(fact.text(self.span)),
         }
     }
 
     /// The chosen facts of every line, those of one source line together.
-    fn pieces(&self) -> Vec<Piece> {
+    fn pieces(&mut self) -> Vec<Piece> {
+        self.is_laid_out = true;
         let mut pieces: Vec<Piece> = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             for fact in line.facts.iter().filter(|fact| self.chosen_facts[**fact]) {
@@ -394,7 +408,7 @@ impl<'d> Page<'d> {
                 continue;
             };
             let (from, to) = (self.facts[*first].start, self.facts[*last].end);
-            if to - from > 2 * QUOTE_CHARS {
+            if to - from > 2 * QUOTE_CHARS || self.is_near_a_secret(piece.source, from, to) {
                 continue;
             }
             let around = self.around(piece.source, from, to, QUOTE_SIDE);
@@ -450,7 +464,7 @@ impl<'d> Page<'d> {
             page.push('\n');
             for at in lines {
                 page.push_str("- ");
-                page.push_str(&mask_secrets(&self.head(at)));
+                page.push_str(&self.head(at));
                 write_pieces(&pieces[of_line[at].clone()], &mut page);
                 page.push('\n');
             }
