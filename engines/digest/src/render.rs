@@ -1,8 +1,9 @@
 //! Fits the outline into a budget and writes it down.
 //!
 //! Lines that stand for themselves come first, up to a share of the budget; then facts by what they are
-//! worth a character, as bare names behind what they belong to; then, with what is left, names are
-//! replaced by the words around them, cheapest first; then further lines.
+//! worth a character, as bare names behind what they belong to, those of one message first; then, with
+//! what is left, the headings over names are written and names are replaced by the words around them,
+//! cheapest first; then further lines.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -104,6 +105,11 @@ impl<'d> Page<'d> {
         self.room = self.room.saturating_sub(words);
         self.choose_facts(|fact| fact.messages == 1);
         self.room += words;
+        // What several messages repeat shares with quotes what is left.
+        let rest = self.room / 2;
+        self.room -= rest;
+        self.choose_facts(|_| true);
+        self.room += rest;
         let mut pieces = self.pieces();
         self.name_places(&mut pieces);
         self.quote(&mut pieces);

@@ -147,7 +147,12 @@ pub(crate) fn openai(messages: &Value) -> Vec<Message> {
                 )
             })
             .collect(),
-        result_of: as_text(&message["tool_call_id"]),
+        // SWE-agent lists the ids that a result answers.
+        result_of: as_text(
+            message
+                .get("tool_call_id")
+                .unwrap_or(&message["tool_call_ids"][0]),
+        ),
         is_error: false,
     };
     messages
