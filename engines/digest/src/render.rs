@@ -18,11 +18,11 @@ use crate::text::{chars, clean_line, clip, line_around};
 
 /// The share of the budget for new lines without facts: at least the first, and up to the second where
 /// the facts leave as much.
-const NEW_SHARE: (f32, f32) = (0.17, 0.35);
+const NEW_SHARE: (f32, f32) = (0.18, 0.35);
 /// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
 /// The share that names leave for the words around them.
-const WORDS_SHARE: f32 = 0.03;
+const WORDS_SHARE: f32 = 0.04;
 /// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
 /// The words quoted around facts, in characters at most, and in bytes on either side.
@@ -439,6 +439,14 @@ impl<'d> Page<'d> {
         }
     }
 
+    /// Whether a line is worth writing though no fact stands behind it: its facts may all have found a
+    /// place in something longer.
+    fn says_something(&self, line: usize) -> bool {
+        let line = &self.lines[line];
+        let in_head = |fact: &usize| line.head.contains(self.facts[*fact].text(self.span));
+        line.value > 0.0 || line.facts.iter().any(in_head)
+    }
+
     fn write(&self, pieces: &[Piece]) -> String {
         let mut page = String::new();
         let mut in_progress = false;
@@ -454,6 +462,7 @@ impl<'d> Page<'d> {
         for section in Section::ALL {
             let mut lines: Vec<usize> = (0..self.lines.len())
                 .filter(|at| self.lines[*at].section == Some(section) && self.chosen_lines[*at])
+                .filter(|at| of_line[*at].end > 0 || self.says_something(*at))
                 .collect();
             if lines.is_empty() {
                 continue;

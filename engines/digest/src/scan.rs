@@ -182,7 +182,11 @@ fn signal(word: &[u8]) -> Option<Signal> {
 
 /// Looks at a token that is more than a plain word.
 fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(Found)) {
-    while start < end && matches!(bytes[start], b'-' | b'+' | b'@') {
+    // `-p/--print` keeps its dash.
+    let is_slashed = memchr::memchr(b'/', &bytes[start..end]).is_some();
+    while start < end
+        && (matches!(bytes[start], b'+' | b'@') || bytes[start] == b'-' && !is_slashed)
+    {
         start += 1;
     }
     while start < end && matches!(bytes[end - 1], b'-' | b'+' | b'@' | b'.') {
@@ -199,7 +203,7 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     if closes_a_tag {
         return;
     }
-    if memchr::memchr(b'/', token).is_some() {
+    if is_slashed {
         if let Some(kind) = slashed(token) {
             found(Found::Fact(kind, start..end));
         }
@@ -338,8 +342,8 @@ pub(crate) fn looks_encoded(token: &[u8]) -> bool {
         .filter(|pair| class(&pair[0]) != class(&pair[1]))
         .count();
     let separators = token.iter().filter(|byte| class(byte) == OTHER).count();
-    // Every separator accounts for two changes; what is left is letters and digits in disorder.
-    changes.saturating_sub(2 * separators) * 4 > token.len()
+    // Encoded bytes have few separators. Each accounts for two changes; the rest is disorder.
+    separators * 10 <= token.len() && changes.saturating_sub(2 * separators) * 4 > token.len()
 }
 
 #[cfg(test)]
