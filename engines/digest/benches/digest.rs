@@ -22,7 +22,7 @@ impl Session {
                 0 if round % 8 == 0 => format!("Please look at src/module_{round}/handler.rs next. Never touch the schema."),
                 0 => format!("Reading on in `module_{round}`, because the handler of step {round} calls it."),
                 1 => String::new(),
-                2 => (0..90)
+                2 => (0..66)
                     .map(|line| format!("{line:>6}→    let value_{} = self.load_{}(&request, options.timeout_ms)?; // keep the order of what was read\n", (line * 7 + round) % 900, line % 50))
                     .collect(),
                 _ => format!("The handler in src/module_{round}/handler.rs waits for {round} ms, and commit {:07x} changed it.\n", 0xabc_0000 + round * 37),

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::files::files;
 use crate::rank::Fact;
+use crate::secrets::mask_secrets;
 use crate::sections::{Section, parse};
 use crate::span::{Origin, Span};
 use crate::text::{chars, clean_line, clip, sentences};
@@ -255,7 +256,6 @@ impl Outline<'_, '_> {
             };
             self.add(section, call.message, value, head);
         }
-        let first_text = self.lines.len();
         let mut of_source = Vec::with_capacity(span.sources.len());
         for source in &span.sources {
             of_source.push(match source.origin {
@@ -273,7 +273,6 @@ impl Outline<'_, '_> {
                 }
             });
         }
-        debug_assert!(first_text <= self.lines.len());
         of_source
     }
 
@@ -295,6 +294,7 @@ impl Outline<'_, '_> {
             }
         }
         for (order, (section, text)) in carried.into_iter().enumerate() {
+            let text = mask_secrets(&text).into_owned();
             let (section, text, value) = match section {
                 Section::Goal => (Section::Goal, text, 11.0),
                 Section::Constraints => (section, text, 10.0),

@@ -96,7 +96,8 @@ pub(crate) fn clean_line(line: &str) -> String {
     // `   12→code` and `12:code` are how file tools number lines.
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0
-        && let Some(code) = rest[digits..].strip_prefix('→')
+        && let Some(code) = rest[digits..].strip_prefix(['→', ':'])
+        && !code.starts_with(|c: char| c.is_ascii_digit())
     {
         rest = code.trim_start();
     }
@@ -176,6 +177,8 @@ mod tests {
             clean_line("   12→    def run_all(self):"),
             "def run_all(self):"
         );
+        assert_eq!(clean_line("53: long_description=x"), "long_description=x");
+        assert_eq!(clean_line("12:30 lunch"), "12:30 lunch");
         assert_eq!(clean_line("- **Export** | `a.json` |"), "Export, a.json");
     }
 
