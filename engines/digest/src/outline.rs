@@ -1,6 +1,8 @@
 //! The lines that a summary of the span could have, before any budget: each with its section, its
 //! place, what it is worth, and the facts that would stand in it.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::files::files;
 use crate::rank::Fact;
 use crate::sections::{Section, parse};
@@ -142,7 +144,7 @@ impl Outline<'_, '_> {
         ];
         let span = self.span;
         let mut sources = span.sources.iter().peekable();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         while let Some(source) = sources.next() {
             if source.origin != Origin::Assistant {
                 continue;
@@ -284,6 +286,14 @@ impl Outline<'_, '_> {
             .lines
             .iter()
             .any(|line| line.section == Some(Section::NextSteps));
+        let mut said: HashSet<String> = HashSet::new();
+        let mut by_subject: HashMap<String, usize> = HashMap::new();
+        if !carried.is_empty() {
+            said.extend(self.lines.iter().map(|line| line.head.clone()));
+            for (at, line) in self.lines.iter().enumerate() {
+                by_subject.insert(subject(&line.head).to_owned(), at);
+            }
+        }
         for (order, (section, text)) in carried.into_iter().enumerate() {
             let (section, text, value) = match section {
                 Section::Goal => (Section::Goal, text, 11.0),
@@ -304,11 +314,13 @@ impl Outline<'_, '_> {
                 Section::NextSteps if asked || planned => continue,
                 Section::NextSteps => (section, text, 5.0),
             };
-            let subject = subject(&text);
-            let again = self.lines.iter_mut().find(|line| {
-                !line.is_carried && !subject.is_empty() && self::subject(&line.head) == subject
-            });
-            match again {
+            if !said.insert(text.clone()) {
+                continue;
+            }
+            let again = Some(subject(&text))
+                .filter(|subject| !subject.is_empty())
+                .and_then(|subject| by_subject.get(subject));
+            match again.map(|at| &mut self.lines[*at]) {
                 Some(line) if section == Section::Files => {
                     let known = text.split_once(": ").map_or("", |(_, known)| known);
                     let known = known.replace("; earlier: ", "; ");

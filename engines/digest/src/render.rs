@@ -433,11 +433,7 @@ impl<'d> Page<'d> {
         }
         for section in Section::ALL {
             let mut lines: Vec<usize> = (0..self.lines.len())
-                .filter(|at| {
-                    self.lines[*at].section == Some(section)
-                        && self.chosen_lines[*at]
-                        && (self.lines[*at].value > 0.0 || of_line[*at].end > 0)
-                })
+                .filter(|at| self.lines[*at].section == Some(section) && self.chosen_lines[*at])
                 .collect();
             if lines.is_empty() {
                 continue;

@@ -329,15 +329,19 @@ static EXTENSIONS: [&[u8]; 84] = [
     b"dll", b"exe", b"diff", b"patch",
 ];
 
-/// Whether a token reads like encoded bytes: long, and letters, capitals and digits without a pattern.
-fn looks_encoded(token: &[u8]) -> bool {
-    if token.len() < 40 || is_uuid(token) || token.iter().all(u8::is_ascii_hexdigit) {
+/// Whether a token reads like encoded bytes: long, and small letters, capitals and digits in disorder.
+pub(crate) fn looks_encoded(token: &[u8]) -> bool {
+    if token.len() < 40 {
         return false;
     }
     let class = |byte: &u8| match CLASS[usize::from(*byte)] {
         class @ (LOWER | UPPER | DIGIT) => class,
         _ => OTHER,
     };
+    let classes = token.iter().fold(0, |classes, byte| classes | class(byte));
+    if classes & (LOWER | UPPER | DIGIT) != LOWER | UPPER | DIGIT {
+        return false;
+    }
     let changes = token
         .windows(2)
         .filter(|pair| class(&pair[0]) != class(&pair[1]))

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::scan::looks_encoded;
 use crate::secrets::mask_secrets;
 
 /// What stands where the middle of a quote was left out.
@@ -61,14 +62,21 @@ fn byte_of_char(text: &str, count: usize) -> usize {
     at
 }
 
-/// The text with every run of white space as one space.
+/// The text with every run of white space as one space, and encoded bytes left out.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        match word.find(";base64,") {
+            Some(data) => {
+                line.push_str(&word[..data]);
+                line.push('…');
+            }
+            None if looks_encoded(word.as_bytes()) => line.push('…'),
+            None => line.push_str(word),
+        }
     }
     line
 }
