@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::prompt::{Brief, body_of, marked};
 use crate::settings::{Budgets, CompressionSettings, room_for_prompt, share};
 use crate::summariser::Summariser;
-use crate::summary::{digested, with_facts};
+use crate::summary::{digested, digested_with_focus, with_facts};
 
 /// The share of the threshold from which the next summary is prepared in the background.
 const PREPARE_FROM: f64 = 0.80;
@@ -531,9 +531,16 @@ impl Compressor {
         let tokens = tokens.saturating_sub(self.services.count_tokens(&marked("")));
         // From the originals, before anything of them is cleared or cut.
         let digest = Digest::of(&covered.messages, covered.previous.as_deref());
+        let services = self.services.clone();
+        let without_model = || match order.focus.as_deref() {
+            Some(topic) => {
+                digested_with_focus(&digest, &covered.messages, topic, tokens, &services)
+            }
+            None => digested(&digest, tokens, &services),
+        };
         let Some(model) = self.services.model() else {
             return Ok(Written {
-                body: digested(&digest, tokens, &self.services),
+                body: without_model(),
                 degraded: false,
                 note:
                     "no summary model is configured, so the summary was extracted from the messages"
@@ -556,7 +563,7 @@ impl Compressor {
                 note: format!("{} wrote the summary", model.name),
             },
             Err(reason) => Written {
-                body: digested(&digest, tokens, &self.services),
+                body: without_model(),
                 degraded: true,
                 note: format!(
                     "the summary was extracted from the messages without a model: {reason}"
@@ -658,7 +665,7 @@ impl Compressor {
             .as_deref()
             .map_or(0, |text| self.services.count_tokens(text) + FRAMING_TOKENS);
         let entries = entries(outline, plan, summary);
-        let after = plan.kept_tokens + summary_tokens;
+        let after = plan.kept_tokens + summary_tokens + self.added_tokens(outline, &entries);
         let saved = before.saturating_sub(after);
         if saved == 0 || (!order.force && saved < share(before, MIN_SAVING)) {
             let reason = format!(
@@ -726,6 +733,24 @@ impl Compressor {
             degraded,
             notes,
         }))
+    }
+
+    /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the
+    /// system prompt, the first time.
+    fn added_tokens(&self, outline: &Outline<'_, '_>, entries: &[Entry]) -> u64 {
+        let stubs = entries
+            .iter()
+            .filter(|entry| matches!(entry, Entry::StubResult { .. }))
+            .count() as u64;
+        let stub_tokens = match stubs {
+            0 => 0,
+            _ => stubs * (self.services.count_tokens(STUB) + FRAMING_TOKENS),
+        };
+        let note_tokens = match outline.was_compacted() {
+            true => 0,
+            false => self.services.count_tokens(COMPACTION_NOTE),
+        };
+        stub_tokens + note_tokens
     }
 
     /// What to have made in the background now, if anything: first what was made without the model,

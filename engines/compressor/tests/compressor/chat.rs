@@ -259,12 +259,12 @@ pub(crate) fn check(before: &Chat, compaction: &Compaction) -> Result<Chat, Stri
                 .iter()
                 .any(|entry| matches!(entry, Entry::Keep(id) if *id == views[at].id()))
         };
-        if let Some(user) = views.iter().rposition(MessageView::is_real_user) {
-            if !verbatim(user) {
-                return Err("the user's last message is not there verbatim".into());
+        match views.iter().rposition(MessageView::is_real_user) {
+            Some(user) if !verbatim(user) => {
+                Err("the user's last message is not there verbatim".into())
             }
+            _ => Ok(()),
         }
-        Ok(())
     })?;
 
     let after = before.apply(compaction);

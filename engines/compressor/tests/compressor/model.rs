@@ -163,6 +163,31 @@ fn without_a_model_the_digest_is_no_failure() {
 }
 
 #[test]
+fn a_focus_counts_without_a_model_too() {
+    let mut chat = long_chat();
+    chat.messages[40]
+        .text
+        .push_str("\nThe retry queue drops a job on every third restart.");
+    let window = chat.window(WINDOW, 500);
+    let summary = |focus: Option<&str>| {
+        let mut session = Session::open(&Host::without_model(), "{}", &window);
+        let focus = focus.map(str::to_owned);
+        let (_, compaction) = session.compacted(
+            &chat,
+            &CompressOrder {
+                focus,
+                ..order(window.clone())
+            },
+        );
+        summary_of(&compaction).to_owned()
+    };
+    let focused = summary(Some("Retry Queue"));
+    assert!(focused.contains("The retry queue drops a job"), "{focused}");
+    assert!(focused.contains("src/ledger/epoch.rs"));
+    assert!(!summary(Some("")).contains("On \"\""));
+}
+
+#[test]
 fn a_small_summary_model_gets_pieces() {
     for window in [4_000, 8_000, 16_000] {
         let host = Host::with_model(window);

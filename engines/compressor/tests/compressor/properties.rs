@@ -64,7 +64,7 @@ fn chat(steps: &[Step]) -> Chat {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn every_proposal_holds_to_the_contract(
