@@ -1,0 +1,326 @@
+//! The new window, laid out: which wire messages leave, and where summaries and stubs stand among them.
+
+use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments};
+
+use super::conversation::Conversation;
+use super::message::Message;
+use super::{Format, FormatError};
+
+/// What a model is to see of a conversation: its messages by their index in
+/// [`Conversation::messages`](super::Conversation::messages), and what stands in place of others.
+#[derive(Debug, Clone, Default)]
+pub struct Window<'a> {
+    /// The window, in order.
+    pub entries: Vec<Place<'a>>,
+    /// A note to append to the system prompt, unless it is there already.
+    pub system_note: Option<&'a str>,
+}
+
+impl Window<'_> {
+    /// The window that holds all `messages` messages as they are.
+    pub fn whole(messages: usize) -> Self {
+        Self {
+            entries: (0..messages).map(Place::Message).collect(),
+            system_note: None,
+        }
+    }
+}
+
+/// One place in a window.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// The message as it is, byte for byte.
+    Message(usize),
+    /// A shorter form of a message.
+    Replaced {
+        /// Which message.
+        index: usize,
+        /// Its new text; none keeps the text. The new text of a tool result replaces its images too.
+        text: Option<&'a str>,
+        /// New arguments for some of its calls.
+        arguments: &'a [ShortArguments],
+    },
+    /// A summary, in the role that fits between its neighbours.
+    Summary {
+        /// Its text; the mark is put before it where it lacks it.
+        text: &'a str,
+    },
+    /// A made-up answer to a call. It leaves right after the message with the call, wherever it stands.
+    Stub {
+        /// The message with the call.
+        message: usize,
+        /// Which of its calls, from 0.
+        call: usize,
+        /// The text.
+        text: &'a str,
+    },
+}
+
+/// A wire message of the new window.
+pub(super) enum Slot<'a> {
+    Kept(Kept<'a>),
+    Summary { role: &'static str, text: String },
+}
+
+/// What is kept of one wire message, and what joins it.
+#[derive(Default)]
+pub(super) struct Kept<'a> {
+    pub(super) parts: Vec<Part<'a>>,
+    /// Summaries to stand before its text.
+    pub(super) before: Vec<String>,
+    /// Summaries to stand at its end.
+    pub(super) after: Vec<String>,
+    /// Answers to its calls: the call and the text.
+    pub(super) stubs: Vec<(usize, &'a str)>,
+}
+
+/// A message that is kept, and what of it changes.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) index: usize,
+    pub(super) text: Option<&'a str>,
+    pub(super) arguments: &'a [ShortArguments],
+}
+
+impl Part<'_> {
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.text.is_none() && self.arguments.is_empty()
+    }
+}
+
+/// Whether tool results leave in messages of the user's.
+pub(super) fn results_are_users(format: Format) -> bool {
+    matches!(format, Format::Anthropic | Format::ClaudeCode)
+}
+
+/// The text of a summary with its mark, and without the end mark that a summary that shares a message
+/// gets from the host.
+pub(super) fn marked(text: &str) -> String {
+    let text = text.replace(SUMMARY_END_MARK, "");
+    let text = text.trim_end();
+    if text.starts_with(SUMMARY_MARK) {
+        text.to_owned()
+    } else {
+        format!("{SUMMARY_MARK}\n{text}")
+    }
+}
+
+/// A summary as it stands in a message that it shares.
+pub(super) fn closed(summary: &str) -> String {
+    format!("{summary}\n\n{SUMMARY_END_MARK}")
+}
+
+/// Lays the window out for `target`.
+pub(super) fn plan<'a>(
+    conversation: &Conversation,
+    window: &Window<'a>,
+    target: Format,
+) -> Result<Vec<Slot<'a>>, FormatError> {
+    let messages = conversation.messages();
+    let message = |index: usize| {
+        messages.get(index).ok_or_else(|| {
+            FormatError::Window(format!(
+                "it names message {index}, and there are {}",
+                messages.len()
+            ))
+        })
+    };
+    let mut slots: Vec<Slot<'a>> = Vec::with_capacity(window.entries.len());
+    for place in &window.entries {
+        let part = match *place {
+            Place::Message(index) => Part {
+                index,
+                text: None,
+                arguments: &[],
+            },
+            Place::Replaced {
+                index,
+                text,
+                arguments,
+            } => Part {
+                index,
+                text,
+                arguments,
+            },
+            Place::Summary { text } => {
+                slots.push(Slot::Summary {
+                    role: "",
+                    text: marked(text),
+                });
+                continue;
+            }
+            Place::Stub { .. } => continue,
+        };
+        let items = &message(part.index)?.items;
+        match slots.last_mut() {
+            Some(Slot::Kept(kept))
+                if kept.parts.last().is_some_and(|last| {
+                    last.index < part.index
+                        && messages
+                            .get(last.index)
+                            .is_some_and(|last| last.items == *items)
+                }) =>
+            {
+                kept.parts.push(part);
+            }
+            _ => slots.push(Slot::Kept(Kept {
+                parts: vec![part],
+                ..Kept::default()
+            })),
+        }
+    }
+    for slot in &mut slots {
+        free_summary(messages, slot);
+    }
+    for place in &window.entries {
+        let Place::Stub {
+            message: index,
+            call,
+            text,
+        } = *place
+        else {
+            continue;
+        };
+        if message(index)?.calls.get(call).is_none() {
+            return Err(FormatError::Window(format!(
+                "it answers call {call} of message {index}, which has {} calls",
+                message(index)?.calls.len()
+            )));
+        }
+        let owner = slots.iter_mut().find_map(|slot| match slot {
+            Slot::Kept(kept) if kept.parts.iter().any(|part| part.index == index) => Some(kept),
+            _ => None,
+        });
+        match owner {
+            Some(kept) => kept.stubs.push((call, text)),
+            None => {
+                return Err(FormatError::Window(format!(
+                    "it answers a call of message {index}, which it does not hold"
+                )));
+            }
+        }
+    }
+    Ok(place_summaries(messages, slots, target))
+}
+
+/// An earlier summary that stays while the message that it shared leaves stands on its own again.
+fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
+    let Slot::Kept(kept) = slot else { return };
+    let own: Vec<&Message> = kept
+        .parts
+        .iter()
+        .filter_map(|part| messages.get(part.index))
+        .collect();
+    let [first, ..] = own.as_slice() else { return };
+    let shared = messages
+        .iter()
+        .filter(|message| message.items == first.items)
+        .count();
+    if shared > own.len() && own.iter().all(|message| message.is_summary()) {
+        let texts: Vec<_> = kept
+            .parts
+            .iter()
+            .zip(&own)
+            .map(|(part, message)| marked(part.text.unwrap_or(&message.text)))
+            .collect();
+        *slot = Slot::Summary {
+            role: "",
+            text: texts.join("\n\n"),
+        };
+    }
+}
+
+/// Gives each summary its role, or joins it to a neighbour where either role would stand twice in a row.
+fn place_summaries<'a>(
+    messages: &[Message],
+    slots: Vec<Slot<'a>>,
+    target: Format,
+) -> Vec<Slot<'a>> {
+    let mut placed: Vec<Slot<'a>> = Vec::with_capacity(slots.len());
+    let mut joining: Vec<String> = Vec::new();
+    let mut rest = slots.into_iter().peekable();
+    let mut ahead: std::collections::VecDeque<Slot<'a>> = std::collections::VecDeque::new();
+    loop {
+        let Some(slot) = ahead.pop_front().or_else(|| rest.next()) else {
+            break;
+        };
+        let text = match slot {
+            Slot::Kept(mut kept) => {
+                kept.before.append(&mut joining);
+                placed.push(Slot::Kept(kept));
+                continue;
+            }
+            Slot::Summary { text, .. } => text,
+        };
+        while ahead
+            .iter()
+            .all(|slot| matches!(slot, Slot::Summary { .. }))
+        {
+            let Some(next) = rest.next() else { break };
+            ahead.push_back(next);
+        }
+        let next = ahead.iter().find_map(|slot| match slot {
+            Slot::Kept(kept) => Some(messages.get(kept.parts.first()?.index)?),
+            Slot::Summary { .. } => None,
+        });
+        let previous_role = placed.last().map(|slot| last_role(messages, slot, target));
+        let next_role = next.map(|next| wire_role(next, target));
+        let next_thinks = next.is_some_and(|next| next.has_thinking);
+        let user = Some("user");
+        let assistant = Some("assistant");
+        // An answer that Anthropic finds at the end is one that it carries on.
+        let may_end = next.is_some() || !results_are_users(target);
+        if previous_role != user && next_role != user {
+            placed.push(Slot::Summary { role: "user", text });
+        } else if previous_role != assistant
+            && next_role != assistant
+            && previous_role.is_some()
+            && !next_thinks
+            && may_end
+        {
+            placed.push(Slot::Summary {
+                role: "assistant",
+                text,
+            });
+        } else if next.is_some_and(|next| next.role != "tool" && !next_thinks) {
+            joining.push(text);
+        } else {
+            match placed.last_mut() {
+                Some(Slot::Kept(kept)) if ends_as_user(messages, kept) => kept.after.push(text),
+                _ => placed.push(Slot::Summary { role: "user", text }),
+            }
+        }
+    }
+    placed
+}
+
+fn ends_as_user(messages: &[Message], kept: &Kept<'_>) -> bool {
+    let last = kept.parts.last().and_then(|part| messages.get(part.index));
+    last.is_some_and(|last| last.role == "user") && kept.stubs.is_empty()
+}
+
+/// The role that a message has on the wire of `target`.
+fn wire_role(message: &Message, target: Format) -> &str {
+    match message.role.as_str() {
+        "tool" | "system" if results_are_users(target) => "user",
+        role => role,
+    }
+}
+
+fn last_role<'m>(messages: &'m [Message], slot: &Slot<'_>, target: Format) -> &'m str {
+    match slot {
+        Slot::Summary { role, .. } => role,
+        Slot::Kept(kept) if !kept.stubs.is_empty() => {
+            if results_are_users(target) {
+                "user"
+            } else {
+                "tool"
+            }
+        }
+        Slot::Kept(kept) => kept
+            .parts
+            .last()
+            .and_then(|part| messages.get(part.index))
+            .map_or("", |message| wire_role(message, target)),
+    }
+}
