@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{Raw, quote};
+use super::json::{Raw, on_one_line, quote};
 use super::message::{Media, MediaKind};
 use super::time;
 
@@ -91,7 +91,8 @@ impl CallPiece<'_> {
                 "the new arguments are {}, not an object",
                 new.kind()
             )),
-            _ => Ok(new.text().to_owned()),
+            // The message may be a line of a file.
+            _ => Ok(on_one_line(new.text()).into_owned()),
         }
     }
 }

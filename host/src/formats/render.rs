@@ -36,7 +36,7 @@ pub fn render_all(parts: &[(&Conversation, &Window<'_>)]) -> Result<String, Form
         }
         conversation.edit_document(window, &mut edits)?;
     }
-    Ok(edits.apply(document))
+    Ok(edits.apply(document, 0..document.len()))
 }
 
 /// A wire message on its way out.
@@ -58,6 +58,18 @@ impl Conversation {
             Layout::Log => self.convert(window, Format::OpenAiChat),
             Layout::List(_) | Layout::Lines(_) => render_all(&[(self, window)]),
         }
+    }
+
+    /// Renders a window in the conversation's own format, without what else its document holds.
+    pub(super) fn render_alone(&self, window: &Window<'_>) -> Result<String, FormatError> {
+        let Layout::List(body) = &self.layout else {
+            return self.render(window);
+        };
+        let mut edits = Edits::default();
+        if !self.is_whole(window) {
+            self.edit_document(window, &mut edits)?;
+        }
+        Ok(edits.apply(self.document(), body.span.clone()))
     }
 
     /// Whether the window holds every message as it is.
@@ -375,7 +387,7 @@ impl Conversation {
                     Some(content) => append_text(content, note, part, &mut edits),
                     None => super::splice::insert_member(raw, "content", &quote(note), &mut edits),
                 }
-                *first = Cow::Owned(edits.apply(first));
+                *first = Cow::Owned(edits.apply(first, 0..first.len()));
             }
             // A bare list of Anthropic's messages has no place for a system prompt.
             None if self.format() == Format::Anthropic => {}
@@ -440,7 +452,7 @@ fn merge_messages(messages: &[&str]) -> String {
         Some(content) => edits.replace(content.span(), blocks),
         None => super::splice::insert_member(raw, "content", &blocks, &mut edits),
     }
-    edits.apply(first)
+    edits.apply(first, 0..first.len())
 }
 
 pub(super) fn is_result(block: &str) -> bool {

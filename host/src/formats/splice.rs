@@ -108,7 +108,7 @@ pub(super) fn splice(
             Item::Original(range.start + at)
         } else {
             Item::New {
-                text: edits.apply(item.raw.text()),
+                text: edits.apply(item.raw.text(), item.raw.span()),
                 of: Some(range.start + at),
             }
         });
