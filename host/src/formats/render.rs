@@ -74,7 +74,12 @@ impl Conversation {
 
     /// Whether the window holds every message as it is.
     fn is_whole(&self, window: &Window<'_>) -> bool {
-        let all_kept = window.entries.len() == self.messages().len()
+        let all_read = match &self.layout {
+            Layout::List(body) => body.items.len() == self.system_items.len() + self.items.len(),
+            Layout::Lines(_) | Layout::Log => true,
+        };
+        let all_kept = all_read
+            && window.entries.len() == self.messages().len()
             && window
                 .entries
                 .iter()
@@ -203,11 +208,11 @@ impl Conversation {
         let (style, item_type) = self.call_style(message.items.clone(), call);
         Ok(match (self.format(), style) {
             (Format::Anthropic | Format::ClaudeCode, _) => tool_result(&data.id, &content, false),
-            (Format::OpenAiResponses | Format::Codex, CallStyle::ByItem) => {
+            (Format::OpenAiResponses | Format::Codex, CallStyle::Item) => {
                 format!("{{\"type\":\"{item_type}_output\",\"call_id\":{id},\"output\":{content}}}")
             }
             (Format::OpenAiResponses | Format::Codex, _) => call_output(&data.id, &content),
-            (_, CallStyle::ByName) => {
+            (_, CallStyle::Name) => {
                 format!("{{\"role\":\"function\",\"name\":{name},\"content\":{content}}}")
             }
             (Format::Tau2, _) => format!("{{\"id\":{id},\"role\":\"tool\",\"content\":{content}}}"),
@@ -233,7 +238,7 @@ impl Conversation {
                 }
             }
         }
-        (CallStyle::ById, String::new())
+        (CallStyle::Id, String::new())
     }
 
     /// Anthropic: wire messages that came to stand side by side and are of one role become one. The
@@ -284,8 +289,14 @@ impl Conversation {
         wires: &[Wire],
     ) -> String {
         let document = self.document();
-        let leading = self.system_items.len();
-        let was_leading = system.len().saturating_sub(leading);
+        let was_leading = system.len().saturating_sub(self.system_items.len());
+        // Not every item of the list need have been read.
+        let place = |index: usize| {
+            let start = self.items.get(index)?.outer.start;
+            body.items
+                .binary_search_by_key(&start, |item| item.start)
+                .ok()
+        };
         let mut all: Vec<(Option<usize>, Cow<'_, str>)> = system
             .iter()
             .enumerate()
@@ -294,7 +305,7 @@ impl Conversation {
         for item in wires.iter().flat_map(|wire| &wire.out) {
             let text = self.text_of(item);
             let origin = match item {
-                Item::Original(index) => Some(index + leading),
+                Item::Original(index) => place(*index),
                 Item::New { .. } => None,
             };
             // A bare string is a message only as the whole of `input`.
