@@ -211,12 +211,6 @@ fn an_unchanged_document_leaves_byte_for_byte() {
             .collect();
         let parts: Vec<_> = conversations.iter().zip(&windows).collect();
         for (conversation, window) in &parts {
-            let calls = conversation.call_views();
-            for view in conversation.views(&calls, &[]) {
-                for line in view.raw().lines().filter(|line| !line.trim().is_empty()) {
-                    assert!(text.contains(line));
-                }
-            }
             if !matches!(conversation.format(), Format::ClaudeCode | Format::Codex) {
                 assert!(
                     conversation.render(window).unwrap() == text,
