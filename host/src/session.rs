@@ -390,15 +390,15 @@ impl Session {
         })
     }
 
-    /// Hands the answers of background calls to the engine. Those about messages that are no longer in
-    /// the window are discarded.
+    /// Hands the answers of background calls to the engine. Those about messages that the conversation
+    /// has not got are discarded.
     ///
     /// # Errors
     /// The engine failed.
     pub fn background_done(&mut self, answers: Vec<BackgroundAnswer>) -> Result<(), SessionError> {
         let answers: Vec<_> = answers
             .into_iter()
-            .filter(|(call, _)| self.window.contains_all(&call.covers))
+            .filter(|(call, _)| call.covers.iter().all(|id| self.window.has_had(*id)))
             .map(|(call, answer)| (call.id, answer))
             .collect();
         self.tell("background_done", move |engine| {

@@ -1,6 +1,6 @@
 //! The window: what the model would see of a conversation now, message by message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
@@ -151,10 +151,9 @@ impl Window {
         })
     }
 
-    /// Whether all of these messages are in it.
-    pub fn contains_all(&self, ids: &[MessageId]) -> bool {
-        let present: HashSet<MessageId> = self.slots.iter().map(|slot| slot.id).collect();
-        ids.iter().all(|id| present.contains(id))
+    /// Whether a message is, or was before a compaction, part of it.
+    pub fn has_had(&self, id: MessageId) -> bool {
+        id.0 < self.next_id
     }
 
     /// Continues the chain hash `chain` over the messages from the place `first` on.
