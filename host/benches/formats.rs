@@ -7,10 +7,10 @@ use contexture::formats::{Format, parse_messages, read, split};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// A chat of `messages` messages of about 1.1 kB, with escapes, calls, results and some Chinese.
+/// A chat of `messages` messages of about 1.1 KiB, with escapes, calls, results and some Chinese.
 fn body(messages: usize) -> String {
     let line = r#"fn load(index: usize) -> Result<Index, Error> {\n    let \u00e9tat = \"ok\"; // 数据库索引\n}\n"#;
-    let text = line.repeat(9);
+    let text = line.repeat(11);
     let messages: Vec<_> = (0..messages)
         .map(|at| match at % 4 {
             0 => format!(r#"{{"role":"user","content":"{text}{at}"}}"#),

@@ -210,12 +210,26 @@ fn an_unchanged_document_leaves_byte_for_byte() {
             .map(|conversation| Window::whole(conversation.messages().len()))
             .collect();
         let parts: Vec<_> = conversations.iter().zip(&windows).collect();
-        for (conversation, window) in &parts {
-            if !matches!(conversation.format(), Format::ClaudeCode | Format::Codex) {
+        for (conversation, window) in parts.iter().take(5) {
+            if conversation.format() == Format::ClaudeCode {
+                let lines: std::collections::HashSet<_> = text.lines().collect();
+                for index in 0..conversation.messages().len() {
+                    let mut raw = conversation.raw(index).lines();
+                    assert!(raw.all(|line| lines.contains(line)));
+                }
+                continue;
+            }
+            let about = path.display();
+            assert!(conversation.render(window).unwrap() == text, "{about}");
+            if conversation.system().is_some() {
+                // Everything is put together anew, and nothing but the note differs.
+                let mut noted = (*window).clone();
+                noted.system_note = Some("{note}");
+                let out = conversation.render(&noted).unwrap();
+                let block = r#",{"type":"text","text":"{note}"}"#;
                 assert!(
-                    conversation.render(window).unwrap() == text,
-                    "{}",
-                    path.display()
+                    out.replace(r"\n\n{note}", "").replace(block, "") == text,
+                    "{about}"
                 );
             }
         }

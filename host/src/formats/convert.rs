@@ -3,7 +3,7 @@
 use contexture_engine_api::MessageKind;
 
 use super::conversation::Conversation;
-use super::json::{Raw, quote};
+use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
 use super::message::{Media, MediaKind, Message};
 use super::plan::{Kept, Part, Slot, Window, closed, marked, plan};
@@ -301,8 +301,7 @@ impl Conversation {
             MediaKind::Document => "application/pdf",
             MediaKind::Audio => "wav",
         });
-        let mime = quote(mime);
-        let mime = mime.trim_matches('"');
+        let mime = escape(mime);
         let url = if media.is_base64 {
             format!("data:{mime};base64,{data}")
         } else {
