@@ -7,6 +7,7 @@
 //! and the outer layer of session hygiene ([`hygiene`]) and prompt cache markers ([`prompt_cache`]).
 
 pub mod catalog;
+pub mod cli;
 pub mod config;
 pub mod contract;
 pub mod engines;
