@@ -9,8 +9,9 @@ use contexture_engine_api::{MessageView, Services};
 use crate::clearing::excerpt;
 use crate::prompt::{body_of, trim};
 
-/// Text as dense in paths and identifiers as a digest has about this many characters a token.
-const CHARS_PER_TOKEN: f64 = 2.4;
+/// Text as dense in paths and identifiers as a digest has about this many characters a token. With its
+/// frame and the system note, a summary for a window of 100,000 tokens then takes 12,000 characters.
+const CHARS_PER_TOKEN: f64 = 2.33;
 /// Facts are not added for less room than this, in tokens.
 const MIN_FACTS_TOKENS: u64 = 48;
 /// Of a line that concerns a topic, so many characters.
