@@ -252,8 +252,8 @@ impl Job<'_> {
         for warning in conversation.warnings() {
             self.warn(warning);
         }
-        for note in &chosen.notes {
-            self.warn(note);
+        for note in chosen.notes {
+            self.say_once(format!("note: {note}"));
         }
         let conversation = Arc::new(conversation);
         let named = self.args.engine.as_deref();
