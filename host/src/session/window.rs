@@ -14,7 +14,7 @@ use crate::formats::{Conversation, Message, Place};
 use crate::tokens::TokenCounter;
 
 /// What stands in one place of the window.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum Content {
     /// A message as it came.
     Message,
@@ -149,6 +149,18 @@ impl Window {
                 .map(|message| message.text.as_str()),
             _ => None,
         })
+    }
+
+    /// The tokens of the messages at the head that stand in both windows in the same form; at most
+    /// `messages` are compared.
+    pub fn shared_head_tokens(&self, other: &Self, messages: usize) -> u64 {
+        self.slots
+            .iter()
+            .zip(&other.slots)
+            .take(messages)
+            .take_while(|(one, other)| one.reads_as(other))
+            .map(|(slot, _)| slot.tokens)
+            .sum()
     }
 
     /// Whether all of these messages are in it.
@@ -298,6 +310,12 @@ impl Window {
 }
 
 impl Slot {
+    /// Whether both are the same to a model. What the host puts in has a new id each time.
+    fn reads_as(&self, other: &Self) -> bool {
+        (self.source.is_none() || self.id == other.id)
+            && (Arc::ptr_eq(&self.content, &other.content) || self.content == other.content)
+    }
+
     fn raw(&self) -> &str {
         match &self.source {
             Some((conversation, index)) => conversation.raw(*index),
