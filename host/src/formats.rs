@@ -6,11 +6,15 @@
 mod anatomy;
 mod body;
 mod conversation;
+mod convert;
 mod error;
 mod json;
+mod log_writer;
 mod logs;
 mod message;
 mod plan;
+mod render;
+mod splice;
 mod time;
 mod views;
 
@@ -22,6 +26,7 @@ pub use conversation::{Conversation, RecordedUsage, parse_messages, parse_messag
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{Place, Window};
+pub use render::render_all;
 
 /// The form that a conversation has on the wire or in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,1 +1,199 @@
-//! (to come)
+//! Prompt-cache markers, the outermost layer before the model: up to four `cache_control` breakpoints by
+//! the strategy `system_and_3`, one on the system prompt and three on the last messages.
+//!
+//! Source: "Context compression and caching", section "Prompt caching (Anthropic)". Markers are spliced
+//! into the JSON text, so that everything else leaves byte for byte, and carry a signature in white space,
+//! so that [`remove`] finds the host's own among the client's.
+
+mod document;
+mod splice;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use document::{Document, Marker, Position};
+pub use splice::remove;
+pub use status::{CacheStatus, DisabledReason, decide};
+
+/// Breakpoints that a request may have, the client's own included (Anthropic's limit).
+pub const MAX_BREAKPOINTS: usize = 4;
+
+/// Breakpoints on the last messages, beside the one on the system prompt.
+const ROLLING_MESSAGES: usize = 3;
+
+/// How a request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// OpenAI chat completions: `{"messages": […]}` or the bare list of messages.
+    OpenAiChat,
+    /// Anthropic messages: `{"system": …, "messages": […]}`.
+    Anthropic,
+}
+
+/// Who takes the markers. Both hold to Anthropic's rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheProvider {
+    /// Anthropic's own API.
+    Anthropic,
+    /// OpenRouter, for Claude models.
+    OpenRouter,
+}
+
+/// How long the provider keeps what stands before a breakpoint. `5m` and `1h` in the configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ttl {
+    /// Five minutes, renewed at each use.
+    #[default]
+    #[serde(rename = "5m")]
+    FiveMinutes,
+    /// One hour; writing costs more.
+    #[serde(rename = "1h")]
+    OneHour,
+}
+
+impl std::fmt::Display for Ttl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::FiveMinutes => "5m",
+            Self::OneHour => "1h",
+        })
+    }
+}
+
+/// Why a request could not be marked. It can be sent as it is.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MarkError {
+    /// The document is not JSON, or not a request of this shape.
+    #[error("no prompt cache markers: the request is not a chat request in JSON: {0}")]
+    NotARequest(#[source] serde_json::Error),
+    /// One of its messages is not a message.
+    #[error("no prompt cache markers: message {index} (from 0) is not a message: {source}")]
+    NotAMessage {
+        /// Which message, from 0.
+        index: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// Where a breakpoint stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The system prompt.
+    System,
+    /// The message with this index in `messages`, from 0.
+    Message(usize),
+}
+
+/// A breakpoint that was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// Where.
+    pub place: Place,
+    /// For how long.
+    pub ttl: Ttl,
+}
+
+/// A request with markers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marked {
+    /// The request as it is to be sent.
+    pub document: String,
+    /// The breakpoints that were set, in the order of the document. The client's own are not among them.
+    pub applied: Vec<Breakpoint>,
+    /// What was inserted, as byte ranges of `document` in rising order.
+    inserted: Vec<std::ops::Range<usize>>,
+}
+
+impl Marked {
+    /// The request as it came, byte for byte.
+    pub fn original(&self) -> String {
+        splice::cut(&self.document, &self.inserted)
+    }
+}
+
+/// Marks a request: one breakpoint on the system prompt, three on the last messages that can carry one,
+/// as far as the client's own markers leave room. What the client marked is left alone and counts as
+/// marked.
+///
+/// The provider wants every `1h` breakpoint before every `5m` one. Between the client's own, `ttl`
+/// therefore gives way: a breakpoint before a client's `1h` becomes `1h` (the later one pays for that
+/// prefix anyway), one after a client's `5m` becomes `5m`.
+///
+/// ```
+/// use contexture::prompt_cache::{CacheProvider, Shape, Ttl, apply};
+///
+/// let request = r#"{"model":"anthropic/claude-sonnet-4.5","messages":[{"role":"user","content":"hi"}]}"#;
+/// let marked = apply(request, Shape::OpenAiChat, CacheProvider::OpenRouter, Ttl::OneHour)?;
+/// let sent: serde_json::Value = serde_json::from_str(&marked.document)?;
+/// assert_eq!(
+///     sent["messages"][0]["content"],
+///     serde_json::json!([{
+///         "type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "1h"},
+///     }]),
+/// );
+/// assert_eq!(marked.original(), request);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`MarkError`] for what is not a request.
+pub fn apply(
+    request: &str,
+    shape: Shape,
+    provider: CacheProvider,
+    ttl: Ttl,
+) -> Result<Marked, MarkError> {
+    let document = Document::parse(request, shape)?;
+    let markers = document.client_markers()?;
+    let mut free = MAX_BREAKPOINTS.saturating_sub(markers.len());
+    let mut chosen = Vec::new();
+    for wanted in document.wanted(provider, &markers)? {
+        if free == 0 {
+            break;
+        }
+        if let Some(ttl) = fitting_ttl(wanted.position, ttl, &markers) {
+            chosen.push((wanted, ttl));
+            free -= 1;
+        }
+    }
+    chosen.sort_by_key(|(wanted, _)| wanted.spot.start());
+    let applied = chosen
+        .iter()
+        .map(|(wanted, ttl)| Breakpoint {
+            place: wanted.place,
+            ttl: *ttl,
+        })
+        .collect();
+    let spots: Vec<_> = chosen
+        .iter()
+        .map(|(wanted, ttl)| (wanted.spot, *ttl))
+        .collect();
+    let (document, inserted) = splice::insert(request, &spots);
+    Ok(Marked {
+        document,
+        applied,
+        inserted,
+    })
+}
+
+/// The lifetime that a breakpoint may have here, nearest to what is asked for. None where the client's
+/// own markers break the rule on both sides.
+fn fitting_ttl(position: Position, asked: Ttl, markers: &[Marker]) -> Option<Ttl> {
+    let short_before = markers
+        .iter()
+        .any(|marker| marker.position < position && marker.ttl == Ttl::FiveMinutes);
+    let long_after = markers
+        .iter()
+        .any(|marker| marker.position > position && marker.ttl == Ttl::OneHour);
+    match (short_before, long_after) {
+        (false, false) => Some(asked),
+        (true, false) => Some(Ttl::FiveMinutes),
+        (false, true) => Some(Ttl::OneHour),
+        (true, true) => None,
+    }
+}

@@ -11,6 +11,8 @@ use super::time;
 pub(super) struct Anatomy<'a> {
     pub(super) raw: Raw<'a>,
     pub(super) role: Cow<'static, str>,
+    /// Whether it is a message with content of its own, neither a tool's answer nor another item.
+    pub(super) is_message: bool,
     /// The value of `content`, where the item is a message that has one.
     pub(super) content: Option<Raw<'a>>,
     pub(super) pieces: Vec<Piece<'a>>,
@@ -237,6 +239,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
         return Ok(Anatomy {
             raw,
             role: "user".into(),
+            is_message: true,
             content: Some(raw),
             pieces: vec![text_piece(raw, raw, false)],
             time_ms: None,
@@ -276,6 +279,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
     };
     Ok(Anatomy {
         raw,
+        is_message: members.role.is_some() && role != "tool",
         role,
         content: members.content,
         pieces,

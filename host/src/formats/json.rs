@@ -560,8 +560,12 @@ pub(super) fn escaped_offset(inner: &str, offset: usize) -> usize {
 
 /// `text` as a JSON string, quotes included.
 pub(super) fn quote(text: &str) -> String {
+    format!("\"{}\"", escape(text))
+}
+
+/// `text` as it stands between the quotes of a JSON string.
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
     for character in text.chars() {
         match character {
             '"' => out.push_str("\\\""),
@@ -573,7 +577,6 @@ pub(super) fn quote(text: &str) -> String {
             other => out.push(other),
         }
     }
-    out.push('"');
     out
 }
 

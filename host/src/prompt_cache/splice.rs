@@ -1,0 +1,107 @@
+//! Markers into the text and out of it again, to the byte.
+//!
+//! The host's own markers have a run of tabs after `"cache_control":`, one longer than any such run in
+//! the request. A tab cannot stand in a JSON string, so what looks like such a marker is one, and the
+//! longest runs are the host's.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use super::Ttl;
+use super::document::Spot;
+
+const KEY: &str = r#","cache_control":"#;
+const TEXT_BLOCK: &str = r#"[{"type":"text","text":"#;
+/// Closes a string that was made a list of blocks. The tab tells it from a block of the client's.
+const TEXT_BLOCK_END: &str = "\t}]";
+
+fn marker(ttl: Ttl) -> &'static str {
+    match ttl {
+        Ttl::FiveMinutes => r#"{"type":"ephemeral"}"#,
+        Ttl::OneHour => r#"{"type":"ephemeral","ttl":"1h"}"#,
+    }
+}
+
+/// The request with markers at these spots, which are in rising order, and what was inserted.
+pub(super) fn insert(request: &str, spots: &[(Spot, Ttl)]) -> (String, Vec<Range<usize>>) {
+    let tabs = 1 + signatures(request).map(|run| run.len()).max().unwrap_or(0);
+    let signature = format!("{KEY}{}", "\t".repeat(tabs));
+    let mut marked = String::with_capacity(request.len() + spots.len() * (96 + tabs));
+    let mut inserted = Vec::new();
+    let mut copied = 0;
+    let mut put = |upto: usize, pieces: &[&str]| {
+        marked.push_str(&request[copied..upto]);
+        copied = upto;
+        let start = marked.len();
+        for piece in pieces {
+            marked.push_str(piece);
+        }
+        inserted.push(start..marked.len());
+    };
+    for (spot, ttl) in spots {
+        match *spot {
+            Spot::Object { brace } => put(brace, &[&signature, marker(*ttl)]),
+            Spot::Text { start, end } => {
+                put(start, &[TEXT_BLOCK]);
+                put(end, &[&signature, marker(*ttl), TEXT_BLOCK_END]);
+            }
+        }
+    }
+    marked.push_str(&request[copied..]);
+    (marked, inserted)
+}
+
+/// The document without these ranges, which are in rising order.
+pub(super) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
+    let mut rest = String::with_capacity(document.len());
+    let mut copied = 0;
+    for range in ranges {
+        rest.push_str(document.get(copied..range.start).unwrap_or_default());
+        copied = range.end;
+    }
+    rest.push_str(document.get(copied..).unwrap_or_default());
+    rest
+}
+
+/// A request that [`apply`](super::apply) set at least one breakpoint in, as it was before, byte for byte.
+/// Knows the host's markers from the client's by their signature. A document without signature is
+/// returned as it is.
+pub fn remove(marked: &str) -> String {
+    let runs: Vec<_> = signatures(marked).collect();
+    let longest = runs.iter().map(Range::len).max().unwrap_or(0);
+    let mut original = String::with_capacity(marked.len());
+    let mut copied = 0;
+    for run in runs.iter().filter(|run| run.len() == longest) {
+        let tail = &marked[run.end..];
+        let Some(after) = [Ttl::FiveMinutes, Ttl::OneHour]
+            .iter()
+            .find_map(|ttl| tail.strip_prefix(marker(*ttl)))
+        else {
+            continue;
+        };
+        original.push_str(&marked[copied..run.start - KEY.len()]);
+        copied = marked.len() - after.len();
+        if after.starts_with(TEXT_BLOCK_END) {
+            copied += TEXT_BLOCK_END.len();
+            // The nearest opening is this string's own: its quotes are escaped inside a string.
+            if let Some(opening) = original.rfind(TEXT_BLOCK) {
+                original.replace_range(opening..opening + TEXT_BLOCK.len(), "");
+            }
+        }
+    }
+    original.push_str(&marked[copied..]);
+    original
+}
+
+/// The runs of tabs that follow a `cache_control` key.
+fn signatures(document: &str) -> impl Iterator<Item = Range<usize>> {
+    memmem::find_iter(document.as_bytes(), KEY).filter_map(|at| {
+        let start = at + KEY.len();
+        let tabs = document.as_bytes()[start..]
+            .iter()
+            .take_while(|byte| **byte == b'\t')
+            .count();
+        (tabs > 0).then_some(start..start + tabs)
+    })
+}

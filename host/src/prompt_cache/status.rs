@@ -1,0 +1,128 @@
+//! Whether requests are marked, and the line that says so.
+
+use super::{CacheProvider, Ttl};
+
+/// Whether requests are marked. Its text is the status line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheStatus {
+    /// They are.
+    Enabled {
+        /// Who takes the markers.
+        provider: CacheProvider,
+        /// How long what is marked is kept.
+        ttl: Ttl,
+    },
+    /// They are not.
+    Disabled(DisabledReason),
+}
+
+/// Why requests are not marked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DisabledReason {
+    /// `prompt_caching.enabled: false`.
+    SwitchedOff,
+    /// The model is not a Claude model. Holds its name.
+    NotClaude(String),
+    /// The provider is not known to take markers. Holds its name or address.
+    Provider(String),
+}
+
+impl std::fmt::Display for CacheStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("💾 Prompt caching: ")?;
+        match self {
+            Self::Enabled { provider, ttl } => {
+                let provider = match provider {
+                    CacheProvider::Anthropic => "Anthropic",
+                    CacheProvider::OpenRouter => "OpenRouter",
+                };
+                write!(f, "ENABLED (Claude via {provider}, {ttl} TTL)")
+            }
+            Self::Disabled(reason) => write!(f, "DISABLED ({reason})"),
+        }
+    }
+}
+
+impl std::fmt::Display for DisabledReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::SwitchedOff => f.write_str("prompt_caching.enabled is false"),
+            Self::NotClaude(model) if model.is_empty() => f.write_str("the model is not known"),
+            Self::NotClaude(model) => write!(f, "{model} is not a Claude model"),
+            Self::Provider(provider) if provider.is_empty() => {
+                f.write_str("the provider is not known")
+            }
+            Self::Provider(provider) => write!(
+                f,
+                "{provider} is neither Anthropic nor OpenRouter, which take the markers"
+            ),
+        }
+    }
+}
+
+/// Decides whether requests are marked: for Claude models, told by their name, at Anthropic and at
+/// OpenRouter, unless `enabled` is false. The host of `base_url` says who answers where it is one of the
+/// two; otherwise the provider's name does, so that a proxy before Anthropic's API is Anthropic.
+///
+/// ```
+/// use contexture::prompt_cache::{Ttl, decide};
+///
+/// let status = decide("anthropic/claude-sonnet-4.5", Some("openrouter"), None, true, Ttl::default());
+/// assert_eq!(
+///     status.to_string(),
+///     "💾 Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)"
+/// );
+/// let status = decide("gpt-5", Some("openai"), None, true, Ttl::default());
+/// assert_eq!(
+///     status.to_string(),
+///     "💾 Prompt caching: DISABLED (gpt-5 is not a Claude model)"
+/// );
+/// ```
+pub fn decide(
+    model: &str,
+    provider: Option<&str>,
+    base_url: Option<&str>,
+    enabled: bool,
+    ttl: Ttl,
+) -> CacheStatus {
+    if !enabled {
+        return CacheStatus::Disabled(DisabledReason::SwitchedOff);
+    }
+    if !model.to_ascii_lowercase().contains("claude") {
+        return CacheStatus::Disabled(DisabledReason::NotClaude(model.to_owned()));
+    }
+    match base_url
+        .and_then(by_host)
+        .or_else(|| provider.and_then(by_name))
+    {
+        Some(provider) => CacheStatus::Enabled { provider, ttl },
+        None => {
+            let named = provider.or(base_url).unwrap_or_default().to_owned();
+            CacheStatus::Disabled(DisabledReason::Provider(named))
+        }
+    }
+}
+
+fn by_host(base_url: &str) -> Option<CacheProvider> {
+    let url = reqwest::Url::parse(base_url).ok()?;
+    let host = url.host_str()?;
+    let is_in = |domain: &str| {
+        host.strip_suffix(domain)
+            .is_some_and(|sub| sub.is_empty() || sub.ends_with('.'))
+    };
+    if is_in("anthropic.com") {
+        Some(CacheProvider::Anthropic)
+    } else if is_in("openrouter.ai") {
+        Some(CacheProvider::OpenRouter)
+    } else {
+        None
+    }
+}
+
+fn by_name(provider: &str) -> Option<CacheProvider> {
+    match provider.to_ascii_lowercase().as_str() {
+        "anthropic" => Some(CacheProvider::Anthropic),
+        "openrouter" => Some(CacheProvider::OpenRouter),
+        _ => None,
+    }
+}
