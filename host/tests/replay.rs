@@ -20,8 +20,6 @@ use contexture_engine_api::{
 };
 use serde_json::{Value, json};
 
-const FIVE_MINUTES: Duration = Duration::from_secs(300);
-
 /// A text of `tokens` tokens: every ` a` is one, and so is the first `a`.
 fn words(tokens: usize) -> String {
     vec!["a"; tokens].join(" ")
@@ -71,7 +69,14 @@ fn stage() -> Stage {
 }
 
 fn played(stage: &Stage, engine: &str, recording: &Recording) -> Played {
-    play(recording, stage, Some(engine), FIVE_MINUTES, &mut |_| {}).unwrap()
+    play(
+        recording,
+        stage,
+        Some(engine),
+        CacheTtl::FiveMinutes,
+        &mut |_| {},
+    )
+    .unwrap()
 }
 
 /// Cuts to the last three messages at ten; notes what it sees.
@@ -186,7 +191,7 @@ fn register_all() {
 #[test]
 fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
     let recording = Recording::new(one(&chat(3)), agent(2_300));
-    let prompts = without_engine(&recording, FIVE_MINUTES);
+    let prompts = without_engine(&recording, CacheTtl::FiveMinutes);
     let (first, more) = (message(2_000), 2 * message(100));
     assert_eq!(
         prompts,
@@ -220,9 +225,9 @@ fn a_pause_longer_than_the_cache_lives_is_paid_for() {
     let conversation = read(lines.join("\n"), None).unwrap().remove(0);
     let recording = Recording::new(conversation, agent(100_000));
     let (first, more) = (message(2_000), 2 * message(100));
-    let cached = |lifetime| without_engine(&recording, lifetime).cached_tokens;
-    assert_eq!(cached(FIVE_MINUTES), first);
-    assert_eq!(cached(Duration::from_secs(3_600)), first + (first + more));
+    let cached = |ttl| without_engine(&recording, ttl).cached_tokens;
+    assert_eq!(cached(CacheTtl::FiveMinutes), first);
+    assert_eq!(cached(CacheTtl::OneHour), first + (first + more));
 }
 
 #[test]
@@ -238,7 +243,7 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
         &recording,
         &stage,
         Some("cut-at-ten"),
-        FIVE_MINUTES,
+        CacheTtl::FiveMinutes,
         &mut |done| told.push(done),
     )
     .unwrap();
@@ -328,7 +333,7 @@ fn an_engine_that_fails_is_told_of_and_the_built_in_stands_in() {
         &recording,
         &strict,
         Some("broken"),
-        FIVE_MINUTES,
+        CacheTtl::FiveMinutes,
         &mut |_| {},
     )
     .unwrap_err();
@@ -412,7 +417,7 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
 
     // The first question has a handful of tokens, and its prompt was reported with 20,000.
     assert!((19_970..20_000).contains(&recording.unseen_tokens()));
-    let counted = without_engine(&recording, FIVE_MINUTES);
+    let counted = without_engine(&recording, CacheTtl::FiveMinutes);
     assert_eq!(counted.requests, 2);
     // The second has the answer, its call and a result of 1,000 words more: 1.18 tokens a word.
     let second = counted.prompt_tokens - 20_000;
@@ -426,7 +431,7 @@ fn engines_stand_side_by_side_in_one_report() {
     let (prices, stage) = (Prices::sonnet(CacheTtl::FiveMinutes), stage());
     let report_of = |number: usize, answers: usize| {
         let recording = Recording::new(one(&chat(answers)), agent(4_000));
-        let none = without_engine(&recording, FIVE_MINUTES);
+        let none = without_engine(&recording, CacheTtl::FiveMinutes);
         let mut rows = vec![Row::new("none", None, none, None, &prices)];
         for engine in ["compressor", "last-question"] {
             let result = played(&stage, engine, &recording);
@@ -521,7 +526,10 @@ fn a_conversation_without_answers_has_no_requests() {
     assert_eq!(recording.requests(), []);
     let result = played(&stage(), "compressor", &recording);
     assert_eq!(result.prompts, Prompts::default());
-    assert_eq!(without_engine(&recording, FIVE_MINUTES).cache_share(), 0.0);
+    assert_eq!(
+        without_engine(&recording, CacheTtl::FiveMinutes).cache_share(),
+        0.0
+    );
 }
 
 #[test]
@@ -531,7 +539,7 @@ fn an_engine_that_nobody_knows_is_refused() {
         &recording,
         &stage(),
         Some("compresor"),
-        FIVE_MINUTES,
+        CacheTtl::FiveMinutes,
         &mut |_| {},
     );
     let message = error.unwrap_err().to_string();
@@ -557,7 +565,7 @@ fn a_real_session_stays_in_its_window() {
         },
     );
     let log = recorded(&recording).unwrap();
-    let none = without_engine(&recording, FIVE_MINUTES);
+    let none = without_engine(&recording, CacheTtl::FiveMinutes);
     let compressor = played(&stage(), "compressor", &recording);
     eprintln!("{log:?}\n{none:?}\n{compressor:?}");
     assert!(none.overflows > 0, "it is a session for a larger window");

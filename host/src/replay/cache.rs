@@ -1,6 +1,6 @@
 //! A provider's prompt cache, simulated.
 
-use std::time::Duration;
+use crate::config::CacheTtl;
 
 /// The shortest prefix that is cached, in tokens: Anthropic's and OpenAI's least for their larger models
 /// (platform.claude.com, "Prompt caching"; platform.openai.com, "Prompt caching").
@@ -24,10 +24,14 @@ pub struct PromptCache {
 }
 
 impl PromptCache {
-    /// An empty cache that forgets what was not used for `lifetime`.
-    pub fn new(lifetime: Duration) -> Self {
+    /// An empty cache that forgets what was not used for as long as `ttl` says.
+    pub fn new(ttl: CacheTtl) -> Self {
+        let minutes = match ttl {
+            CacheTtl::FiveMinutes => 5,
+            CacheTtl::OneHour => 60,
+        };
         Self {
-            lifetime_ms: i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX),
+            lifetime_ms: minutes * 60_000,
             last_use_ms: None,
         }
     }
@@ -62,7 +66,7 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     fn five_minutes() -> PromptCache {
-        PromptCache::new(Duration::from_secs(300))
+        PromptCache::new(CacheTtl::FiveMinutes)
     }
 
     fn billed(cached: u64, written: u64) -> Billed {

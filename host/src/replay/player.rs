@@ -9,6 +9,7 @@ use super::cache::{Billed, PromptCache};
 use super::figures::{Prompts, Work};
 use super::recording::{Recording, Request};
 use super::stage::Stage;
+use crate::config::CacheTtl;
 use crate::engines::Source;
 use crate::hygiene::{self, Hygiene};
 use crate::session::{Ask, CompactionReport, OutcomeKind, Session, SessionError, Window};
@@ -47,9 +48,9 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
 }
 
 /// The prompts as they would have been without any engine, whether they fit the window or not.
-pub fn without_engine(recording: &Recording, cache_lifetime: Duration) -> Prompts {
+pub fn without_engine(recording: &Recording, cache_ttl: CacheTtl) -> Prompts {
     let mut prompts = Prompts::default();
-    let mut cache = PromptCache::new(cache_lifetime);
+    let mut cache = PromptCache::new(cache_ttl);
     let mut window = Window::new();
     let fixed = recording.fixed_tokens();
     let mut before = 0;
@@ -76,10 +77,10 @@ pub fn play(
     recording: &Recording,
     stage: &Stage,
     named: Option<&str>,
-    cache_lifetime: Duration,
+    cache_ttl: CacheTtl,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Played, SessionError> {
-    let mut player = Player::open(recording, stage, named, cache_lifetime)?;
+    let mut player = Player::open(recording, stage, named, cache_ttl)?;
     for (done, request) in recording.requests().iter().enumerate() {
         let began = player.session.engine_time();
         player.turn(request)?;
@@ -121,7 +122,7 @@ impl<'a> Player<'a> {
         recording: &'a Recording,
         stage: &Stage,
         named: Option<&str>,
-        cache_lifetime: Duration,
+        cache_ttl: CacheTtl,
     ) -> Result<Self, SessionError> {
         let engines = stage.engines();
         let id = stage.fresh_session();
@@ -145,7 +146,7 @@ impl<'a> Player<'a> {
                 enabled: config.compression.enabled,
                 max_messages: config.hygiene.max_messages,
             },
-            cache: PromptCache::new(cache_lifetime),
+            cache: PromptCache::new(cache_ttl),
             fixed_tokens: session.state().fixed_tokens,
             recording,
             session,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use contexture_engine_api::Usage;
 
-use crate::formats::{Conversation, Format};
+use crate::formats::{Conversation, Format, RecordedUsage};
 use crate::session::{AgentWindow, Window, fixed_tokens};
 use crate::tokens::TokenCounter;
 
@@ -38,9 +38,7 @@ impl Recording {
         let conversation = Arc::new(conversation);
         let requests = requests_of(&conversation);
         let counter = TokenCounter::for_model(&agent.model);
-        let recorded_by = conversation
-            .recorded_usage()
-            .into_iter()
+        let recorded_by = reports(&conversation)
             .find_map(|recorded| recorded.model)
             .map_or(counter, |model| TokenCounter::for_model(&model));
         Self {
@@ -82,9 +80,7 @@ impl Recording {
 
 fn requests_of(conversation: &Conversation) -> Vec<Request> {
     // A log may report the same answer more than once; the last report is the whole answer's.
-    let reported: HashMap<usize, Usage> = conversation
-        .recorded_usage()
-        .into_iter()
+    let reported: HashMap<usize, Usage> = reports(conversation)
         .map(|recorded| (recorded.index, recorded.usage))
         .collect();
     let messages = conversation.messages();
@@ -99,6 +95,14 @@ fn requests_of(conversation: &Conversation) -> Vec<Request> {
             usage: reported.get(&answer).copied(),
         })
         .collect()
+}
+
+/// What was reported. Answers that no model gave (an agent's own notices) stand in logs with no prompt.
+fn reports(conversation: &Conversation) -> impl Iterator<Item = RecordedUsage> {
+    conversation
+        .recorded_usage()
+        .into_iter()
+        .filter(|recorded| recorded.usage.input_tokens > 0)
 }
 
 /// What the first reported prompt holds beyond what the document shows of it. Early in a session that is
