@@ -506,6 +506,7 @@ fn engines_stand_side_by_side_in_one_report() {
         "cost_usd",
         "compactions",
         "degraded",
+        "refused",
         "failures",
         "model_calls",
         "engine_ms",

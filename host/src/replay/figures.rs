@@ -65,6 +65,8 @@ pub struct Work {
     pub compactions: u64,
     /// Those of them that wanted a model and had to do without.
     pub degraded: u64,
+    /// Compactions that were due and that the engine refused, for a reason of its own.
+    pub refused: u64,
     /// Compactions in which the engine failed or its proposal was refused.
     pub failures: u64,
     /// Model calls that the engine had made.
@@ -80,6 +82,7 @@ impl Work {
     pub(super) fn add(&mut self, other: &Self) {
         self.compactions += other.compactions;
         self.degraded += other.degraded;
+        self.refused += other.refused;
         self.failures += other.failures;
         self.model_calls += other.model_calls;
         self.engine_ms += other.engine_ms;

@@ -26,7 +26,8 @@ pub struct Played {
     pub prompts: Prompts,
     /// What the engine did.
     pub work: Work,
-    /// What a person should know: failures, and why nothing came of a compaction. Each once.
+    /// What a person should know: failures, and why the engine first refused a
+    /// compaction that was due. Each once.
     pub warnings: Vec<String>,
 }
 
@@ -103,8 +104,6 @@ struct Player<'a> {
     has_model: bool,
     prompts: Prompts,
     work: Work,
-    /// The outcomes other than a compaction that a warning has told of.
-    told: Vec<OutcomeKind>,
     warnings: Vec<String>,
 }
 
@@ -155,7 +154,6 @@ impl<'a> Player<'a> {
             has_model: engines.client().endpoint().is_ok(),
             prompts: Prompts::default(),
             work: Work::default(),
-            told: Vec::new(),
             warnings,
         })
     }
@@ -285,13 +283,16 @@ impl<'a> Player<'a> {
                 Some(why) if stood_in => why,
                 _ => report.reason,
             });
-        } else if report.outcome != OutcomeKind::Compacted && !self.told.contains(&report.outcome) {
-            self.told.push(report.outcome);
-            let number = self.prompts.requests + 1;
-            self.warn(format!(
-                "a compaction was due before request {number}, and the engine refused: {}",
-                report.reason
-            ));
+        } else if report.outcome != OutcomeKind::Compacted {
+            self.work.refused += 1;
+            // The reason changes with every turn's figures; the first is enough.
+            if self.work.refused == 1 {
+                self.warn(format!(
+                    "a compaction was due before request {}, and the engine refused: {}",
+                    self.prompts.requests + 1,
+                    report.reason
+                ));
+            }
         }
     }
 
