@@ -8,6 +8,7 @@
 //! [`replay`] plays recorded conversations through engines to compare them.
 
 pub mod catalog;
+pub mod cli;
 pub mod config;
 pub mod contract;
 pub mod engines;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The `contexture` command.
+
+fn main() -> std::process::ExitCode {
+    contexture::cli::run()
+}

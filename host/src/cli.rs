@@ -1,0 +1,143 @@
+//! The `contexture` command. A program with engines of its own linked in calls [`run`] from its `main`
+//! and is the same command with these engines beside the others.
+
+mod compress;
+mod config;
+mod doctor;
+mod engines;
+mod error;
+mod input;
+mod output;
+mod plugins;
+mod sessions;
+mod setup;
+mod summary;
+mod terminal;
+mod window;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use error::CliError;
+use terminal::ColorChoice;
+
+/// Everything went well.
+const OK: u8 = 0;
+/// `--check`: nothing changed; `doctor`: something is wrong; `plugins build`: a build failed.
+const NEGATIVE: u8 = 1;
+
+/// Keeps long conversations inside a language model's window.
+#[derive(Debug, Parser)]
+#[command(name = "contexture", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  contexture compress chat.json --context-length 100000 > smaller.json
+  contexture compress session.jsonl --dry-run
+  contexture engines doctor
+
+Configuration is read from $CONTEXTURE_HOME/config.yaml (by default ~/.contexture/config.yaml).";
+
+/// What every command takes.
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// The config file [default: $CONTEXTURE_HOME/config.yaml]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
+    config: Option<PathBuf>,
+    /// Make no model call and use no network
+    #[arg(long, global = true, help_heading = "Global options")]
+    offline: bool,
+    /// Log what happens to stderr (-v: what, -vv: why, -vvv: everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    verbose: u8,
+    /// When to use colours; `auto` is on a terminal, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        help_heading = "Global options"
+    )]
+    color: ColorChoice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compact a conversation
+    Compress(compress::CompressArgs),
+    /// List the engines, show one, or find out what is wrong with them
+    #[command(subcommand)]
+    Engines(engines::EnginesCommand),
+    /// Build and list plugins
+    #[command(subcommand)]
+    Plugins(plugins::PluginsCommand),
+    /// Check and show the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Write the completions of a shell to stdout
+    #[command(
+        after_help = "Examples:\n  contexture completions bash > ~/.local/share/bash-completion/completions/contexture\n  contexture completions fish > ~/.config/fish/completions/contexture.fish"
+    )]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+/// Runs the command that the program's arguments name, and says how it went: 0 done or nothing to do,
+/// 1 a check that found something (`--check`, `doctor`) or a failed build, 2 wrong usage, input or
+/// configuration, 3 an engine that failed where no other may stand in.
+///
+/// It takes its arguments, environment and standard streams from the process and never panics on them.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Help goes to stdout; a reader that has gone away does not want the rest.
+            let _ = usage.print();
+            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(error::BAD_INPUT));
+        }
+    };
+    let colors = cli.global.color.on(std::io::stderr().is_terminal());
+    terminal::log_to_stderr(cli.global.verbose, colors);
+    match dispatch(&cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(CliError::ReaderGone) => ExitCode::from(OK),
+        Err(error) => {
+            error.print(colors);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<u8, CliError> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Compress(args) => compress::run(args, global),
+        Command::Engines(command) => engines::run(command, global),
+        Command::Plugins(command) => plugins::run(command, global),
+        Command::Config(command) => config::run(command, global),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "contexture", &mut script);
+            output::print_bytes(&script)?;
+            Ok(OK)
+        }
+    }
+}

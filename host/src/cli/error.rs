@@ -1,0 +1,145 @@
+//! What ends a command: what happened, where, why, and the way out.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+
+use crate::config::ConfigError;
+use crate::engines::{NameTaken, OpenError};
+use crate::formats::FormatError;
+use crate::prompt_cache::MarkError;
+use crate::providers::ProviderError;
+
+/// Wrong usage, input or configuration.
+pub(super) const BAD_INPUT: u8 = 2;
+/// An engine failed, and no other may stand in.
+pub(super) const ENGINE_FAILED: u8 = 3;
+
+/// What ends a command.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub(super) enum CliError {
+    #[error("{what}")]
+    Usage {
+        what: String,
+        #[help]
+        way_out: String,
+    },
+    #[error("cannot read {input}")]
+    #[diagnostic(help("name a file with a conversation, or `-` to read one from stdin"))]
+    Read {
+        input: String,
+        source: std::io::Error,
+    },
+    #[error("{input} is not text: byte {valid} is not UTF-8")]
+    #[diagnostic(help(
+        "a conversation is JSON or JSON lines in UTF-8; unpack or convert the file first"
+    ))]
+    NotText { input: String, valid: usize },
+    #[error("{input} is no conversation that can be read")]
+    Format { input: String, source: FormatError },
+    #[error("{input} cannot be written as asked")]
+    Render { input: String, source: FormatError },
+    #[error("{input} holds no conversation")]
+    #[diagnostic(help("its list of conversations is empty; was something filtered out?"))]
+    NoConversation { input: String },
+    #[error("there is no conversation {wanted}: {input} holds {count}")]
+    #[diagnostic(help("--select takes a number from 1 to {count}"))]
+    Select {
+        input: String,
+        wanted: usize,
+        count: usize,
+    },
+    #[error("the configuration cannot be used")]
+    #[diagnostic(help("`contexture config check` names every problem in it"))]
+    Config(#[source] ConfigError),
+    #[error("the configuration is wrong")]
+    Findings(#[source] Lines),
+    #[error("the model that writes summaries cannot be used")]
+    #[diagnostic(help("or pass --offline to do without a model this time"))]
+    Provider(#[source] ProviderError),
+    #[error("the engines of this process cannot be told apart")]
+    NameTaken(#[source] NameTaken),
+    #[error("there is no engine to run")]
+    #[diagnostic(help(
+        "`contexture engines list` names the engines, `contexture engines doctor` says what is wrong"
+    ))]
+    NoEngine(#[source] OpenError),
+    #[error("the engine failed, and no other stands in for it because {because}")]
+    #[diagnostic(help(
+        "the conversation is unchanged; -v logs more, `contexture engines doctor` tries the engine alone"
+    ))]
+    EngineFailed {
+        because: &'static str,
+        #[source]
+        reason: Lines,
+    },
+    #[error("{input} cannot be marked for the prompt cache")]
+    Mark { input: String, source: MarkError },
+    #[error("cannot write {}", path.display())]
+    #[diagnostic(help("nothing of it was written; what was there before is unchanged"))]
+    Write {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("cannot write to stdout")]
+    Stdout(#[source] std::io::Error),
+    #[error("{what}")]
+    Build {
+        what: String,
+        #[help]
+        way_out: String,
+    },
+    /// Whoever reads stdout has gone away, which is no failure of ours.
+    #[error("stdout was closed")]
+    ReaderGone,
+}
+
+/// A cause that is only text.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Lines(pub(super) String);
+
+impl CliError {
+    pub(super) fn usage(what: impl Into<String>, way_out: impl Into<String>) -> Self {
+        Self::Usage {
+            what: what.into(),
+            way_out: way_out.into(),
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::EngineFailed { .. } => ENGINE_FAILED,
+            Self::Build { .. } => super::NEGATIVE,
+            _ => BAD_INPUT,
+        }
+    }
+
+    /// Shows it on stderr: with rules and colours where they are wanted, else as plain lines that `grep`
+    /// finds whole.
+    pub(super) fn print(&self, graphical: bool) {
+        let mut text = String::new();
+        if graphical {
+            let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode());
+            // Writing to a string does not fail.
+            let _ = handler.render_report(&mut text, self);
+        } else {
+            text = format!("error: {self}\n");
+            let mut cause = self.source();
+            while let Some(because) = cause {
+                text.push_str(&format!("  because: {}\n", indented(&because.to_string())));
+                cause = because.source();
+            }
+            if let Some(help) = self.help() {
+                text.push_str(&format!("  help: {help}\n"));
+            }
+        }
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n    ")
+}

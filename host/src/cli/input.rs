@@ -1,0 +1,43 @@
+//! Reading the conversations that a command is given.
+
+use std::io::Read;
+use std::path::Path;
+
+use super::error::CliError;
+use crate::formats::{self, Conversation, Format};
+
+/// What was read, and what to call it in messages.
+pub(super) struct Input {
+    pub(super) name: String,
+    pub(super) conversations: Vec<Conversation>,
+}
+
+/// Reads a document: a file, or with `-` stdin.
+pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Input, CliError> {
+    let (name, bytes) = if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().lock().read_to_end(&mut bytes);
+        ("stdin".to_owned(), read.map(|_| bytes))
+    } else {
+        (path.display().to_string(), std::fs::read(path))
+    };
+    let bytes = bytes.map_err(|source| CliError::Read {
+        input: name.clone(),
+        source,
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| CliError::NotText {
+        input: name.clone(),
+        valid: error.utf8_error().valid_up_to(),
+    })?;
+    let conversations = formats::read(text, format).map_err(|source| CliError::Format {
+        input: name.clone(),
+        source,
+    })?;
+    if conversations.is_empty() {
+        return Err(CliError::NoConversation { input: name });
+    }
+    Ok(Input {
+        name,
+        conversations,
+    })
+}

@@ -1,0 +1,106 @@
+//! What most commands begin with: the configuration, the model provider, the engines.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contexture_digest::mask_secrets;
+
+use super::error::CliError;
+use super::{Global, terminal};
+use crate::config::{Config, ConfigError, DocumentError, Loaded};
+use crate::engines::Engines;
+use crate::providers::{
+    AgentModel, ModelClient, ModelSettings, ProviderChoice, ProviderError, Resolved, resolve,
+};
+
+/// Reads the configuration, and says on stderr what is doubtful in it.
+pub(super) fn load_config(global: &Global) -> Result<Loaded, CliError> {
+    let loaded = read_config(global).map_err(CliError::Config)?;
+    for warning in &loaded.warnings {
+        terminal::say(&format!("{}\n", terminal::warning(&warning.to_string())));
+    }
+    Ok(loaded)
+}
+
+/// Reads the configuration.
+pub(super) fn read_config(global: &Global) -> Result<Loaded, ConfigError> {
+    Config::load(global.config.as_deref(), &|name| std::env::var_os(name))
+}
+
+/// The config file that an error is about.
+pub(super) fn file_of(error: &ConfigError) -> Option<&Path> {
+    match error {
+        ConfigError::Document(
+            DocumentError::Read { file, .. }
+            | DocumentError::TooLarge { file }
+            | DocumentError::NotUtf8 { file, .. }
+            | DocumentError::Syntax { file, .. }
+            | DocumentError::DuplicateKey { file, .. },
+        ) => Some(file),
+        ConfigError::Invalid(findings) => Some(&findings.first()?.file),
+        ConfigError::NoHome | ConfigError::Path { .. } => None,
+    }
+}
+
+/// The engines of a configuration, with the model provider that it names.
+pub(super) fn open_engines(
+    loaded: Loaded,
+    offline: bool,
+    agent_model: Option<&str>,
+) -> Result<Arc<Engines>, CliError> {
+    let resolved =
+        resolve_model(&loaded.config, offline, agent_model).map_err(CliError::Provider)?;
+    let client = client(&loaded.config, resolved);
+    Engines::new(loaded, client).map_err(CliError::NameTaken)
+}
+
+/// The client that makes model calls; secrets are masked in what it sends.
+pub(super) fn client(config: &Config, resolved: Resolved) -> ModelClient {
+    ModelClient::new(resolved, timeout(config), mask_secrets)
+}
+
+fn timeout(config: &Config) -> Duration {
+    Duration::from_millis(config.auxiliary.compression.timeout_ms)
+}
+
+/// Which model writes summaries. The agent is the one that the configuration names: here none is
+/// running.
+pub(super) fn resolve_model(
+    config: &Config,
+    offline: bool,
+    agent_model: Option<&str>,
+) -> Result<Resolved, ProviderError> {
+    let auxiliary = &config.auxiliary.compression;
+    let settings = ModelSettings {
+        model: auxiliary.model.clone(),
+        provider: auxiliary.provider.parse()?,
+        base_url: auxiliary.base_url.clone(),
+        context_length: auxiliary.context_length,
+        timeout: timeout(config),
+    };
+    let agent = agent(config, agent_model)?;
+    resolve(&settings, agent.as_ref(), offline, &|name| {
+        std::env::var(name).ok()
+    })
+}
+
+fn agent(config: &Config, model: Option<&str>) -> Result<Option<AgentModel>, ProviderError> {
+    let Some(provider) = &config.model.provider else {
+        return Ok(None);
+    };
+    let ProviderChoice::Named(provider) = provider.parse()? else {
+        return Ok(None);
+    };
+    let name =
+        model
+            .or(config.model.name.as_deref())
+            .or(config.auxiliary.compression.model.as_deref());
+    Ok(Some(AgentModel {
+        name: name.unwrap_or_default().to_owned(),
+        provider,
+        base_url: config.model.base_url.clone(),
+        key: None,
+        context_length: config.model.context_length,
+    }))
+}
