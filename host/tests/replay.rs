@@ -74,12 +74,12 @@ fn played(stage: &Stage, engine: &str, recording: &Recording) -> Played {
         stage,
         Some(engine),
         CacheTtl::FiveMinutes,
-        &mut |_| {},
+        &mut || {},
     )
     .unwrap()
 }
 
-/// Cuts to the last three messages at ten; notes what it sees.
+/// At ten messages cuts to the first and the last three; remembers what it sees.
 struct CutAtTen;
 
 static SEEN: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
@@ -102,10 +102,13 @@ impl ContextEngine for CutAtTen {
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         let messages = request.messages;
         let cut = safe_cut(messages, messages.len() - 3);
-        let mut entries = vec![Entry::Summary {
-            text: words(100),
-            covers: messages[..cut].iter().map(MessageView::id).collect(),
-        }];
+        let mut entries = vec![
+            Entry::Keep(messages[0].id()),
+            Entry::Summary {
+                text: words(100),
+                covers: messages[1..cut].iter().map(MessageView::id).collect(),
+            },
+        ];
         entries.extend(messages[cut..].iter().map(|kept| Entry::Keep(kept.id())));
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }
@@ -120,6 +123,46 @@ impl ContextEngine for CutAtTen {
 
     fn update_usage(&mut self, usage: &Usage) {
         REPORTED.lock().unwrap().push(*usage);
+    }
+}
+
+/// The same, but remembers nothing, for tests that run beside the one that looks.
+struct Unwatched(CutAtTen);
+
+impl ContextEngine for Unwatched {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(CutAtTen))
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        self.0.should_compress(window)
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.0.compress(request)
+    }
+}
+
+/// The same with a note of 20 tokens for the system prompt.
+struct CutAndNote(CutAtTen);
+
+impl ContextEngine for CutAndNote {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(CutAtTen))
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        self.0.should_compress(window)
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let Outcome::Compacted(compaction) = self.0.compress(request)? else {
+            panic!("it always compacts");
+        };
+        Ok(Outcome::Compacted(Compaction {
+            system_note: Some(words(20)),
+            ..compaction
+        }))
     }
 }
 
@@ -184,6 +227,8 @@ impl ContextEngine for Broken {
 
 fn register_all() {
     register_context_engine(define_engine!("cut-at-ten", CutAtTen)).unwrap();
+    register_context_engine(define_engine!("cut-unwatched", Unwatched)).unwrap();
+    register_context_engine(define_engine!("cut-and-note", CutAndNote)).unwrap();
     register_context_engine(define_engine!("last-question", LastQuestion)).unwrap();
     register_context_engine(define_engine!("broken", Broken)).unwrap();
 }
@@ -238,17 +283,17 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
     let recording = Recording::new(one(&chat(6)), agent(100_000));
     SEEN.lock().unwrap().clear();
     REPORTED.lock().unwrap().clear();
-    let mut told = Vec::new();
+    let mut steps = 0;
     let result = play(
         &recording,
         &stage,
         Some("cut-at-ten"),
         CacheTtl::FiveMinutes,
-        &mut |done| told.push(done),
+        &mut || steps += 1,
     )
     .unwrap();
 
-    assert_eq!(told, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(steps, 6);
     assert_eq!(
         (result.engine.as_str(), result.warnings.as_slice()),
         ("cut-at-ten", &[][..])
@@ -256,20 +301,19 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
     assert_eq!(result.work.compactions, 1);
     assert!(result.work.engine_ms >= result.work.worst_turn_ms && result.work.worst_turn_ms > 0.0);
     // Five requests grow from 2,004 by 208; before the sixth there are eleven messages, of which the
-    // last three stay behind a summary of 100 tokens and its mark.
+    // first and the last three stay around a summary of 100 tokens and its mark.
     let (first, more) = (message(2_000), 2 * message(100));
     let grown: Vec<u64> = (0..5).map(|n| first + n * more).collect();
     let prompts = &result.prompts;
     let last = prompts.prompt_tokens - grown.iter().sum::<u64>();
-    let kept = 3 * message(100);
-    assert!(
-        (kept + 104..kept + 104 + 20).contains(&last),
-        "{last}: three messages and a summary"
-    );
+    let summary = last - first - 3 * message(100);
+    assert!((104..124).contains(&summary), "{summary}");
     assert_eq!(prompts.peak_prompt_tokens, first + 4 * more);
-    assert_eq!(prompts.cached_tokens, grown[..4].iter().sum::<u64>());
-    // The last prompt is below 1,024 tokens, so nothing of it is written.
-    assert_eq!(prompts.written_tokens, grown[4]);
+    assert_eq!(
+        prompts.cached_tokens,
+        grown[..4].iter().sum::<u64>() + first
+    );
+    assert_eq!(prompts.written_tokens, grown[4] + last - first);
 
     let seen = SEEN.lock().unwrap();
     let expected: Vec<(u64, String)> = (1..=12)
@@ -304,6 +348,25 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
 }
 
 #[test]
+fn a_note_at_the_end_of_the_system_prompt_costs_the_cache_all_messages_once() {
+    register_all();
+    let mut body = chat(7);
+    let system = json!({"role": "system", "content": words(1_500)});
+    body["messages"].as_array_mut().unwrap().insert(0, system);
+    let recording = Recording::new(one(&body), agent(100_000));
+    let noted = played(&stage(), "cut-and-note", &recording).prompts;
+    let plain = played(&stage(), "cut-unwatched", &recording).prompts;
+    // The note is in the sixth prompt and the seventh.
+    assert_eq!(noted.prompt_tokens, plain.prompt_tokens + 2 * 20);
+    // The sixth finds only the system prompt, not the first message after it; the seventh all of the
+    // sixth, note included.
+    assert_eq!(
+        noted.cached_tokens,
+        plain.cached_tokens - message(2_000) + 20
+    );
+}
+
+#[test]
 fn a_view_is_what_is_sent_and_the_engines_tools_are_in_every_prompt() {
     register_all();
     let recording = Recording::new(one(&chat(3)), agent(100_000));
@@ -334,7 +397,7 @@ fn an_engine_that_fails_is_told_of_and_the_built_in_stands_in() {
         &strict,
         Some("broken"),
         CacheTtl::FiveMinutes,
-        &mut |_| {},
+        &mut || {},
     )
     .unwrap_err();
     assert!(
@@ -541,7 +604,7 @@ fn an_engine_that_nobody_knows_is_refused() {
         &stage(),
         Some("compresor"),
         CacheTtl::FiveMinutes,
-        &mut |_| {},
+        &mut || {},
     );
     let message = error.unwrap_err().to_string();
     assert!(message.contains("compressor"), "{message}");

@@ -26,16 +26,16 @@ Examples:
   contexture replay chats.jsonl --engine compressor --engine lcm --context-length 100000
   contexture replay s.jsonl --price-in 5 --price-cached 0.5 --price-write 6.25 --report replay.json
 
-Each conversation is played turn by turn through each engine: before every answer of the recording, the
-engine sees what is new and compacts where it wants to, and the prompt is counted as it would have been
-sent. The answers are those of the recording; no model is asked for them. Engines work in a temporary
-directory, so nothing is left in their stores.
+Each conversation is played turn by turn through each engine: before every answer of the recording, \
+the engine sees what is new and compacts where it wants to, and the prompt is counted as it would have \
+been sent. The answers are those of the recording; no model is asked for them. Engines work in a \
+temporary directory, so nothing is left in their stores.
 
-Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may stand
+Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may stand \
 in.")]
 pub(super) struct ReplayArgs {
     /// Recorded conversations: session logs, request bodies, JSON lines; `-` is stdin
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
     /// An engine to play through; may be given several times [default: the configured one]
     #[arg(long = "engine", value_name = "NAME", help_heading = "What to do")]
@@ -106,7 +106,7 @@ pub(super) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
         .map(|input| {
             let mut rows = plain_rows(&input.recording, ttl, &prices);
             for engine in &engines {
-                let step = &mut |_| progress.step();
+                let step = &mut || progress.step();
                 let played = play(&input.recording, &stage, *engine, ttl, step).map_err(failed)?;
                 rows.push(engine_row(played, &prices));
             }
@@ -116,6 +116,19 @@ pub(super) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
     drop(progress);
 
     let report = Report::new(prices, ttl, conversations);
+    show_warnings(&report);
+    match &args.report {
+        Some(file) if file.as_os_str() == "-" => output::print_json(&report)?,
+        Some(file) => {
+            output::write_file(file, &output::pretty(&report))?;
+            output::print(&replay_table::render(&report))?;
+        }
+        None => output::print(&replay_table::render(&report))?,
+    }
+    Ok(OK)
+}
+
+fn show_warnings(report: &Report) {
     for row in &report.totals {
         for warning in row.warnings.iter().take(SHOWN_WARNINGS) {
             warn(&format!("{}: {warning}", row.engine));
@@ -128,15 +141,6 @@ pub(super) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
             ));
         }
     }
-    match &args.report {
-        Some(file) if file.as_os_str() == "-" => output::print_json(&report)?,
-        Some(file) => {
-            output::write_file(file, &output::pretty(&report))?;
-            output::print(&replay_table::render(&report))?;
-        }
-        None => output::print(&replay_table::render(&report))?,
-    }
-    Ok(OK)
 }
 
 /// The engines to play through, each once, as named or as configured.

@@ -70,7 +70,7 @@ pub fn without_engine(recording: &Recording, cache_ttl: CacheTtl) -> Prompts {
 }
 
 /// Plays a recording through the engine that `named` or the configuration chooses, in a session of its
-/// own. `progress` is told the number of requests done.
+/// own. `progress` is called after each request.
 ///
 /// # Errors
 /// No engine can be had, or it failed and `context.on_failure` is `fail`.
@@ -79,15 +79,15 @@ pub fn play(
     stage: &Stage,
     named: Option<&str>,
     cache_ttl: CacheTtl,
-    progress: &mut dyn FnMut(usize),
+    progress: &mut dyn FnMut(),
 ) -> Result<Played, SessionError> {
     let mut player = Player::open(recording, stage, named, cache_ttl)?;
-    for (done, request) in recording.requests().iter().enumerate() {
+    for request in recording.requests() {
         let began = player.session.engine_time();
         player.turn(request)?;
         let turn_ms = milliseconds(player.session.engine_time() - began);
         player.work.worst_turn_ms = player.work.worst_turn_ms.max(turn_ms);
-        progress(done + 1);
+        progress();
     }
     player.finish()
 }
