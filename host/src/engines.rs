@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
@@ -156,6 +157,7 @@ pub struct Opened {
     /// The library or the crate.
     origin: String,
     supervised: Supervised,
+    busy: Duration,
 }
 
 impl Opened {
@@ -179,6 +181,11 @@ impl Opened {
         self.source == Source::Builtin
     }
 
+    /// How long its calls took in all, opening it not among them.
+    pub fn busy(&self) -> Duration {
+        self.busy
+    }
+
     /// Calls it, see [`Supervised::call`].
     ///
     /// # Errors
@@ -189,7 +196,10 @@ impl Opened {
         pace: Pace,
         code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
-        self.supervised.call(method, pace, code)
+        let began = Instant::now();
+        let answer = self.supervised.call(method, pace, code);
+        self.busy += began.elapsed();
+        answer
     }
 }
 
@@ -388,6 +398,7 @@ impl Engines {
             source,
             origin: origin.to_owned(),
             supervised,
+            busy: Duration::ZERO,
         })
     }
 

@@ -3,6 +3,7 @@
 mod compact;
 mod counting;
 mod report;
+mod select;
 mod window;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::supervision::{CallError, Pace};
 use crate::tokens::{Correction, TokenCounter};
 
 pub use compact::Ask;
+pub(crate) use counting::fixed_tokens;
 pub use report::{CompactionReport, OutcomeKind};
 pub use window::Window;
 
@@ -167,6 +169,19 @@ impl Session {
             Format::OpenAiResponses | Format::Codex => Grouping::Responses,
             _ => Grouping::Chat,
         };
+    }
+
+    /// Counts tokens that every prompt holds beside what the conversation's document shows: the engine's
+    /// own tools, or the system prompt that a session log leaves out. To be said after
+    /// [`set_frame`](Self::set_frame), which counts anew.
+    pub fn add_fixed_tokens(&mut self, tokens: u64) {
+        self.fixed_tokens += tokens;
+    }
+
+    /// How long the calls of the engine took in all, those of the one that stands in for it included.
+    pub fn engine_time(&self) -> std::time::Duration {
+        let standing_in = self.fallback.as_ref().map(Opened::busy);
+        self.engine.busy() + standing_in.unwrap_or_default()
     }
 
     /// Adds messages of a conversation to the window and shows them to the engine, in one hop with

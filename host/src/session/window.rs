@@ -14,7 +14,7 @@ use crate::formats::{Conversation, Message, Place};
 use crate::tokens::TokenCounter;
 
 /// What stands in one place of the window.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum Content {
     /// A message as it came.
     Message,
@@ -151,9 +151,22 @@ impl Window {
         })
     }
 
-    /// Whether a message is, or was before a compaction, part of it.
-    pub fn has_had(&self, id: MessageId) -> bool {
-        id.0 < self.next_id
+    /// The tokens of the messages at the head that stand in both windows in the same form; at most
+    /// `messages` are compared.
+    pub fn shared_head_tokens(&self, other: &Self, messages: usize) -> u64 {
+        self.slots
+            .iter()
+            .zip(&other.slots)
+            .take(messages)
+            .take_while(|(one, other)| one.reads_as(other))
+            .map(|(slot, _)| slot.tokens)
+            .sum()
+    }
+
+    /// Whether all of these messages are in it.
+    pub fn contains_all(&self, ids: &[MessageId]) -> bool {
+        let present: HashSet<MessageId> = self.slots.iter().map(|slot| slot.id).collect();
+        ids.iter().all(|id| present.contains(id))
     }
 
     /// Continues the chain hash `chain` over the messages from the place `first` on.
@@ -297,6 +310,12 @@ impl Window {
 }
 
 impl Slot {
+    /// Whether both are the same to a model. What the host puts in has a new id each time.
+    fn reads_as(&self, other: &Self) -> bool {
+        (self.source.is_none() || self.id == other.id)
+            && (Arc::ptr_eq(&self.content, &other.content) || self.content == other.content)
+    }
+
     fn raw(&self) -> &str {
         match &self.source {
             Some((conversation, index)) => conversation.raw(*index),
