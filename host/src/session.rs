@@ -1,5 +1,6 @@
 //! A session: one conversation, its window, and the engine that keeps it small.
 
+pub mod align;
 mod compact;
 mod counting;
 mod report;
