@@ -6,11 +6,15 @@
 mod anatomy;
 mod body;
 mod conversation;
+mod convert;
 mod error;
 mod json;
+mod log_writer;
 mod logs;
 mod message;
 mod plan;
+mod render;
+mod splice;
 mod time;
 mod views;
 
@@ -19,11 +23,12 @@ use std::str::FromStr;
 
 pub use body::{WireBody, split};
 pub use conversation::{
-    Conversation, RecordedUsage, excerpt, parse_messages, parse_messages_after, read,
+    Conversation, RecordedUsage, excerpt, parse_messages, parse_messages_after, read, read_part,
 };
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{Place, Window};
+pub use render::render_all;
 
 /// The form that a conversation has on the wire or in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

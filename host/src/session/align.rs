@@ -308,9 +308,7 @@ fn incoming<E>(
             }
             continue;
         }
-        while let Some(unit) =
-            read.next_if(|unit| unknown.get(unit.wires.start) == Some(&wire))
-        {
+        while let Some(unit) = read.next_if(|unit| unknown.get(unit.wires.start) == Some(&wire)) {
             units.push(Unit {
                 mark: unit.mark,
                 wires: wire..wire + unit.wires.len(),
@@ -327,7 +325,11 @@ fn pair(old: &[Known], new: &[Unit]) -> (Vec<Fate>, Vec<MessageId>, bool) {
         .zip(new)
         .take_while(|(old, new)| old.mark.identity == new.mark.identity)
         .count();
-    let mut fates: Vec<Fate> = old.iter().take(same).map(|old| Fate::Same(old.id)).collect();
+    let mut fates: Vec<Fate> = old
+        .iter()
+        .take(same)
+        .map(|old| Fate::Same(old.id))
+        .collect();
     let (old, new) = (
         old.get(same..).unwrap_or(&[]),
         new.get(same..).unwrap_or(&[]),
@@ -422,7 +424,10 @@ impl Gap {
             .iter()
             .rposition(|fate| matches!(fate, Fate::Same(_)))
             .map_or(0, |last| last + 1);
-        self.fates.iter_mut().skip(stays).for_each(|fate| *fate = Fate::New);
+        self.fates
+            .iter_mut()
+            .skip(stays)
+            .for_each(|fate| *fate = Fate::New);
         self.lost = old.iter().skip(stays).map(|old| old.id).collect();
     }
 }

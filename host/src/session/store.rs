@@ -39,7 +39,6 @@ CREATE TABLE messages (
     id       INTEGER NOT NULL,
     identity BLOB NOT NULL,
     chain    INTEGER NOT NULL,
-    tokens   INTEGER NOT NULL,
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
 -- The wire messages as they crossed last: what the client sent (0) and what was handed out for it (1).
@@ -148,7 +147,6 @@ pub(super) struct Logged {
     pub(super) identity: u128,
     /// The chain hash up to it.
     pub(super) chain: u64,
-    pub(super) tokens: u64,
 }
 
 /// The compaction in force.
@@ -299,13 +297,12 @@ fn read_session(connection: &mut Connection, id: &str) -> Result<(i64, Saved), R
         },
     )?;
     saved.log = transaction
-        .prepare("SELECT id, identity, chain, tokens FROM messages WHERE session = ?1 ORDER BY id")?
+        .prepare("SELECT id, identity, chain FROM messages WHERE session = ?1 ORDER BY id")?
         .query_map([key], |row| {
             Ok(Logged {
                 id: message_id(row.get(0)?),
                 identity: u128::from_le_bytes(row.get(1)?),
                 chain: row.get::<_, i64>(2)?.cast_unsigned(),
-                tokens: row.get::<_, i64>(3)?.cast_unsigned(),
             })
         })?
         .collect::<Result<_, _>>()?;
@@ -409,8 +406,7 @@ impl Place {
                     kept.map_or(0, |last| last.id.0).cast_signed()
                 ])?;
             let mut insert = transaction.prepare_cached(
-                "INSERT INTO messages (session, id, identity, chain, tokens)
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO messages (session, id, identity, chain) VALUES (?1, ?2, ?3, ?4)",
             )?;
             for message in change.log.iter().skip(change.log_from) {
                 insert.execute(params![
@@ -418,7 +414,6 @@ impl Place {
                     message.id.0.cast_signed(),
                     message.identity.to_le_bytes(),
                     message.chain.cast_signed(),
-                    message.tokens.cast_signed(),
                 ])?;
             }
             self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)
@@ -545,5 +540,7 @@ fn message_id(id: i64) -> MessageId {
 
 fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    since.map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
 }

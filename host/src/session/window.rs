@@ -58,6 +58,10 @@ impl SavedWindow {
         self.places.iter().map(|(id, _)| *id)
     }
 
+    pub(super) fn system_note(&self) -> Option<&str> {
+        self.system_note.as_deref()
+    }
+
     /// The texts of the summaries in it.
     pub(super) fn summaries(&self) -> Vec<String> {
         let texts = self.places.iter().filter_map(|(_, content)| match content {
@@ -69,12 +73,11 @@ impl SavedWindow {
 }
 
 impl Slot {
-    /// A message as it came. `tokens` are its tokens where they were counted before.
+    /// A message as it came.
     pub(super) fn new(
         id: MessageId,
         conversation: &Arc<Conversation>,
         index: usize,
-        tokens: Option<u64>,
         counter: &TokenCounter,
     ) -> Self {
         let mut slot = Self {
@@ -83,17 +86,12 @@ impl Slot {
             content: Arc::new(Content::Message),
             tokens: 0,
         };
-        slot.tokens = tokens.unwrap_or_else(|| slot.count(counter));
+        slot.tokens = slot.count(counter);
         slot
     }
 
     pub(super) fn id(&self) -> MessageId {
         self.id
-    }
-
-    /// Its tokens.
-    pub(super) fn tokens(&self) -> u64 {
-        self.tokens
     }
 
     /// Whether it is a message as it came.
@@ -207,6 +205,11 @@ impl Window {
             Some(slot)
         });
         Self::of(slots.collect(), saved.system_note.clone(), next_id)
+    }
+
+    pub(super) fn push_slot(&mut self, slot: Slot) {
+        self.message_tokens += slot.tokens;
+        self.slots.push(slot);
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
@@ -411,16 +414,16 @@ impl Window {
 impl Window {
     /// The ids of its places in the order in which they leave: a made-up answer follows its call.
     pub(super) fn leaving_order(&self) -> Vec<MessageId> {
-        let mut order = Vec::with_capacity(self.slots.len());
-        for slot in &self.slots {
-            if matches!(&*slot.content, Content::Stub { .. }) {
+        let is_stub = |slot: &&Slot| matches!(&*slot.content, Content::Stub { .. });
+        let mut order: Vec<MessageId> = (self.slots.iter().filter(|slot| !is_stub(slot)))
+            .map(|slot| slot.id)
+            .collect();
+        for stub in self.slots.iter().filter(is_stub).rev() {
+            let Content::Stub { call, .. } = &*stub.content else {
                 continue;
-            }
-            order.push(slot.id);
-            for other in &self.slots {
-                if matches!(&*other.content, Content::Stub { call, .. } if *call == slot.id) {
-                    order.push(other.id);
-                }
+            };
+            if let Some(at) = order.iter().position(|id| id == call) {
+                order.insert(at + 1, stub.id);
             }
         }
         order

@@ -1,0 +1,575 @@
+//! A conversation out again in another format.
+
+use contexture_engine_api::MessageKind;
+
+use super::conversation::Conversation;
+use super::json::{Raw, quote};
+use super::log_writer::write_log;
+use super::message::{Media, MediaKind, Message};
+use super::plan::{Kept, Part, Slot, Window, closed, marked, plan};
+use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
+use super::splice::{new_message, part_type, splice, text_part};
+use super::{Format, FormatError};
+
+impl Conversation {
+    /// Renders a window as a document of its own, in another format or the same: `openai`, `anthropic`, `responses`, or a log
+    /// that Claude Code can resume (of such a log the earlier lines stay, and the window follows as a
+    /// compaction). Between formats of one family (Anthropic and Claude Code, Responses and Codex) the
+    /// blocks leave byte for byte; between others thinking stays behind, because a provider takes back
+    /// only its own.
+    ///
+    /// # Errors
+    /// Where the window does not fit the conversation, or `to` is a format that has no writer.
+    pub fn convert(&self, window: &Window<'_>, to: Format) -> Result<String, FormatError> {
+        match to {
+            Format::ClaudeCode => write_log(self, window),
+            _ if to == self.format() && to != Format::Codex => self.render_alone(window),
+            Format::OpenAiChat => self.to_chat(window),
+            Format::Anthropic => self.to_anthropic(window),
+            Format::OpenAiResponses => self.to_responses(window),
+            _ => Err(FormatError::NoWriter(to)),
+        }
+    }
+
+    /// The text of the system prompt with the window's note.
+    fn system_with_note(&self, window: &Window<'_>) -> Option<String> {
+        match (self.system(), self.new_note(window)) {
+            (Some(system), Some(note)) if !system.is_empty() => Some(format!("{system}\n\n{note}")),
+            (_, Some(note)) => Some(note.to_owned()),
+            (system, None) => system.map(ToOwned::to_owned),
+        }
+    }
+
+    fn to_chat(&self, window: &Window<'_>) -> Result<String, FormatError> {
+        let mut messages: Vec<String> = self
+            .system_with_note(window)
+            .iter()
+            .map(|system| new_message(Format::OpenAiChat, "system", system))
+            .collect();
+        for slot in plan(self, window, Format::OpenAiChat)? {
+            match slot {
+                Slot::Summary { role, text } => {
+                    messages.push(new_message(Format::OpenAiChat, role, &text))
+                }
+                Slot::Kept(kept) => {
+                    for view in self.kept_views(&kept)? {
+                        messages.push(self.chat_message(&view));
+                        let stubs = view
+                            .stubs
+                            .iter()
+                            .map(|(id, text)| tool_message(id, &quote(text)));
+                        messages.extend(stubs);
+                    }
+                }
+            }
+        }
+        Ok(self.document_of(&[("messages", list(&messages))], Format::OpenAiChat))
+    }
+
+    fn to_responses(&self, window: &Window<'_>) -> Result<String, FormatError> {
+        const TO: Format = Format::OpenAiResponses;
+        let mut items = Vec::new();
+        for slot in plan(self, window, TO)? {
+            match slot {
+                Slot::Summary { role, text } => items.push(new_message(TO, role, &text)),
+                Slot::Kept(kept) if self.format() == Format::Codex => {
+                    let kept_items = splice(self, &kept)?;
+                    items.extend(kept_items.iter().map(|item| codex_item(self.text_of(item))));
+                    for view in self.kept_views(&kept)? {
+                        items.extend(
+                            view.stubs
+                                .iter()
+                                .map(|(id, text)| call_output(id, &quote(text))),
+                        );
+                    }
+                }
+                Slot::Kept(kept) => {
+                    for view in self.kept_views(&kept)? {
+                        self.push_response_items(&view, &mut items);
+                    }
+                }
+            }
+        }
+        let mut members = Vec::new();
+        if let Some(system) = self.system_with_note(window) {
+            members.push(("instructions", quote(&system)));
+        }
+        members.push(("input", list(&items)));
+        Ok(self.document_of(&members, TO))
+    }
+
+    fn to_anthropic(&self, window: &Window<'_>) -> Result<String, FormatError> {
+        let turns = merged(self.turns(window, Format::Anthropic)?);
+        let messages: Vec<_> = turns
+            .iter()
+            .map(|turn| {
+                format!(
+                    "{{\"role\":\"{}\",\"content\":{}}}",
+                    turn.role,
+                    list(&turn.blocks)
+                )
+            })
+            .collect();
+        let mut members = Vec::new();
+        if let Some(system) = self.system_with_note(window) {
+            members.push(("system", quote(&system)));
+        }
+        members.push(("messages", list(&messages)));
+        Ok(self.document_of(&members, Format::Anthropic))
+    }
+
+    /// A request body of these members, with the model and the tools where the conversation has them.
+    fn document_of(&self, members: &[(&str, String)], to: Format) -> String {
+        let model = self.model().map(|model| ("model", quote(model)));
+        let tools = self
+            .tools_raw()
+            .map(|tools| ("tools", convert_tools(tools, to)));
+        let members: Vec<_> = model
+            .iter()
+            .chain(members)
+            .chain(&tools)
+            .map(|(key, value)| format!("\"{key}\":{value}"))
+            .collect();
+        format!("{{{}}}\n", members.join(","))
+    }
+
+    /// What is kept of a wire message, view by view: summaries that share it join the view beside them.
+    fn kept_views<'a>(&'a self, kept: &Kept<'a>) -> Result<Vec<KeptView<'a>>, FormatError> {
+        let mut views: Vec<KeptView<'a>> = Vec::new();
+        let mut before: Vec<String> = kept.before.clone();
+        let last = kept.parts.len().saturating_sub(1);
+        for (at, part) in kept.parts.iter().enumerate() {
+            let Some(message) = self.messages().get(part.index) else {
+                continue;
+            };
+            let text = part.text.unwrap_or(&message.text);
+            if message.kind == MessageKind::Summary && last > 0 {
+                match views.last_mut() {
+                    Some(view) if at == last => view.after.push(marked(text)),
+                    _ => before.push(marked(text)),
+                }
+                continue;
+            }
+            let stubs = kept
+                .stubs
+                .iter()
+                .filter_map(|(call, text)| Some((message.calls.get(*call)?.id.as_str(), *text)));
+            let mut calls = Vec::new();
+            for call in &message.calls {
+                calls.push(call.arguments.as_str());
+            }
+            for new in part.arguments {
+                match calls.get_mut(new.index) {
+                    Some(arguments) => *arguments = &new.arguments,
+                    None => {
+                        return Err(FormatError::Window(format!(
+                            "it shortens call {} of message {}, which has {} calls",
+                            new.index,
+                            part.index,
+                            calls.len()
+                        )));
+                    }
+                }
+            }
+            let is_summary = message.kind == MessageKind::Summary;
+            views.push(KeptView {
+                message,
+                text: if is_summary {
+                    marked(text)
+                } else {
+                    text.to_owned()
+                },
+                // The new text of a result stands for all of it.
+                keeps_media: part.text.is_none() || message.role != "tool",
+                arguments: calls,
+                // A tool's result takes no text but its own.
+                before: if message.role == "tool" {
+                    Vec::new()
+                } else {
+                    std::mem::take(&mut before)
+                },
+                after: Vec::new(),
+                stubs: stubs.collect(),
+            });
+        }
+        if let Some(view) = views.last_mut() {
+            view.before.append(&mut before);
+            view.after.extend(kept.after.iter().cloned());
+        }
+        Ok(views)
+    }
+
+    fn chat_message(&self, view: &KeptView<'_>) -> String {
+        let message = view.message;
+        let mut content = self.content(view, Format::OpenAiChat);
+        if message.role == "tool" {
+            return tool_message(message.tool_call_id.as_deref().unwrap_or(""), &content);
+        }
+        let calls: Vec<_> = message
+            .calls
+            .iter()
+            .zip(&view.arguments)
+            .map(|(call, arguments)| {
+                format!(
+                    "{{\"id\":{},\"type\":\"function\",\"function\":{{\"name\":{},\"arguments\":{}}}}}",
+                    quote(&call.id),
+                    quote(&call.name),
+                    quote(arguments)
+                )
+            })
+            .collect();
+        let mut tool_calls = String::new();
+        if !calls.is_empty() {
+            tool_calls = format!(",\"tool_calls\":{}", list(&calls));
+            if content == "\"\"" {
+                content = "null".to_owned();
+            }
+        }
+        format!(
+            "{{\"role\":{},\"content\":{content}{tool_calls}}}",
+            quote(&message.role)
+        )
+    }
+
+    fn push_response_items(&self, view: &KeptView<'_>, items: &mut Vec<String>) {
+        let message = view.message;
+        let content = self.content(view, Format::OpenAiResponses);
+        if message.role == "tool" {
+            items.push(call_output(
+                message.tool_call_id.as_deref().unwrap_or(""),
+                &content,
+            ));
+            return;
+        }
+        if content != "\"\"" || message.calls.is_empty() {
+            items.push(format!(
+                "{{\"type\":\"message\",\"role\":{},\"content\":{content}}}",
+                quote(&message.role)
+            ));
+        }
+        for (call, arguments) in message.calls.iter().zip(&view.arguments) {
+            items.push(format!(
+                "{{\"type\":\"function_call\",\"call_id\":{},\"name\":{},\"arguments\":{}}}",
+                quote(&call.id),
+                quote(&call.name),
+                quote(arguments)
+            ));
+        }
+        items.extend(
+            view.stubs
+                .iter()
+                .map(|(id, text)| call_output(id, &quote(text))),
+        );
+    }
+
+    /// The content of a view: a string, or parts where it holds media or a summary at its end.
+    fn content(&self, view: &KeptView<'_>, to: Format) -> String {
+        let part_type = part_type(to, &view.message.role);
+        let media: Vec<_> = view
+            .media()
+            .filter_map(|media| self.media_part(media, to))
+            .collect();
+        if media.is_empty() && view.after.is_empty() {
+            let mut text: String = view
+                .before
+                .iter()
+                .map(|text| format!("{}\n\n", closed(text)))
+                .collect();
+            text.push_str(&view.text);
+            return quote(&text);
+        }
+        let text = |text: &str| text_part(part_type, &quote(text));
+        let parts: Vec<_> = view
+            .before
+            .iter()
+            .map(|summary| text(&closed(summary)))
+            .chain((!view.text.is_empty()).then(|| text(&view.text)))
+            .chain(media)
+            .chain(view.after.iter().map(|summary| text(&closed(summary))))
+            .collect();
+        list(&parts)
+    }
+
+    /// An image or document as a part of the format; nothing where that has no such part.
+    fn media_part(&self, media: &Media, to: Format) -> Option<String> {
+        let data = self.media_data(media);
+        if data.is_empty() {
+            return None;
+        }
+        let mime = media.mime.as_deref().unwrap_or(match media.kind {
+            MediaKind::Image => "image/png",
+            MediaKind::Document => "application/pdf",
+            MediaKind::Audio => "wav",
+        });
+        let mime = quote(mime);
+        let mime = mime.trim_matches('"');
+        let url = if media.is_base64 {
+            format!("data:{mime};base64,{data}")
+        } else {
+            data.to_owned()
+        };
+        Some(match (to, media.kind) {
+            (Format::Anthropic | Format::ClaudeCode, MediaKind::Audio) => return None,
+            (Format::Anthropic | Format::ClaudeCode, kind) => {
+                let kind = if kind == MediaKind::Image {
+                    "image"
+                } else {
+                    "document"
+                };
+                let source = if media.is_base64 {
+                    format!("{{\"type\":\"base64\",\"media_type\":\"{mime}\",\"data\":\"{data}\"}}")
+                } else {
+                    format!("{{\"type\":\"url\",\"url\":\"{data}\"}}")
+                };
+                format!("{{\"type\":\"{kind}\",\"source\":{source}}}")
+            }
+            (Format::OpenAiResponses, MediaKind::Image) => {
+                format!("{{\"type\":\"input_image\",\"image_url\":\"{url}\"}}")
+            }
+            (Format::OpenAiResponses, MediaKind::Document) => {
+                let key = if media.is_base64 {
+                    "file_data"
+                } else {
+                    "file_url"
+                };
+                format!("{{\"type\":\"input_file\",\"{key}\":\"{url}\"}}")
+            }
+            (_, MediaKind::Image) => {
+                format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":\"{url}\"}}}}")
+            }
+            (_, MediaKind::Document) => {
+                format!("{{\"type\":\"file\",\"file\":{{\"file_data\":\"{url}\"}}}}")
+            }
+            (_, MediaKind::Audio) => {
+                let format = mime.rsplit('/').next().unwrap_or("wav");
+                format!(
+                    "{{\"type\":\"input_audio\",\"input_audio\":{{\"data\":\"{data}\",\"format\":\"{format}\"}}}}"
+                )
+            }
+        })
+    }
+
+    /// The window as turns of Anthropic's, one a wire message, not yet merged.
+    pub(super) fn turns(&self, window: &Window<'_>, to: Format) -> Result<Vec<Turn>, FormatError> {
+        let is_family = matches!(self.format(), Format::Anthropic | Format::ClaudeCode);
+        let mut turns = Vec::new();
+        let mut time_ms = None;
+        for slot in plan(self, window, to)? {
+            let kept = match slot {
+                Slot::Summary { role, text } => {
+                    let blocks = vec![text_part("text", &quote(&text))];
+                    turns.push(Turn {
+                        role,
+                        blocks,
+                        is_summary: true,
+                        time_ms,
+                    });
+                    continue;
+                }
+                Slot::Kept(kept) => kept,
+            };
+            let views = self.kept_views(&kept)?;
+            time_ms = views
+                .iter()
+                .find_map(|view| view.message.time_ms)
+                .or(time_ms);
+            let role = |message: &Message| {
+                if message.role == "assistant" {
+                    "assistant"
+                } else {
+                    "user"
+                }
+            };
+            let first_item = views.first().map_or(0, |view| view.message.items.start);
+            if is_family {
+                let is_summary = self
+                    .items
+                    .get(first_item)
+                    .is_some_and(|item| item.is_summary)
+                    || views.iter().all(|view| view.message.is_summary());
+                let mut blocks = Vec::new();
+                if is_summary && kept.parts.iter().all(Part::is_unchanged) && views.len() == 1 {
+                    // A log's own summary carries no mark in its text.
+                    blocks.extend(
+                        views
+                            .iter()
+                            .map(|view| text_part("text", &quote(&view.text))),
+                    );
+                } else {
+                    for item in splice(self, &kept)? {
+                        blocks.extend(blocks_of(self.text_of(&item)));
+                    }
+                }
+                let role = views.first().map_or("user", |view| role(view.message));
+                turns.push(Turn {
+                    role,
+                    blocks,
+                    is_summary,
+                    time_ms,
+                });
+            } else {
+                for view in &views {
+                    turns.push(Turn {
+                        role: role(view.message),
+                        blocks: self.blocks(view, to),
+                        is_summary: view.message.is_summary(),
+                        time_ms,
+                    });
+                }
+            }
+            let stubs: Vec<_> = views
+                .iter()
+                .flat_map(|view| &view.stubs)
+                .map(|(id, text)| tool_result(id, &quote(text), false))
+                .collect();
+            if !stubs.is_empty() {
+                turns.push(Turn {
+                    role: "user",
+                    blocks: stubs,
+                    is_summary: false,
+                    time_ms,
+                });
+            }
+        }
+        turns.retain(|turn| !turn.blocks.is_empty());
+        Ok(turns)
+    }
+
+    fn blocks(&self, view: &KeptView<'_>, to: Format) -> Vec<String> {
+        let message = view.message;
+        let text = |text: &str| text_part("text", &quote(text));
+        let media = view.media().filter_map(|media| self.media_part(media, to));
+        let has_text = !view.text.trim().is_empty();
+        if message.role == "tool" {
+            let id = message.tool_call_id.as_deref().unwrap_or("");
+            let media: Vec<_> = media.collect();
+            let content = if media.is_empty() {
+                quote(&view.text)
+            } else {
+                list(
+                    &has_text
+                        .then(|| text(&view.text))
+                        .into_iter()
+                        .chain(media)
+                        .collect::<Vec<_>>(),
+                )
+            };
+            return vec![tool_result(id, &content, message.is_error)];
+        }
+        view.before
+            .iter()
+            .map(|summary| text(&closed(summary)))
+            .chain(has_text.then(|| text(&view.text)))
+            .chain(media)
+            .chain(
+                message
+                    .calls
+                    .iter()
+                    .zip(&view.arguments)
+                    .map(|(call, arguments)| {
+                        // Anthropic takes an object only.
+                        let input = match Raw::parse(arguments) {
+                            Ok(raw) if raw.is_object() => raw.text().to_owned(),
+                            Ok(raw) => format!("{{\"arguments\":{}}}", raw.text()),
+                            Err(_) if arguments.trim().is_empty() => "{}".to_owned(),
+                            Err(_) => format!("{{\"arguments\":{}}}", quote(arguments)),
+                        };
+                        format!(
+                            "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{input}}}",
+                            quote(&call.id),
+                            quote(&call.name)
+                        )
+                    }),
+            )
+            .chain(view.after.iter().map(|summary| text(&closed(summary))))
+            .collect()
+    }
+}
+
+/// An item of a Codex log as an item of `input`: the summary of a compaction is a bare string there.
+fn codex_item(item: &str) -> String {
+    match Raw::trusted(item, 0..item.len()).string() {
+        Some(summary) => new_message(Format::OpenAiResponses, "user", &marked(&summary)),
+        None => item.to_owned(),
+    }
+}
+
+/// A view that is kept, with what changes of it and what joins it.
+struct KeptView<'a> {
+    message: &'a Message,
+    text: String,
+    keeps_media: bool,
+    arguments: Vec<&'a str>,
+    before: Vec<String>,
+    after: Vec<String>,
+    /// Answers to its calls: the call's id and the text.
+    stubs: Vec<(&'a str, &'a str)>,
+}
+
+impl KeptView<'_> {
+    fn media(&self) -> impl Iterator<Item = &Media> {
+        self.message.media.iter().filter(|_| self.keeps_media)
+    }
+}
+
+/// One of Anthropic's messages.
+pub(super) struct Turn {
+    pub(super) role: &'static str,
+    pub(super) blocks: Vec<String>,
+    pub(super) is_summary: bool,
+    /// When it was said, or the message before it, in milliseconds since the Unix epoch.
+    pub(super) time_ms: Option<i64>,
+}
+
+/// Turns as Anthropic wants them: all results of one message in the next, before its text.
+fn merged(turns: Vec<Turn>) -> Vec<Turn> {
+    let mut merged: Vec<Turn> = Vec::with_capacity(turns.len());
+    for turn in turns {
+        match merged.last_mut() {
+            Some(last)
+                if last.role == "user"
+                    && turn.role == "user"
+                    && last.blocks.iter().all(|block| is_result(block)) =>
+            {
+                last.blocks.extend(turn.blocks);
+                last.blocks.sort_by_key(|block| !is_result(block));
+            }
+            _ => merged.push(turn),
+        }
+    }
+    merged
+}
+
+pub(super) fn list(elements: &[String]) -> String {
+    format!("[{}]", elements.join(","))
+}
+
+/// A list of tools in the form of `to`; a tool of a form that is not known stays as it is.
+fn convert_tools(tools: &str, to: Format) -> String {
+    let raw = Raw::trusted(tools, 0..tools.len());
+    let tools: Vec<_> = raw
+        .elements()
+        .map(|tool| {
+            let inner = tool.get("function").filter(|inner| inner.is_object()).unwrap_or(tool);
+            let schema = inner.get("parameters").or_else(|| inner.get("input_schema"));
+            let (Some(name), Some(schema)) = (inner.get("name"), schema) else {
+                return tool.text().to_owned();
+            };
+            let description = inner
+                .get("description")
+                .map(|description| format!("\"description\":{},", description.text()))
+                .unwrap_or_default();
+            let (name, schema) = (name.text(), schema.text());
+            match to {
+                Format::Anthropic => format!("{{\"name\":{name},{description}\"input_schema\":{schema}}}"),
+                Format::OpenAiResponses => {
+                    format!("{{\"type\":\"function\",\"name\":{name},{description}\"parameters\":{schema}}}")
+                }
+                _ => format!(
+                    "{{\"type\":\"function\",\"function\":{{\"name\":{name},{description}\"parameters\":{schema}}}}}"
+                ),
+            }
+        })
+        .collect();
+    list(&tools)
+}

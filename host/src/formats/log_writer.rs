@@ -1,0 +1,237 @@
+//! A window as a log that Claude Code can resume.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::conversation::Conversation;
+use super::convert::{Turn, list};
+use super::json::{Edits, Raw, on_one_line, quote};
+use super::plan::{Slot, Window, plan};
+use super::render::tool_result;
+use super::splice::{Item, splice, text_part};
+use super::{Format, FormatError, time};
+
+/// Writes the window. A log of Claude Code keeps its lines; after them a compaction follows, with the
+/// kept lines again under new ids. Any other conversation becomes a log of its own.
+pub(super) fn write_log(
+    conversation: &Conversation,
+    window: &Window<'_>,
+) -> Result<String, FormatError> {
+    let mut log = LogWriter::new(conversation);
+    if conversation.format() == Format::ClaudeCode {
+        log.out.push_str(conversation.document());
+        if !log.out.ends_with('\n') {
+            log.out.push('\n');
+        }
+        log.boundary();
+        log.kept_lines(window)?;
+        return Ok(log.out);
+    }
+    let turns = conversation.turns(window, Format::ClaudeCode)?;
+    if turns.iter().any(|turn| turn.is_summary) {
+        log.boundary();
+    }
+    for turn in &turns {
+        log.turn(turn);
+    }
+    Ok(log.out)
+}
+
+struct LogWriter<'a> {
+    conversation: &'a Conversation,
+    out: String,
+    /// The members that all lines share.
+    common: String,
+    parent: Option<String>,
+    /// What the ids are made from: the document's hash and how many there are already.
+    seed: u128,
+    ids: u64,
+    time_ms: i64,
+}
+
+impl<'a> LogWriter<'a> {
+    fn new(conversation: &'a Conversation) -> Self {
+        let line = conversation.items.last().map(|item| item.outer.clone());
+        let line = line
+            .filter(|_| conversation.format() == Format::ClaudeCode)
+            .map(|span| Raw::trusted(conversation.document(), span));
+        let mut log = Self {
+            conversation,
+            out: String::new(),
+            common: String::new(),
+            parent: line.and_then(|line| line.get_string("uuid")),
+            seed: xxh3_128(conversation.document().as_bytes()),
+            ids: 0,
+            time_ms: 0,
+        };
+        let session = quote(&log.uuid());
+        let member = |key: &str, otherwise: &str| {
+            let own = line.and_then(|line| line.get(key));
+            format!(",\"{key}\":{}", own.map_or(otherwise, Raw::text))
+        };
+        log.common = [
+            ",\"isSidechain\":false,\"userType\":\"external\"".to_owned(),
+            member("cwd", "\".\""),
+            member("sessionId", &session),
+            member("version", "\"2.0.0\""),
+            member("gitBranch", "\"\""),
+        ]
+        .concat();
+        log
+    }
+
+    /// A new id, the same whenever the same conversation is written.
+    fn uuid(&mut self) -> String {
+        self.ids += 1;
+        let mixed = xxh3_128(&self.seed.wrapping_add(u128::from(self.ids)).to_le_bytes());
+        // Version 4 and variant 1, so that it reads as a random UUID.
+        let id = (mixed & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{id:032x}");
+        let part = |from: usize, to: usize| hex.get(from..to).unwrap_or("");
+        [
+            part(0, 8),
+            part(8, 12),
+            part(12, 16),
+            part(16, 20),
+            part(20, 32),
+        ]
+        .join("-")
+    }
+
+    /// Writes a line whose own members are `members`, after the line before it.
+    fn line(&mut self, members: &str) {
+        let parent = self
+            .parent
+            .as_ref()
+            .map_or("null".to_owned(), |parent| quote(parent));
+        let uuid = self.uuid();
+        let time = time::format(self.time_ms);
+        self.out.push_str(&format!(
+            "{{\"parentUuid\":{parent}{},{members},\"uuid\":\"{uuid}\",\"timestamp\":\"{time}\"}}\n",
+            self.common
+        ));
+        self.parent = Some(uuid);
+    }
+
+    /// Where the history ends that the model no longer sees.
+    fn boundary(&mut self) {
+        let last = self
+            .conversation
+            .messages()
+            .iter()
+            .rev()
+            .find_map(|message| message.time_ms);
+        self.time_ms = last.unwrap_or(self.time_ms);
+        let logical_parent = self.parent.take();
+        let logical_parent = logical_parent.map_or("null".to_owned(), |parent| quote(&parent));
+        self.line(&format!(
+            "\"logicalParentUuid\":{logical_parent},\"type\":\"system\",\"subtype\":\"compact_boundary\",\
+             \"content\":\"Conversation compacted\",\"isMeta\":false,\"level\":\"info\",\
+             \"compactMetadata\":{{\"trigger\":\"manual\",\"preTokens\":0}}"
+        ));
+    }
+
+    fn turn(&mut self, turn: &Turn) {
+        self.time_ms = turn.time_ms.unwrap_or(self.time_ms);
+        let content = list(&turn.blocks);
+        let content = on_one_line(&content);
+        if turn.role == "assistant" && !turn.is_summary {
+            let id = self.uuid().replace('-', "");
+            let model = quote(self.conversation.model().unwrap_or("unknown"));
+            self.line(&format!(
+                "\"type\":\"assistant\",\"message\":{{\"id\":\"msg_{id}\",\"type\":\"message\",\
+                 \"role\":\"assistant\",\"model\":{model},\"content\":{content},\"stop_reason\":null,\
+                 \"stop_sequence\":null,\"usage\":{{\"input_tokens\":0,\"output_tokens\":0}}}}"
+            ));
+        } else {
+            let summary = if turn.is_summary {
+                ",\"isCompactSummary\":true"
+            } else {
+                ""
+            };
+            let role = turn.role;
+            self.line(&format!(
+                "\"type\":\"{role}\",\"message\":{{\"role\":\"{role}\",\"content\":{content}}}{summary}"
+            ));
+        }
+    }
+
+    /// The window of a log of Claude Code: its own lines again, whatever else they hold.
+    fn kept_lines(&mut self, window: &Window<'_>) -> Result<(), FormatError> {
+        let conversation = self.conversation;
+        for slot in plan(conversation, window, Format::ClaudeCode)? {
+            let kept = match slot {
+                Slot::Summary { role, text } => {
+                    let blocks = vec![text_part("text", &quote(&text))];
+                    self.turn(&Turn {
+                        role,
+                        blocks,
+                        is_summary: true,
+                        time_ms: None,
+                    });
+                    continue;
+                }
+                Slot::Kept(kept) => kept,
+            };
+            for item in splice(conversation, &kept)? {
+                let (index, body) = match &item {
+                    Item::Original(index) => (Some(*index), None),
+                    Item::New { text, of } => (*of, Some(text)),
+                };
+                let span = index.and_then(|index| conversation.items.get(index));
+                if let Some(span) = span {
+                    self.line_again(span.outer.clone(), span.body.clone(), body);
+                }
+            }
+            let mut stubs = Vec::new();
+            for (call, text) in &kept.stubs {
+                let message = kept
+                    .parts
+                    .first()
+                    .and_then(|part| conversation.messages().get(part.index));
+                if let Some(call) = message.and_then(|message| message.calls.get(*call)) {
+                    stubs.push(tool_result(&call.id, &quote(text), false));
+                }
+            }
+            if !stubs.is_empty() {
+                self.turn(&Turn {
+                    role: "user",
+                    blocks: stubs,
+                    is_summary: false,
+                    time_ms: None,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A line of the log once more, under a new id and parent, with `body` in place of its message.
+    fn line_again(
+        &mut self,
+        line: std::ops::Range<usize>,
+        body: std::ops::Range<usize>,
+        new_body: Option<&String>,
+    ) {
+        let uuid = self.uuid();
+        let parent = self
+            .parent
+            .as_ref()
+            .map_or("null".to_owned(), |parent| quote(parent));
+        let document = self.conversation.document();
+        let raw = Raw::trusted(document, line.clone());
+        // The line on its own, so that the spans are of it.
+        let own = Raw::trusted(raw.text(), 0..raw.text().len());
+        let mut edits = Edits::default();
+        for (key, value) in [("uuid", format!("\"{uuid}\"")), ("parentUuid", parent)] {
+            match own.get(key) {
+                Some(old) => edits.replace(old.span(), value),
+                None => super::splice::insert_member(own, key, &value, &mut edits),
+            }
+        }
+        if let Some(new) = new_body {
+            edits.replace(body.start - line.start..body.end - line.start, new.clone());
+        }
+        self.out.push_str(&edits.apply(own.text(), own.span()));
+        self.out.push('\n');
+        self.parent = Some(uuid);
+    }
+}

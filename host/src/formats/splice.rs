@@ -1,0 +1,474 @@
+//! What is kept of a wire message, as JSON: everything that does not change stays as the bytes it was.
+
+use std::ops::Range;
+
+use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
+use super::conversation::Conversation;
+use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
+use super::message::Message;
+use super::plan::{Kept, Part, closed};
+use super::views::{Unit, flatten, own_text, units};
+use super::{Format, FormatError};
+
+/// A wire item of the new window.
+pub(super) enum Item {
+    /// The item of this index, as it is.
+    Original(usize),
+    /// Anything else: its JSON, and the item that it is a changed form of.
+    New { text: String, of: Option<usize> },
+}
+
+impl Item {
+    /// An item that there was not before.
+    pub(super) fn new(text: String) -> Self {
+        Self::New { text, of: None }
+    }
+}
+
+/// What becomes of a piece.
+enum Fate {
+    Keep,
+    Drop,
+    /// This JSON in place of its text, its arguments or its content.
+    Change(String),
+}
+
+/// The items that leave for what is kept of one wire message.
+pub(super) fn splice(
+    conversation: &Conversation,
+    kept: &Kept<'_>,
+) -> Result<Vec<Item>, FormatError> {
+    let messages = conversation.messages();
+    let Some(first) = kept.parts.first().and_then(|part| messages.get(part.index)) else {
+        return Ok(Vec::new());
+    };
+    let range = first.items.clone();
+    // The views of one wire message stand side by side.
+    let first_view = kept.parts.first().map_or(0, |part| part.index) - first.unit;
+    let views = messages
+        .iter()
+        .skip(first_view)
+        .take_while(|message| message.items == range)
+        .count();
+    let joined = !kept.before.is_empty() || !kept.after.is_empty();
+    if !joined && kept.parts.len() == views && kept.parts.iter().all(Part::is_unchanged) {
+        return Ok(range.map(Item::Original).collect());
+    }
+    let group = range
+        .clone()
+        .map(|item| {
+            let raw = Raw::trusted(conversation.item(item), 0..conversation.item(item).len());
+            anatomy(raw).map_err(|what| FormatError::message(item, what))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let Some(head) = group.first() else {
+        return Ok(Vec::new());
+    };
+    let pieces = flatten(&group);
+    let units = units(&pieces);
+    let (fates, new_text) = fates(messages, kept, &pieces, &units)?;
+    let format = conversation.format();
+
+    let mut out = Vec::new();
+    // Where summaries and text that the message did not have before go.
+    let host = group.iter().position(|item| item.is_message);
+    let mut insert = Insert {
+        before: kept.before.iter().map(|text| closed(text)).collect(),
+        text: new_text.map(ToOwned::to_owned),
+        after: kept.after.iter().map(|text| closed(text)).collect(),
+        part_type: part_type(format, &head.role),
+    };
+    if host.is_none() {
+        // A turn of calls alone, in items: what joins it is an item before it.
+        let texts: Vec<_> = insert.before.drain(..).chain(insert.text.take()).collect();
+        if !texts.is_empty() {
+            out.push(Item::new(new_message(
+                format,
+                &head.role,
+                &texts.join("\n\n"),
+            )));
+        }
+    }
+    for (at, item) in group.iter().enumerate() {
+        let own: Vec<_> = pieces
+            .iter()
+            .zip(&fates)
+            .filter(|((owner, _), _)| *owner == at)
+            .map(|((_, piece), fate)| (*piece, fate))
+            .collect();
+        let hosts = host == Some(at) && !insert.is_empty();
+        let gone = !own.is_empty() && own.iter().all(|(_, fate)| matches!(fate, Fate::Drop));
+        if gone && !hosts {
+            continue;
+        }
+        let mut edits = Edits::default();
+        edit_pieces(item, &own, &mut edits);
+        edit_content(item, &own, hosts.then_some(&insert), &mut edits);
+        out.push(if edits.is_empty() {
+            Item::Original(range.start + at)
+        } else {
+            Item::New {
+                text: edits.apply(item.raw.text(), item.raw.span()),
+                of: Some(range.start + at),
+            }
+        });
+    }
+    Ok(out)
+}
+
+/// What becomes of each piece, and a new text for which there is no piece yet.
+fn fates<'a>(
+    messages: &[Message],
+    kept: &Kept<'a>,
+    pieces: &[(usize, &Piece<'_>)],
+    units: &[Unit],
+) -> Result<(Vec<Fate>, Option<&'a str>), FormatError> {
+    let mut fates: Vec<Fate> = pieces.iter().map(|_| Fate::Drop).collect();
+    let mut new_text = None;
+    // The parts of one wire message are in the order of its views.
+    let part_of = |unit: usize| {
+        let unit_of = |part: &Part<'_>| messages.get(part.index).map(|message| message.unit);
+        let at = kept.parts.binary_search_by_key(&Some(unit), unit_of).ok()?;
+        kept.parts.get(at)
+    };
+    for (at, unit) in units.iter().enumerate() {
+        let Some(part) = part_of(at) else { continue };
+        let mut call = 0;
+        let mut text = part.text;
+        for (piece_at, (_, piece)) in pieces
+            .iter()
+            .enumerate()
+            .skip(unit.pieces.start)
+            .take(unit.pieces.len())
+        {
+            let fate = match (&piece.kind, text) {
+                (PieceKind::Text(raw), _) => {
+                    let sharers: Vec<_> = units
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, unit)| unit.pieces.contains(&piece_at))
+                        .map(|(at, unit)| (unit, part_of(at)))
+                        .collect();
+                    let replaced = part.text.is_some();
+                    let later = replaced && text.is_none();
+                    text = None;
+                    if later {
+                        Fate::Drop
+                    } else {
+                        text_fate(*raw, piece_at, &sharers)
+                    }
+                }
+                (PieceKind::Result(_), Some(new)) => {
+                    text = None;
+                    Fate::Change(quote(new))
+                }
+                (PieceKind::Call(piece), _) => {
+                    let new = part.arguments.iter().find(|new| new.index == call);
+                    call += 1;
+                    match new {
+                        None => Fate::Keep,
+                        Some(new) => Fate::Change(piece.encode_arguments(&new.arguments).map_err(
+                            |what| {
+                                FormatError::Window(format!(
+                                    "call {} of message {}: {what}",
+                                    new.index, part.index
+                                ))
+                            },
+                        )?),
+                    }
+                }
+                _ => Fate::Keep,
+            };
+            if let Some(place) = fates.get_mut(piece_at) {
+                *place = fate;
+            }
+        }
+        if let Some(missing) = part.arguments.iter().find(|new| new.index >= call) {
+            return Err(FormatError::Window(format!(
+                "it shortens call {} of message {}, which has {call} calls",
+                missing.index, part.index
+            )));
+        }
+        new_text = text.filter(|text| !text.is_empty()).or(new_text);
+    }
+    Ok((fates, new_text))
+}
+
+/// What becomes of a text that several views may share: a summary and the rest.
+fn text_fate(raw: Raw<'_>, at: usize, sharers: &[(&Unit, Option<&Part<'_>>)]) -> Fate {
+    if sharers
+        .iter()
+        .all(|(_, part)| part.is_some_and(|part| part.text.is_none()))
+    {
+        return Fate::Keep;
+    }
+    let text = raw.string().unwrap_or_default();
+    let inner = raw.inner().unwrap_or("");
+    let kept: Vec<_> = sharers
+        .iter()
+        .filter_map(|(unit, part)| Some((unit, (*part)?)))
+        .collect();
+    if let [(unit, part)] = kept.as_slice() {
+        return Fate::Change(match part.text {
+            Some(new) => quote(new),
+            None if at != unit.pieces.start => return Fate::Keep,
+            None => {
+                let end = unit
+                    .until
+                    .map_or(inner.len(), |until| escaped_offset(inner, until));
+                let own = inner
+                    .get(escaped_offset(inner, unit.from)..end)
+                    .unwrap_or("");
+                format!("\"{own}\"")
+            }
+        });
+    }
+    let texts: Vec<_> = kept
+        .iter()
+        .map(|(unit, part)| {
+            let own = part.text.unwrap_or_else(|| own_text(unit, at, &text));
+            if unit.is_summary {
+                closed(own)
+            } else {
+                own.to_owned()
+            }
+        })
+        .collect();
+    Fate::Change(quote(&texts.join("\n\n")))
+}
+
+/// Changes inside pieces, but for a `content` that is a string.
+fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &Fate)], edits: &mut Edits) {
+    for (piece, fate) in own {
+        let Fate::Change(new) = fate else { continue };
+        let place = match &piece.kind {
+            PieceKind::Text(raw) if !is_string_content(item, piece) => Some(*raw),
+            PieceKind::Call(call) => call.arguments,
+            PieceKind::Result(result) => result.content,
+            _ => continue,
+        };
+        match place {
+            Some(old) => edits.replace(old.span(), new.clone()),
+            None => {
+                let key = match &piece.kind {
+                    PieceKind::Call(_) => "arguments",
+                    _ if item.raw.get("role").is_none() && !piece.in_list => "output",
+                    _ => "content",
+                };
+                insert_member(piece.raw, key, new, edits);
+            }
+        }
+    }
+}
+
+fn is_string_content(item: &Anatomy<'_>, piece: &Piece<'_>) -> bool {
+    item.content
+        .is_some_and(|content| content.is_string() && content.span() == piece.raw.span())
+}
+
+/// Adds a member at the end of an object.
+pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut Edits) {
+    let end = object.span().end - 1;
+    let comma = if object.members().next().is_some() {
+        ","
+    } else {
+        ""
+    };
+    edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
+}
+
+/// What is put into the content of a message beside what it has.
+struct Insert {
+    before: Vec<String>,
+    text: Option<String>,
+    after: Vec<String>,
+    part_type: &'static str,
+}
+
+impl Insert {
+    fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.text.is_none() && self.after.is_empty()
+    }
+
+    fn part(&self, text: &str) -> String {
+        text_part(self.part_type, &quote(text))
+    }
+}
+
+/// A part of content that holds the text `quoted`, a JSON string.
+pub(super) fn text_part(part_type: &str, quoted: &str) -> String {
+    format!("{{\"type\":\"{part_type}\",\"text\":{quoted}}}")
+}
+
+pub(super) fn part_type(format: Format, role: &str) -> &'static str {
+    match (format, role) {
+        (Format::OpenAiResponses | Format::Codex, "assistant") => "output_text",
+        (Format::OpenAiResponses | Format::Codex, _) => "input_text",
+        _ => "text",
+    }
+}
+
+/// A message of this format with this text and nothing else.
+pub(super) fn new_message(format: Format, role: &str, text: &str) -> String {
+    let (role, text) = (quote(role), quote(text));
+    match format {
+        Format::OpenAiResponses | Format::Codex => {
+            format!("{{\"type\":\"message\",\"role\":{role},\"content\":{text}}}")
+        }
+        _ => format!("{{\"role\":{role},\"content\":{text}}}"),
+    }
+}
+
+fn edit_content(
+    item: &Anatomy<'_>,
+    own: &[(&Piece<'_>, &Fate)],
+    insert: Option<&Insert>,
+    edits: &mut Edits,
+) {
+    let Some(content) = item.content.filter(|_| item.is_message) else {
+        if let Some(insert) = insert {
+            insert_member(item.raw, "content", &fresh_content(insert), edits);
+        }
+        return;
+    };
+    if content.is_array() {
+        let listed: Vec<_> = own.iter().filter(|(piece, _)| piece.in_list).collect();
+        let spans: Vec<_> = listed
+            .iter()
+            .map(|(piece, fate)| (piece.raw.span(), !matches!(fate, Fate::Drop)))
+            .collect();
+        remove_elements(item.raw, content, &spans, edits);
+        if let Some(insert) = insert {
+            let results = listed
+                .iter()
+                .take_while(|(piece, _)| matches!(piece.kind, PieceKind::Result(_)))
+                .filter(|(_, fate)| !matches!(fate, Fate::Drop))
+                .map(|(piece, _)| piece.raw.span().end)
+                .last();
+            let any_left = spans.iter().any(|(_, keep)| *keep);
+            insert_parts(content, insert, results, &spans, any_left, edits);
+        }
+        return;
+    }
+    // A string or null, with what becomes of it.
+    let fate = own
+        .iter()
+        .find(|(piece, _)| is_string_content(item, piece))
+        .map(|(_, fate)| *fate);
+    let string = match fate {
+        Some(Fate::Keep) => Some(content.text().to_owned()),
+        Some(Fate::Change(new)) => Some(new.clone()),
+        Some(Fate::Drop) | None => None,
+    };
+    let new = match (insert, string) {
+        (None, Some(string)) => string,
+        (None, None) => "null".to_owned(),
+        (Some(insert), None) => fresh_content(insert),
+        (Some(insert), Some(string)) if insert.after.is_empty() => {
+            let before: String = insert
+                .before
+                .iter()
+                .map(|text| format!("{text}\n\n"))
+                .collect();
+            format!(
+                "\"{}{}",
+                escape(&before),
+                string.strip_prefix('"').unwrap_or(&string)
+            )
+        }
+        (Some(insert), Some(string)) => {
+            let parts: Vec<_> = insert
+                .before
+                .iter()
+                .map(|text| insert.part(text))
+                .chain((string != "\"\"").then(|| text_part(insert.part_type, &string)))
+                .chain(insert.after.iter().map(|text| insert.part(text)))
+                .collect();
+            format!("[{}]", parts.join(","))
+        }
+    };
+    if new != content.text() {
+        edits.replace(content.span(), new);
+    }
+}
+
+/// Content for a message that has none.
+fn fresh_content(insert: &Insert) -> String {
+    let texts: Vec<_> = insert
+        .before
+        .iter()
+        .chain(insert.text.as_ref())
+        .chain(&insert.after)
+        .map(String::as_str)
+        .collect();
+    quote(&texts.join("\n\n"))
+}
+
+fn insert_parts(
+    list: Raw<'_>,
+    insert: &Insert,
+    after_results: Option<usize>,
+    spans: &[(Range<usize>, bool)],
+    any_left: bool,
+    edits: &mut Edits,
+) {
+    let head: Vec<_> = insert
+        .before
+        .iter()
+        .chain(insert.text.as_ref())
+        .map(|text| insert.part(text))
+        .collect();
+    let tail: Vec<_> = insert.after.iter().map(|text| insert.part(text)).collect();
+    if !any_left {
+        let all: Vec<_> = head.into_iter().chain(tail).collect();
+        edits.replace(list.span(), format!("[{}]", all.join(",")));
+        return;
+    }
+    if !head.is_empty() {
+        match after_results {
+            Some(end) => edits.replace(end..end, format!(",{}", head.join(","))),
+            None => {
+                let start = list.span().start + 1;
+                edits.replace(start..start, format!("{},", head.join(",")));
+            }
+        }
+    }
+    if let (Some((last, _)), false) = (spans.last(), tail.is_empty()) {
+        edits.replace(last.end..last.end, format!(",{}", tail.join(",")));
+    }
+}
+
+/// Takes elements out of a list, each with one comma: the one before it, or the one after it while
+/// nothing is left before it, so that what the host put at the head leaves without a trace.
+fn remove_elements(
+    item: Raw<'_>,
+    list: Raw<'_>,
+    elements: &[(Range<usize>, bool)],
+    edits: &mut Edits,
+) {
+    let after_comma =
+        |end: usize| skip_space(item.text(), end - item.span().start) + item.span().start + 1;
+    let mut any_left = false;
+    for (at, (span, keep)) in elements.iter().enumerate() {
+        any_left |= keep;
+        if *keep {
+            continue;
+        }
+        let before = at
+            .checked_sub(1)
+            .and_then(|at| elements.get(at))
+            .map(|(span, _)| span.end);
+        let removed = if any_left {
+            before.unwrap_or(span.start)..span.end
+        } else {
+            let start = before.map_or(list.span().start + 1, after_comma);
+            let is_last = at + 1 == elements.len();
+            start..if is_last {
+                span.end
+            } else {
+                after_comma(span.end)
+            }
+        };
+        edits.replace(removed, "");
+    }
+}
