@@ -334,13 +334,16 @@ fn pair(old: &[Known], new: &[Unit]) -> (Vec<Fate>, Vec<MessageId>, bool) {
         old.get(same..).unwrap_or(&[]),
         new.get(same..).unwrap_or(&[]),
     );
+    // Everything where it stood, or shifted by what vanished or came in between.
+    let in_place = Gap::between(old, new, 0, new.len());
     let (suffix, end) = anchor(old, new);
-    let mut gap = Gap::between(old, new, suffix, end);
-    let suffix = if gap.lost.is_empty() || suffix >= gap.lost.len().min(ANCHOR) {
-        suffix
+    let shifted = Gap::between(old, new, suffix, end);
+    let holds = shifted.lost.is_empty() || suffix >= shifted.lost.len().min(ANCHOR);
+    let better = !in_place.lost.is_empty() || shifted.same() + suffix > in_place.same();
+    let (mut gap, suffix) = if holds && better {
+        (shifted, suffix)
     } else {
-        gap = Gap::between(old, new, 0, new.len());
-        0
+        (in_place, 0)
     };
     let cut = suffix == 0 && !gap.lost.is_empty();
     if cut {
@@ -416,18 +419,245 @@ impl Gap {
         Self { fates, lost }
     }
 
+    /// How many messages stayed the same.
+    fn same(&self) -> usize {
+        let same = |fate: &&Fate| matches!(fate, Fate::Same(_));
+        self.fates.iter().filter(same).count()
+    }
+
     /// What follows the last message that stayed the same was not revised but cut off, and what stands
-    /// there now is new.
+    /// there now is new. Messages that stayed count where they outnumber the revisions before them: the
+    /// same word in the same place proves nothing.
     fn cut_after_last_same(&mut self, old: &[Known]) {
-        let stays = self
-            .fates
-            .iter()
-            .rposition(|fate| matches!(fate, Fate::Same(_)))
-            .map_or(0, |last| last + 1);
+        let (mut same, mut stays) = (0, 0);
+        for (at, fate) in self.fates.iter().take(old.len()).enumerate() {
+            same += usize::from(matches!(fate, Fate::Same(_)));
+            if matches!(fate, Fate::Same(_)) && same * 2 > at + 1 {
+                stays = at + 1;
+            }
+        }
         self.fates
             .iter_mut()
             .skip(stays)
             .for_each(|fate| *fate = Fate::New);
         self.lost = old.iter().skip(stays).map(|old| old.id).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A message of a made-up client: what it says, and which bytes it says it with.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Said {
+        text: u64,
+        role: u64,
+        bytes: u64,
+    }
+
+    impl Said {
+        fn raw(&self) -> u64 {
+            xxh3_64(format!("{self:?}").as_bytes())
+        }
+
+        fn mark(&self) -> Mark {
+            Mark {
+                identity: u128::from(self.text) * 2 + u128::from(self.role),
+                shape: self.role,
+            }
+        }
+    }
+
+    fn said(text: u64, role: u64) -> Said {
+        Said {
+            text,
+            role,
+            bytes: 0,
+        }
+    }
+
+    /// Aligns with a history, and checks that nothing is read whose bytes are known.
+    fn step(known: &Trail, history: &[Said]) -> Alignment {
+        let raw: Vec<u64> = history.iter().map(Said::raw).collect();
+        align::<()>(known, &raw, false, |wires| {
+            let common = known.common(&raw);
+            let old: HashSet<u64> = known.raw()[common..].iter().copied().collect();
+            if common < known.messages().len() {
+                assert!(wires.iter().all(|wire| !old.contains(&raw[*wire])));
+            }
+            Ok(wires
+                .iter()
+                .enumerate()
+                .map(|(at, wire)| Unit {
+                    mark: history[*wire].mark(),
+                    wires: at..at + 1,
+                })
+                .collect())
+        })
+        .unwrap()
+    }
+
+    fn advance(known: &mut Trail, history: &[Said], next_id: &mut u64) -> Alignment {
+        let alignment = step(known, history);
+        let raw: Vec<u64> = history.iter().map(Said::raw).collect();
+        *known = alignment.advance(known, &raw, || {
+            *next_id += 1;
+            MessageId(*next_id)
+        });
+        alignment
+    }
+
+    fn ids(trail: &Trail) -> Vec<u64> {
+        trail.messages().iter().map(|known| known.id.0).collect()
+    }
+
+    fn history(texts: &[u64]) -> Vec<Said> {
+        let said = |(at, text): (usize, &u64)| said(*text, at as u64 % 2);
+        texts.iter().enumerate().map(said).collect()
+    }
+
+    #[test]
+    fn a_history_that_lost_its_oldest_messages_or_some_in_the_middle_is_not_cut() {
+        let (mut known, mut next) = (Trail::default(), 0);
+        let all = history(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        advance(&mut known, &all, &mut next);
+        let alignment = advance(&mut known, &all[2..], &mut next);
+        assert!(!alignment.cut);
+        assert_eq!(ids(&known), [3, 4, 5, 6, 7, 8, 9, 10]);
+        let mut pruned = all[2..4].to_vec();
+        pruned.extend_from_slice(&all[6..]);
+        pruned.push(said(11, 0));
+        let alignment = advance(&mut known, &pruned, &mut next);
+        assert!(!alignment.cut);
+        assert_eq!(alignment.lost, [MessageId(5), MessageId(6)]);
+        assert_eq!(ids(&known), [3, 4, 7, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn the_same_word_after_a_rewind_is_a_new_message() {
+        let (mut known, mut next) = (Trail::default(), 0);
+        advance(&mut known, &history(&[1, 2, 7, 4, 7, 6, 7]), &mut next);
+        let alignment = advance(&mut known, &history(&[1, 2, 9, 8, 7]), &mut next);
+        assert!(alignment.cut);
+        assert_eq!(ids(&known), [1, 2, 8, 9, 10]);
+    }
+
+    #[test]
+    fn hostile_repetition_takes_linear_time() {
+        let (mut known, mut next) = (Trail::default(), 0);
+        let mut all = vec![said(1, 0)];
+        all.resize(100_000, said(2, 0));
+        advance(&mut known, &all, &mut next);
+        all[0] = said(3, 0);
+        all.push(said(4, 0));
+        let alignment = advance(&mut known, &all, &mut next);
+        assert!(!alignment.cut);
+        assert_eq!(
+            alignment.rest.first().unwrap().fate,
+            Fate::Revises(MessageId(1))
+        );
+        assert_eq!(ids(&known)[1..100_000], (2..=100_000).collect::<Vec<_>>());
+    }
+
+    /// What a client may do between two requests.
+    #[derive(Debug, Clone)]
+    enum Act {
+        Append(Vec<u64>),
+        /// Other bytes for the same content.
+        Respell(prop::sample::Index),
+        /// Another text in place, for several messages.
+        Edit(Vec<prop::sample::Index>),
+        Rewind(prop::sample::Index),
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let act = prop_oneof![
+            4 => prop::collection::vec(0..4u64, 1..4).prop_map(Act::Append),
+            1 => any::<prop::sample::Index>().prop_map(Act::Respell),
+            1 => prop::collection::vec(any::<prop::sample::Index>(), 1..3).prop_map(Act::Edit),
+            1 => any::<prop::sample::Index>().prop_map(Act::Rewind),
+        ];
+        prop::collection::vec(act, 1..24)
+    }
+
+    proptest! {
+        /// The model keeps each message's id beside it and does what the client does to both.
+        #[test]
+        fn ids_follow_what_the_client_did(acts in acts()) {
+            let (mut known, mut next) = (Trail::default(), 0);
+            let mut client: Vec<(Said, u64)> = Vec::new();
+            let (mut model_next, mut unique) = (0, 1000);
+            let mut branched_ids = HashSet::new();
+            for act in acts {
+                let before = ids(&known);
+                let mut edited = HashSet::new();
+                match act {
+                    Act::Append(texts) => for text in texts {
+                        model_next += 1;
+                        client.push((said(text, client.len() as u64 % 2), model_next));
+                    },
+                    Act::Respell(at) if !client.is_empty() => {
+                        unique += 1;
+                        let at = at.index(client.len());
+                        client[at].0.bytes = unique;
+                    }
+                    // New words, all of them, else an edit could undo itself.
+                    Act::Edit(places) if !client.is_empty() => {
+                        let places: std::collections::BTreeSet<usize> =
+                            places.iter().map(|at| at.index(client.len())).collect();
+                        for at in places {
+                            unique += 1;
+                            model_next += 1;
+                            edited.insert(client[at].1);
+                            client[at].0.text = unique;
+                            client[at].1 = model_next;
+                        }
+                    }
+                    Act::Rewind(at) if !client.is_empty() => client.truncate(at.index(client.len())),
+                    _ => continue,
+                }
+                let sent: Vec<Said> = client.iter().map(|(said, _)| said.clone()).collect();
+                let alignment = advance(&mut known, &sent, &mut next);
+                let expected: Vec<u64> = client.iter().map(|(_, id)| *id).collect();
+                prop_assert_eq!(ids(&known), expected.clone());
+                let revised: HashSet<u64> = alignment.rest.iter().filter_map(|aligned| match aligned.fate {
+                    Fate::Revises(id) => Some(id.0),
+                    _ => None,
+                }).collect();
+                prop_assert_eq!(&revised, &edited);
+                let gone: Vec<u64> = before.iter().copied()
+                    .filter(|id| !expected.contains(id) && !edited.contains(id)).collect();
+                prop_assert_eq!(alignment.cut, !gone.is_empty());
+                let lost: Vec<u64> = alignment.lost.iter().map(|id| id.0).collect();
+                prop_assert_eq!(&lost, &gone);
+                branched_ids.extend(gone);
+                prop_assert!(expected.iter().all(|id| !branched_ids.contains(id)));
+            }
+        }
+
+        /// Whatever is sent, every message has one id, no id twice, and old ids keep their order.
+        #[test]
+        fn whatever_is_sent_ids_are_sound(
+            first in prop::collection::vec(0..3u64, 0..12),
+            second in prop::collection::vec(0..3u64, 0..12),
+        ) {
+            let (mut known, mut next) = (Trail::default(), 0);
+            advance(&mut known, &history(&first), &mut next);
+            let alignment = advance(&mut known, &history(&second), &mut next);
+            let now = ids(&known);
+            prop_assert_eq!(now.len(), second.len());
+            prop_assert_eq!(now.iter().collect::<HashSet<_>>().len(), now.len());
+            let old: Vec<u64> = now.iter().copied().filter(|id| *id <= first.len() as u64).collect();
+            prop_assert!(old.is_sorted());
+            let revised = alignment.rest.iter().filter(|aligned| matches!(aligned.fate, Fate::Revises(_)));
+            prop_assert_eq!(old.len() + revised.count() + alignment.lost.len(), first.len());
+        }
     }
 }

@@ -524,7 +524,7 @@ impl Place {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let mut connection = self.store.lock();
-        let mut run = || {
+        let run = || {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             work(&transaction)?;
