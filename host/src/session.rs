@@ -5,6 +5,7 @@ mod compact;
 mod counting;
 mod history;
 mod report;
+mod select;
 mod store;
 mod turn;
 mod window;

@@ -275,10 +275,9 @@ impl Window {
             .sum()
     }
 
-    /// Whether all of these messages are in it.
-    pub fn contains_all(&self, ids: &[MessageId]) -> bool {
-        let present: HashSet<MessageId> = self.slots.iter().map(|slot| slot.id).collect();
-        ids.iter().all(|id| present.contains(id))
+    /// Whether a message is, or was before a compaction, part of it.
+    pub fn has_had(&self, id: MessageId) -> bool {
+        id.0 < self.next_id
     }
 
     /// Continues the chain hash `chain` over the messages from the place `first` on.
