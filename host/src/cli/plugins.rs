@@ -100,7 +100,7 @@ fn all_buildable(global: &Global) -> Result<Vec<Manifest>, CliError> {
         .iter()
         .filter(|plugin| plugin.folder.join("Cargo.toml").is_file());
     let manifests: Vec<_> = with_source
-        .map(|plugin| manifest(plugin))
+        .map(manifest)
         .collect::<Result<_, _>>()?;
     if manifests.is_empty() {
         let folders: Vec<_> = loaded
