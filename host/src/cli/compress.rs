@@ -320,7 +320,7 @@ impl Job<'_> {
                 self.reports.push(*report);
                 reason
             }
-            SessionError::Call(call) => call.to_string(),
+            other => other.to_string(),
         };
         CliError::EngineFailed {
             because: match named {
