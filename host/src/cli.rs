@@ -9,6 +9,8 @@ mod error;
 mod input;
 mod output;
 mod plugins;
+mod replay;
+mod replay_table;
 mod sessions;
 mod setup;
 mod summary;
@@ -44,6 +46,7 @@ const EXAMPLES: &str = "\
 Examples:
   contexture compress chat.json --context-length 100000 > smaller.json
   contexture compress session.jsonl --dry-run
+  contexture replay session.jsonl --engine compressor
   contexture engines doctor
 
 Configuration is read from $CONTEXTURE_HOME/config.yaml (by default ~/.contexture/config.yaml).";
@@ -81,6 +84,8 @@ struct Global {
 enum Command {
     /// Compact a conversation
     Compress(compress::CompressArgs),
+    /// Play recorded conversations through engines: what they would save, and what it would cost
+    Replay(replay::ReplayArgs),
     /// List the engines, show one, or find out what is wrong with them
     #[command(subcommand)]
     Engines(engines::EnginesCommand),
@@ -130,6 +135,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     let global = &cli.global;
     match &cli.command {
         Command::Compress(args) => compress::run(args, global),
+        Command::Replay(args) => replay::run(args, global),
         Command::Engines(command) => engines::run(command, global),
         Command::Plugins(command) => plugins::run(command, global),
         Command::Config(command) => config::run(command, global),

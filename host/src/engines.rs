@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
-    ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, LoadError,
-    OpenRequest, Plugin, WindowState, define_engine, linked_engines,
+    ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
+    LoadError, OpenRequest, Plugin, WindowState, define_engine, linked_engines,
 };
 use serde::Serialize;
 
@@ -156,6 +157,7 @@ pub struct Opened {
     /// The library or the crate.
     origin: String,
     supervised: Supervised,
+    busy: Duration,
 }
 
 impl Opened {
@@ -179,6 +181,11 @@ impl Opened {
         self.source == Source::Builtin
     }
 
+    /// How long its calls took in all, opening it not among them.
+    pub fn busy(&self) -> Duration {
+        self.busy
+    }
+
     /// Calls it, see [`Supervised::call`].
     ///
     /// # Errors
@@ -189,7 +196,10 @@ impl Opened {
         pace: Pace,
         code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
-        self.supervised.call(method, pace, code)
+        let began = Instant::now();
+        let answer = self.supervised.call(method, pace, code);
+        self.busy += began.elapsed();
+        answer
     }
 }
 
@@ -203,6 +213,8 @@ pub struct Occasion<'a> {
     pub counter: TokenCounter,
     /// Where the session's model calls are counted.
     pub model_calls: &'a Arc<AtomicU64>,
+    /// The compaction in force, where the session has one.
+    pub compaction: Option<&'a CurrentCompaction>,
 }
 
 impl Engines {
@@ -374,6 +386,7 @@ impl Engines {
         );
         let session = occasion.session.to_owned();
         let window = occasion.window.clone();
+        let compaction = occasion.compaction.cloned();
         let supervised = self.supervisor.open(name, cancel, move || {
             factory.open(&OpenRequest {
                 session: &session,
@@ -381,13 +394,14 @@ impl Engines {
                 data_dir: &data_dir,
                 services,
                 window: &window,
-                compaction: None,
+                compaction: compaction.as_ref(),
             })
         })?;
         Ok(Opened {
             source,
             origin: origin.to_owned(),
             supervised,
+            busy: Duration::ZERO,
         })
     }
 

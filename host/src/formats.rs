@@ -23,7 +23,7 @@ use std::str::FromStr;
 
 pub use body::{WireBody, split};
 pub use conversation::{
-    Conversation, RecordedUsage, parse_messages, parse_messages_after, read, read_part,
+    Conversation, RecordedUsage, excerpt, parse_messages, parse_messages_after, read, read_part,
 };
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};

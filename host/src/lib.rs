@@ -5,6 +5,7 @@
 //! honest ([`supervision`], [`contract`]) and runs it over conversations ([`session`]) in the wire formats
 //! of the field ([`formats`]). Around that stand token counts ([`tokens`]), model calls ([`providers`])
 //! and the outer layer of session hygiene ([`hygiene`]) and prompt cache markers ([`prompt_cache`]).
+//! [`replay`] plays recorded conversations through engines to compare them.
 
 pub mod catalog;
 pub mod cli;
@@ -15,6 +16,7 @@ pub mod formats;
 pub mod hygiene;
 pub mod prompt_cache;
 pub mod providers;
+pub mod replay;
 pub mod services;
 pub mod session;
 mod suggest;

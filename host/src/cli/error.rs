@@ -11,6 +11,7 @@ use crate::engines::{NameTaken, OpenError};
 use crate::formats::FormatError;
 use crate::prompt_cache::MarkError;
 use crate::providers::ProviderError;
+use crate::replay::StageError;
 
 /// Wrong usage, input or configuration.
 pub(super) const BAD_INPUT: u8 = 2;
@@ -61,6 +62,8 @@ pub(super) enum CliError {
     Provider(#[source] ProviderError),
     #[error("the engines of this process cannot be told apart")]
     NameTaken(#[source] NameTaken),
+    #[error("the replay cannot begin")]
+    Stage(#[source] StageError),
     #[error("there is no engine to run")]
     #[diagnostic(help(
         "`contexture engines list` names the engines, `contexture engines doctor` says what is wrong"

@@ -714,6 +714,43 @@ pub fn parse_messages_after(
     read_items(format, items.into_iter(), earlier)
 }
 
+/// Reads wire messages on their own, as [`parse_messages_after`] does, into a conversation that holds
+/// nothing else: their bytes, one a line, and no system prompt (a message of the role `system` is one of
+/// its messages, even the first).
+///
+/// # Errors
+/// Which of the messages is not one of this format, and why.
+pub fn excerpt(
+    format: Format,
+    raw: &[&str],
+    earlier: &mut HashMap<String, String>,
+) -> Result<Conversation, FormatError> {
+    let messages = parse_messages_after(format, raw, earlier)?;
+    let mut document = String::with_capacity(raw.iter().map(|raw| raw.len() + 1).sum());
+    let mut items = Vec::with_capacity(raw.len());
+    for raw in raw {
+        let start = document.len();
+        document.push_str(raw);
+        items.push(ItemSpan::bare(start..document.len()));
+        document.push('\n');
+    }
+    let end = document.len();
+    Ok(Conversation {
+        document: document.into(),
+        format,
+        layout: Layout::Lines(0..end),
+        system_items: Vec::new(),
+        items,
+        messages,
+        scattered: HashMap::new(),
+        system: None,
+        tools: None,
+        model: None,
+        usage: Vec::new(),
+        warnings: Vec::new(),
+    })
+}
+
 /// Reads wire messages on their own, as [`parse_messages_after`] does where nothing came earlier.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use crate::formats::{self, Conversation, MediaKind, Message};
 use crate::tokens::{self, Detail, MESSAGE_TOKENS, MessageParts, TokenCounter, image_size};
 
 /// The tokens of the system prompt and the tools.
-pub(super) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 {
+pub(crate) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 {
     let system = conversation
         .system()
         .map_or(0, |text| counter.count_text(text) + MESSAGE_TOKENS);

@@ -1,0 +1,122 @@
+//! What prompts cost.
+
+use serde::Serialize;
+
+use super::figures::Prompts;
+use crate::config::CacheTtl;
+
+/// Prices of prompt tokens, in US dollars a million.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prices {
+    /// What is neither read from the cache nor written to it.
+    pub input: f64,
+    /// What is read from the cache.
+    pub cached: f64,
+    /// What is written to the cache.
+    pub write: f64,
+}
+
+/// A price that is none.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("{0} is no price: give US dollars for a million tokens, 0 or more, such as 3 or 0.30")]
+pub struct PriceError(pub f64);
+
+impl Prices {
+    /// The list prices of Anthropic's Sonnet models (platform.claude.com, "Pricing"): a write for five
+    /// minutes costs 1.25 times the input, one for an hour twice the input.
+    pub fn sonnet(ttl: CacheTtl) -> Self {
+        Self {
+            input: 3.0,
+            cached: 0.3,
+            write: match ttl {
+                CacheTtl::FiveMinutes => 3.75,
+                CacheTtl::OneHour => 6.0,
+            },
+        }
+    }
+
+    /// The prices given, [`sonnet`](Self::sonnet)'s where none is. Without a price of its own a cached
+    /// token costs a tenth of the input, and a write costs as much as the input.
+    ///
+    /// # Errors
+    /// A price that is negative or not finite.
+    pub fn given(
+        input: Option<f64>,
+        cached: Option<f64>,
+        write: Option<f64>,
+        ttl: CacheTtl,
+    ) -> Result<Self, PriceError> {
+        let sonnet = Self::sonnet(ttl);
+        let prices = match (input, cached, write) {
+            (None, None, None) => sonnet,
+            _ => {
+                let input = input.unwrap_or(sonnet.input);
+                Self {
+                    input,
+                    cached: cached.unwrap_or(input / 10.0),
+                    write: write.unwrap_or(input),
+                }
+            }
+        };
+        match [prices.input, prices.cached, prices.write]
+            .into_iter()
+            .find(|price| !price.is_finite() || *price < 0.0)
+        {
+            Some(wrong) => Err(PriceError(wrong)),
+            None => Ok(prices),
+        }
+    }
+
+    /// What these prompts cost, in US dollars.
+    pub fn cost(&self, prompts: &Prompts) -> f64 {
+        let plain = prompts
+            .prompt_tokens
+            .saturating_sub(prompts.cached_tokens)
+            .saturating_sub(prompts.written_tokens);
+        let dollars = plain as f64 * self.input
+            + prompts.cached_tokens as f64 * self.cached
+            + prompts.written_tokens as f64 * self.write;
+        dollars / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn each_part_has_its_price() {
+        let prompts = Prompts {
+            prompt_tokens: 6_000_000,
+            cached_tokens: 3_000_000,
+            written_tokens: 2_000_000,
+            ..Prompts::default()
+        };
+        let prices = Prices::given(Some(10.0), Some(1.0), Some(12.0), CacheTtl::default()).unwrap();
+        assert_eq!(prices.cost(&prompts), 10.0 + 3.0 + 24.0);
+        assert_eq!(
+            Prices::sonnet(CacheTtl::FiveMinutes).cost(&prompts),
+            3.0 + 0.9 + 7.5
+        );
+    }
+
+    #[test]
+    fn what_is_not_given_follows_from_what_is() {
+        let given = |input, cached, write, ttl| Prices::given(input, cached, write, ttl).unwrap();
+        let ttl = CacheTtl::FiveMinutes;
+        assert_eq!(given(None, None, None, ttl), Prices::sonnet(ttl));
+        assert_eq!(given(None, None, None, CacheTtl::OneHour).write, 6.0);
+        let own = given(Some(5.0), None, None, ttl);
+        assert_eq!((own.input, own.cached, own.write), (5.0, 0.5, 5.0));
+        let own = given(None, Some(0.0), Some(7.0), ttl);
+        assert_eq!((own.input, own.cached, own.write), (3.0, 0.0, 7.0));
+    }
+
+    #[test]
+    fn a_price_below_nothing_is_refused() {
+        for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(Prices::given(None, None, Some(wrong), CacheTtl::default()).is_err());
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Where engines play: the user's configuration, and a home that is thrown away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::TempDir;
+
+use crate::config::Loaded;
+use crate::engines::{Engines, NameTaken};
+use crate::providers::ModelClient;
+
+/// The engines of a configuration over a data directory of their own, so that a replay neither finds
+/// anything in the engines' stores nor leaves anything there. The directory goes when this is dropped.
+#[derive(Debug)]
+pub struct Stage {
+    engines: Arc<Engines>,
+    sessions: AtomicU64,
+    _home: TempDir,
+}
+
+/// Why there is no stage.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StageError {
+    /// Two engines have the same name.
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
+    /// The engines cannot have a data directory for the time of the replay.
+    #[error(
+        "cannot make a temporary directory for the engines' data: {0}; set TMPDIR to a place that can be written to"
+    )]
+    Home(#[source] std::io::Error),
+}
+
+impl Stage {
+    /// A stage for the engines of this configuration.
+    ///
+    /// # Errors
+    /// Two engines of the same name, or no temporary directory.
+    pub fn new(mut loaded: Loaded, client: ModelClient) -> Result<Self, StageError> {
+        let home = tempfile::Builder::new()
+            .prefix("contexture-replay-")
+            .tempdir()
+            .map_err(StageError::Home)?;
+        loaded.home = home.path().to_owned();
+        Ok(Self {
+            engines: Engines::new(loaded, client)?,
+            sessions: AtomicU64::new(0),
+            _home: home,
+        })
+    }
+
+    /// The engines.
+    pub fn engines(&self) -> &Arc<Engines> {
+        &self.engines
+    }
+
+    /// A session id that no other session of this stage has.
+    pub(super) fn fresh_session(&self) -> String {
+        format!(
+            "replay-{}",
+            self.sessions.fetch_add(1, Ordering::Relaxed) + 1
+        )
+    }
+}

@@ -1,0 +1,646 @@
+//! Recorded conversations played through engines, with figures worked out by hand.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use contexture::config::{CacheTtl, Config};
+use contexture::engines::register_context_engine;
+use contexture::formats::{Conversation, read};
+use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::replay::{
+    ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Stage, play, recorded,
+    without_engine,
+};
+use contexture::session::{AgentWindow, SessionError};
+use contexture_engine_api::{
+    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageView,
+    OpenRequest, Outcome, ToolSpec, Usage, WindowState, define_engine, safe_cut,
+};
+use serde_json::{Value, json};
+
+/// A text of `tokens` tokens: every ` a` is one, and so is the first `a`.
+fn words(tokens: usize) -> String {
+    vec!["a"; tokens].join(" ")
+}
+
+/// What a message of a text takes: its framing is four tokens.
+const fn message(tokens: u64) -> u64 {
+    tokens + 4
+}
+
+fn one(document: &Value) -> Conversation {
+    read(document.to_string(), None).unwrap().remove(0)
+}
+
+fn agent(context_length: u64) -> AgentWindow {
+    AgentWindow {
+        model: "gpt-5".into(),
+        context_length,
+        max_output_tokens: 1_000,
+    }
+}
+
+/// A first question of 2,000 tokens, then answers and questions of 100 tokens each.
+fn chat(answers: usize) -> Value {
+    let mut messages = vec![json!({"role": "user", "content": words(2_000)})];
+    for _ in 0..answers {
+        messages.push(json!({"role": "assistant", "content": words(100)}));
+        messages.push(json!({"role": "user", "content": words(100)}));
+    }
+    json!({"model": "gpt-5", "messages": messages})
+}
+
+fn stage_in(home: &Path, config: &str) -> Stage {
+    std::fs::write(home.join("config.yaml"), config).unwrap();
+    let loaded = Config::load(None, &|name| {
+        (name == "CONTEXTURE_HOME").then(|| home.as_os_str().to_owned())
+    })
+    .unwrap();
+    let nobody = Resolved::NoModel(NoModel::Offline);
+    let client = ModelClient::new(nobody, Duration::from_secs(1), |text| text.into());
+    Stage::new(loaded, client).unwrap()
+}
+
+fn stage() -> Stage {
+    let home = tempfile::tempdir().unwrap();
+    stage_in(home.path(), "")
+}
+
+fn played(stage: &Stage, engine: &str, recording: &Recording) -> Played {
+    play(
+        recording,
+        stage,
+        Some(engine),
+        CacheTtl::FiveMinutes,
+        &mut || {},
+    )
+    .unwrap()
+}
+
+/// At ten messages cuts to the first and the last three; remembers what it sees.
+struct CutAtTen;
+
+static SEEN: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+static REPORTED: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
+
+impl ContextEngine for CutAtTen {
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        std::fs::write(request.data_dir.join("opened"), request.session).unwrap();
+        Ok(Self)
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        if window.messages >= 10 {
+            Decision::Yes("ten messages".into())
+        } else {
+            Decision::No("fewer than ten messages".into())
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let messages = request.messages;
+        let cut = safe_cut(messages, messages.len() - 3);
+        let mut entries = vec![
+            Entry::Keep(messages[0].id()),
+            Entry::Summary {
+                text: words(100),
+                covers: messages[1..cut].iter().map(MessageView::id).collect(),
+            },
+        ];
+        entries.extend(messages[cut..].iter().map(|kept| Entry::Keep(kept.id())));
+        Ok(Outcome::Compacted(Compaction::new(entries)))
+    }
+
+    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+        let seen = messages
+            .iter()
+            .map(|one| (one.id().0, one.role().to_owned()));
+        SEEN.lock().unwrap().extend(seen);
+        Ok(())
+    }
+
+    fn update_usage(&mut self, usage: &Usage) {
+        REPORTED.lock().unwrap().push(*usage);
+    }
+}
+
+/// The same, but remembers nothing, for tests that run beside the one that looks.
+struct Unwatched(CutAtTen);
+
+impl ContextEngine for Unwatched {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(CutAtTen))
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        self.0.should_compress(window)
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.0.compress(request)
+    }
+}
+
+/// The same with a note of 20 tokens for the system prompt.
+struct CutAndNote(CutAtTen);
+
+impl ContextEngine for CutAndNote {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(CutAtTen))
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        self.0.should_compress(window)
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let Outcome::Compacted(compaction) = self.0.compress(request)? else {
+            panic!("it always compacts");
+        };
+        Ok(Outcome::Compacted(Compaction {
+            system_note: Some(words(20)),
+            ..compaction
+        }))
+    }
+}
+
+/// Shows the model the last question alone, and brings a tool.
+struct LastQuestion;
+
+impl ContextEngine for LastQuestion {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        Decision::No("never".into())
+    }
+
+    fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        Ok(Outcome::NothingToDo("it selects".into()))
+    }
+
+    fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
+        let last = request.messages.len() - 1;
+        let entries = request
+            .messages
+            .iter()
+            .enumerate()
+            .map(|(at, message)| match at {
+                at if at == last => Entry::Keep(message.id()),
+                _ => Entry::Drop {
+                    id: message.id(),
+                    reason: "old".into(),
+                },
+            })
+            .collect();
+        Ok(Some(Compaction::new(entries)))
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec {
+            name: "recall".into(),
+            description: words(50),
+            parameters: json!({"type": "object"}),
+        }]
+    }
+}
+
+/// Wants to compact and cannot.
+struct Broken;
+
+impl ContextEngine for Broken {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        Decision::Yes("always".into())
+    }
+
+    fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        Err(EngineError::Other("the store is gone".into()))
+    }
+}
+
+fn register_all() {
+    register_context_engine(define_engine!("cut-at-ten", CutAtTen)).unwrap();
+    register_context_engine(define_engine!("cut-unwatched", Unwatched)).unwrap();
+    register_context_engine(define_engine!("cut-and-note", CutAndNote)).unwrap();
+    register_context_engine(define_engine!("last-question", LastQuestion)).unwrap();
+    register_context_engine(define_engine!("broken", Broken)).unwrap();
+}
+
+#[test]
+fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
+    let recording = Recording::new(one(&chat(3)), agent(2_300));
+    let prompts = without_engine(&recording, CacheTtl::FiveMinutes);
+    let (first, more) = (message(2_000), 2 * message(100));
+    assert_eq!(
+        prompts,
+        Prompts {
+            requests: 3,
+            overflows: 1,
+            peak_prompt_tokens: first + 2 * more,
+            prompt_tokens: first + (first + more) + (first + 2 * more),
+            cached_tokens: first + (first + more),
+            written_tokens: first + 2 * more,
+        }
+    );
+    // 4,216 tokens at $0.30 and 2,420 at $3.75 a million.
+    let cost = Prices::sonnet(CacheTtl::FiveMinutes).cost(&prompts);
+    assert!((cost - 0.0103398).abs() < 1e-12, "{cost}");
+    assert_eq!(recorded(&recording), None);
+}
+
+#[test]
+fn a_pause_longer_than_the_cache_lives_is_paid_for() {
+    let line = |ts: u64, role, text| json!({"ts": ts, "role": role, "content": text}).to_string();
+    // The pause before the third question is 301 s after the second was sent.
+    let lines = [
+        line(1_000, "user", words(2_000)),
+        line(1_009, "assistant", words(100)),
+        line(1_010, "user", words(100)),
+        line(1_020, "assistant", words(100)),
+        line(1_311, "user", words(100)),
+        line(1_320, "assistant", words(100)),
+    ];
+    let conversation = read(lines.join("\n"), None).unwrap().remove(0);
+    let recording = Recording::new(conversation, agent(100_000));
+    let (first, more) = (message(2_000), 2 * message(100));
+    let cached = |ttl| without_engine(&recording, ttl).cached_tokens;
+    assert_eq!(cached(CacheTtl::FiveMinutes), first);
+    assert_eq!(cached(CacheTtl::OneHour), first + (first + more));
+}
+
+#[test]
+fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
+    register_all();
+    let home = tempfile::tempdir().unwrap();
+    let stage = stage_in(home.path(), "");
+    let recording = Recording::new(one(&chat(6)), agent(100_000));
+    SEEN.lock().unwrap().clear();
+    REPORTED.lock().unwrap().clear();
+    let mut steps = 0;
+    let result = play(
+        &recording,
+        &stage,
+        Some("cut-at-ten"),
+        CacheTtl::FiveMinutes,
+        &mut || steps += 1,
+    )
+    .unwrap();
+
+    assert_eq!(steps, 6);
+    assert_eq!(
+        (result.engine.as_str(), result.warnings.as_slice()),
+        ("cut-at-ten", &[][..])
+    );
+    assert_eq!(result.work.compactions, 1);
+    assert!(result.work.engine_ms >= result.work.worst_turn_ms && result.work.worst_turn_ms > 0.0);
+    // Five requests grow from 2,004 by 208; before the sixth there are eleven messages, of which the
+    // first and the last three stay around a summary of 100 tokens and its mark.
+    let (first, more) = (message(2_000), 2 * message(100));
+    let grown: Vec<u64> = (0..5).map(|n| first + n * more).collect();
+    let prompts = &result.prompts;
+    let last = prompts.prompt_tokens - grown.iter().sum::<u64>();
+    let summary = last - first - 3 * message(100);
+    assert!((104..124).contains(&summary), "{summary}");
+    assert_eq!(prompts.peak_prompt_tokens, first + 4 * more);
+    assert_eq!(
+        prompts.cached_tokens,
+        grown[..4].iter().sum::<u64>() + first
+    );
+    assert_eq!(prompts.written_tokens, grown[4] + last - first);
+
+    let seen = SEEN.lock().unwrap();
+    let expected: Vec<(u64, String)> = (1..=12)
+        .map(|id| {
+            (
+                id,
+                if id % 2 == 1 { "user" } else { "assistant" }.to_owned(),
+            )
+        })
+        .collect();
+    let ids: Vec<u64> = seen.iter().map(|(id, _)| *id).collect();
+    let roles: Vec<&String> = seen.iter().map(|(_, role)| role).collect();
+    assert_eq!(
+        roles,
+        expected.iter().map(|(_, role)| role).collect::<Vec<_>>()
+    );
+    assert!(
+        ids.windows(2).all(|pair| pair[0] < pair[1]),
+        "each once, in order: {ids:?}"
+    );
+    let reported = REPORTED.lock().unwrap();
+    let inputs: Vec<u64> = reported.iter().map(|usage| usage.input_tokens).collect();
+    assert_eq!(inputs, [grown.as_slice(), &[last]].concat());
+    assert!(
+        reported
+            .iter()
+            .all(|usage| usage.output_tokens == message(100))
+    );
+
+    // Nothing stays in the user's own home.
+    assert!(!home.path().join("engines").exists());
+}
+
+#[test]
+fn a_note_at_the_end_of_the_system_prompt_costs_the_cache_all_messages_once() {
+    register_all();
+    let mut body = chat(7);
+    let system = json!({"role": "system", "content": words(1_500)});
+    body["messages"].as_array_mut().unwrap().insert(0, system);
+    let recording = Recording::new(one(&body), agent(100_000));
+    let noted = played(&stage(), "cut-and-note", &recording).prompts;
+    let plain = played(&stage(), "cut-unwatched", &recording).prompts;
+    // The note is in the sixth prompt and the seventh.
+    assert_eq!(noted.prompt_tokens, plain.prompt_tokens + 2 * 20);
+    // The sixth finds only the system prompt, not the first message after it; the seventh all of the
+    // sixth, note included.
+    assert_eq!(
+        noted.cached_tokens,
+        plain.cached_tokens - message(2_000) + 20
+    );
+}
+
+#[test]
+fn a_view_is_what_is_sent_and_the_engines_tools_are_in_every_prompt() {
+    register_all();
+    let recording = Recording::new(one(&chat(3)), agent(100_000));
+    let result = played(&stage(), "last-question", &recording);
+    assert_eq!(result.warnings, Vec::<String>::new());
+    let prompts = result.prompts;
+    let tools = prompts.peak_prompt_tokens - message(2_000);
+    assert!((58..100).contains(&tools), "{tools}");
+    let expected = message(2_000) + 2 * message(100) + 3 * tools;
+    assert_eq!(prompts.prompt_tokens, expected);
+    assert_eq!(prompts.cached_tokens, 0, "no two views begin alike");
+}
+
+#[test]
+fn an_engine_that_fails_is_told_of_and_the_built_in_stands_in() {
+    register_all();
+    let recording = Recording::new(one(&chat(3)), agent(100_000));
+    let result = played(&stage(), "broken", &recording);
+    assert_eq!(result.engine, "broken");
+    assert!(result.work.failures > 0);
+    let told = result.warnings.join("\n");
+    assert!(told.contains("the store is gone"), "{told}");
+
+    let home = tempfile::tempdir().unwrap();
+    let strict = stage_in(home.path(), "context: {on_failure: fail}");
+    let error = play(
+        &recording,
+        &strict,
+        Some("broken"),
+        CacheTtl::FiveMinutes,
+        &mut || {},
+    )
+    .unwrap_err();
+    assert!(
+        matches!(error, SessionError::EngineFailed { .. }),
+        "{error}"
+    );
+}
+
+/// A Claude Code log of two answers, the first of them in two lines, and 20,000 tokens of system prompt
+/// and tools that it does not show.
+fn log() -> String {
+    let line = |kind: &str, uuid: &str, parent: Value, at: &str, message: Value| {
+        json!({
+            "type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s",
+            "timestamp": format!("2026-01-06T09:{at}.000Z"), "message": message,
+        })
+        .to_string()
+    };
+    let answer = |id: &str, content: Value, usage: [u64; 4]| {
+        json!({
+            "id": id, "role": "assistant", "model": "claude-opus-4-5", "content": [content],
+            "usage": {"input_tokens": usage[0], "cache_read_input_tokens": usage[1],
+                "cache_creation_input_tokens": usage[2], "output_tokens": usage[3]},
+        })
+    };
+    let user = |content: Value| json!({"role": "user", "content": content});
+    let call = json!({"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}});
+    let result = json!([{"type": "tool_result", "tool_use_id": "c1", "content": words(1_000)}]);
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let first = [8, 15_000, 4_992, 40];
+    [
+        line("user", "1", Value::Null, "00:00", user(json!("Read a."))),
+        line(
+            "assistant",
+            "2",
+            json!("1"),
+            "00:05",
+            answer("m1", text("I will."), first),
+        ),
+        line(
+            "assistant",
+            "3",
+            json!("2"),
+            "00:06",
+            answer("m1", call, first),
+        ),
+        line("user", "4", json!("3"), "00:10", user(result)),
+        line(
+            "assistant",
+            "5",
+            json!("4"),
+            "00:15",
+            answer("m2", text("Done."), [10, 19_990, 1_300, 60]),
+        ),
+    ]
+    .join("\n")
+}
+
+#[test]
+fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_out() {
+    let conversation = read(log(), None).unwrap().remove(0);
+    let mut window = agent(200_000);
+    window.model = "claude-opus-4-5".into();
+    let recording = Recording::new(conversation, window);
+    let prompts = recorded(&recording).unwrap();
+    assert_eq!(
+        prompts,
+        Prompts {
+            requests: 2,
+            overflows: 0,
+            peak_prompt_tokens: 21_300,
+            prompt_tokens: 20_000 + 21_300,
+            cached_tokens: 15_000 + 19_990,
+            written_tokens: 4_992 + 1_300,
+        }
+    );
+    let cost = Prices::sonnet(CacheTtl::FiveMinutes).cost(&prompts);
+    let by_hand = (18.0 * 3.0 + 34_990.0 * 0.3 + 6_292.0 * 3.75) / 1e6;
+    assert!((cost - by_hand).abs() < 1e-12);
+
+    // The first question has a handful of tokens, and its prompt was reported with 20,000.
+    assert!((19_970..20_000).contains(&recording.unseen_tokens()));
+    let counted = without_engine(&recording, CacheTtl::FiveMinutes);
+    assert_eq!(counted.requests, 2);
+    // The second has the answer, its call and a result of 1,000 words more: 1.18 tokens a word.
+    let second = counted.prompt_tokens - 20_000;
+    assert!((21_180..21_300).contains(&second), "{second}");
+    assert_eq!(counted.cached_tokens, 20_000);
+}
+
+#[test]
+fn engines_stand_side_by_side_in_one_report() {
+    register_all();
+    let (prices, stage) = (Prices::sonnet(CacheTtl::FiveMinutes), stage());
+    let report_of = |number: usize, answers: usize| {
+        let recording = Recording::new(one(&chat(answers)), agent(4_000));
+        let none = without_engine(&recording, CacheTtl::FiveMinutes);
+        let mut rows = vec![Row::new("none", None, none, None, &prices)];
+        for engine in ["compressor", "last-question"] {
+            let result = played(&stage, engine, &recording);
+            rows.push(Row::new(
+                result.engine,
+                Some(result.source),
+                result.prompts,
+                Some(result.work),
+                &prices,
+            ));
+        }
+        ConversationReport {
+            input: "chats.jsonl".into(),
+            number,
+            messages: recording.conversation().messages().len(),
+            requests: recording.requests().len(),
+            model: recording.agent().model.clone(),
+            context_length: recording.agent().context_length,
+            unseen_tokens: recording.unseen_tokens(),
+            rows,
+        }
+    };
+    let report = Report::new(
+        prices,
+        CacheTtl::FiveMinutes,
+        vec![report_of(1, 5), report_of(2, 30)],
+    );
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["cache_ttl"], "5m");
+    assert_eq!(
+        json["prices"],
+        json!({"input": 3.0, "cached": 0.3, "write": 3.75})
+    );
+    let names: Vec<_> = report
+        .totals
+        .iter()
+        .map(|row| row.engine.as_str())
+        .collect();
+    assert_eq!(names, ["none", "compressor", "last-question"]);
+    for (at, total) in report.totals.iter().enumerate() {
+        let of = |number: usize| &report.conversations[number].rows[at];
+        assert_eq!(total.prompts.requests, 35);
+        assert_eq!(
+            total.prompts.prompt_tokens,
+            of(0).prompts.prompt_tokens + of(1).prompts.prompt_tokens
+        );
+        assert!((total.cost_usd - of(0).cost_usd - of(1).cost_usd).abs() < 1e-12);
+        assert_eq!(total.mean_prompt_tokens, total.prompts.prompt_tokens / 35);
+    }
+    let [none, compressor, view] = report.totals.as_slice() else {
+        panic!("three rows");
+    };
+    assert!(none.prompts.overflows > 0 && none.work.is_none());
+    let work = compressor.work.as_ref().unwrap();
+    assert!(work.compactions > 0);
+    assert_eq!((compressor.prompts.overflows, work.failures), (0, 0));
+    assert!(compressor.prompts.prompt_tokens < none.prompts.prompt_tokens);
+    assert!(view.cost_usd < none.cost_usd);
+    // Each key that the report promises, flat in its row; none where no engine ran.
+    let row = &json["conversations"][1]["rows"][1];
+    for key in [
+        "engine",
+        "source",
+        "requests",
+        "overflows",
+        "peak_prompt_tokens",
+        "mean_prompt_tokens",
+        "prompt_tokens",
+        "cached_tokens",
+        "written_tokens",
+        "cache_share",
+        "cost_usd",
+        "compactions",
+        "degraded",
+        "refused",
+        "failures",
+        "model_calls",
+        "engine_ms",
+        "worst_turn_ms",
+        "warnings",
+    ] {
+        assert!(!row[key].is_null(), "{key} in {row}");
+    }
+    assert_eq!(json["totals"][0].get("compactions"), None);
+}
+
+#[test]
+fn a_conversation_without_answers_has_no_requests() {
+    let greeting = json!({"messages": [
+        {"role": "assistant", "content": "How can I help?"}, {"role": "user", "content": "Hello"}
+    ]});
+    let recording = Recording::new(one(&greeting), agent(1_000));
+    assert_eq!(recording.requests(), []);
+    let result = played(&stage(), "compressor", &recording);
+    assert_eq!(result.prompts, Prompts::default());
+    assert_eq!(
+        without_engine(&recording, CacheTtl::FiveMinutes).cache_share(),
+        0.0
+    );
+}
+
+#[test]
+fn an_engine_that_nobody_knows_is_refused() {
+    let recording = Recording::new(one(&chat(1)), agent(1_000));
+    let error = play(
+        &recording,
+        &stage(),
+        Some("compresor"),
+        CacheTtl::FiveMinutes,
+        &mut || {},
+    );
+    let message = error.unwrap_err().to_string();
+    assert!(message.contains("compressor"), "{message}");
+}
+
+#[test]
+fn a_real_session_stays_in_its_window() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/claude-code/main.jsonl");
+    let Ok(document) = std::fs::read_to_string(&path) else {
+        eprintln!("skipped: {} is not here", path.display());
+        return;
+    };
+    let conversation = read(document, None).unwrap().remove(0);
+    let model = conversation.model().unwrap().to_owned();
+    let recording = Recording::new(
+        conversation,
+        AgentWindow {
+            model,
+            context_length: 100_000,
+            max_output_tokens: 16_000,
+        },
+    );
+    let log = recorded(&recording).unwrap();
+    let none = without_engine(&recording, CacheTtl::FiveMinutes);
+    let compressor = played(&stage(), "compressor", &recording);
+    eprintln!("{log:?}\n{none:?}\n{compressor:?}");
+    assert!(none.overflows > 0, "it is a session for a larger window");
+    // With what the log does not show, the count comes near what the provider reported.
+    let ratio = none.peak_prompt_tokens as f64 / log.peak_prompt_tokens as f64;
+    assert!((0.85..1.15).contains(&ratio), "{ratio}");
+    assert_eq!(compressor.prompts.requests, none.requests);
+    assert_eq!(
+        (compressor.prompts.overflows, compressor.work.failures),
+        (0, 0)
+    );
+    assert!((1..20).contains(&compressor.work.compactions));
+    assert!(compressor.prompts.cache_share() > 0.5);
+}
