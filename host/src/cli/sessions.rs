@@ -18,7 +18,7 @@ const OFFERED: usize = 50;
 const SEARCHED_LINES: usize = 200;
 
 /// How much of the first words is shown, in characters.
-const SHOWN_WORDS: usize = 60;
+const SHOWN_WORDS: usize = 44;
 
 /// A session log.
 struct Recent {
@@ -92,7 +92,7 @@ fn recent(home: &Path) -> Vec<Recent> {
             Some((metadata.modified().ok()?, agent, path, metadata.len()))
         })
         .collect();
-    logs.sort_by(|a, b| b.0.cmp(&a.0));
+    logs.sort_by_key(|log| std::cmp::Reverse(log.0));
     logs.truncate(OFFERED);
     logs.into_iter()
         .map(|(changed, agent, path, bytes)| Recent {
