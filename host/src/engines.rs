@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
-    ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, LoadError,
-    OpenRequest, Plugin, WindowState, define_engine, linked_engines,
+    ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
+    LoadError, OpenRequest, Plugin, WindowState, define_engine, linked_engines,
 };
 use serde::Serialize;
 
@@ -213,6 +213,8 @@ pub struct Occasion<'a> {
     pub counter: TokenCounter,
     /// Where the session's model calls are counted.
     pub model_calls: &'a Arc<AtomicU64>,
+    /// The compaction in force, where the session has one.
+    pub compaction: Option<&'a CurrentCompaction>,
 }
 
 impl Engines {
@@ -384,6 +386,7 @@ impl Engines {
         );
         let session = occasion.session.to_owned();
         let window = occasion.window.clone();
+        let compaction = occasion.compaction.cloned();
         let supervised = self.supervisor.open(name, cancel, move || {
             factory.open(&OpenRequest {
                 session: &session,
@@ -391,7 +394,7 @@ impl Engines {
                 data_dir: &data_dir,
                 services,
                 window: &window,
-                compaction: None,
+                compaction: compaction.as_ref(),
             })
         })?;
         Ok(Opened {

@@ -22,7 +22,9 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use body::{WireBody, split};
-pub use conversation::{Conversation, RecordedUsage, parse_messages, parse_messages_after, read};
+pub use conversation::{
+    Conversation, RecordedUsage, excerpt, parse_messages, parse_messages_after, read, read_part,
+};
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{Place, Window};

@@ -1,9 +1,13 @@
 //! A session: one conversation, its window, and the engine that keeps it small.
 
+pub mod align;
 mod compact;
 mod counting;
+mod history;
 mod report;
 mod select;
+mod store;
+mod turn;
 mod window;
 
 use std::sync::Arc;
@@ -17,7 +21,7 @@ use contexture_engine_api::{
 use crate::config::OnFailure;
 use crate::contract::Grouping;
 use crate::engines::{Engines, Occasion, OpenError, Opened};
-use crate::formats::{Conversation, Format};
+use crate::formats::{Conversation, Format, FormatError};
 use crate::providers::ModelClient;
 use crate::supervision::{CallError, Pace};
 use crate::tokens::{Correction, TokenCounter};
@@ -25,7 +29,11 @@ use crate::tokens::{Correction, TokenCounter};
 pub use compact::Ask;
 pub(crate) use counting::fixed_tokens;
 pub use report::{CompactionReport, OutcomeKind};
+pub use store::{Store, StoreError};
+pub use turn::Turn;
 pub use window::Window;
+
+use history::History;
 
 /// The agent's model, as a session needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +66,12 @@ pub enum SessionError {
     /// A call of the engine failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// A request or an answer could not be read.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// An answer came before any turn.
+    #[error("an answer needs a turn that it answers: call `turn` first")]
+    NoTurn,
 }
 
 /// One conversation and its engine.
@@ -82,6 +96,16 @@ pub struct Session {
     compactions: u64,
     new_since_compaction: bool,
     warnings: Vec<String>,
+    history: History,
+    frame: Option<Frame>,
+}
+
+/// System prompt and tools of the last request.
+#[derive(Debug)]
+struct Frame {
+    /// The hash of their bytes.
+    hash: u64,
+    system: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,16 +127,59 @@ impl Session {
         named: Option<&str>,
         agent: AgentWindow,
     ) -> Result<Self, SessionError> {
+        Self::open_with(engines, id, named, agent, None, Vec::new())
+    }
+
+    /// Opens a session that `store` keeps, or goes on with it where it was left: what was seen keeps its
+    /// ids, the compaction in force stays in force, and the engine is shown only what it has not seen.
+    ///
+    /// A store that cannot be used is a warning: the session goes on in memory.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn resume(
+        engines: &Arc<Engines>,
+        store: &Arc<Store>,
+        id: &str,
+        named: Option<&str>,
+        agent: AgentWindow,
+    ) -> Result<Self, SessionError> {
+        match store.load(id) {
+            Ok(saved) => Self::open_with(engines, id, named, agent, Some(saved), Vec::new()),
+            Err(error) => {
+                let warning = history::without_store(&error);
+                tracing::warn!("{warning}");
+                Self::open_with(engines, id, named, agent, None, vec![warning])
+            }
+        }
+    }
+
+    fn open_with(
+        engines: &Arc<Engines>,
+        id: &str,
+        named: Option<&str>,
+        agent: AgentWindow,
+        saved: Option<(store::Place, store::Saved)>,
+        mut warnings: Vec<String>,
+    ) -> Result<Self, SessionError> {
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
-        let mut warnings = Vec::new();
+        let in_force = saved
+            .as_ref()
+            .and_then(|(_, saved)| saved.compaction.as_ref());
+        let compaction = in_force.map(History::current_compaction);
         let occasion = Occasion {
             session: id,
             window: &empty_state(&agent),
             counter,
             model_calls: &model_calls,
+            compaction: compaction.as_ref(),
         };
         let engine = engines.open(named, &occasion, &mut warnings)?;
+        let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
+        let history = saved.map_or_else(History::default, |(place, saved)| {
+            History::of(place, saved, engine.name())
+        });
         Ok(Self {
             id: id.to_owned(),
             engines: Arc::clone(engines),
@@ -124,14 +191,16 @@ impl Session {
             client: engines.client().clone(),
             agent,
             model_calls,
-            window: Arc::new(Window::new()),
+            window: Arc::new(Window::of(Vec::new(), None, next_id)),
             grouping: Grouping::Chat,
             fixed_tokens: 0,
             reported: None,
             chain: 0,
-            compactions: 0,
+            compactions: history.compactions,
             new_since_compaction: false,
             warnings,
+            history,
+            frame: None,
         })
     }
 
@@ -263,11 +332,14 @@ impl Session {
     /// The built-in compressor, opened when it is first needed.
     fn fallback(&mut self) -> Result<&mut Opened, SessionError> {
         if self.fallback.is_none() {
+            let in_force = self.history.in_force.as_ref();
+            let compaction = in_force.map(History::current_compaction);
             let occasion = Occasion {
                 session: &self.id,
                 window: &self.state(),
                 counter: self.counter,
                 model_calls: &self.model_calls,
+                compaction: compaction.as_ref(),
             };
             self.fallback = Some(self.engines.open_builtin(&occasion)?);
         }
@@ -405,15 +477,15 @@ impl Session {
         })
     }
 
-    /// Hands the answers of background calls to the engine. Those about messages that are no longer in
-    /// the window are discarded.
+    /// Hands the answers of background calls to the engine. Those about messages that the conversation
+    /// has not got are discarded.
     ///
     /// # Errors
     /// The engine failed.
     pub fn background_done(&mut self, answers: Vec<BackgroundAnswer>) -> Result<(), SessionError> {
         let answers: Vec<_> = answers
             .into_iter()
-            .filter(|(call, _)| self.window.contains_all(&call.covers))
+            .filter(|(call, _)| call.covers.iter().all(|id| self.window.has_had(*id)))
             .map(|(call, answer)| (call.id, answer))
             .collect();
         self.tell("background_done", move |engine| {

@@ -10,7 +10,10 @@
 /// assert_eq!(nearest("compresion", ["context", "compression"]), Some("compression"));
 /// assert_eq!(nearest("banana", ["context", "compression"]), None);
 /// ```
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let word = word.to_lowercase();
     let allowed = (word.chars().count() / 3).max(1);
     // What is too long to be a slip of any candidate is not worth a comparison.

@@ -1,33 +1,1182 @@
-//! Wire formats at the boundary a user sees.
+//! Wire formats at the boundary a user sees: documents in, views and documents out.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::path::PathBuf;
 
-use contexture::formats::{Conversation, Format, read};
+use contexture::formats::{
+    Conversation, Format, FormatError, Place, Window, read, read_part, render_all, split,
+};
+use contexture_engine_api::{
+    CLEARED_TOOL_OUTPUT, MessageKind, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
+};
 
-/// The conversations of a file of the shared test data; nothing, said aloud, where it is absent.
-fn shared(file: &str) -> Vec<Conversation> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../shared/data")
-        .join(file);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => read(text, None).unwrap(),
-        Err(_) => {
-            eprintln!("skipped: {} is not there", path.display());
-            Vec::new()
+/// The files of the shared test data; nothing, said aloud, where it is absent.
+fn shared_files() -> Vec<(PathBuf, String)> {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let mut files = Vec::new();
+    for folder in ["claude-code", "tau2-bench", "swe-agent"] {
+        let Ok(entries) = std::fs::read_dir(data.join(folder)) else {
+            eprintln!("skipped: {} is not there", data.join(folder).display());
+            continue;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending != "md") && !path.ends_with("LICENSE") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                files.push((path, text));
+            }
+        }
+    }
+    files
+}
+
+fn one(document: &str) -> Conversation {
+    let mut all = read(document, None).unwrap_or_else(|error| panic!("{error}\n{document}"));
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}
+
+/// What an engine can tell of a message, but for its raw JSON.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    role: String,
+    text: String,
+    calls: Vec<(String, String, serde_json::Value)>,
+    result_of: Option<(String, Option<String>)>,
+    kind: MessageKind,
+    thinks: bool,
+    media: bool,
+    error: bool,
+}
+
+fn seen(conversation: &Conversation) -> Vec<Seen> {
+    let calls = conversation.call_views();
+    conversation
+        .views(&calls, &[])
+        .iter()
+        .map(|view| Seen {
+            role: view.role().to_owned(),
+            text: view.text().to_owned(),
+            calls: view
+                .tool_calls()
+                .iter()
+                .map(|call| {
+                    let arguments = serde_json::from_str(call.arguments())
+                        .unwrap_or_else(|_| call.arguments().into());
+                    (call.id().to_owned(), call.name().to_owned(), arguments)
+                })
+                .collect(),
+            result_of: view
+                .tool_call_id()
+                .map(|id| (id.to_owned(), view.tool_name().map(ToOwned::to_owned))),
+            kind: view.kind(),
+            thinks: view.has_thinking(),
+            media: view.has_media(),
+            error: view.is_error(),
+        })
+        .collect()
+}
+
+fn roles(conversation: &Conversation) -> Vec<&str> {
+    conversation
+        .messages()
+        .iter()
+        .map(|message| message.role.as_str())
+        .collect()
+}
+
+fn window<'a>(entries: Vec<Place<'a>>) -> Window<'a> {
+    Window {
+        entries,
+        system_note: None,
+    }
+}
+
+const CHAT: &str = r#"{"model":"gpt-x","temperature":0.5,"messages":[
+  {"role":"system","content":"Be kind."},
+  {"role":"user","content":"list the files"},
+  {"role":"assistant","content":"I look.","tool_calls":[{"id":"c1","type":"function","function":{"name":"ls","arguments":"{\"path\": \"/tmp\"}"}},{"id":"c2","type":"function","function":{"name":"cat","arguments":"{\"path\":\"/x\"}"}}],"x_unknown":{"a" : 1}},
+  {"role":"tool","tool_call_id":"c1","content":"a.txt"},
+  {"role":"tool","tool_call_id":"c2","content":"no such file"},
+  {"role":"user","content":"thanks"},
+  {"role":"assistant","content":"welcome","annotations":[]}
+],"tools":[{"type":"function","function":{"name":"ls","description":"lists","parameters":{"type":"object"}}}],"user":"u1"}"#;
+
+const ANTHROPIC: &str = r#"{"model":"claude-x","max_tokens":100,"system":[{"type":"text","text":"Be kind.","cache_control":{"type":"ephemeral"}}],"messages":[
+  {"role":"user","content":"list the files"},
+  {"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"c1","name":"ls","input":{"path": "/tmp"}},{"type":"tool_use","id":"c2","name":"cat","input":{"path":"/x"}}]},
+  {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"a.txt"},{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"no such file"}]},{"type":"text","text":"thanks","cache_control":{"type":"ephemeral"}}]},
+  {"role":"assistant","content":[{"type":"text","text":"welcome"}]}
+],"tools":[{"name":"ls","description":"lists","input_schema":{"type":"object"}}]}"#;
+
+const RESPONSES: &str = r#"{"model":"gpt-x","instructions":"Be kind.","input":[
+  {"role":"user","content":"list the files"},
+  {"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look.","annotations":[]}]},
+  {"type":"function_call","call_id":"c1","id":"fc_1","name":"ls","arguments":"{\"path\": \"/tmp\"}"},
+  {"type":"function_call","call_id":"c2","id":"fc_2","name":"cat","arguments":"{\"path\":\"/x\"}"},
+  {"type":"function_call_output","call_id":"c1","output":"a.txt"},
+  {"type":"function_call_output","call_id":"c2","output":"no such file"},
+  {"role":"user","content":[{"type":"input_text","text":"thanks"}]},
+  {"type":"message","role":"assistant","content":[{"type":"output_text","text":"welcome"}]}
+],"tools":[{"type":"function","name":"ls","description":"lists","parameters":{"type":"object"}}]}"#;
+
+#[test]
+fn the_same_conversation_looks_the_same_in_every_format() {
+    let chat = one(CHAT);
+    assert_eq!(
+        roles(&chat),
+        ["user", "assistant", "tool", "tool", "user", "assistant"]
+    );
+    assert_eq!(chat.messages()[3].tool_name.as_deref(), Some("cat"));
+    assert_eq!(chat.system(), Some("Be kind."));
+    assert_eq!(chat.model(), Some("gpt-x"));
+    for (document, format) in [
+        (ANTHROPIC, Format::Anthropic),
+        (RESPONSES, Format::OpenAiResponses),
+    ] {
+        let other = one(document);
+        assert_eq!(other.format(), format);
+        assert_eq!(other.system(), Some("Be kind."));
+        assert_eq!(seen(&other), seen(&chat), "{format}");
+        let identities = |conversation: &Conversation| {
+            conversation
+                .messages()
+                .iter()
+                .map(|message| message.identity)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(identities(&other), identities(&chat), "{format}");
+    }
+}
+
+#[test]
+fn conversions_keep_what_engines_see() {
+    let targets = [
+        Format::OpenAiChat,
+        Format::OpenAiResponses,
+        Format::Anthropic,
+        Format::ClaudeCode,
+    ];
+    let written = [CHAT, ANTHROPIC, RESPONSES].map(|text| (PathBuf::from(text), text.to_owned()));
+    for (path, text) in shared_files().into_iter().chain(written) {
+        for conversation in read(text, None).unwrap() {
+            let whole = Window::whole(conversation.messages().len());
+            for to in targets {
+                let converted = one(&conversation.convert(&whole, to).unwrap());
+                assert_eq!(converted.format(), to, "{}", path.display());
+                let mut expected = seen(&conversation);
+                let mut found = seen(&converted);
+                for view in expected.iter_mut().chain(&mut found) {
+                    // Only a provider's own thinking goes back to it; only Anthropic says that a result
+                    // is an error.
+                    view.thinks = false;
+                    view.error = false;
+                }
+                // Where nothing but thinking was said, nothing is left to say.
+                let said = |view: &Seen| {
+                    !view.text.trim().is_empty()
+                        || !view.calls.is_empty()
+                        || view.media
+                        || view.role == "tool"
+                };
+                expected.retain(said);
+                found.retain(said);
+                if found[0].kind == MessageKind::Summary && expected[0].role == "assistant" {
+                    // Anthropic takes the user first; what is put there says that nobody said it.
+                    found.remove(0);
+                }
+                let about = format!("{} to {to}", path.display());
+                assert_eq!(found.len(), expected.len(), "{about}");
+                for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    assert_eq!(found, expected, "message {at} of {about}");
+                }
+                if to != Format::ClaudeCode {
+                    assert_eq!(converted.system(), conversation.system());
+                }
+            }
         }
     }
 }
 
 #[test]
-fn a_real_claude_code_log_is_read_whole() {
-    for conversation in shared("claude-code/main.jsonl") {
-        assert_eq!(conversation.format(), Format::ClaudeCode);
-        let calls = conversation.call_views();
-        assert_eq!(calls.len(), 152);
-        let views = conversation.views(&calls, &[]);
-        let results = views.iter().filter(|view| view.role() == "tool").count();
-        assert_eq!(results, 151, "one call was never answered");
-        assert_eq!(views.len(), 270);
+fn an_unchanged_document_leaves_byte_for_byte() {
+    let written =
+        [CHAT, ANTHROPIC, RESPONSES].map(|text| (PathBuf::from("written"), text.to_owned()));
+    for (path, text) in shared_files().into_iter().chain(written) {
+        let conversations = read(text.as_str(), None).unwrap();
+        assert!(!conversations.is_empty());
+        let windows: Vec<_> = conversations
+            .iter()
+            .map(|conversation| Window::whole(conversation.messages().len()))
+            .collect();
+        let parts: Vec<_> = conversations.iter().zip(&windows).collect();
+        for (conversation, window) in parts.iter().take(5) {
+            if conversation.format() == Format::ClaudeCode {
+                let lines: std::collections::HashSet<_> = text.lines().collect();
+                for index in 0..conversation.messages().len() {
+                    let mut raw = conversation.raw(index).lines();
+                    assert!(raw.all(|line| lines.contains(line)));
+                }
+                continue;
+            }
+            let about = path.display();
+            assert!(conversation.render(window).unwrap() == text, "{about}");
+            if conversation.system().is_some() {
+                // Everything is put together anew, and nothing but the note differs.
+                let mut noted = (*window).clone();
+                noted.system_note = Some("{note}");
+                let out = conversation.render(&noted).unwrap();
+                let block = r#",{"type":"text","text":"{note}"}"#;
+                assert!(
+                    out.replace(r"\n\n{note}", "").replace(block, "") == text,
+                    "{about}"
+                );
+            }
+        }
+        if parts[0].0.format() != Format::ClaudeCode {
+            assert!(render_all(&parts).unwrap() == text, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
+    let cleared = |index| Place::Replaced {
+        index,
+        text: Some(CLEARED_TOOL_OUTPUT),
+        arguments: &[],
+    };
+    for (path, text) in shared_files() {
+        let conversations = read(text, None).unwrap();
+        if conversations[0].format() == Format::ClaudeCode {
+            continue;
+        }
+        let windows: Vec<_> = conversations
+            .iter()
+            .map(|conversation| {
+                let messages = conversation.messages().iter().enumerate();
+                window(
+                    messages
+                        .map(|(index, message)| match message.role.as_str() {
+                            "tool" => cleared(index),
+                            _ => Place::Message(index),
+                        })
+                        .collect(),
+                )
+            })
+            .collect();
+        let parts: Vec<_> = conversations.iter().zip(&windows).collect();
+        let again = read(render_all(&parts).unwrap(), None).unwrap();
+        assert_eq!(again.len(), conversations.len());
+        for (new, old) in again.iter().zip(&conversations) {
+            assert_eq!(
+                new.messages().len(),
+                old.messages().len(),
+                "{}",
+                path.display()
+            );
+            for (at, (a, b)) in new.messages().iter().zip(old.messages()).enumerate() {
+                if b.role == "tool" {
+                    assert_eq!(
+                        (a.kind, a.text.as_str()),
+                        (MessageKind::Replaced, CLEARED_TOOL_OUTPUT)
+                    );
+                    assert_eq!(a.tool_call_id, b.tool_call_id);
+                } else {
+                    assert_eq!(new.raw(at), old.raw(at), "{}", path.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn replacing_one_result_leaves_the_other_blocks_alone() {
+    let conversation = one(ANTHROPIC);
+    let mut entries: Vec<_> = (0..6).map(Place::Message).collect();
+    entries[3] = Place::Replaced {
+        index: 3,
+        text: Some("gone"),
+        arguments: &[],
+    };
+    let arguments = [ShortArguments {
+        index: 1,
+        arguments: r#"{"path":"…"}"#.to_owned(),
+    }];
+    entries[1] = Place::Replaced {
+        index: 1,
+        text: None,
+        arguments: &arguments,
+    };
+    let expected = ANTHROPIC
+        .replace(r#"[{"type":"text","text":"no such file"}]"#, r#""gone""#)
+        .replace(r#"{"path":"/x"}"#, r#"{"path":"…"}"#);
+    assert_eq!(conversation.render(&window(entries)).unwrap(), expected);
+}
+
+#[test]
+fn arguments_are_rewritten_in_the_form_they_had() {
+    let arguments = [ShortArguments {
+        index: 0,
+        arguments: r#"{"path":1}"#.to_owned(),
+    }];
+    let replaced = Place::Replaced {
+        index: 1,
+        text: None,
+        arguments: &arguments,
+    };
+    for (document, old, new) in [
+        (CHAT, r#""{\"path\": \"/tmp\"}""#, r#""{\"path\":1}""#),
+        (ANTHROPIC, r#"{"path": "/tmp"}"#, r#"{"path":1}"#),
+        (RESPONSES, r#""{\"path\": \"/tmp\"}""#, r#""{\"path\":1}""#),
+    ] {
+        let mut entries: Vec<_> = (0..6).map(Place::Message).collect();
+        entries[1] = replaced;
+        let out = one(document).render(&window(entries)).unwrap();
+        assert_eq!(out, document.replace(old, new));
+    }
+    let broken = [ShortArguments {
+        index: 0,
+        arguments: "{".to_owned(),
+    }];
+    let places = vec![Place::Replaced {
+        index: 1,
+        text: None,
+        arguments: &broken,
+    }];
+    assert!(matches!(
+        one(CHAT).render(&window(places)),
+        Err(FormatError::Window(_))
+    ));
+}
+
+#[test]
+fn a_summary_takes_the_role_that_does_not_collide() {
+    let turns = |roles: &[&str]| {
+        let messages: Vec<_> = roles
+            .iter()
+            .enumerate()
+            .map(|(at, role)| format!(r#"{{"role":"{role}","content":"m{at}"}}"#))
+            .collect();
+        format!(r#"{{"messages":[{}]}}"#, messages.join(","))
+    };
+    let summary = Place::Summary { text: "## Goal" };
+    let mark = format!("{SUMMARY_MARK}\n## Goal");
+    // Between two assistants the user's; between two users the assistant's.
+    let document = one(&turns(&["assistant", "user", "assistant"]));
+    let out = one(&document
+        .render(&window(vec![Place::Message(0), summary, Place::Message(2)]))
+        .unwrap());
+    assert_eq!(roles(&out), ["assistant", "user", "assistant"]);
+    assert_eq!(out.messages()[1].kind, MessageKind::Summary);
+    assert_eq!(out.messages()[1].text, mark);
+    let document = one(&turns(&["user", "assistant", "user"]));
+    let out = one(&document
+        .render(&window(vec![Place::Message(0), summary, Place::Message(2)]))
+        .unwrap());
+    assert_eq!(roles(&out), ["user", "assistant", "user"]);
+    // Both collide: it joins the message after it, and leaves it again without a trace.
+    let text = turns(&["user", "assistant", "user", "assistant"]);
+    let document = one(&text);
+    let out = document
+        .render(&window(vec![Place::Message(0), summary, Place::Message(3)]))
+        .unwrap();
+    let joined = one(&out);
+    assert_eq!(roles(&joined), ["user", "assistant", "assistant"]);
+    assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
+    assert_eq!(joined.messages()[1].text, mark);
+    assert_eq!(joined.messages()[2].text, "m3");
+    assert!(out.contains(&format!(r"## Goal\n\n{SUMMARY_END_MARK}\n\nm3")));
+    let without = joined
+        .render(&window(vec![Place::Message(0), Place::Message(2)]))
+        .unwrap();
+    assert_eq!(
+        without,
+        r#"{"messages":[{"role":"user","content":"m0"},{"role":"assistant","content":"m3"}]}"#
+    );
+    // The first message collides with the summary alone before it.
+    let out = one(&document
+        .render(&window(vec![summary, Place::Message(2), Place::Message(3)]))
+        .unwrap());
+    assert_eq!(roles(&out), ["user", "user", "assistant"]);
+    assert_eq!(out.messages()[0].kind, MessageKind::Summary);
+    assert_eq!(out.messages()[1].items, 0..1);
+}
+
+#[test]
+fn a_joined_summary_is_replaced_by_the_next_one() {
+    let text = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d \ud83d\ude00 \"q\""},{"role":"user","content":"e"}]}"#;
+    let first = one(text)
+        .render(&window(vec![
+            Place::Message(0),
+            Place::Summary { text: "one" },
+            Place::Message(3),
+            Place::Message(4),
+        ]))
+        .unwrap();
+    let again = one(&first);
+    assert_eq!(again.messages().len(), 4);
+    let second = again
+        .render(&window(vec![
+            Place::Message(0),
+            Place::Summary { text: "two" },
+            Place::Message(2),
+            Place::Message(3),
+        ]))
+        .unwrap();
+    assert_eq!(second, first.replace(r"\none\n", r"\ntwo\n"));
+    // The earlier summary stays while the message that it joined leaves.
+    let alone = again
+        .render(&window(vec![
+            Place::Message(0),
+            Place::Message(1),
+            Place::Message(3),
+        ]))
+        .unwrap();
+    let alone = one(&alone);
+    assert_eq!(roles(&alone), ["user", "assistant", "user"]);
+    assert_eq!(alone.messages()[1].kind, MessageKind::Summary);
+    assert_eq!(alone.messages()[1].text, format!("{SUMMARY_MARK}\none"));
+}
+
+#[test]
+fn a_summary_joins_parts_calls_and_pictures() {
+    let cases = [
+        // Parts stay parts.
+        r#"{"role":"assistant","content":[ {"type":"text","text":"x","k":1} , {"type":"text","text":"y"} ],"z":0}"#,
+        // A call without text.
+        r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"n","arguments":"{}"}}]}"#,
+    ];
+    for case in cases {
+        let text = format!(
+            r#"{{"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{case}]}}"#
+        );
+        let document = one(&text);
+        let places = vec![
+            Place::Message(0),
+            Place::Summary { text: "S" },
+            Place::Message(2),
+        ];
+        let out = document.render(&window(places)).unwrap();
+        let joined = one(&out);
+        assert_eq!(roles(&joined), ["user", "assistant", "assistant"], "{out}");
+        assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
+        assert_eq!(
+            joined.messages()[2].identity,
+            document.messages()[2].identity,
+            "{out}"
+        );
+        let restored = joined
+            .render(&window(vec![Place::Message(0), Place::Message(2)]))
+            .unwrap();
+        assert!(restored.contains(case), "{restored}");
+    }
+    // A user's turn that is only a picture, at the head.
+    let picture = r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA","detail":"low"}}]}"#;
+    let document = one(&format!(r#"[{{"role":"user","content":"a"}},{picture}]"#));
+    let media = &document.messages()[1].media[0];
+    assert_eq!(document.media_data(media), "AAAA");
+    assert_eq!(
+        (media.mime.as_deref(), media.detail.as_deref()),
+        (Some("image/png"), Some("low"))
+    );
+    let out = document
+        .render(&window(vec![
+            Place::Summary { text: "S" },
+            Place::Message(1),
+        ]))
+        .unwrap();
+    let joined = one(&out);
+    assert_eq!(roles(&joined), ["user", "user"]);
+    assert_eq!(joined.messages()[1].media.len(), 1);
+    assert!(
+        joined
+            .render(&window(vec![Place::Message(1)]))
+            .unwrap()
+            .contains(picture)
+    );
+}
+
+#[test]
+fn a_summary_joins_a_turn_of_items() {
+    // Before a message item it stands in it; before calls alone it is an item of its own.
+    for (drop, kept) in [("", "I look."), ("message", "")] {
+        let lines: Vec<_> = RESPONSES
+            .lines()
+            .filter(|line| drop.is_empty() || !line.contains("I look."))
+            .collect();
+        let document = one(&lines.join("\n"));
+        let places = (1..6).map(Place::Message);
+        let places = [Place::Message(0), Place::Summary { text: "S" }]
+            .into_iter()
+            .chain(places);
+        let joined = one(&document.render(&window(places.collect())).unwrap());
+        assert_eq!(
+            roles(&joined),
+            [
+                "user",
+                "assistant",
+                "assistant",
+                "tool",
+                "tool",
+                "user",
+                "assistant"
+            ]
+        );
+        assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
+        assert_eq!(joined.messages()[2].text, kept);
+        assert_eq!(
+            joined.messages()[2].identity,
+            document.messages()[1].identity
+        );
+        let rest: Vec<_> = (0..7).filter(|at| *at != 1).map(Place::Message).collect();
+        let restored = one(&joined.render(&window(rest)).unwrap());
+        assert_eq!(
+            restored.document().split_whitespace().collect::<String>(),
+            document.document().split_whitespace().collect::<String>()
+        );
+    }
+}
+
+#[test]
+fn a_session_parses_only_what_it_keeps() {
+    let part = read_part(CHAT, Format::OpenAiChat, |at| at == 0 || at >= 4).unwrap();
+    assert_eq!(roles(&part), ["user", "user", "assistant"]);
+    let places = vec![
+        Place::Message(0),
+        Place::Summary { text: "S" },
+        Place::Message(1),
+        Place::Message(2),
+    ];
+    let whole = one(CHAT);
+    let same = vec![
+        Place::Message(0),
+        Place::Summary { text: "S" },
+        Place::Message(4),
+        Place::Message(5),
+    ];
+    assert_eq!(
+        part.render(&window(places)).unwrap(),
+        whole.render(&window(same)).unwrap()
+    );
+    assert!(!part.render(&Window::whole(3)).unwrap().contains("I look."));
+}
+
+#[test]
+fn an_anthropic_conversation_opens_with_the_user() {
+    let document = one(ANTHROPIC);
+    let out = one(&document.render(&window(vec![Place::Message(5)])).unwrap());
+    assert_eq!(roles(&out), ["user", "assistant"]);
+    assert_eq!(out.messages()[0].kind, MessageKind::Summary);
+}
+
+#[test]
+fn thinking_is_never_joined() {
+    let text = r#"{"system":"s","messages":[{"role":"user","content":"go"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"sig"},{"type":"text","text":"d"}]},{"role":"user","content":"e"}]}"#;
+    let document = one(text);
+    assert!(document.messages()[3].has_thinking);
+    assert_eq!(document.messages()[3].thinking, "hm");
+    let places = vec![
+        Place::Message(0),
+        Place::Summary { text: "S" },
+        Place::Message(3),
+        Place::Message(4),
+    ];
+    let out = document.render(&window(places)).unwrap();
+    let joined = one(&out);
+    assert_eq!(roles(&joined), ["user", "user", "assistant", "user"]);
+    assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
+    assert_eq!(joined.messages()[1].items, 0..1);
+    assert!(out.contains(document.raw(3)));
+    // Before a message that thinks, between users' turns of another kind, it is the user's own.
+    let places = vec![
+        Place::Summary { text: "S" },
+        Place::Message(3),
+        Place::Message(4),
+    ];
+    let out = one(&document.render(&window(places)).unwrap());
+    assert_eq!(roles(&out), ["user", "assistant", "user"]);
+}
+
+#[test]
+fn a_note_stands_in_the_system_prompt_once() {
+    let note = "[Note: compacted]";
+    let noted = |document: &str| {
+        let conversation = one(document);
+        let mut window = Window::whole(conversation.messages().len());
+        window.system_note = Some(note);
+        let once = conversation.render(&window).unwrap();
+        let again = one(&once).render(&window).unwrap();
+        assert_eq!(again, once, "the note was added twice");
+        let found = one(&once);
+        assert_eq!(found.format(), conversation.format());
+        assert_eq!(seen(&found), seen(&conversation));
+        assert_eq!(found.system().unwrap().matches(note).count(), 1);
+        once
+    };
+    assert!(noted(CHAT).contains(r#""Be kind.\n\n[Note: compacted]""#));
+    assert!(
+        noted(ANTHROPIC)
+            .contains(r#","cache_control":{"type":"ephemeral"}},{"type":"text","text":"[Note"#)
+    );
+    assert!(noted(RESPONSES).contains(r#""instructions":"Be kind.\n\n[Note: compacted]""#));
+    noted(&ANTHROPIC.replace(
+        r#"[{"type":"text","text":"Be kind.","cache_control":{"type":"ephemeral"}}]"#,
+        r#""""#,
+    ));
+    noted(r#"{"messages":[{"role":"user","content":"x"}]}"#);
+    noted(r#"{"messages":[]}"#);
+    noted(r#"{"input":"hello"}"#);
+    noted(r#"{"input":[{"role":"developer","content":"d"},{"role":"user","content":"x"}]}"#);
+    noted("[{\"role\":\"user\",\"content\":\"x\"}]");
+    noted("{\"role\":\"user\",\"content\":\"x\"}\n{\"role\":\"assistant\",\"content\":\"y\"}\n");
+}
+
+#[test]
+fn a_stub_stands_where_the_format_wants_the_answer() {
+    let stub = Place::Stub {
+        message: 1,
+        call: 0,
+        text: "[lost]",
+    };
+    let places = || {
+        vec![
+            Place::Message(0),
+            Place::Message(1),
+            stub,
+            Place::Message(3),
+            Place::Message(4),
+        ]
+    };
+    for document in [CHAT, ANTHROPIC, RESPONSES] {
+        let out = one(document).render(&window(places())).unwrap();
+        let out = one(&out);
+        assert_eq!(
+            roles(&out),
+            ["user", "assistant", "tool", "tool", "user"],
+            "{}",
+            out.format()
+        );
+        let answered = &out.messages()[2];
+        assert_eq!(answered.tool_call_id.as_deref(), Some("c1"));
+        assert_eq!(answered.tool_name.as_deref(), Some("ls"));
+        assert_eq!(answered.text, "[lost]");
+        if out.format() == Format::Anthropic {
+            assert_eq!(
+                answered.items,
+                out.messages()[4].items,
+                "all in one user message"
+            );
+        }
+    }
+    let orphan = window(vec![Place::Message(0), stub]);
+    assert!(matches!(
+        one(CHAT).render(&orphan),
+        Err(FormatError::Window(_))
+    ));
+}
+
+#[test]
+fn ids_that_are_used_again_pair_by_position() {
+    let turn = |name: &str| {
+        format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"same","type":"function","function":{{"name":"{name}","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"same","content":"ok"}}"#
+        )
+    };
+    let turns: Vec<_> = (0..99).map(|at| turn(&format!("tool{at}"))).collect();
+    let document = one(&format!(r#"{{"messages":[{}]}}"#, turns.join(",")));
+    for (at, pair) in document.messages().chunks(2).enumerate() {
+        assert_eq!(
+            pair[1].tool_name.as_deref(),
+            Some(format!("tool{at}").as_str())
+        );
+    }
+}
+
+#[test]
+fn the_spellings_of_calls_and_results() {
+    let legacy = one(
+        r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"},"tool_calls":null},{"role":"function","name":"f","content":"r"}]}"#,
+    );
+    assert_eq!(roles(&legacy), ["user", "assistant", "tool"]);
+    assert_eq!(legacy.messages()[1].calls[0].name, "f");
+    assert_eq!(legacy.messages()[2].tool_call_id.as_deref(), Some("f"));
+    let custom = one(
+        r#"{"input":[{"role":"user","content":"x"},{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"why"}],"encrypted_content":"abc"},{"type":"custom_tool_call","call_id":"c","name":"patch","input":"*** Begin"},{"type":"custom_tool_call_output","call_id":"c","output":"done"},{"type":"reasoning","summary":[]},{"type":"web_search_call","id":"ws_1","status":"completed","action":{"query":"q"}},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"found"}]},{"type":"local_shell_call","call_id":"s","id":"ls_1","action":{"type":"exec","command":["ls"]}},{"type":"local_shell_call_output","call_id":"s","output":"a"}]}"#,
+    );
+    assert_eq!(
+        roles(&custom),
+        ["user", "assistant", "tool", "assistant", "tool"]
+    );
+    let messages = custom.messages();
+    assert_eq!(messages[1].thinking, "why");
+    assert_eq!(messages[1].calls[0].arguments, r#"{"input":"*** Begin"}"#);
+    assert_eq!(messages[2].tool_name.as_deref(), Some("patch"));
+    assert_eq!(messages[3].text, "found");
+    assert!(messages[3].opaque.contains("ws_1") && messages[3].has_thinking);
+    assert_eq!(messages[3].calls[0].name, "local_shell");
+    let short = [ShortArguments {
+        index: 0,
+        arguments: r#"{"input":"…"}"#.to_owned(),
+    }];
+    let mut entries: Vec<_> = (0..5).map(Place::Message).collect();
+    entries[1] = Place::Replaced {
+        index: 1,
+        text: None,
+        arguments: &short,
+    };
+    let out = custom.render(&window(entries)).unwrap();
+    assert_eq!(out, custom.document().replace("*** Begin", "…"));
+}
+
+#[test]
+fn a_server_tool_stays_whole_with_its_message() {
+    let document = one(
+        r#"{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"server_tool_use","id":"srv","name":"web_search","input":{}},{"type":"web_search_tool_result","tool_use_id":"srv","content":[]},{"type":"text","text":"b"}]}]}"#,
+    );
+    assert_eq!(roles(&document), ["user", "assistant"]);
+    assert_eq!(document.messages()[1].text, "a\nb");
+    assert!(document.messages()[1].calls.is_empty());
+    assert!(
+        document.messages()[1]
+            .opaque
+            .contains("web_search_tool_result")
+    );
+}
+
+const LOG: &str = concat!(
+    r#"{"type":"summary","summary":"t","leafUuid":"u9"}"#,
+    "\n",
+    r#"{"parentUuid":null,"isSidechain":false,"type":"user","message":{"role":"user","content":"first"},"uuid":"u1","timestamp":"2026-01-01T00:00:00.000Z","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u1","isSidechain":false,"type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"}],"usage":{"input_tokens":1,"output_tokens":1}},"uuid":"u2","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u2","isSidechain":false,"type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"c1","name":"Read","input":{}}],"usage":{"input_tokens":1,"cache_read_input_tokens":7,"cache_creation_input_tokens":2,"output_tokens":5}},"uuid":"u3","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u3","isSidechain":false,"type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"c2","name":"Bash","input":{}}],"usage":{"input_tokens":1,"cache_read_input_tokens":7,"cache_creation_input_tokens":2,"output_tokens":9}},"uuid":"u4","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u3","isSidechain":false,"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"r1"}]},"uuid":"u5","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u4","isSidechain":false,"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"c2","content":"r2","is_error":true}]},"uuid":"u6","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u6","isSidechain":true,"type":"user","message":{"role":"user","content":"a subagent"},"uuid":"x1","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u6","isSidechain":false,"type":"user","message":{"role":"user","content":"given up"},"uuid":"u7","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u6","isSidechain":false,"isMeta":true,"type":"user","message":{"role":"user","content":"caveat"},"uuid":"u8","sessionId":"s"}"#,
+    "\n",
+    r#"{"parentUuid":"u8","isSidechain":false,"type":"user","message":{"role":"user","content":"second"},"uuid":"u9","sessionId":"s"}"#,
+    "\n",
+);
+
+#[test]
+fn a_claude_code_log_is_its_live_branch() {
+    let log = one(LOG);
+    assert_eq!(roles(&log), ["user", "assistant", "tool", "tool", "user"]);
+    let messages = log.messages();
+    assert_eq!(messages[1].calls.len(), 2);
+    assert!(messages[1].has_thinking);
+    assert_eq!(messages[1].items.len(), 3);
+    assert_eq!(messages[4].text, "second");
+    assert!(messages[3].is_error);
+    assert_eq!(messages[0].time_ms, Some(1_767_225_600_000));
+    let usage = log.recorded_usage();
+    assert_eq!(usage.len(), 1, "counted once for a message");
+    assert_eq!(
+        (usage[0].usage.input_tokens, usage[0].usage.output_tokens),
+        (10, 9)
+    );
+    assert_eq!(usage[0].model.as_deref(), Some("claude-x"));
+}
+
+#[test]
+fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
+    let log = one(LOG);
+    let places = vec![
+        Place::Summary {
+            text: "the first part",
+        },
+        Place::Message(1),
+        Place::Message(2),
+        Place::Message(3),
+        Place::Message(4),
+    ];
+    let out = log.convert(&window(places), Format::ClaudeCode).unwrap();
+    assert!(out.starts_with(LOG), "the earlier lines stay");
+    let resumed = one(&out);
+    assert_eq!(
+        roles(&resumed),
+        ["user", "assistant", "tool", "tool", "user"]
+    );
+    assert_eq!(resumed.messages()[0].kind, MessageKind::Summary);
+    assert_eq!(resumed.messages()[1].identity, log.messages()[1].identity);
+    let added: Vec<serde_json::Value> = out[LOG.len()..]
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(added[0]["subtype"], "compact_boundary");
+    assert_eq!(added[1]["isCompactSummary"], true);
+    for pair in added.windows(2) {
+        assert_eq!(pair[1]["parentUuid"], pair[0]["uuid"]);
+        assert!(!LOG.contains(pair[1]["uuid"].as_str().unwrap()));
+    }
+    // The summary keeps its mark in other formats.
+    let whole = Window::whole(5);
+    let anthropic = one(&resumed.convert(&whole, Format::Anthropic).unwrap());
+    assert_eq!(anthropic.messages()[0].kind, MessageKind::Summary);
+    assert_eq!(anthropic.messages()[1].thinking, "hm");
+    let native = LOG
+        .replace(
+            "\"content\":\"second\"",
+            "\"content\":\"This session is continued\"",
+        )
+        .replace(
+            "\"uuid\":\"u9\"",
+            "\"uuid\":\"u9\",\"isCompactSummary\":true",
+        );
+    let native = one(&native);
+    assert_eq!(roles(&native), ["user"]);
+    assert_eq!(native.messages()[0].kind, MessageKind::Summary);
+    for to in [
+        Format::OpenAiChat,
+        Format::Anthropic,
+        Format::OpenAiResponses,
+        Format::ClaudeCode,
+    ] {
+        let out = one(&native.convert(&Window::whole(1), to).unwrap());
+        assert_eq!(out.messages()[0].kind, MessageKind::Summary, "{to}");
+    }
+}
+
+#[test]
+fn a_live_log_is_read_up_to_its_cut_line() {
+    let cut = &LOG[..LOG.len() - 40];
+    let log = one(cut);
+    assert_eq!(log.messages().last().unwrap().text, "r2");
+    assert!(
+        log.warnings()[0].contains("cut off"),
+        "{:?}",
+        log.warnings()
+    );
+    let middle = LOG.replacen("\"type\":\"user\"", "\"type\":user", 1);
+    let error = read(middle, None).unwrap_err().to_string();
+    assert!(error.starts_with("line 2, column 47:"), "{error}");
+}
+
+#[test]
+fn a_codex_log_is_read_from_its_last_compaction() {
+    let log = concat!(
+        r#"{"timestamp":"2026-01-01T00:00:00Z","type":"session_meta","payload":{"id":"x","instructions":"Be kind."}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:01Z","type":"turn_context","payload":{"model":"gpt-x"}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:02Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"old"}]}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:03Z","type":"compacted","payload":{"message":"what happened"}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:04Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"go"}]}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:05Z","type":"response_item","payload":{"type":"reasoning","summary":[],"encrypted_content":"e"}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:05Z","type":"response_item","payload":{"type":"function_call","name":"shell","arguments":"{}","call_id":"c1"}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:06Z","type":"event_msg","payload":{"type":"token_count","info":{"last_token_usage":{"input_tokens":100,"cached_input_tokens":40,"output_tokens":9,"reasoning_output_tokens":3}}}}"#,
+        "\n",
+        r#"{"timestamp":"2026-01-01T00:00:07Z","type":"response_item","payload":{"type":"function_call_output","call_id":"c1","output":"ok"}}"#,
+        "\n",
+    );
+    let log = one(log);
+    assert_eq!(log.format(), Format::Codex);
+    assert_eq!(
+        (log.system(), log.model()),
+        (Some("Be kind."), Some("gpt-x"))
+    );
+    assert_eq!(roles(&log), ["user", "user", "assistant", "tool"]);
+    assert_eq!(log.messages()[0].kind, MessageKind::Summary);
+    let usage = log.recorded_usage();
+    assert_eq!(usage.len(), 1);
+    assert_eq!(
+        (
+            usage[0].index,
+            usage[0].usage.input_tokens,
+            usage[0].usage.cache_read_tokens
+        ),
+        (2, 100, 40)
+    );
+    let items = one(&log
+        .convert(&Window::whole(4), Format::OpenAiResponses)
+        .unwrap());
+    assert_eq!(roles(&items), ["user", "user", "assistant", "tool"]);
+    assert_eq!(items.messages()[0].kind, MessageKind::Summary);
+    assert!(items.raw(2).contains("encrypted_content"));
+}
+
+#[test]
+fn several_conversations_in_one_document() {
+    let lines = format!(
+        "{}\n{}\n",
+        CHAT.replace('\n', ""),
+        ANTHROPIC.replace('\n', "")
+    );
+    let both = read(lines.as_str(), None).unwrap();
+    assert_eq!(both.len(), 2);
+    assert_eq!(both[1].format(), Format::Anthropic);
+    let places = window(vec![Place::Message(0)]);
+    let out = both[1].render(&places).unwrap();
+    assert!(
+        out.starts_with(&CHAT.replace('\n', "")),
+        "the other line stays"
+    );
+    assert_eq!(read(out, None).unwrap()[1].messages().len(), 1);
+}
+
+#[test]
+fn one_message_a_line_with_times() {
+    let text = "{\"role\":\"user\",\"content\":\"a\",\"ts\":1767225600}\n{\"role\":\"assistant\",\"content\":\"\",\"ts\":1767225630,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"sh\",\"arguments\":\"{}\"}}]}\n{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"c\",\"tool_name\":\"sh\",\"ts\":1767225660.5}\n";
+    let lines = one(text);
+    assert_eq!(lines.format(), Format::MessageLines);
+    assert_eq!(lines.messages()[2].time_ms, Some(1_767_225_660_500));
+    let out = lines
+        .render(&window(vec![
+            Place::Summary { text: "S" },
+            Place::Message(1),
+            Place::Message(2),
+        ]))
+        .unwrap();
+    assert_eq!(out.lines().count(), 3);
+    assert!(out.ends_with(text.split_once('\n').unwrap().1));
+}
+
+#[test]
+fn splitting_gives_the_raw_messages() {
+    let body = split(CHAT, None).unwrap();
+    assert_eq!(
+        (body.format, body.messages.len(), body.system_messages.len()),
+        (Format::OpenAiChat, 6, 1)
+    );
+    assert_eq!(body.model.as_deref(), Some("gpt-x"));
+    let conversation = one(CHAT);
+    for (at, raw) in body.messages.iter().enumerate() {
+        assert_eq!(*raw, conversation.item(at));
+    }
+    let body = split(ANTHROPIC, None).unwrap();
+    assert_eq!((body.format, body.messages.len()), (Format::Anthropic, 4));
+    assert!(body.system.unwrap().starts_with('['));
+    assert!(matches!(
+        split(CHAT, Some(Format::OpenAiResponses)),
+        Err(FormatError::NotThis { .. })
+    ));
+}
+
+#[test]
+fn an_error_names_the_place_the_cause_and_the_way_out() {
+    let message =
+        |document: &str, format: Option<Format>| read(document, format).unwrap_err().to_string();
+    for (document, expected) in [
+        ("", "line 1, column 1: the document is empty"),
+        (
+            "{\"messages\":[\n  {\"role\":\"user\",",
+            "line 2, column 18: the text ends where a key was expected",
+        ),
+        (
+            "{\"messages\":[{\"content\":\"x\"}]}",
+            "message 0: it has no `role`; `user`, `assistant`, `tool` or `system` was expected",
+        ),
+        (
+            "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":3}]}",
+            "message 1: its `content` is a number; a string, a list of parts or null was expected",
+        ),
+        (
+            "[1]",
+            "message 0: a message object was expected, found a number",
+        ),
+    ] {
+        let error = message(document, None);
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let error = message("{\"dialogue\":[]}", None);
+    assert!(
+        error.contains("`dialogue`")
+            && error.contains("swe-agent needs")
+            && error.contains("--format"),
+        "{error}"
+    );
+    let error = message(CHAT, Some(Format::Tau2));
+    assert!(
+        error.contains("`tau2`") && error.contains("simulations"),
+        "{error}"
+    );
+    let error = "gpt".parse::<Format>().unwrap_err().to_string();
+    assert!(
+        error.contains("claude-code") && error.contains("swe-agent"),
+        "{error}"
+    );
+    assert!(matches!(
+        one(CHAT).convert(&Window::whole(6), Format::Tau2),
+        Err(FormatError::NoWriter(_))
+    ));
+    assert!(matches!(
+        one(CHAT).render(&Window::whole(7)),
+        Err(FormatError::Window(_))
+    ));
+}
+
+#[test]
+fn odd_documents_are_read() {
+    assert!(one(r#"{"messages":[]}"#).messages().is_empty());
+    let only_system = one(r#"{"messages":[{"role":"system","content":"s"}]}"#);
+    assert_eq!(
+        (only_system.messages().len(), only_system.system()),
+        (0, Some("s"))
+    );
+    let middle = one(r#"[{"role":"user","content":"a"},{"role":"developer","content":"b"}]"#);
+    assert_eq!(roles(&middle), ["user", "system"]);
+    let surrogate =
+        r#"{"messages":[{"role":"user","content":"\ud800 \u0000"},{"role":"user","content":"b"}]}"#;
+    let conversation = one(surrogate);
+    assert_eq!(conversation.messages()[0].text, "\u{fffd} \0");
+    let out = conversation
+        .render(&window(vec![Place::Message(0)]))
+        .unwrap();
+    assert!(out.contains(r#""\ud800 \u0000""#));
+    let twice = one(r#"{"messages":[{"role":"user","content":"a","content":"b"}]}"#);
+    assert_eq!(twice.messages()[0].text, "b");
+    let orphans = one(
+        r#"{"messages":[{"role":"tool","tool_call_id":"gone","content":"r"},{"role":"assistant","content":"","tool_calls":[{"id":"open","type":"function","function":{"name":"f","arguments":"{"}}]}]}"#,
+    );
+    assert_eq!(orphans.messages()[0].tool_name, None);
+    assert_eq!(one("{\"input\":\"hello\"}").messages()[0].text, "hello");
+    assert_eq!(
+        one("\u{feff}[{\"role\":\"user\",\"content\":\"a\"}]")
+            .messages()
+            .len(),
+        1
+    );
+}
+
+mod any_document {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NATIVE: [&str; 5] = [CHAT, ANTHROPIC, RESPONSES, LOG, TAU2];
+    const TAU2: &str = r#"{"simulations":[{"id":"s","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","name":"f","arguments":{"a":1},"requestor":"assistant"}]},{"id":"c","role":"tool","content":"r","error":false}]}]}"#;
+
+    /// Reads, renders and converts with a window of every kind of place; nothing may panic, and what is
+    /// rendered can be read again.
+    fn exercise(document: &str, format: Option<Format>, picks: &[u8]) {
+        let Ok(conversations) = read(document, format) else {
+            return;
+        };
+        for conversation in &conversations {
+            let count = conversation.messages().len();
+            let calls = conversation.call_views();
+            assert_eq!(conversation.views(&calls, &[]).len(), count);
+            let mut entries = Vec::new();
+            for (index, message) in conversation.messages().iter().enumerate() {
+                match picks.get(index % picks.len().max(1)).copied().unwrap_or(0) % 5 {
+                    0 => entries.push(Place::Message(index)),
+                    1 => entries.push(Place::Replaced {
+                        index,
+                        text: Some("short"),
+                        arguments: &[],
+                    }),
+                    2 => entries.push(Place::Summary {
+                        text: "## Goal\n\"x\"",
+                    }),
+                    3 => {
+                        entries.push(Place::Message(index));
+                        entries.extend((0..message.calls.len()).map(|call| Place::Stub {
+                            message: index,
+                            call,
+                            text: "[lost]",
+                        }));
+                    }
+                    _ => {}
+                }
+            }
+            let places = Window {
+                entries,
+                system_note: Some("[Note]"),
+            };
+            let out = conversation.render(&places).unwrap();
+            let again = read(out.as_str(), None).unwrap_or_else(|error| panic!("{error}\n{out}"));
+            assert!(!again.is_empty());
+            for to in [
+                Format::OpenAiChat,
+                Format::Anthropic,
+                Format::OpenAiResponses,
+                Format::ClaudeCode,
+            ] {
+                let out = conversation.convert(&places, to).unwrap();
+                if !out.is_empty() && to != Format::ClaudeCode {
+                    read(out.as_str(), Some(to)).unwrap_or_else(|error| panic!("{error}\n{out}"));
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn damage_is_an_error_or_handled(
+            which in 0..NATIVE.len(),
+            cuts in prop::collection::vec((any::<prop::sample::Index>(), 0usize..12, "[\\[\\]{}\",:0n\\\\u a]{0,4}"), 0..4),
+            picks in prop::collection::vec(any::<u8>(), 1..8),
+        ) {
+            let mut text: Vec<char> = NATIVE[which].chars().collect();
+            for (at, length, new) in cuts {
+                let start = at.index(text.len().max(1)).min(text.len());
+                let end = (start + length).min(text.len());
+                text.splice(start..end, new.chars());
+            }
+            let text: String = text.into_iter().collect();
+            exercise(&text, None, &picks);
+            for format in Format::ALL {
+                let _ = read(text.as_str(), Some(format));
+            }
+        }
+
+        #[test]
+        fn any_window_of_a_sound_document_renders_to_a_sound_one(
+            which in 0..NATIVE.len(),
+            picks in prop::collection::vec(any::<u8>(), 1..8),
+        ) {
+            exercise(NATIVE[which], None, &picks);
+        }
+
+        /// Summaries never make two messages of one role stand in a row where the window had none.
+        #[test]
+        fn summaries_never_double_a_role(
+            covered in prop::collection::vec(any::<bool>(), 2..14),
+            anthropic in any::<bool>(),
+        ) {
+            let messages: Vec<_> = covered
+                .iter()
+                .enumerate()
+                .map(|(at, _)| {
+                    let role = if at % 2 == 0 { "user" } else { "assistant" };
+                    format!(r#"{{"role":"{role}","content":"m{at}"}}"#)
+                })
+                .collect();
+            let system = if anthropic { r#""system":"s","# } else { "" };
+            let document = one(&format!("{{{system}\"messages\":[{}]}}", messages.join(",")));
+            let mut entries: Vec<Place<'_>> = Vec::new();
+            for (at, covered) in covered.iter().enumerate() {
+                match (covered, entries.last()) {
+                    (false, _) => entries.push(Place::Message(at)),
+                    (true, Some(Place::Summary { .. })) => {}
+                    (true, _) => entries.push(Place::Summary { text: "S" }),
+                }
+            }
+            let out = document.render(&window(entries)).unwrap();
+            let wire = split(&out, Some(document.format())).unwrap();
+            let roles: Vec<_> = wire.messages.iter().map(|raw| raw.contains(r#""role":"user""#)).collect();
+            prop_assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{}", out);
+            let again = one(&out);
+            let kept = covered.iter().filter(|covered| !**covered).count();
+            let originals = again.messages().iter().filter(|message| !message.is_summary()).count();
+            prop_assert_eq!(originals, kept);
+        }
     }
 }

@@ -5,8 +5,14 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use contexture::config::Config;
+use contexture::engines::Engines;
+use contexture::formats::{self, Conversation};
+use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::session::{AgentWindow, Session, SessionError};
+use contexture_engine_api::Decision;
 use tempfile::TempDir;
 
 /// The repository.
@@ -32,8 +38,14 @@ pub fn shared_data() -> Option<PathBuf> {
 pub fn built_plugins() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        // Benchmarks measure optimised plugins.
+        let profile = if cfg!(debug_assertions) {
+            "dev"
+        } else {
+            "release"
+        };
         let output = Command::new(env!("CARGO"))
-            .args(["build", "--quiet"])
+            .args(["build", "--quiet", "--profile", profile])
             .args(["-p", "keep-tail", "-p", "misbehaving"])
             .args(["-p", "wrong-abi-version", "-p", "wrong-layout"])
             .current_dir(repository())
@@ -44,7 +56,11 @@ pub fn built_plugins() -> &'static Path {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        target_dir().join("debug")
+        target_dir().join(if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        })
     })
 }
 
@@ -153,4 +169,44 @@ pub fn chat(turns: usize, size: usize) -> serde_json::Value {
     }
     messages.push(serde_json::json!({"role": "user", "content": "And now the last part, please."}));
     serde_json::json!({"model": "gpt-5", "messages": messages})
+}
+
+/// The engines that a home's configuration gives access to, without a model.
+pub fn engines(home: &Home) -> Arc<Engines> {
+    let home_path = home.path().to_owned();
+    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| home_path.clone().into());
+    let loaded = Config::load(None, &env).unwrap_or_else(|error| panic!("{error}"));
+    let client = ModelClient::new(
+        Resolved::NoModel(NoModel::Configured),
+        std::time::Duration::from_secs(1),
+        |text| text.into(),
+    );
+    Engines::new(loaded, client).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A session of this name over a conversation, all of which its engine has seen.
+///
+/// # Errors
+/// As [`Session::open`] and [`Session::observe`].
+pub fn session(
+    engines: &Arc<Engines>,
+    conversation: &Arc<Conversation>,
+    context_length: u64,
+) -> Result<(Session, Decision), SessionError> {
+    let agent = AgentWindow {
+        model: "gpt-5".to_owned(),
+        context_length,
+        max_output_tokens: context_length / 10,
+    };
+    let mut session = Session::open(engines, "test", None, agent)?;
+    session.set_frame(conversation);
+    let decision = session.observe(conversation, 0..conversation.messages().len())?;
+    Ok((session, decision))
+}
+
+/// The one conversation of a document.
+pub fn conversation(document: &str) -> Arc<Conversation> {
+    let mut all = formats::read(document, None).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(all.len(), 1, "one conversation");
+    Arc::new(all.remove(0))
 }

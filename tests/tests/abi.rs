@@ -51,9 +51,11 @@ fn a_file_that_is_no_library_and_a_library_that_is_no_plugin() {
 
     let cut = folder.path().join(library_name("cut"));
     let whole = std::fs::read(built_plugins().join(library_name("misbehaving"))).unwrap();
-    std::fs::write(&cut, &whole[..whole.len() / 3]).unwrap();
-    let error = Plugin::load(&cut).unwrap_err();
-    assert!(matches!(error, LoadError::Open { .. }), "{error}");
+    for share in [2, 3, 20, 100] {
+        std::fs::write(&cut, &whole[..whole.len() / share]).unwrap();
+        let error = Plugin::load(&cut).unwrap_err();
+        assert!(matches!(error, LoadError::CutShort { .. }), "{error}");
+    }
 }
 
 /// Builds the fixture `misbehaving` against a copy of the interface that calls itself `version` and in

@@ -38,6 +38,18 @@ pub enum LoadError {
         /// What the system said.
         cause: String,
     },
+    /// The file ends before what its header promises.
+    #[error(
+        "{path}: is cut short (its header promises {promised} bytes, it has {found}); build or copy it again"
+    )]
+    CutShort {
+        /// The library.
+        path: PathBuf,
+        /// What its header promises, in bytes.
+        promised: u64,
+        /// What it has, in bytes.
+        found: u64,
+    },
     /// The library is no plugin.
     #[error(
         "{path}: exports no `{symbol}`, so it is no Contexture plugin; a plugin crate is a cdylib that \
@@ -104,6 +116,7 @@ impl Plugin {
     /// # Errors
     /// [`LoadError`], for each way in which it does not fit.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
+        check_complete(path)?;
         check_abi_version(path)?;
         let header = lib_header_from_path(path).map_err(|error| LoadError::Init {
             path: path.to_owned(),
@@ -148,6 +161,43 @@ impl Plugin {
             RResult::RErr(text) => Err(read_error(text.as_str())),
         }
     }
+}
+
+/// Refuses an ELF file that ends before its section headers, which linkers put last. Opening one that
+/// was cut (by a full disk, say) ends the process with a bus error instead of an error.
+fn check_complete(path: &Path) -> Result<(), LoadError> {
+    let cannot_open = |error: std::io::Error| LoadError::Open {
+        path: path.to_owned(),
+        cause: error.to_string(),
+    };
+    let mut file = std::fs::File::open(path).map_err(cannot_open)?;
+    let found = file.metadata().map_err(cannot_open)?.len();
+    let mut header = [0; 64];
+    if std::io::Read::read_exact(&mut file, &mut header).is_err() {
+        // Too short to be a library: the system's loader says so without harm.
+        return Ok(());
+    }
+    const ELF_64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
+    if !header.starts_with(ELF_64_LITTLE_ENDIAN) {
+        return Ok(());
+    }
+    // `e_shoff`, and `e_shentsize` times `e_shnum`, of the ELF specification's file header.
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    let promised =
+        number(&header[40..48]).saturating_add(number(&header[58..60]) * number(&header[60..62]));
+    if promised > found {
+        return Err(LoadError::CutShort {
+            path: path.to_owned(),
+            promised,
+            found,
+        });
+    }
+    Ok(())
 }
 
 fn check_abi_version(path: &Path) -> Result<(), LoadError> {

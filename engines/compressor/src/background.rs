@@ -88,7 +88,11 @@ impl Pending {
         if self.asked.iter().any(|(_, answer)| answer.is_none()) {
             return None;
         }
-        let answers = self.asked.drain(..).filter_map(|(_, answer)| answer).collect();
+        let answers = self
+            .asked
+            .drain(..)
+            .filter_map(|(_, answer)| answer)
+            .collect();
         self.summariser.answered(answers).transpose()
     }
 }

@@ -177,7 +177,11 @@ impl<'m, 'a> Outline<'m, 'a> {
             .collect();
         anchors.sort_unstable_by_key(|range| range.start);
         anchors.dedup();
-        Split { head, anchors, tail }
+        Split {
+            head,
+            anchors,
+            tail,
+        }
     }
 }
 
@@ -185,6 +189,16 @@ impl Split {
     /// Whether the message at this index stays.
     pub(crate) fn keeps(&self, at: usize) -> bool {
         at < self.head || at >= self.tail || self.anchors.iter().any(|range| range.contains(&at))
+    }
+
+    /// Whether the middle holds what no compaction has summarised yet. The head of the first compaction
+    /// stands before its summary; that it is protected no longer is nothing new.
+    pub(crate) fn something_new(&self, outline: &Outline<'_, '_>) -> bool {
+        let is_summary = |at: &usize| outline.messages[*at].kind() == MessageKind::Summary;
+        match self.middle().filter(is_summary).last() {
+            Some(summary) => self.middle().any(|at| at > summary),
+            None => self.middle().next().is_some(),
+        }
     }
 
     /// The indices of the middle, in order.

@@ -30,17 +30,22 @@ pub(crate) fn asks_the_user(tool: &str) -> bool {
         .filter(char::is_ascii_alphanumeric)
         .map(|c| c.to_ascii_lowercase())
         .collect();
-    ["askuser", "askhuman", "askfollowup", "askquestion", "clarif", "userinput", "humaninput"]
-        .iter()
-        .any(|asking| name.contains(asking))
+    [
+        "askuser",
+        "askhuman",
+        "askfollowup",
+        "askquestion",
+        "clarif",
+        "userinput",
+        "humaninput",
+    ]
+    .iter()
+    .any(|asking| name.contains(asking))
         || name == "question"
 }
 
 /// Whether this tool result may be cleared: it is long (or holds media), and not a user's answer.
-pub(crate) fn is_clearable<'a>(
-    result: &MessageView<'a>,
-    caller: Option<&MessageView<'a>>,
-) -> bool {
+pub(crate) fn is_clearable<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> bool {
     result.role() == "tool"
         && (result.has_media() || is_long(result.text()))
         && result.text() != CLEARED_TOOL_OUTPUT
@@ -175,7 +180,11 @@ mod tests {
         );
         let short = shorten_arguments(&arguments).unwrap();
         assert!(short.len() < arguments.len() - 600);
-        for kept in [r#""n": 12345678901234567890123, "f":1.10, "b":true,"z":null,"s":"short""#, "1e5", &"k".repeat(500)] {
+        for kept in [
+            r#""n": 12345678901234567890123, "f":1.10, "b":true,"z":null,"s":"short""#,
+            "1e5",
+            &"k".repeat(500),
+        ] {
             assert!(short.contains(kept), "{short}");
         }
         let value: Value = serde_json::from_str(&short).unwrap();
@@ -187,13 +196,25 @@ mod tests {
     #[test]
     fn what_is_no_json_or_short_stays() {
         assert_eq!(shorten_arguments(r#"{"a":"b"}"#), None);
-        assert_eq!(shorten_arguments(&format!("{{\"a\":\"{}", "b".repeat(900))), None);
-        assert_eq!(shorten_arguments(&json!({"n": vec![1; 900]}).to_string()), None);
+        assert_eq!(
+            shorten_arguments(&format!("{{\"a\":\"{}", "b".repeat(900))),
+            None
+        );
+        assert_eq!(
+            shorten_arguments(&json!({"n": vec![1; 900]}).to_string()),
+            None
+        );
     }
 
     #[test]
     fn answers_of_the_user_are_told_from_other_results() {
-        for tool in ["AskUserQuestion", "ask_user", "clarify", "request_user_input", "ask_followup_question"] {
+        for tool in [
+            "AskUserQuestion",
+            "ask_user",
+            "clarify",
+            "request_user_input",
+            "ask_followup_question",
+        ] {
             assert!(asks_the_user(tool), "{tool}");
         }
         for tool in ["read_file", "bash", "task", "get_user_details", ""] {
@@ -202,14 +223,20 @@ mod tests {
         let text = "yes ".repeat(100);
         let calls = [ToolCallView::new("c", "clarify", "{}")];
         let call = MessageView::new(MessageId(1), "assistant").with_tool_calls(&calls);
-        let answer = MessageView::new(MessageId(2), "tool").with_result_of("c", "").with_text(&text);
+        let answer = MessageView::new(MessageId(2), "tool")
+            .with_result_of("c", "")
+            .with_text(&text);
         assert!(!is_clearable(&answer, Some(&call)));
         assert!(is_clearable(&answer, None));
     }
 
     #[test]
     fn two_hundred_characters_stay_and_one_more_goes() {
-        let result = |text| MessageView::new(MessageId(1), "tool").with_result_of("c", "ls").with_text(text);
+        let result = |text| {
+            MessageView::new(MessageId(1), "tool")
+                .with_result_of("c", "ls")
+                .with_text(text)
+        };
         let (at, over) = ("é".repeat(200), "é".repeat(201));
         assert!(!is_clearable(&result(&at), None));
         assert!(is_clearable(&result(&over), None));
@@ -238,14 +265,19 @@ mod tests {
         match (long, short) {
             (Value::String(long), Value::String(short)) => {
                 long == short
-                    || short.strip_suffix(ARGUMENT_MARK).is_some_and(|prefix| long.starts_with(prefix))
+                    || short
+                        .strip_suffix(ARGUMENT_MARK)
+                        .is_some_and(|prefix| long.starts_with(prefix))
             }
             (Value::Array(long), Value::Array(short)) => {
                 long.len() == short.len() && long.iter().zip(short).all(|(l, s)| same_shape(l, s))
             }
             (Value::Object(long), Value::Object(short)) => {
                 long.len() == short.len()
-                    && long.iter().zip(short).all(|((lk, l), (sk, s))| lk == sk && same_shape(l, s))
+                    && long
+                        .iter()
+                        .zip(short)
+                        .all(|((lk, l), (sk, s))| lk == sk && same_shape(l, s))
             }
             _ => long == short,
         }

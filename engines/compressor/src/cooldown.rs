@@ -73,14 +73,19 @@ impl CoolDowns {
             .map_err(std::io::Error::from)
             .and_then(|text| {
                 // The rename makes the write atomic; the process id keeps two processes apart.
-                let new = self.file.with_extension(format!("{}.new", std::process::id()));
+                let new = self
+                    .file
+                    .with_extension(format!("{}.new", std::process::id()));
                 fs::write(&new, text)?;
                 fs::rename(&new, &self.file)
             });
         if let Err(error) = stored {
             self.services.log(
                 LogLevel::Warn,
-                &format!("{} cannot be written: {error}; a restart forgets the cool-down", self.file.display()),
+                &format!(
+                    "{} cannot be written: {error}; a restart forgets the cool-down",
+                    self.file.display()
+                ),
             );
         }
         self.current = Some(cool_down);
@@ -157,13 +162,21 @@ mod tests {
         let mut again = CoolDowns::open(dir.path(), Services::none());
         assert_eq!(again.of("m").unwrap().kind, FailureKind::Auth);
         again.succeeded();
-        assert!(CoolDowns::open(dir.path(), Services::none()).of("m").is_none());
+        assert!(
+            CoolDowns::open(dir.path(), Services::none())
+                .of("m")
+                .is_none()
+        );
     }
 
     #[test]
     fn an_unreadable_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("cooldown.json"), "{ not json").unwrap();
-        assert!(CoolDowns::open(dir.path(), Services::none()).of("m").is_none());
+        assert!(
+            CoolDowns::open(dir.path(), Services::none())
+                .of("m")
+                .is_none()
+        );
     }
 }

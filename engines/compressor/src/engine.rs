@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use contexture_digest::Digest;
 use contexture_engine_api::{
-    BackgroundCall, COMPACTION_NOTE, CLEARED_TOOL_OUTPUT, Compaction, CompressOrder,
+    BackgroundCall, CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, Compaction, CompressOrder,
     CompressRequest, ContextEngine, Decision, EngineError, Entry, FailureKind, LogLevel, MessageId,
     MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, OpenRequest, Outcome,
     Replacement, Services, ShortArguments, Usage, WindowState,
@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::prompt::{Brief, body_of, marked};
 use crate::settings::{Budgets, CompressionSettings, room_for_prompt, share};
 use crate::summariser::Summariser;
-use crate::summary::{digested, with_facts};
+use crate::summary::{digested, digested_with_focus, with_facts};
 
 /// The share of the threshold from which the next summary is prepared in the background.
 const PREPARE_FROM: f64 = 0.80;
@@ -139,7 +139,9 @@ impl ContextEngine for Compressor {
             return Decision::No(reason.to_owned());
         }
         let last_call = share(room_for_prompt(window), LAST_CALL);
-        if window.fixed_tokens >= threshold && (window.fixed_tokens >= last_call || prompt < last_call) {
+        if window.fixed_tokens >= threshold
+            && (window.fixed_tokens >= last_call || prompt < last_call)
+        {
             return Decision::No(format!(
                 "the system prompt and the tools alone have {} tokens, and a compaction cannot get below \
                  them; the threshold is {threshold}: raise `compression.threshold` or offer fewer tools",
@@ -164,7 +166,10 @@ impl ContextEngine for Compressor {
 
         let (limits, floor) = self.limits(&window, &outline, before);
         let threshold = limits.budgets.threshold_tokens;
-        if !order.force && floor >= threshold && (floor >= limits.trigger || before < limits.trigger) {
+        if !order.force
+            && floor >= threshold
+            && (floor >= limits.trigger || before < limits.trigger)
+        {
             return Ok(self.floor_too_high(floor, before, threshold, format!(
                 "the system prompt, the tools, the user's last message and calls in flight alone have \
                  {floor} tokens; the threshold is {threshold}: shorten the message, offer fewer tools, raise \
@@ -181,7 +186,10 @@ impl ContextEngine for Compressor {
                     plan.kept_tokens
                 )));
             }
-            return Ok(Outcome::NothingToDo(nothing_to_do(&outline, &self.settings)));
+            return Ok(Outcome::NothingToDo(nothing_to_do(
+                &outline,
+                &self.settings,
+            )));
         }
 
         let covered = Covered::of(&outline, &plan, self.improved.as_ref());
@@ -225,15 +233,18 @@ impl ContextEngine for Compressor {
     fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
         let outline = Outline::of(messages);
         let split = outline.split(self.protection(&outline, &self.window));
-        split
-            .middle()
-            .any(|at| messages[at].kind() != MessageKind::Summary)
+        split.something_new(&outline)
             || outline.tokens.iter().sum::<u64>() + self.window.fixed_tokens
-                >= Budgets::for_window(&self.settings, &self.window).threshold_tokens.max(1)
+                >= Budgets::for_window(&self.settings, &self.window)
+                    .threshold_tokens
+                    .max(1)
                 && messages.len() > MIN_TAIL
     }
 
-    fn prune_tool_results(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+    fn prune_tool_results(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Outcome, EngineError> {
         self.proposal = None;
         let window = self.window_of(request.order);
         let outline = Outline::of(request.messages);
@@ -260,7 +271,9 @@ impl ContextEngine for Compressor {
             ));
         }
         Ok(Outcome::Compacted(Compaction {
-            notes: vec![format!("{pruned} old tool calls and results were shortened")],
+            notes: vec![format!(
+                "{pruned} old tool calls and results were shortened"
+            )],
             ..Compaction::new(entries)
         }))
     }
@@ -373,7 +386,9 @@ impl ContextEngine for Compressor {
     fn branched(&mut self, last: Option<MessageId>) {
         match last.and_then(|last| self.log.iter().position(|note| note.id == last)) {
             Some(at) => self.log.truncate(at + 1),
-            None => self.log.retain(|note| last.is_some_and(|last| note.id <= last)),
+            None => self
+                .log
+                .retain(|note| last.is_some_and(|last| note.id <= last)),
         }
         self.pending = None;
         self.staged = None;
@@ -516,18 +531,30 @@ impl Compressor {
         let tokens = tokens.saturating_sub(self.services.count_tokens(&marked("")));
         // From the originals, before anything of them is cleared or cut.
         let digest = Digest::of(&covered.messages, covered.previous.as_deref());
+        let services = self.services.clone();
+        let without_model = || match order.focus.as_deref() {
+            Some(topic) => {
+                digested_with_focus(&digest, &covered.messages, topic, tokens, &services)
+            }
+            None => digested(&digest, tokens, &services),
+        };
         let Some(model) = self.services.model() else {
             return Ok(Written {
-                body: digested(&digest, tokens, &self.services),
+                body: without_model(),
                 degraded: false,
-                note: "no summary model is configured, so the summary was extracted from the messages"
-                    .into(),
+                note:
+                    "no summary model is configured, so the summary was extracted from the messages"
+                        .into(),
             });
         };
         let answer = match self.staged_for(covered, tokens) {
             Some(prepared) => Ok(prepared),
-            None if order.may_wait_for_model => self.ask_now(&model, covered, &digest, tokens, order)?,
-            None => Err("the summary model's answer was not ready, and nobody may wait for it".into()),
+            None if order.may_wait_for_model => {
+                self.ask_now(&model, covered, &digest, tokens, order)?
+            }
+            None => {
+                Err("the summary model's answer was not ready, and nobody may wait for it".into())
+            }
         };
         Ok(match answer {
             Ok(notes) => Written {
@@ -536,7 +563,7 @@ impl Compressor {
                 note: format!("{} wrote the summary", model.name),
             },
             Err(reason) => Written {
-                body: digested(&digest, tokens, &self.services),
+                body: without_model(),
                 degraded: true,
                 note: format!(
                     "the summary was extracted from the messages without a model: {reason}"
@@ -638,7 +665,7 @@ impl Compressor {
             .as_deref()
             .map_or(0, |text| self.services.count_tokens(text) + FRAMING_TOKENS);
         let entries = entries(outline, plan, summary);
-        let after = plan.kept_tokens + summary_tokens;
+        let after = plan.kept_tokens + summary_tokens + self.added_tokens(outline, &entries);
         let saved = before.saturating_sub(after);
         if saved == 0 || (!order.force && saved < share(before, MIN_SAVING)) {
             let reason = format!(
@@ -708,6 +735,24 @@ impl Compressor {
         }))
     }
 
+    /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the
+    /// system prompt, the first time.
+    fn added_tokens(&self, outline: &Outline<'_, '_>, entries: &[Entry]) -> u64 {
+        let stubs = entries
+            .iter()
+            .filter(|entry| matches!(entry, Entry::StubResult { .. }))
+            .count() as u64;
+        let stub_tokens = match stubs {
+            0 => 0,
+            _ => stubs * (self.services.count_tokens(STUB) + FRAMING_TOKENS),
+        };
+        let note_tokens = match outline.was_compacted() {
+            true => 0,
+            false => self.services.count_tokens(COMPACTION_NOTE),
+        };
+        stub_tokens + note_tokens
+    }
+
     /// What to have made in the background now, if anything: first what was made without the model,
     /// then the next summary, once the threshold is near.
     fn next_background(&self, model: &ModelInfo) -> Option<Pending> {
@@ -721,13 +766,22 @@ impl Compressor {
             let purpose = Purpose::Redo {
                 of: redo.of.clone(),
             };
-            return Some(self.pending(purpose, redo.covers.clone(), model, brief, redo.units.clone()));
+            return Some(self.pending(
+                purpose,
+                redo.covers.clone(),
+                model,
+                brief,
+                redo.units.clone(),
+            ));
         }
         if self.staged.is_some() || !self.settings.enabled || self.window.context_length == 0 {
             return None;
         }
         let budgets = Budgets::for_window(&self.settings, &self.window);
-        let summary = self.previous.as_deref().map_or(0, |text| self.services.count_tokens(text));
+        let summary = self
+            .previous
+            .as_deref()
+            .map_or(0, |text| self.services.count_tokens(text));
         let counted = self.window.fixed_tokens
             + summary
             + self.log.iter().map(|note| note.tokens).sum::<u64>();
@@ -893,7 +947,10 @@ fn entries(outline: &Outline<'_, '_>, plan: &Plan, summary: Option<String>) -> V
             None => entries.push(Entry::Keep(message.id())),
         }
         let from = outline.unanswered.partition_point(|(call, _)| *call < at);
-        for (_, index) in outline.unanswered[from..].iter().take_while(|(call, _)| *call == at) {
+        for (_, index) in outline.unanswered[from..]
+            .iter()
+            .take_while(|(call, _)| *call == at)
+        {
             entries.push(Entry::StubResult {
                 call: message.id(),
                 index: *index,

@@ -10,9 +10,10 @@
 //! the model fails, a digest of the messages takes its place. And a compaction that does not help is
 //! not repeated.
 //!
-//! Where an identical fact could be kept by the document's way or a cheaper one, the document wins:
-//! a compaction always summarises its middle, even where clearing tool results alone would do.
-//! [`prune_tool_results`](contexture_engine_api::ContextEngine::prune_tool_results) is that cheaper way.
+//! A compaction always summarises its middle, as in the document, even where clearing old tool results
+//! alone would make room: cleared outputs are gone, a summary keeps what they said. The cheaper way is
+//! there for a host to choose:
+//! [`prune_tool_results`](contexture_engine_api::ContextEngine::prune_tool_results).
 
 mod background;
 mod boundaries;

@@ -97,7 +97,11 @@ impl Noted {
     }
 
     fn render(&self, into: &mut String) {
-        let media = if self.has_media { " with an image or a document" } else { "" };
+        let media = if self.has_media {
+            " with an image or a document"
+        } else {
+            ""
+        };
         match &self.result_of {
             Some((_, tool)) => {
                 let what = match (self.is_error, asks_the_user(tool)) {
@@ -125,8 +129,15 @@ fn compact_arguments(arguments: &str) -> String {
 }
 
 /// Views of compact messages. `calls` is what [`call_views`] gave for them.
-pub(crate) fn views<'a>(notes: &'a [Noted], calls: &'a [Vec<ToolCallView<'a>>]) -> Vec<MessageView<'a>> {
-    notes.iter().zip(calls).map(|(note, calls)| note.view(calls)).collect()
+pub(crate) fn views<'a>(
+    notes: &'a [Noted],
+    calls: &'a [Vec<ToolCallView<'a>>],
+) -> Vec<MessageView<'a>> {
+    notes
+        .iter()
+        .zip(calls)
+        .map(|(note, calls)| note.view(calls))
+        .collect()
 }
 
 pub(crate) fn call_views(notes: &[Noted]) -> Vec<Vec<ToolCallView<'_>>> {
@@ -166,13 +177,21 @@ mod tests {
         let output = format!("BEGIN{}END", "x".repeat(5_000));
         let calls = [ToolCallView::new("c", "bash", r#"{"command":"make"}"#)];
         let call = MessageView::new(MessageId(1), "assistant").with_tool_calls(&calls);
-        let result = MessageView::new(MessageId(2), "tool").with_result_of("c", "").with_text(&output);
+        let result = MessageView::new(MessageId(2), "tool")
+            .with_result_of("c", "")
+            .with_text(&output);
         let failed = result.with_error(true);
         let notes = [Noted::of(&call, None), Noted::of(&result, Some(&call))];
         let units = units(&notes);
         assert_eq!(units.len(), 1, "a call and its result are one piece");
-        assert!(units[0].starts_with("[call of bash] {\"command\":\"make\"}\n[result of bash] BEGIN"));
-        assert!(units[0].trim_end().ends_with("END") && units[0].len() < 600, "{}", units[0]);
+        assert!(
+            units[0].starts_with("[call of bash] {\"command\":\"make\"}\n[result of bash] BEGIN")
+        );
+        assert!(
+            units[0].trim_end().ends_with("END") && units[0].len() < 600,
+            "{}",
+            units[0]
+        );
         let mut text = String::new();
         Noted::of(&failed, Some(&call)).render(&mut text);
         assert!(text.starts_with("[error of bash]"));
@@ -181,7 +200,9 @@ mod tests {
     #[test]
     fn a_users_answer_is_kept_whole_and_named() {
         let answer = "I prefer tabs. ".repeat(60);
-        let result = MessageView::new(MessageId(2), "tool").with_result_of("c", "AskUserQuestion").with_text(&answer);
+        let result = MessageView::new(MessageId(2), "tool")
+            .with_result_of("c", "AskUserQuestion")
+            .with_text(&answer);
         let mut text = String::new();
         Noted::of(&result, None).render(&mut text);
         assert!(text.contains(answer.trim()) && text.contains("user's answer"));

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
+use contexture_engine_api::CLEARED_TOOL_OUTPUT;
 
 use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
@@ -62,7 +62,11 @@ impl Plan {
         let comfortable = share(limits.trigger, COMFORTABLE);
         let first = outline.protected_first(limits.fixed > 0);
         let rungs = [
-            (first, limits.protect_last_n, limits.budgets.tail_token_budget),
+            (
+                first,
+                limits.protect_last_n,
+                limits.budgets.tail_token_budget,
+            ),
             (first, MIN_TAIL, limits.budgets.tail_token_budget),
             (0, MIN_TAIL, 0),
         ];
@@ -104,9 +108,7 @@ impl Plan {
     fn unforced(outline: &Outline<'_, '_>, split: Split, limits: &Limits) -> Self {
         let all: u64 = outline.tokens.iter().sum();
         let content: u64 = split.middle().map(|at| outline.tokens[at]).sum();
-        let something_new = split
-            .middle()
-            .any(|at| outline.messages[at].kind() != MessageKind::Summary);
+        let something_new = split.something_new(outline);
         let kept_tokens = limits.fixed + all - content;
         let summary_tokens = match something_new {
             true => limits.budgets.summary_tokens(content),
@@ -161,7 +163,12 @@ impl Plan {
             if self.total <= goal {
                 break;
             }
-            self.replace(at, CLEARED_TOOL_OUTPUT.to_owned(), limits.cleared_tokens, outline);
+            self.replace(
+                at,
+                CLEARED_TOOL_OUTPUT.to_owned(),
+                limits.cleared_tokens,
+                outline,
+            );
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
@@ -179,7 +186,9 @@ impl Plan {
             })
             .collect();
         let unseen_tokens: u64 = unseen.iter().map(|at| outline.tokens[*at]).sum();
-        let room = limits.room_for_prompt.saturating_sub(self.total - unseen_tokens);
+        let room = limits
+            .room_for_prompt
+            .saturating_sub(self.total - unseen_tokens);
         // Two characters a token is on the safe side for all but dense scripts.
         let chars = room / (unseen.len() as u64).max(1);
         if chars < MIN_PREVIEW_CHARS {

@@ -82,7 +82,11 @@ mod tests {
         progress.compacted(100_000, 95_000, 90_000);
         assert_eq!(progress.stopped(100_000), None);
         progress.compacted(100_000, 95_000, 90_000);
-        assert!(progress.stopped(100_000).is_some_and(|reason| reason.contains("5000 of 100000")));
+        assert!(
+            progress
+                .stopped(100_000)
+                .is_some_and(|reason| reason.contains("5000 of 100000"))
+        );
         assert_eq!(progress.stopped(104_000), None);
     }
 

@@ -1,8 +1,6 @@
 //! What the summariser is told, and what is made of its answer.
 
-use contexture_engine_api::{
-    FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services,
-};
+use contexture_engine_api::{FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
 
 /// What a summary says of itself, after [`SUMMARY_MARK`].
 pub(crate) const PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are \
@@ -80,7 +78,13 @@ pub(crate) fn whole(brief: &Brief, material: &str) -> String {
 }
 
 /// Asks for notes on one of several pieces.
-pub(crate) fn piece(brief: &Brief, material: &str, number: usize, of: usize, tokens: u64) -> String {
+pub(crate) fn piece(
+    brief: &Brief,
+    material: &str,
+    number: usize,
+    of: usize,
+    tokens: u64,
+) -> String {
     let mut prompt = format!("This is part {number} of {of} of a long conversation.\n\n");
     tagged(&mut prompt, "conversation", material);
     let brief = Brief {
@@ -113,7 +117,11 @@ fn tagged(prompt: &mut String, tag: &str, text: &str) {
 }
 
 fn closing(brief: &Brief, what: &str) -> String {
-    let focus = brief.focus.as_deref().map(str::trim).filter(|focus| !focus.is_empty());
+    let focus = brief
+        .focus
+        .as_deref()
+        .map(str::trim)
+        .filter(|focus| !focus.is_empty());
     let focus = focus.map_or(String::new(), |focus| {
         format!(
             "Give most of the room to what concerns this topic, in full detail, and be brief on the \
@@ -133,10 +141,16 @@ pub(crate) fn notes_in(answer: &str) -> Result<String, ModelFailure> {
     let mut text = answer.trim();
     for (open, close) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
         if let Some(thinking) = text.strip_prefix(open) {
-            text = thinking.split_once(close).map_or("", |(_, rest)| rest).trim();
+            text = thinking
+                .split_once(close)
+                .map_or("", |(_, rest)| rest)
+                .trim();
         }
     }
-    if let Some(fenced) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) {
+    if let Some(fenced) = text
+        .strip_prefix("```")
+        .and_then(|rest| rest.strip_suffix("```"))
+    {
         text = fenced.split_once('\n').map_or("", |(_, rest)| rest).trim();
     }
     let notes = body_of(text);
@@ -164,9 +178,21 @@ fn has_heading(text: &str) -> bool {
 
 fn is_refusal(text: &str) -> bool {
     let text = text.to_lowercase().replace('’', "'");
-    ["i'm sorry", "i am sorry", "sorry,", "i can't", "i cannot", "i'm unable", "i am unable", "i won't", "抱歉", "对不起", "我无法"]
-        .iter()
-        .any(|opening| text.starts_with(opening))
+    [
+        "i'm sorry",
+        "i am sorry",
+        "sorry,",
+        "i can't",
+        "i cannot",
+        "i'm unable",
+        "i am unable",
+        "i won't",
+        "抱歉",
+        "对不起",
+        "我无法",
+    ]
+    .iter()
+    .any(|opening| text.starts_with(opening))
 }
 
 /// The text of a summary without what marks it as one, so that no summary is ever wrapped in another.
@@ -255,7 +281,10 @@ mod tests {
         ] {
             assert_eq!(notes_in(answer).unwrap(), "## Goal\nShip it", "{answer}");
         }
-        assert_eq!(notes_in("Some notes.").unwrap(), "## Critical Context\nSome notes.");
+        assert_eq!(
+            notes_in("Some notes.").unwrap(),
+            "## Critical Context\nSome notes."
+        );
     }
 
     #[test]
@@ -264,7 +293,10 @@ mod tests {
             (" \n", FailureKind::Empty),
             ("<think>only thoughts", FailureKind::Empty),
             ("[CONTEXT COMPACTION]", FailureKind::Empty),
-            ("I’m sorry, but I can’t help with that.", FailureKind::Refused),
+            (
+                "I’m sorry, but I can’t help with that.",
+                FailureKind::Refused,
+            ),
         ] {
             assert_eq!(notes_in(answer).unwrap_err().kind, kind, "{answer}");
         }
@@ -272,12 +304,18 @@ mod tests {
 
     #[test]
     fn trimming_takes_from_the_longest_section_and_keeps_the_last() {
-        let long: String = (0..200).map(|n| format!("- step {n} of a long list\n")).collect();
-        let notes = format!("## Goal\nShip it\n\n## Progress\n### Done\n{long}\n## Critical Context\nport 8080");
+        let long: String = (0..200)
+            .map(|n| format!("- step {n} of a long list\n"))
+            .collect();
+        let notes = format!(
+            "## Goal\nShip it\n\n## Progress\n### Done\n{long}\n## Critical Context\nport 8080"
+        );
         let services = Services::none();
         let short = trim(notes.clone(), 300, &services);
         assert!(services.count_tokens(&short) <= 300);
-        assert!(short.contains("Ship it") && short.contains("port 8080") && short.contains("- step 0 "));
+        assert!(
+            short.contains("Ship it") && short.contains("port 8080") && short.contains("- step 0 ")
+        );
         assert!(!short.contains("step 199"));
         assert_eq!(trim(notes.clone(), 10_000, &services), notes);
     }

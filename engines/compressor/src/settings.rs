@@ -113,22 +113,14 @@ impl TryFrom<Unchecked> for CompressionSettings {
             "threshold",
             &written.threshold,
             "a number from 0.0 to 1.0",
-            |value| {
-                value
-                    .as_f64()
-                    .filter(|share| (0.0..=1.0).contains(share))
-            },
+            |value| value.as_f64().filter(|share| (0.0..=1.0).contains(share)),
         )?;
         set(
             &mut settings.target_ratio,
             "target_ratio",
             &written.target_ratio,
             "a number from 0.10 to 0.80",
-            |value| {
-                value
-                    .as_f64()
-                    .filter(|share| (0.10..=0.80).contains(share))
-            },
+            |value| value.as_f64().filter(|share| (0.10..=0.80).contains(share)),
         )?;
         set(
             &mut settings.protect_last_n,
@@ -253,7 +245,12 @@ mod tests {
         let settings = CompressionSettings::from_json("{}").unwrap();
         assert_eq!(settings, CompressionSettings::default());
         assert_eq!(
-            (settings.enabled, settings.threshold, settings.target_ratio, settings.protect_last_n),
+            (
+                settings.enabled,
+                settings.threshold,
+                settings.target_ratio,
+                settings.protect_last_n
+            ),
             (true, 0.50, 0.20, 20)
         );
         assert_eq!(
@@ -266,18 +263,37 @@ mod tests {
     fn a_value_out_of_range_names_key_value_and_range() {
         for (json, key, value) in [
             (r#"{"threshold":1.01}"#, "compression.threshold", "1.01"),
-            (r#"{"threshold":"half"}"#, "compression.threshold", "\"half\""),
-            (r#"{"target_ratio":0.05}"#, "compression.target_ratio", "0.05"),
+            (
+                r#"{"threshold":"half"}"#,
+                "compression.threshold",
+                "\"half\"",
+            ),
+            (
+                r#"{"target_ratio":0.05}"#,
+                "compression.target_ratio",
+                "0.05",
+            ),
             (r#"{"target_ratio":0.9}"#, "compression.target_ratio", "0.9"),
             (r#"{"protect_last_n":0}"#, "compression.protect_last_n", "0"),
-            (r#"{"protect_last_n":-3}"#, "compression.protect_last_n", "-3"),
+            (
+                r#"{"protect_last_n":-3}"#,
+                "compression.protect_last_n",
+                "-3",
+            ),
             (r#"{"enabled":"yes"}"#, "compression.enabled", "\"yes\""),
         ] {
-            let error = CompressionSettings::from_json(json).unwrap_err().to_string();
-            assert!(error.contains(key) && error.contains(value) && error.contains("must be"), "{error}");
+            let error = CompressionSettings::from_json(json)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(key) && error.contains(value) && error.contains("must be"),
+                "{error}"
+            );
         }
-        for json in [r#"{"threshold":0.0,"target_ratio":0.1,"protect_last_n":1}"#,
-                     r#"{"threshold":1,"target_ratio":0.8,"other":[]}"#] {
+        for json in [
+            r#"{"threshold":0.0,"target_ratio":0.1,"protect_last_n":1}"#,
+            r#"{"threshold":1,"target_ratio":0.8,"other":[]}"#,
+        ] {
             CompressionSettings::from_json(json).unwrap();
         }
         assert!(CompressionSettings::from_json("[1]").is_err());
@@ -286,25 +302,50 @@ mod tests {
     #[test]
     fn an_absolute_cap_fires_before_the_ratio_and_a_wrong_one_is_none() {
         let capped = CompressionSettings::from_json(r#"{"max_threshold_tokens":60000}"#).unwrap();
-        assert_eq!(Budgets::for_window(&capped, &window(200_000, 0)).threshold_tokens, 60_000);
-        assert_eq!(Budgets::for_window(&capped, &window(64_000, 0)).threshold_tokens, 32_000);
+        assert_eq!(
+            Budgets::for_window(&capped, &window(200_000, 0)).threshold_tokens,
+            60_000
+        );
+        assert_eq!(
+            Budgets::for_window(&capped, &window(64_000, 0)).threshold_tokens,
+            32_000
+        );
         for wrong in ["0", "-1", "1.5", "\"many\"", "true"] {
             let json = format!(r#"{{"max_threshold_tokens":{wrong}}}"#);
             let settings = CompressionSettings::from_json(&json).unwrap();
             assert_eq!(settings.max_threshold_tokens, None);
-            assert!(settings.warnings()[0].contains(wrong), "{:?}", settings.warnings());
+            assert!(
+                settings.warnings()[0].contains(wrong),
+                "{:?}",
+                settings.warnings()
+            );
         }
     }
 
     #[test]
     fn the_trigger_leaves_room_for_the_answer() {
-        let all = CompressionSettings { threshold: 1.0, ..CompressionSettings::default() };
-        assert_eq!(Budgets::for_window(&all, &window(64_000, 8_000)).threshold_tokens, 56_000);
+        let all = CompressionSettings {
+            threshold: 1.0,
+            ..CompressionSettings::default()
+        };
+        assert_eq!(
+            Budgets::for_window(&all, &window(64_000, 8_000)).threshold_tokens,
+            56_000
+        );
         let half = CompressionSettings::default();
-        assert_eq!(Budgets::for_window(&half, &window(64_000, 8_000)).threshold_tokens, 32_000);
-        assert_eq!(Budgets::for_window(&half, &window(64_000, 40_000)).threshold_tokens, 24_000);
+        assert_eq!(
+            Budgets::for_window(&half, &window(64_000, 8_000)).threshold_tokens,
+            32_000
+        );
+        assert_eq!(
+            Budgets::for_window(&half, &window(64_000, 40_000)).threshold_tokens,
+            24_000
+        );
         // A reservation as large as the window is a mistake, not a window of nothing.
-        assert_eq!(Budgets::for_window(&half, &window(64_000, 64_000)).threshold_tokens, 32_000);
+        assert_eq!(
+            Budgets::for_window(&half, &window(64_000, 64_000)).threshold_tokens,
+            32_000
+        );
     }
 
     #[test]

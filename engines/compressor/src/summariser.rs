@@ -43,11 +43,13 @@ impl Summariser {
         };
         // In a small window the conversation itself comes first.
         let most = (this.usable() / 6).max(MIN_PIECE);
-        for text in [&mut this.brief.previous, &mut this.brief.memory, &mut this.brief.facts] {
-            if let Some(text) = text {
-                let fitting = fit(text, most, &this.services);
-                *text = mask_secrets(&fitting).into_owned();
-            }
+        let brief = &mut this.brief;
+        for text in [&mut brief.previous, &mut brief.memory, &mut brief.facts]
+            .into_iter()
+            .flatten()
+        {
+            let fitting = fit(text, most, &this.services);
+            *text = mask_secrets(&fitting).into_owned();
         }
         this
     }

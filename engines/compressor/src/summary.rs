@@ -1,20 +1,68 @@
 //! The text of a summary, within its budget: what a model wrote with the facts that it left out, or
 //! the digest alone.
 
-use contexture_digest::{Budget, Digest};
-use contexture_engine_api::Services;
+use std::collections::HashSet;
 
+use contexture_digest::{Budget, Digest, mask_secrets};
+use contexture_engine_api::{MessageView, Services};
+
+use crate::clearing::excerpt;
 use crate::prompt::{body_of, trim};
 
-/// Text as dense in paths and identifiers as a digest has about this many characters a token.
-const CHARS_PER_TOKEN: f64 = 2.4;
+/// Text as dense in paths and identifiers as a digest has about this many characters a token. With its
+/// frame and the system note, a summary for a window of 100,000 tokens then takes 12,000 characters.
+const CHARS_PER_TOKEN: f64 = 2.33;
 /// Facts are not added for less room than this, in tokens.
 const MIN_FACTS_TOKENS: u64 = 48;
+/// Of a line that concerns a topic, so many characters.
+const FOCUS_LINE_CHARS: usize = 240;
 
 /// The digest, rendered to at most this many tokens.
 pub(crate) fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
     let count = |text: &str| services.count_tokens(text);
     body_of(&digest.render(budget(tokens, &count)))
+}
+
+/// The digest, and the lines that concern a topic, latest first, in a quarter of the room at most. A
+/// model would judge what concerns it; here a line does that names all of its words.
+pub(crate) fn digested_with_focus(
+    digest: &Digest<'_>,
+    messages: &[MessageView<'_>],
+    topic: &str,
+    tokens: u64,
+    services: &Services,
+) -> String {
+    let words: Vec<String> = topic.split_whitespace().map(str::to_lowercase).collect();
+    let mut section = format!("## Critical Context\nOn {topic:?}:");
+    let mut used = services.count_tokens(&section);
+    let mut seen = HashSet::new();
+    let lines = messages.iter().rev().flat_map(|message| {
+        let lines = message.text().lines().map(str::trim);
+        lines.map(|line| (message.role(), line))
+    });
+    for (role, line) in lines {
+        let lower = line.to_lowercase();
+        if words.is_empty() || !words.iter().all(|word| lower.contains(word)) || !seen.insert(line)
+        {
+            continue;
+        }
+        let line = excerpt(&mask_secrets(line), FOCUS_LINE_CHARS).replace('\n', " ");
+        let line = format!("\n- {role}: {line:?}");
+        used += services.count_tokens(&line);
+        if used > tokens / 4 {
+            break;
+        }
+        section.push_str(&line);
+    }
+    if !section.contains("\n- ") {
+        return digested(digest, tokens, services);
+    }
+    let rest = digested(
+        digest,
+        tokens - services.count_tokens(&section).min(tokens),
+        services,
+    );
+    format!("{rest}\n\n{section}")
 }
 
 /// A model's notes, and in the room that they leave, the facts that they lack.
@@ -31,10 +79,10 @@ pub(crate) fn with_facts(
     }
     let count = |text: &str| services.count_tokens(text);
     let facts = body_of(&digest.missing_from(&notes, budget(room, &count)));
-    match facts.as_str() {
-        "" => notes,
-        facts => format!("{notes}\n\n{facts}"),
+    if facts.is_empty() {
+        return notes;
     }
+    format!("{notes}\n\n{facts}")
 }
 
 fn budget<'c>(tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Budget<'c> {

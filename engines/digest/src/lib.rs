@@ -63,8 +63,10 @@ use span::Span;
 #[derive(Clone, Copy)]
 pub struct Budget<'c> {
     max_chars: usize,
-    tokens: Option<(u64, &'c dyn Fn(&str) -> u64)>,
+    tokens: Option<(u64, CountTokens<'c>)>,
 }
+
+type CountTokens<'c> = &'c dyn Fn(&str) -> u64;
 
 impl<'c> Budget<'c> {
     /// At most so many characters (Unicode scalar values, not bytes).

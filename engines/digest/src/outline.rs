@@ -1,8 +1,11 @@
 //! The lines that a summary of the span could have, before any budget: each with its section, its
 //! place, what it is worth, and the facts that would stand in it.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::files::files;
 use crate::rank::Fact;
+use crate::secrets::mask_secrets;
 use crate::sections::{Section, parse};
 use crate::span::{Origin, Span};
 use crate::text::{chars, clean_line, clip, sentences};
@@ -142,7 +145,7 @@ impl Outline<'_, '_> {
         ];
         let span = self.span;
         let mut sources = span.sources.iter().peekable();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         while let Some(source) = sources.next() {
             if source.origin != Origin::Assistant {
                 continue;
@@ -253,7 +256,6 @@ impl Outline<'_, '_> {
             };
             self.add(section, call.message, value, head);
         }
-        let first_text = self.lines.len();
         let mut of_source = Vec::with_capacity(span.sources.len());
         for source in &span.sources {
             of_source.push(match source.origin {
@@ -271,7 +273,6 @@ impl Outline<'_, '_> {
                 }
             });
         }
-        debug_assert!(first_text <= self.lines.len());
         of_source
     }
 
@@ -284,7 +285,16 @@ impl Outline<'_, '_> {
             .lines
             .iter()
             .any(|line| line.section == Some(Section::NextSteps));
+        let mut said: HashSet<String> = HashSet::new();
+        let mut by_subject: HashMap<String, usize> = HashMap::new();
+        if !carried.is_empty() {
+            said.extend(self.lines.iter().map(|line| line.head.clone()));
+            for (at, line) in self.lines.iter().enumerate() {
+                by_subject.insert(subject(&line.head).to_owned(), at);
+            }
+        }
         for (order, (section, text)) in carried.into_iter().enumerate() {
+            let text = mask_secrets(&text).into_owned();
             let (section, text, value) = match section {
                 Section::Goal => (Section::Goal, text, 11.0),
                 Section::Constraints => (section, text, 10.0),
@@ -304,11 +314,13 @@ impl Outline<'_, '_> {
                 Section::NextSteps if asked || planned => continue,
                 Section::NextSteps => (section, text, 5.0),
             };
-            let subject = subject(&text);
-            let again = self.lines.iter_mut().find(|line| {
-                !line.is_carried && !subject.is_empty() && self::subject(&line.head) == subject
-            });
-            match again {
+            if !said.insert(text.clone()) {
+                continue;
+            }
+            let again = Some(subject(&text))
+                .filter(|subject| !subject.is_empty())
+                .and_then(|subject| by_subject.get(subject));
+            match again.map(|at| &mut self.lines[*at]) {
                 Some(line) if section == Section::Files => {
                     let known = text.split_once(": ").map_or("", |(_, known)| known);
                     let known = known.replace("; earlier: ", "; ");

@@ -1,9 +1,11 @@
 //! Fits the outline into a budget and writes it down.
 //!
 //! Lines that stand for themselves come first, up to a share of the budget; then facts by what they are
-//! worth a character, as bare names behind what they belong to; then, with what is left, names are
-//! replaced by the words around them, cheapest first; then further lines.
+//! worth a character, as bare names behind what they belong to, those of one message first; then, with
+//! what is left, the headings over names are written and names are replaced by the words around them,
+//! cheapest first; then further lines.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::outline::Line;
@@ -16,11 +18,11 @@ use crate::text::{chars, clean_line, clip, line_around};
 
 /// The share of the budget for new lines without facts: at least the first, and up to the second where
 /// the facts leave as much.
-const NEW_SHARE: (f32, f32) = (0.17, 0.35);
+const NEW_SHARE: (f32, f32) = (0.18, 0.35);
 /// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
 /// The share that names leave for the words around them.
-const WORDS_SHARE: f32 = 0.03;
+const WORDS_SHARE: f32 = 0.04;
 /// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
 /// The words quoted around facts, in characters at most, and in bytes on either side.
@@ -38,6 +40,8 @@ pub(crate) struct Page<'d> {
     chosen_lines: Vec<bool>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
+    /// The pieces are laid out: what is chosen stays.
+    is_laid_out: bool,
     said: FastMap<&'d str, usize>,
 }
 
@@ -68,6 +72,7 @@ impl<'d> Page<'d> {
             chosen_lines: vec![false; lines.len()],
             chosen_facts: vec![false; facts.len()],
             open_sections: Vec::new(),
+            is_laid_out: false,
             said: FastMap::default(),
         }
     }
@@ -100,6 +105,11 @@ impl<'d> Page<'d> {
         self.room = self.room.saturating_sub(words);
         self.choose_facts(|fact| fact.messages == 1);
         self.room += words;
+        // What several messages repeat shares with quotes what is left.
+        let rest = self.room / 2;
+        self.room -= rest;
+        self.choose_facts(|_| true);
+        self.room += rest;
         let mut pieces = self.pieces();
         self.name_places(&mut pieces);
         self.quote(&mut pieces);
@@ -127,7 +137,7 @@ impl<'d> Page<'d> {
         self.write(&pieces)
     }
 
-    fn head(&self, line: usize) -> std::borrow::Cow<'d, str> {
+    fn head(&self, line: usize) -> Cow<'d, str> {
         let line = &self.lines[line];
         let most = if line.is_carried {
             CARRIED_CHARS
@@ -217,6 +227,7 @@ impl<'d> Page<'d> {
     fn say_word(&mut self, word: &'d str, owner: usize) {
         if let Some(before) = self.said.insert(word, owner)
             && before != owner
+            && !self.is_laid_out
             && before != IN_A_HEAD
             && self.chosen_facts[before]
             && self.facts[before].text(self.span) == word
@@ -301,18 +312,27 @@ impl<'d> Page<'d> {
         &text[first..last]
     }
 
+    /// Whether there is a secret near these bytes, where a shorter quote might not show what it is.
+    fn is_near_a_secret(&self, source: usize, from: usize, to: usize) -> bool {
+        matches!(
+            mask_secrets(self.around(source, from, to, 3 * QUOTE_SIDE)),
+            Cow::Owned(_)
+        )
+    }
+
     /// Whether masking the fact's surroundings takes the fact away.
     fn is_secret(&self, fact: usize) -> bool {
         let fact = &self.facts[fact];
         let around = self.around(fact.source, fact.start, fact.end, 96);
         match mask_secrets(around) {
-            std::borrow::Cow::Borrowed(_) => false,
-            std::borrow::Cow::Owned(masked) => !masked.contains(fact.text(self.span)),
+            Cow::Borrowed(_) => false,
+            Cow::Owned(masked) => !masked.contains(fact.text(self.span)),
         }
     }
 
     /// The chosen facts of every line, those of one source line together.
-    fn pieces(&self) -> Vec<Piece> {
+    fn pieces(&mut self) -> Vec<Piece> {
+        self.is_laid_out = true;
         let mut pieces: Vec<Piece> = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             for fact in line.facts.iter().filter(|fact| self.chosen_facts[**fact]) {
@@ -394,7 +414,7 @@ impl<'d> Page<'d> {
                 continue;
             };
             let (from, to) = (self.facts[*first].start, self.facts[*last].end);
-            if to - from > 2 * QUOTE_CHARS {
+            if to - from > 2 * QUOTE_CHARS || self.is_near_a_secret(piece.source, from, to) {
                 continue;
             }
             let around = self.around(piece.source, from, to, QUOTE_SIDE);
@@ -419,6 +439,14 @@ impl<'d> Page<'d> {
         }
     }
 
+    /// Whether a line is worth writing though no fact stands behind it: its facts may all have found a
+    /// place in something longer.
+    fn says_something(&self, line: usize) -> bool {
+        let line = &self.lines[line];
+        let in_head = |fact: &usize| line.head.contains(self.facts[*fact].text(self.span));
+        line.value > 0.0 || line.facts.iter().any(in_head)
+    }
+
     fn write(&self, pieces: &[Piece]) -> String {
         let mut page = String::new();
         let mut in_progress = false;
@@ -433,11 +461,8 @@ impl<'d> Page<'d> {
         }
         for section in Section::ALL {
             let mut lines: Vec<usize> = (0..self.lines.len())
-                .filter(|at| {
-                    self.lines[*at].section == Some(section)
-                        && self.chosen_lines[*at]
-                        && (self.lines[*at].value > 0.0 || of_line[*at].end > 0)
-                })
+                .filter(|at| self.lines[*at].section == Some(section) && self.chosen_lines[*at])
+                .filter(|at| of_line[*at].end > 0 || self.says_something(*at))
                 .collect();
             if lines.is_empty() {
                 continue;
@@ -454,7 +479,7 @@ impl<'d> Page<'d> {
             page.push('\n');
             for at in lines {
                 page.push_str("- ");
-                page.push_str(&mask_secrets(&self.head(at)));
+                page.push_str(&self.head(at));
                 write_pieces(&pieces[of_line[at].clone()], &mut page);
                 page.push('\n');
             }

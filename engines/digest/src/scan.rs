@@ -113,6 +113,10 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
             if let Some(signal) = signal(&bytes[start..at]) {
                 found(Found::Signal(signal, start));
             }
+        } else if flags & !(LOWER | UPPER | DIGIT | UNDERSCORE | HUMP) == 0 {
+            if let Some(kind) = word(&bytes[start..at], flags) {
+                found(Found::Fact(kind, start..at));
+            }
         } else if flags & (LOWER | UPPER) != 0 && at - start <= MAX_TOKEN {
             token(bytes, start, at, &mut found);
         }
@@ -164,7 +168,7 @@ fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize
 
 /// Whether a plain word tells how something went.
 fn signal(word: &[u8]) -> Option<Signal> {
-    if !(5..=16).contains(&word.len()) {
+    if !(5..=9).contains(&word.len()) || !b"eEfFpPTdcC".contains(&word[0]) {
         return None;
     }
     match word {
@@ -178,7 +182,11 @@ fn signal(word: &[u8]) -> Option<Signal> {
 
 /// Looks at a token that is more than a plain word.
 fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(Found)) {
-    while start < end && matches!(bytes[start], b'-' | b'+' | b'@') {
+    // `-p/--print` keeps its dash.
+    let is_slashed = memchr::memchr(b'/', &bytes[start..end]).is_some();
+    while start < end
+        && (matches!(bytes[start], b'+' | b'@') || bytes[start] == b'-' && !is_slashed)
+    {
         start += 1;
     }
     while start < end && matches!(bytes[end - 1], b'-' | b'+' | b'@' | b'.') {
@@ -195,7 +203,7 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     if closes_a_tag {
         return;
     }
-    if memchr::memchr(b'/', token).is_some() {
+    if is_slashed {
         if let Some(kind) = slashed(token) {
             found(Found::Fact(kind, start..end));
         }
@@ -204,18 +212,25 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     } else if is_file_name(token) {
         found(Found::Fact(Kind::Path, start..end));
     } else {
-        let mut from = start;
-        for at in start..=end {
-            if at == end || !(bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
-                if let Some(kind) = word(&bytes[from..at]) {
-                    found(Found::Fact(kind, from..at));
-                } else if let Some(signal) = signal(&bytes[from..at]) {
-                    found(Found::Signal(signal, from));
-                }
-                from = at + 1;
+        for part in token.split(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_')) {
+            let from = start + (part.as_ptr() as usize - token.as_ptr() as usize);
+            if let Some(kind) = word(part, flags_of(part)) {
+                found(Found::Fact(kind, from..from + part.len()));
+            } else if let Some(signal) = signal(part) {
+                found(Found::Signal(signal, from));
             }
         }
     }
+}
+
+fn flags_of(word: &[u8]) -> u16 {
+    let mut previous = 0;
+    word.iter().fold(0, |flags, byte| {
+        let class = CLASS[usize::from(*byte)];
+        let hump = HUMP * u16::from(previous == LOWER && class == UPPER);
+        previous = class;
+        flags | class | hump
+    })
 }
 
 /// What a token with a slash is; dates, fractions and bare slashes are nothing.
@@ -240,50 +255,30 @@ fn slashed(token: &[u8]) -> Option<Kind> {
     Some(Kind::Path)
 }
 
-/// What a word of letters, digits and underscores is.
-fn word(word: &[u8]) -> Option<Kind> {
-    if word.len() < 3 || word.len() > MAX_NAME {
+/// What a word of letters, digits and underscores is; `flags` are its classes.
+fn word(word: &[u8], flags: u16) -> Option<Kind> {
+    if word.len() < 3 || word.len() > MAX_NAME || flags & (LOWER | UPPER) == 0 {
         return None;
     }
-    let mut lower = false;
-    let mut upper = false;
-    let mut digit = false;
-    let mut hump = false;
-    let mut hex = true;
-    let mut previous = b' ';
-    for byte in word {
-        lower |= byte.is_ascii_lowercase();
-        upper |= byte.is_ascii_uppercase();
-        digit |= byte.is_ascii_digit();
-        hump |= byte.is_ascii_uppercase() && previous.is_ascii_lowercase();
-        hex &= byte.is_ascii_hexdigit();
-        previous = *byte;
-    }
-    let inner = word.trim_ascii_start();
-    let joined = inner.iter().enumerate().any(|(at, byte)| {
-        *byte == b'_'
-            && at > 0
-            && at + 1 < inner.len()
-            && inner[at - 1] != b'_'
-            && inner[at + 1] != b'_'
-    });
-    if !lower && !upper {
-        None
-    } else if joined {
-        Some(if word.starts_with(b"test_") || word.ends_with(b"_test") {
+    let joins = |three: &[u8]| three[1] == b'_' && three[0] != b'_' && three[2] != b'_';
+    if flags & UNDERSCORE != 0 && word.windows(3).any(joins) {
+        return Some(if word.starts_with(b"test_") || word.ends_with(b"_test") {
             Kind::Test
         } else {
             Kind::Name
-        })
-    } else if hex && digit && word.len() >= 7 && word.len() <= 64 {
-        Some(Kind::Hash)
-    } else if hump {
-        Some(Kind::Name)
-    } else if upper && digit && !lower && (5..=20).contains(&word.len()) && !is_measure(word) {
-        Some(Kind::Code)
-    } else {
-        None
+        });
     }
+    if flags & DIGIT != 0
+        && (7..=64).contains(&word.len())
+        && word.iter().all(u8::is_ascii_hexdigit)
+    {
+        return Some(Kind::Hash);
+    }
+    if flags & HUMP != 0 {
+        return Some(Kind::Name);
+    }
+    let is_code = flags == UPPER | DIGIT && (5..=20).contains(&word.len()) && !is_measure(word);
+    is_code.then_some(Kind::Code)
 }
 
 /// Whether a word of capitals and digits is a size or a time (`617MB`, `06T09`) rather than a code.
@@ -329,22 +324,26 @@ static EXTENSIONS: [&[u8]; 84] = [
     b"dll", b"exe", b"diff", b"patch",
 ];
 
-/// Whether a token reads like encoded bytes: long, and letters, capitals and digits without a pattern.
-fn looks_encoded(token: &[u8]) -> bool {
-    if token.len() < 40 || is_uuid(token) || token.iter().all(u8::is_ascii_hexdigit) {
+/// Whether a token reads like encoded bytes: long, and small letters, capitals and digits in disorder.
+pub(crate) fn looks_encoded(token: &[u8]) -> bool {
+    if token.len() < 40 {
         return false;
     }
     let class = |byte: &u8| match CLASS[usize::from(*byte)] {
         class @ (LOWER | UPPER | DIGIT) => class,
         _ => OTHER,
     };
+    let classes = token.iter().fold(0, |classes, byte| classes | class(byte));
+    if classes & (LOWER | UPPER | DIGIT) != LOWER | UPPER | DIGIT {
+        return false;
+    }
     let changes = token
         .windows(2)
         .filter(|pair| class(&pair[0]) != class(&pair[1]))
         .count();
     let separators = token.iter().filter(|byte| class(byte) == OTHER).count();
-    // Every separator accounts for two changes; what is left is letters and digits in disorder.
-    changes.saturating_sub(2 * separators) * 4 > token.len()
+    // Encoded bytes have few separators. Each accounts for two changes; the rest is disorder.
+    separators * 10 <= token.len() && changes.saturating_sub(2 * separators) * 4 > token.len()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::scan::looks_encoded;
 use crate::secrets::mask_secrets;
 
 /// What stands where the middle of a quote was left out.
@@ -61,14 +62,21 @@ fn byte_of_char(text: &str, count: usize) -> usize {
     at
 }
 
-/// The text with every run of white space as one space.
+/// The text with every run of white space as one space, and encoded bytes left out.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        match word.find(";base64,") {
+            Some(data) => {
+                line.push_str(&word[..data]);
+                line.push('…');
+            }
+            None if looks_encoded(word.as_bytes()) => line.push('…'),
+            None => line.push_str(word),
+        }
     }
     line
 }
@@ -88,7 +96,8 @@ pub(crate) fn clean_line(line: &str) -> String {
     // `   12→code` and `12:code` are how file tools number lines.
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0
-        && let Some(code) = rest[digits..].strip_prefix('→')
+        && let Some(code) = rest[digits..].strip_prefix(['→', ':'])
+        && !code.starts_with(|c: char| c.is_ascii_digit())
     {
         rest = code.trim_start();
     }
@@ -168,6 +177,8 @@ mod tests {
             clean_line("   12→    def run_all(self):"),
             "def run_all(self):"
         );
+        assert_eq!(clean_line("53: long_description=x"), "long_description=x");
+        assert_eq!(clean_line("12:30 lunch"), "12:30 lunch");
         assert_eq!(clean_line("- **Export** | `a.json` |"), "Export, a.json");
     }
 

@@ -252,8 +252,8 @@ impl Job<'_> {
         for warning in conversation.warnings() {
             self.warn(warning);
         }
-        for note in &chosen.notes {
-            self.warn(note);
+        for note in chosen.notes {
+            self.say_once(format!("note: {note}"));
         }
         let conversation = Arc::new(conversation);
         let named = self.args.engine.as_deref();
@@ -320,7 +320,7 @@ impl Job<'_> {
                 self.reports.push(*report);
                 reason
             }
-            SessionError::Call(call) => call.to_string(),
+            other => other.to_string(),
         };
         CliError::EngineFailed {
             because: match named {

@@ -48,21 +48,22 @@ fn list(global: &Global) -> Result<u8, CliError> {
     let mut text = String::new();
     if !catalog.plugins.is_empty() {
         let mut table = Table::new(["NAME", "VERSION", "STATE", "FOLDER"]);
+        let mut problems = String::new();
         for plugin in &catalog.plugins {
             let (version, state) = match &plugin.state {
-                PluginState::Ready { manifest, .. } => {
-                    (manifest.version.as_str(), "ready".to_owned())
+                PluginState::Ready { manifest, .. } => (manifest.version.as_str(), "ready"),
+                PluginState::NotBuilt { manifest, .. } => (manifest.version.as_str(), "not built"),
+                PluginState::Broken(problem) => {
+                    let _ = writeln!(problems, "{} is broken: {problem}", plugin.name);
+                    ("", "broken")
                 }
-                PluginState::NotBuilt { manifest, .. } => {
-                    (manifest.version.as_str(), "not built".to_owned())
-                }
-                PluginState::Broken(problem) => ("", format!("broken: {problem}")),
             };
             let folder = plugin.folder.display().to_string();
-            table.row([&plugin.name, version, &state, &folder]);
+            table.row([&plugin.name, version, state, &folder]);
         }
         text = table.render(global.color.on(std::io::stdout().is_terminal()));
         text.push('\n');
+        text.push_str(&problems);
     }
     for folder in &catalog.folders {
         let state = match &folder.state {

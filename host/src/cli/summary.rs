@@ -87,9 +87,9 @@ pub(super) fn summary(
     };
     row("engine", &engine);
     if report.outcome == OutcomeKind::Compacted {
-        let messages = change(report.messages_before as u64, report.messages_after as u64);
+        let [messages, tokens] = sizes(report, agent);
         row("messages", &messages);
-        row("tokens", &tokens(report, agent));
+        row("tokens", &tokens);
         row("", &what_became(report));
     } else {
         row("reason", &report.reason);
@@ -157,24 +157,29 @@ pub(super) fn total(reports: &[CompactionReport], colors: bool) -> String {
     )
 }
 
-fn change(before: u64, after: u64) -> String {
-    format!("{:>9} → {:>9}", grouped(before), grouped(after))
-}
-
 fn less(before: u64, after: u64) -> String {
     let saved = 100.0 - 100.0 * after as f64 / before.max(1) as f64;
     format!("{saved:.0} % less")
 }
 
-fn tokens(report: &CompactionReport, agent: &AgentWindow) -> String {
-    let (before, after) = (report.tokens_before, report.tokens_after);
-    let filled = 100.0 * after as f64 / agent.context_length.max(1) as f64;
-    format!(
-        "{}  ({}; {filled:.0} % of a window of {})",
-        change(before, after),
-        less(before, after),
+/// The rows on messages and tokens, before and after, one under the other.
+fn sizes(report: &CompactionReport, agent: &AgentWindow) -> [String; 2] {
+    let cells = [
+        (report.messages_before as u64, report.messages_after as u64),
+        (report.tokens_before, report.tokens_after),
+    ]
+    .map(|(before, after)| (grouped(before), grouped(after)));
+    let width = |cell: fn(&(String, String)) -> usize| cells.iter().map(cell).max().unwrap_or(0);
+    let (left, right) = (width(|cell| cell.0.len()), width(|cell| cell.1.len()));
+    let [messages, tokens] =
+        cells.map(|(before, after)| format!("{before:>left$} → {after:>right$}"));
+    let filled = 100.0 * report.tokens_after as f64 / agent.context_length.max(1) as f64;
+    let tokens = format!(
+        "{tokens}  ({}; {filled:.0} % of a window of {})",
+        less(report.tokens_before, report.tokens_after),
         grouped(agent.context_length)
-    )
+    );
+    [messages, tokens]
 }
 
 fn what_became(report: &CompactionReport) -> String {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView};
+use contexture_engine_api::MessageView;
 
 /// Tool calls and results of a window, paired by position: a result belongs to the nearest message before
 /// it that calls with its id, and there to the first such call that is not answered yet.
@@ -62,10 +62,7 @@ impl Pairs {
         // Whatever role calls is waited for: user messages with calls occur in the wild.
         pairs.in_flight = messages
             .iter()
-            .rposition(|message| {
-                message.kind() != MessageKind::Summary
-                    && (message.role() == "assistant" || !message.tool_calls().is_empty())
-            })
+            .rposition(|message| message.role() == "assistant" || !message.tool_calls().is_empty())
             .filter(|last| pairs.answers(*last).contains(&None));
         pairs
     }

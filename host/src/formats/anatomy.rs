@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{Raw, quote};
+use super::json::{Raw, on_one_line, quote};
 use super::message::{Media, MediaKind};
 use super::time;
 
@@ -55,11 +55,11 @@ pub(super) struct CallPiece<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallStyle {
     /// By a message or item that names the call's id.
-    ById,
+    Id,
     /// By a message that names the function (OpenAI's first form).
-    ByName,
+    Name,
     /// By an item of the type `custom_tool_call_output`, `local_shell_call_output` and so on.
-    ByItem,
+    Item,
 }
 
 impl CallPiece<'_> {
@@ -91,7 +91,8 @@ impl CallPiece<'_> {
                 "the new arguments are {}, not an object",
                 new.kind()
             )),
-            _ => Ok(new.text().to_owned()),
+            // The message may be a line of a file.
+            _ => Ok(on_one_line(new.text()).into_owned()),
         }
     }
 }
@@ -368,7 +369,7 @@ fn message_pieces<'a>(
             name,
             arguments: call.get("arguments"),
             free_text: false,
-            style: CallStyle::ByName,
+            style: CallStyle::Name,
         };
         pieces.push(piece(call, PieceKind::Call(call_piece)));
     }
@@ -390,7 +391,7 @@ fn chat_call(call: Raw<'_>) -> CallPiece<'_> {
             "arguments"
         }),
         free_text: custom.is_some(),
-        style: CallStyle::ById,
+        style: CallStyle::Id,
     }
 }
 
@@ -422,7 +423,7 @@ fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
             name: part.get_string("name").unwrap_or_default(),
             arguments: part.get("input"),
             free_text: false,
-            style: CallStyle::ById,
+            style: CallStyle::Id,
         }),
         "tool_result" => PieceKind::Result(ResultPiece {
             call_id: part.get_string("tool_use_id").unwrap_or_default(),
@@ -465,15 +466,13 @@ fn media(part: Raw<'_>, kind: MediaKind) -> Media {
     let mut is_base64 = inner.get("type").and_then(Raw::string).as_deref() == Some("base64")
         || kind == MediaKind::Audio;
     let mut span = data.map_or(0..0, |raw| raw.span().start + 1..raw.span().end - 1);
-    if let Some(url) = data
+    let data_url = data
         .and_then(Raw::inner)
-        .and_then(|url| url.strip_prefix("data:"))
-    {
-        if let Some((head, base64)) = url.split_once(";base64,") {
-            mime = mime.or_else(|| Some(head.replace("\\/", "/")));
-            span.start = span.end - base64.len();
-            is_base64 = true;
-        }
+        .and_then(|url| url.strip_prefix("data:")?.split_once(";base64,"));
+    if let Some((head, base64)) = data_url {
+        mime = mime.or_else(|| Some(head.replace("\\/", "/")));
+        span.start = span.end - base64.len();
+        is_base64 = true;
     }
     let size = |key| {
         let value = inner.get(key).or_else(|| part.get(key))?.number()?;
@@ -544,9 +543,9 @@ fn item_pieces<'a>(
         arguments,
         free_text: base == "custom_tool",
         style: if base == "function" {
-            CallStyle::ById
+            CallStyle::Id
         } else {
-            CallStyle::ByItem
+            CallStyle::Item
         },
     };
     ("assistant".into(), vec![piece(raw, PieceKind::Call(call))])

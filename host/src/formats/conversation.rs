@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageView, ToolCallView, Usage};
 
-use super::anatomy::time_of;
 use super::body::{Body, is_system, system_text};
 use super::json::{JsonError, Raw, skip_space, value_end};
 use super::logs::{self, Log, LoggedUsage};
@@ -97,6 +96,22 @@ pub fn read(
     }
 }
 
+/// Reads a request body (`openai`, `responses` or `anthropic`) of which only the wire messages that
+/// `wanted` names are parsed, by their index in [`WireBody::messages`](super::WireBody::messages). The
+/// others are not among its messages, so they are in no window of it.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_part(
+    body: impl Into<Arc<str>>,
+    format: Format,
+    wanted: impl Fn(usize) -> bool,
+) -> Result<Conversation, FormatError> {
+    let document = body.into();
+    let start = skip_space(&document, 0);
+    read_body(&document, start, Some(format), Vec::new(), &wanted)
+}
+
 /// The outer form of a document.
 enum Shape {
     Value(Range<usize>),
@@ -134,7 +149,8 @@ fn shape(document: &str) -> Result<Shape, FormatError> {
             what: "a new line or the end was expected here",
         }));
     }
-    let (mut lines, mut warnings) = (vec![start..end], Vec::new());
+    let (mut lines, mut warnings) = (Vec::new(), Vec::new());
+    lines.push(start..end);
     let mut at = next;
     while at < document.len() {
         let line_end = memchr::memchr(b'\n', document.get(at..).unwrap_or("").as_bytes())
@@ -194,7 +210,13 @@ fn read_value(
         Some(Format::MessageLines) if !raw.is_array() => {
             read_lines(document, &[span], Vec::new(), format)
         }
-        wanted => Ok(vec![read_body(document, span.start, wanted, Vec::new())?]),
+        wanted => Ok(vec![read_body(
+            document,
+            span.start,
+            wanted,
+            Vec::new(),
+            &|_| true,
+        )?]),
     }
 }
 
@@ -204,6 +226,7 @@ fn read_body(
     at: usize,
     format: Option<Format>,
     warnings: Vec<String>,
+    wanted: &dyn Fn(usize) -> bool,
 ) -> Result<Conversation, FormatError> {
     let body = Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
     let format = format.unwrap_or_else(|| body.dialect(document));
@@ -232,7 +255,14 @@ fn read_body(
         .and_then(|span| system_text(Raw::trusted(document, span)))
         .into_iter()
         .collect();
-    builder.items = body.items.iter().cloned().map(ItemSpan::bare).collect();
+    let leading = body.leading_system(document);
+    builder.items = body
+        .items
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| at.checked_sub(leading).is_none_or(wanted))
+        .map(|(_, span)| ItemSpan::bare(span.clone()))
+        .collect();
     builder.finish(Layout::List(body))
 }
 
@@ -255,6 +285,7 @@ fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, For
                 simulation.span().start,
                 Some(Format::Tau2),
                 Vec::new(),
+                &|_| true,
             )
         })
         .collect()
@@ -298,7 +329,7 @@ fn read_lines(
                 } else {
                     Vec::new()
                 };
-                read_body(document, line.span().start, format, warnings)
+                read_body(document, line.span().start, format, warnings, &|_| true)
             })
             .collect(),
         LineKind::Message => {
@@ -638,6 +669,8 @@ impl Conversation {
                 let usage = logs::usage(raw.get("usage").filter(|usage| usage.is_object())?)?;
                 Some((raw.get_string("model"), usage))
             });
+            // Nobody answers for nothing: zeros are what a writer puts that does not know.
+            let recorded = recorded.filter(|(_, usage)| *usage != Usage::default());
             if let Some((model, usage)) = recorded {
                 found.push(RecordedUsage {
                     index,
@@ -675,10 +708,47 @@ pub fn parse_messages_after(
             raw,
             continues: false,
             is_summary: false,
-            time_ms: raw.get("timestamp").and_then(time_of),
+            time_ms: None,
         });
     }
     read_items(format, items.into_iter(), earlier)
+}
+
+/// Reads wire messages on their own, as [`parse_messages_after`] does, into a conversation that holds
+/// nothing else: their bytes, one a line, and no system prompt (a message of the role `system` is one of
+/// its messages, even the first).
+///
+/// # Errors
+/// Which of the messages is not one of this format, and why.
+pub fn excerpt(
+    format: Format,
+    raw: &[&str],
+    earlier: &mut HashMap<String, String>,
+) -> Result<Conversation, FormatError> {
+    let messages = parse_messages_after(format, raw, earlier)?;
+    let mut document = String::with_capacity(raw.iter().map(|raw| raw.len() + 1).sum());
+    let mut items = Vec::with_capacity(raw.len());
+    for raw in raw {
+        let start = document.len();
+        document.push_str(raw);
+        items.push(ItemSpan::bare(start..document.len()));
+        document.push('\n');
+    }
+    let end = document.len();
+    Ok(Conversation {
+        document: document.into(),
+        format,
+        layout: Layout::Lines(0..end),
+        system_items: Vec::new(),
+        items,
+        messages,
+        scattered: HashMap::new(),
+        system: None,
+        tools: None,
+        model: None,
+        usage: Vec::new(),
+        warnings: Vec::new(),
+    })
 }
 
 /// Reads wire messages on their own, as [`parse_messages_after`] does where nothing came earlier.

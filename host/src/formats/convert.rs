@@ -3,7 +3,7 @@
 use contexture_engine_api::MessageKind;
 
 use super::conversation::Conversation;
-use super::json::{Raw, quote};
+use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
 use super::message::{Media, MediaKind, Message};
 use super::plan::{Kept, Part, Slot, Window, closed, marked, plan};
@@ -12,7 +12,7 @@ use super::splice::{new_message, part_type, splice, text_part};
 use super::{Format, FormatError};
 
 impl Conversation {
-    /// Renders a window as a document of another format: `openai`, `anthropic`, `responses`, or a log
+    /// Renders a window as a document of its own, in another format or the same: `openai`, `anthropic`, `responses`, or a log
     /// that Claude Code can resume (of such a log the earlier lines stay, and the window follows as a
     /// compaction). Between formats of one family (Anthropic and Claude Code, Responses and Codex) the
     /// blocks leave byte for byte; between others thinking stays behind, because a provider takes back
@@ -23,7 +23,7 @@ impl Conversation {
     pub fn convert(&self, window: &Window<'_>, to: Format) -> Result<String, FormatError> {
         match to {
             Format::ClaudeCode => write_log(self, window),
-            _ if to == self.format() && to != Format::Codex => self.render(window),
+            _ if to == self.format() && to != Format::Codex => self.render_alone(window),
             Format::OpenAiChat => self.to_chat(window),
             Format::Anthropic => self.to_anthropic(window),
             Format::OpenAiResponses => self.to_responses(window),
@@ -301,8 +301,7 @@ impl Conversation {
             MediaKind::Document => "application/pdf",
             MediaKind::Audio => "wav",
         });
-        let mime = quote(mime);
-        let mime = mime.trim_matches('"');
+        let mime = escape(mime);
         let url = if media.is_base64 {
             format!("data:{mime};base64,{data}")
         } else {

@@ -580,6 +580,15 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
+/// The same JSON on one line: outside of strings a newline is but whitespace, inside it is escaped.
+pub(super) fn on_one_line(json: &str) -> Cow<'_, str> {
+    if json.contains(['\n', '\r']) {
+        Cow::Owned(json.replace(['\n', '\r'], " "))
+    } else {
+        Cow::Borrowed(json)
+    }
+}
+
 /// Changes to a text, by spans of it; applied together, so that every span is of the original.
 #[derive(Debug, Default)]
 pub(super) struct Edits(Vec<(Range<usize>, String)>);
@@ -594,21 +603,22 @@ impl Edits {
         self.0.is_empty()
     }
 
-    /// The text with the changes made. Of changes that overlap the earlier in the text wins.
-    pub(super) fn apply(mut self, text: &str) -> String {
+    /// The `part` of the text with the changes made in it. Of changes that overlap the earlier in the
+    /// text wins.
+    pub(super) fn apply(mut self, text: &str, part: Range<usize>) -> String {
         self.0.sort_by_key(|(span, _)| (span.start, span.end));
         let grown: usize = self.0.iter().map(|(_, new)| new.len()).sum();
-        let mut out = String::with_capacity(text.len() + grown);
-        let mut done = 0;
+        let mut out = String::with_capacity(part.len() + grown);
+        let mut done = part.start;
         for (span, new) in self.0 {
-            if span.start < done {
+            if span.start < done || span.end > part.end {
                 continue;
             }
             out.push_str(text.get(done..span.start).unwrap_or(""));
             out.push_str(&new);
             done = span.end;
         }
-        out.push_str(text.get(done..).unwrap_or(""));
+        out.push_str(text.get(done..part.end).unwrap_or(""));
         out
     }
 }

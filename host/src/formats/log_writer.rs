@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::conversation::Conversation;
 use super::convert::{Turn, list};
-use super::json::{Edits, Raw, quote};
+use super::json::{Edits, Raw, on_one_line, quote};
 use super::plan::{Slot, Window, plan};
 use super::render::tool_result;
 use super::splice::{Item, splice, text_part};
@@ -42,7 +42,9 @@ struct LogWriter<'a> {
     /// The members that all lines share.
     common: String,
     parent: Option<String>,
-    lines: u64,
+    /// What the ids are made from: the document's hash and how many there are already.
+    seed: u128,
+    ids: u64,
     time_ms: i64,
 }
 
@@ -57,7 +59,8 @@ impl<'a> LogWriter<'a> {
             out: String::new(),
             common: String::new(),
             parent: line.and_then(|line| line.get_string("uuid")),
-            lines: 0,
+            seed: xxh3_128(conversation.document().as_bytes()),
+            ids: 0,
             time_ms: 0,
         };
         let session = quote(&log.uuid());
@@ -78,9 +81,8 @@ impl<'a> LogWriter<'a> {
 
     /// A new id, the same whenever the same conversation is written.
     fn uuid(&mut self) -> String {
-        self.lines += 1;
-        let seed = xxh3_128(self.conversation.document().as_bytes());
-        let mixed = xxh3_128(&(seed.wrapping_add(u128::from(self.lines))).to_le_bytes());
+        self.ids += 1;
+        let mixed = xxh3_128(&self.seed.wrapping_add(u128::from(self.ids)).to_le_bytes());
         // Version 4 and variant 1, so that it reads as a random UUID.
         let id = (mixed & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{id:032x}");
@@ -131,6 +133,7 @@ impl<'a> LogWriter<'a> {
     fn turn(&mut self, turn: &Turn) {
         self.time_ms = turn.time_ms.unwrap_or(self.time_ms);
         let content = list(&turn.blocks);
+        let content = on_one_line(&content);
         if turn.role == "assistant" && !turn.is_summary {
             let id = self.uuid().replace('-', "");
             let model = quote(self.conversation.model().unwrap_or("unknown"));
@@ -227,7 +230,7 @@ impl<'a> LogWriter<'a> {
         if let Some(new) = new_body {
             edits.replace(body.start - line.start..body.end - line.start, new.clone());
         }
-        self.out.push_str(&edits.apply(own.text()));
+        self.out.push_str(&edits.apply(own.text(), own.span()));
         self.out.push('\n');
         self.parent = Some(uuid);
     }

@@ -175,20 +175,11 @@ pub(super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     }
     let live = live_branch(&lines, &mut log.warnings);
     let kept = |at: &usize| live.get(*at).copied().unwrap_or(false);
-    let boundary = (0..lines.len())
-        .filter(kept)
-        .filter(|at| lines.get(*at).is_some_and(|line| line.is_boundary))
-        .next_back();
-    let summary = || {
-        (0..lines.len())
-            .filter(kept)
-            .filter(|at| {
-                lines
-                    .get(*at)
-                    .is_some_and(|line| line.is_summary && line.is_conversation)
-            })
-            .next_back()
+    let last = |is_it: fn(&Line<'_>) -> bool| {
+        (0..lines.len()).rfind(|at| kept(at) && lines.get(*at).is_some_and(is_it))
     };
+    let boundary = last(|line| line.is_boundary);
+    let summary = || last(|line| line.is_summary && line.is_conversation);
     let start = boundary.or_else(summary).unwrap_or(0);
 
     // Lines of one assistant message come together, though results may stand between them.

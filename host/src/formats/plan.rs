@@ -200,7 +200,40 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    Ok(place_summaries(messages, slots, target))
+    let mut slots = place_summaries(messages, slots, target);
+    if results_are_users(target) {
+        open_with_user(conversation, &mut slots);
+    }
+    Ok(slots)
+}
+
+/// Anthropic takes the user's message first. Where an answer came to stand there, what is marked as
+/// nobody's words goes before it; what came so from Anthropic stays so.
+fn open_with_user(conversation: &Conversation, slots: &mut Vec<Slot<'_>>) {
+    let Some(Slot::Kept(first)) = slots.first() else {
+        return;
+    };
+    let Some(index) = first.parts.first().map(|part| part.index) else {
+        return;
+    };
+    let answers = conversation
+        .messages()
+        .get(index)
+        .is_some_and(|message| message.role == "assistant");
+    if answers && !(index == 0 && results_are_users(conversation.format())) {
+        let text = if index == 0 {
+            "The assistant spoke first."
+        } else {
+            "Earlier messages were removed."
+        };
+        slots.insert(
+            0,
+            Slot::Summary {
+                role: "user",
+                text: marked(text),
+            },
+        );
+    }
 }
 
 /// An earlier summary that stays while the message that it shared leaves stands on its own again.
@@ -211,12 +244,17 @@ fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
         .iter()
         .filter_map(|part| messages.get(part.index))
         .collect();
-    let [first, ..] = own.as_slice() else { return };
+    let [first, ..] = own.as_slice() else {
+        return;
+    };
+    if !own.iter().all(|message| message.is_summary()) {
+        return;
+    }
     let shared = messages
         .iter()
         .filter(|message| message.items == first.items)
         .count();
-    if shared > own.len() && own.iter().all(|message| message.is_summary()) {
+    if shared > own.len() {
         let texts: Vec<_> = kept
             .parts
             .iter()
@@ -240,10 +278,7 @@ fn place_summaries<'a>(
     let mut joining: Vec<String> = Vec::new();
     let mut rest = slots.into_iter().peekable();
     let mut ahead: std::collections::VecDeque<Slot<'a>> = std::collections::VecDeque::new();
-    loop {
-        let Some(slot) = ahead.pop_front().or_else(|| rest.next()) else {
-            break;
-        };
+    while let Some(slot) = ahead.pop_front().or_else(|| rest.next()) {
         let text = match slot {
             Slot::Kept(mut kept) => {
                 kept.before.append(&mut joining);

@@ -36,7 +36,7 @@ pub fn render_all(parts: &[(&Conversation, &Window<'_>)]) -> Result<String, Form
         }
         conversation.edit_document(window, &mut edits)?;
     }
-    Ok(edits.apply(document))
+    Ok(edits.apply(document, 0..document.len()))
 }
 
 /// A wire message on its way out.
@@ -60,9 +60,26 @@ impl Conversation {
         }
     }
 
+    /// Renders a window in the conversation's own format, without what else its document holds.
+    pub(super) fn render_alone(&self, window: &Window<'_>) -> Result<String, FormatError> {
+        let Layout::List(body) = &self.layout else {
+            return self.render(window);
+        };
+        let mut edits = Edits::default();
+        if !self.is_whole(window) {
+            self.edit_document(window, &mut edits)?;
+        }
+        Ok(edits.apply(self.document(), body.span.clone()))
+    }
+
     /// Whether the window holds every message as it is.
     fn is_whole(&self, window: &Window<'_>) -> bool {
-        let all_kept = window.entries.len() == self.messages().len()
+        let all_read = match &self.layout {
+            Layout::List(body) => body.items.len() == self.system_items.len() + self.items.len(),
+            Layout::Lines(_) | Layout::Log => true,
+        };
+        let all_kept = all_read
+            && window.entries.len() == self.messages().len()
             && window
                 .entries
                 .iter()
@@ -191,11 +208,11 @@ impl Conversation {
         let (style, item_type) = self.call_style(message.items.clone(), call);
         Ok(match (self.format(), style) {
             (Format::Anthropic | Format::ClaudeCode, _) => tool_result(&data.id, &content, false),
-            (Format::OpenAiResponses | Format::Codex, CallStyle::ByItem) => {
+            (Format::OpenAiResponses | Format::Codex, CallStyle::Item) => {
                 format!("{{\"type\":\"{item_type}_output\",\"call_id\":{id},\"output\":{content}}}")
             }
             (Format::OpenAiResponses | Format::Codex, _) => call_output(&data.id, &content),
-            (_, CallStyle::ByName) => {
+            (_, CallStyle::Name) => {
                 format!("{{\"role\":\"function\",\"name\":{name},\"content\":{content}}}")
             }
             (Format::Tau2, _) => format!("{{\"id\":{id},\"role\":\"tool\",\"content\":{content}}}"),
@@ -221,7 +238,7 @@ impl Conversation {
                 }
             }
         }
-        (CallStyle::ById, String::new())
+        (CallStyle::Id, String::new())
     }
 
     /// Anthropic: wire messages that came to stand side by side and are of one role become one. The
@@ -272,8 +289,14 @@ impl Conversation {
         wires: &[Wire],
     ) -> String {
         let document = self.document();
-        let leading = self.system_items.len();
-        let was_leading = system.len().saturating_sub(leading);
+        let was_leading = system.len().saturating_sub(self.system_items.len());
+        // Not every item of the list need have been read.
+        let place = |index: usize| {
+            let start = self.items.get(index)?.outer.start;
+            body.items
+                .binary_search_by_key(&start, |item| item.start)
+                .ok()
+        };
         let mut all: Vec<(Option<usize>, Cow<'_, str>)> = system
             .iter()
             .enumerate()
@@ -282,7 +305,7 @@ impl Conversation {
         for item in wires.iter().flat_map(|wire| &wire.out) {
             let text = self.text_of(item);
             let origin = match item {
-                Item::Original(index) => Some(index + leading),
+                Item::Original(index) => place(*index),
                 Item::New { .. } => None,
             };
             // A bare string is a message only as the whole of `input`.
@@ -375,7 +398,7 @@ impl Conversation {
                     Some(content) => append_text(content, note, part, &mut edits),
                     None => super::splice::insert_member(raw, "content", &quote(note), &mut edits),
                 }
-                *first = Cow::Owned(edits.apply(first));
+                *first = Cow::Owned(edits.apply(first, 0..first.len()));
             }
             // A bare list of Anthropic's messages has no place for a system prompt.
             None if self.format() == Format::Anthropic => {}
@@ -440,7 +463,7 @@ fn merge_messages(messages: &[&str]) -> String {
         Some(content) => edits.replace(content.span(), blocks),
         None => super::splice::insert_member(raw, "content", &blocks, &mut edits),
     }
-    edits.apply(first)
+    edits.apply(first, 0..first.len())
 }
 
 pub(super) fn is_result(block: &str) -> bool {

@@ -65,7 +65,7 @@ pub(super) fn splice(
         return Ok(Vec::new());
     };
     let pieces = flatten(&group);
-    let units = units(&head.role, &pieces);
+    let units = units(&pieces);
     let (fates, new_text) = fates(messages, kept, &pieces, &units)?;
     let format = conversation.format();
 
@@ -108,7 +108,7 @@ pub(super) fn splice(
             Item::Original(range.start + at)
         } else {
             Item::New {
-                text: edits.apply(item.raw.text()),
+                text: edits.apply(item.raw.text(), item.raw.span()),
                 of: Some(range.start + at),
             }
         });
@@ -125,12 +125,11 @@ fn fates<'a>(
 ) -> Result<(Vec<Fate>, Option<&'a str>), FormatError> {
     let mut fates: Vec<Fate> = pieces.iter().map(|_| Fate::Drop).collect();
     let mut new_text = None;
+    // The parts of one wire message are in the order of its views.
     let part_of = |unit: usize| {
-        kept.parts.iter().find(|part| {
-            messages
-                .get(part.index)
-                .is_some_and(|message| message.unit == unit)
-        })
+        let unit_of = |part: &Part<'_>| messages.get(part.index).map(|message| message.unit);
+        let at = kept.parts.binary_search_by_key(&Some(unit), unit_of).ok()?;
+        kept.parts.get(at)
     };
     for (at, unit) in units.iter().enumerate() {
         let Some(part) = part_of(at) else { continue };

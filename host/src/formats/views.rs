@@ -1,6 +1,5 @@
 //! From wire items to views: which items make one message, and which views a message holds.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -75,7 +74,8 @@ pub(super) struct Unit {
     /// The part of its first text that is its own, in bytes: a summary may share a text with the rest.
     pub(super) from: usize,
     pub(super) until: Option<usize>,
-    pub(super) role: Cow<'static, str>,
+    /// Whether it is a tool result in a message of the user's.
+    pub(super) is_result: bool,
     pub(super) is_summary: bool,
 }
 
@@ -90,35 +90,30 @@ pub(super) fn flatten<'g, 'a>(group: &'g [Anatomy<'a>]) -> Vec<(usize, &'g Piece
 
 /// The views that a group of items holds: each tool result is one, what stands between them is one, and
 /// a summary that shares the message is one.
-pub(super) fn units(role: &Cow<'static, str>, pieces: &[(usize, &Piece<'_>)]) -> Vec<Unit> {
+pub(super) fn units(pieces: &[(usize, &Piece<'_>)]) -> Vec<Unit> {
     let mut units = Vec::new();
     let mut start = 0;
     for (at, (_, piece)) in pieces.iter().enumerate() {
         if matches!(piece.kind, PieceKind::Result(_)) {
-            push_run(role, pieces, start..at, &mut units);
+            push_run(pieces, start..at, &mut units);
             units.push(Unit {
                 pieces: at..at + 1,
                 from: 0,
                 until: None,
-                role: "tool".into(),
+                is_result: true,
                 is_summary: false,
             });
             start = at + 1;
         }
     }
     if start < pieces.len() || pieces.is_empty() {
-        push_run(role, pieces, start..pieces.len(), &mut units);
+        push_run(pieces, start..pieces.len(), &mut units);
     }
     units
 }
 
 /// Splits a run of pieces into the summaries at its head, the rest, and the summaries at its end.
-fn push_run(
-    role: &Cow<'static, str>,
-    pieces: &[(usize, &Piece<'_>)],
-    run: Range<usize>,
-    units: &mut Vec<Unit>,
-) {
+fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, units: &mut Vec<Unit>) {
     if run.is_empty() && !pieces.is_empty() {
         return;
     }
@@ -126,7 +121,7 @@ fn push_run(
         pieces,
         from,
         until,
-        role: role.clone(),
+        is_result: false,
         is_summary,
     };
     let text_of = |at: usize| match &pieces.get(at)?.1.kind {
@@ -204,9 +199,9 @@ fn push_group(
 ) {
     let Some(head) = group.first() else { return };
     let pieces = flatten(group);
-    for (index, unit) in units(&head.role, &pieces).into_iter().enumerate() {
+    for (index, unit) in units(&pieces).into_iter().enumerate() {
         let mut message = Message {
-            role: unit.role.clone().into_owned(),
+            role: if unit.is_result { "tool" } else { &head.role }.to_owned(),
             text: String::new(),
             thinking: String::new(),
             opaque: String::new(),
@@ -232,10 +227,7 @@ fn push_group(
                 .as_ref()
                 .and_then(|id| names.get(id).cloned());
         }
-        message.kind = kind_of(
-            &message,
-            unit.is_summary || (is_summary && unit.role != "tool"),
-        );
+        message.kind = kind_of(&message, unit.is_summary || (is_summary && !unit.is_result));
         message.identity = identity(&message, &unread);
         messages.push(message);
     }

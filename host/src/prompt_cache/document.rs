@@ -93,7 +93,15 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
     Deserialize::deserialize(from).map(Some)
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    fn parse(object: &'a RawValue) -> Result<Self, serde_json::Error> {
+        // Serde would read a list as the members in their order.
+        if object.get().starts_with('[') {
+            return Err(serde::de::Error::custom("a list where an object must be"));
+        }
+        serde_json::from_str(object.get())
+    }
+
     fn is_system(&self) -> bool {
         matches!(self.role.as_deref(), Some("system" | "developer"))
     }
@@ -114,7 +122,7 @@ impl<'a> Document<'a> {
     }
 
     fn message(&self, index: usize) -> Result<Item<'a>, MarkError> {
-        serde_json::from_str(self.body.messages[index].get())
+        Item::parse(self.body.messages[index])
             .map_err(|source| MarkError::NotAMessage { index, source })
     }
 
@@ -263,7 +271,7 @@ impl<'a> Document<'a> {
             }),
             b'[' => {
                 let last = *elements(content).last()?;
-                let block: Item<'_> = serde_json::from_str(last.get()).ok()?;
+                let block = Item::parse(last).ok()?;
                 let can_carry = match block.kind.as_deref()? {
                     "thinking" | "redacted_thinking" => false,
                     "text" => !is_blank_string(block.text?),
@@ -310,7 +318,7 @@ fn ttls_of(item: &RawValue, levels: usize) -> Vec<Ttl> {
     if memmem::find(item.get().as_bytes(), b"cache_control").is_none() {
         return ttls;
     }
-    let Ok(item) = serde_json::from_str::<Item<'_>>(item.get()) else {
+    let Ok(item) = Item::parse(item) else {
         return ttls;
     };
     ttls.extend(

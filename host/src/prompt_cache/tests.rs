@@ -266,6 +266,14 @@ fn a_key_that_is_there_already_is_not_written_twice() {
         {"role": "assistant", "content": null, "cache_control": null},
     ]});
     assert_eq!(openrouter(&request), request);
+
+    let user = &request["messages"][0];
+    let request = json!({"system": "s", "messages": [user, user, user, user, user]});
+    assert_eq!(
+        markers(&anthropic(&request)),
+        [ephemeral()],
+        "a null is no marker"
+    );
 }
 
 #[test]
@@ -316,14 +324,11 @@ fn what_is_no_request_is_an_error_that_says_so() {
         let error = apply(bad, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
         assert!(matches!(error, MarkError::NotARequest(_)), "{bad}");
     }
-    let error = apply(
-        r#"{"messages":["hi"]}"#,
-        OpenAiChat,
-        OpenRouter,
-        Ttl::FiveMinutes,
-    )
-    .unwrap_err();
-    assert!(error.to_string().contains("message 0"), "{error}");
+    for bad in ["\"hi\"", "7", "null", r#"["user",null,null,null]"#] {
+        let request = format!(r#"{{"messages":[{bad}]}}"#);
+        let error = apply(&request, OpenAiChat, OpenRouter, Ttl::FiveMinutes).unwrap_err();
+        assert!(error.to_string().contains("message 0"), "{error}");
+    }
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! One compaction, from the request to the commit: ask the engine, check its proposal, put it in
 //! force and say so, or leave everything as it was and say why.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, Decision, MessageView, Outcome,
+    Compaction, CompressOrder, CompressRequest, Decision, MessageId, MessageView, Outcome,
 };
 
 use super::report::{CompactionReport, OutcomeKind};
+use super::store::InForce;
+use super::window::{Slot, Window};
 use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::contract::{self, Checked, Limits, Purpose};
@@ -189,8 +192,10 @@ impl Session {
     ) -> CompactionReport {
         let messages_before = self.window.len();
         let tokens_before = self.counted_tokens();
-        self.window = Arc::new(self.window.apply(&proposal, &self.counter));
+        let next = Arc::new(self.window.apply(&proposal, &self.counter));
+        let before = std::mem::replace(&mut self.window, next);
         self.compactions += 1;
+        self.put_in_force(&before, fallback);
         self.reported = None;
         self.new_since_compaction = false;
         let number = self.compactions;
@@ -228,6 +233,32 @@ impl Session {
             model_calls: 0,
             elapsed_ms: 0.0,
             notes,
+        }
+    }
+
+    /// Writes the compaction down, before the engine is told that it is in force.
+    fn put_in_force(&mut self, before: &Window, fallback: bool) {
+        let stays: HashSet<MessageId> = (self.window.slots().iter())
+            .filter(|slot| slot.is_verbatim())
+            .map(Slot::id)
+            .collect();
+        let earlier = self
+            .history
+            .in_force
+            .as_ref()
+            .map(|earlier| earlier.through);
+        let covered = (before.slots().iter().map(Slot::id)).filter(|id| !stays.contains(id));
+        let in_force = InForce {
+            number: self.compactions,
+            engine: self.runner(fallback).name().to_owned(),
+            through: covered.chain(earlier).max().unwrap_or(MessageId(0)),
+            carried_on: false,
+            window: self.window.save(),
+        };
+        let next_id = self.window.next_id();
+        if let Some(warning) = self.history.set_in_force(Some(in_force), next_id) {
+            tracing::warn!("{warning}");
+            self.warnings.push(warning);
         }
     }
 

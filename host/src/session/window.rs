@@ -1,12 +1,13 @@
 //! The window: what the model would see of a conversation now, message by message.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
     Compaction, Entry, MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK,
     ShortArguments, ToolCallView,
 };
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::counting;
@@ -14,7 +15,8 @@ use crate::formats::{Conversation, Message, Place};
 use crate::tokens::TokenCounter;
 
 /// What stands in one place of the window.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Content {
     /// A message as it came.
     Message,
@@ -35,7 +37,7 @@ enum Content {
 
 /// One place of the window. What it holds is shared, so that a copy of a window is cheap.
 #[derive(Debug, Clone)]
-struct Slot {
+pub(super) struct Slot {
     id: MessageId,
     /// Where the message came from; for a summary or a stub, nowhere.
     source: Option<(Arc<Conversation>, usize)>,
@@ -43,7 +45,60 @@ struct Slot {
     tokens: u64,
 }
 
+/// A window without the messages' own text: what of it survives a restart.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct SavedWindow {
+    places: Vec<(MessageId, Content)>,
+    system_note: Option<String>,
+}
+
+impl SavedWindow {
+    /// The ids of the places in it.
+    pub(super) fn ids(&self) -> impl Iterator<Item = MessageId> {
+        self.places.iter().map(|(id, _)| *id)
+    }
+
+    pub(super) fn system_note(&self) -> Option<&str> {
+        self.system_note.as_deref()
+    }
+
+    /// The texts of the summaries in it.
+    pub(super) fn summaries(&self) -> Vec<String> {
+        let texts = self.places.iter().filter_map(|(_, content)| match content {
+            Content::Summary { text } => Some(text.clone()),
+            _ => None,
+        });
+        texts.collect()
+    }
+}
+
 impl Slot {
+    /// A message as it came.
+    pub(super) fn new(
+        id: MessageId,
+        conversation: &Arc<Conversation>,
+        index: usize,
+        counter: &TokenCounter,
+    ) -> Self {
+        let mut slot = Self {
+            id,
+            source: Some((Arc::clone(conversation), index)),
+            content: Arc::new(Content::Message),
+            tokens: 0,
+        };
+        slot.tokens = slot.count(counter);
+        slot
+    }
+
+    pub(super) fn id(&self) -> MessageId {
+        self.id
+    }
+
+    /// Whether it is a message as it came.
+    pub(super) fn is_verbatim(&self) -> bool {
+        *self.content == Content::Message
+    }
+
     fn message(&self) -> Option<&Message> {
         let (conversation, index) = self.source.as_ref()?;
         conversation.messages().get(*index)
@@ -108,7 +163,64 @@ impl Window {
         id
     }
 
-    fn fresh_id(&mut self) -> MessageId {
+    /// A window of these places; the next new id is `next_id`.
+    pub(super) fn of(slots: Vec<Slot>, system_note: Option<String>, next_id: u64) -> Self {
+        Self {
+            message_tokens: slots.iter().map(|slot| slot.tokens).sum(),
+            slots,
+            system_note,
+            next_id,
+        }
+    }
+
+    /// What of it survives a restart.
+    pub(super) fn save(&self) -> SavedWindow {
+        let place = |slot: &Slot| (slot.id, Content::clone(&slot.content));
+        SavedWindow {
+            places: self.slots.iter().map(place).collect(),
+            system_note: self.system_note.clone(),
+        }
+    }
+
+    /// A window as it was saved. `messages` holds its messages; one that is not among them is left out.
+    pub(super) fn restore(
+        saved: &SavedWindow,
+        messages: &HashMap<MessageId, Slot>,
+        next_id: u64,
+        counter: &TokenCounter,
+    ) -> Self {
+        let slots = saved.places.iter().filter_map(|(id, content)| {
+            let mut slot = match content {
+                Content::Message => return messages.get(id).cloned(),
+                Content::Replaced { .. } => messages.get(id)?.clone(),
+                Content::Summary { .. } | Content::Stub { .. } => Slot {
+                    id: *id,
+                    source: None,
+                    content: Arc::new(Content::Message),
+                    tokens: 0,
+                },
+            };
+            slot.content = Arc::new(content.clone());
+            slot.tokens = slot.count(counter);
+            Some(slot)
+        });
+        Self::of(slots.collect(), saved.system_note.clone(), next_id)
+    }
+
+    pub(super) fn push_slot(&mut self, slot: Slot) {
+        self.message_tokens += slot.tokens;
+        self.slots.push(slot);
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    pub(super) fn fresh_id(&mut self) -> MessageId {
         let id = MessageId(self.next_id);
         self.next_id += 1;
         id
@@ -163,20 +275,16 @@ impl Window {
             .sum()
     }
 
-    /// Whether all of these messages are in it.
-    pub fn contains_all(&self, ids: &[MessageId]) -> bool {
-        let present: HashSet<MessageId> = self.slots.iter().map(|slot| slot.id).collect();
-        ids.iter().all(|id| present.contains(id))
+    /// Whether a message is, or was before a compaction, part of it.
+    pub fn has_had(&self, id: MessageId) -> bool {
+        id.0 < self.next_id
     }
 
     /// Continues the chain hash `chain` over the messages from the place `first` on.
     pub fn chain(&self, first: usize, chain: u64) -> u64 {
         self.slots.iter().skip(first).fold(chain, |chain, slot| {
-            let mut hash = Xxh3::with_seed(chain);
-            hash.update(&slot.id.0.to_le_bytes());
             let identity = slot.message().map_or(0, |message| message.identity);
-            hash.update(&identity.to_le_bytes());
-            hash.digest()
+            chain_link(chain, slot.id, identity)
         })
     }
 
@@ -279,10 +387,15 @@ impl Window {
     /// The window in the terms of the format that renders it. All of its messages must come from
     /// `conversation`; one that does not is left out.
     pub fn places(&self, conversation: &Arc<Conversation>) -> Vec<Place<'_>> {
-        let index_of = |slot: &Slot| match &slot.source {
+        self.places_by(|slot| match &slot.source {
             Some((source, index)) if Arc::ptr_eq(source, conversation) => Some(*index),
             _ => None,
-        };
+        })
+    }
+
+    /// The window in the terms of the format that renders it, where `index_of` says which message of the
+    /// conversation to render a place holds.
+    pub(super) fn places_by(&self, index_of: impl Fn(&Slot) -> Option<usize>) -> Vec<Place<'_>> {
         self.slots
             .iter()
             .filter_map(|slot| {
@@ -299,13 +412,32 @@ impl Window {
                             .slots
                             .iter()
                             .find(|slot| slot.id == *call)
-                            .and_then(index_of)?,
+                            .and_then(&index_of)?,
                         call: *index,
                         text,
                     },
                 })
             })
             .collect()
+    }
+}
+
+impl Window {
+    /// The ids of its places in the order in which they leave: a made-up answer follows its call.
+    pub(super) fn leaving_order(&self) -> Vec<MessageId> {
+        let is_stub = |slot: &&Slot| matches!(&*slot.content, Content::Stub { .. });
+        let mut order: Vec<MessageId> = (self.slots.iter().filter(|slot| !is_stub(slot)))
+            .map(|slot| slot.id)
+            .collect();
+        for stub in self.slots.iter().filter(is_stub).rev() {
+            let Content::Stub { call, .. } = &*stub.content else {
+                continue;
+            };
+            if let Some(at) = order.iter().position(|id| id == call) {
+                order.insert(at + 1, stub.id);
+            }
+        }
+        order
     }
 }
 
@@ -432,6 +564,14 @@ impl Slot {
             _ => 0,
         }
     }
+}
+
+/// The chain hash `chain`, continued over a message.
+pub(super) fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
+    let mut hash = Xxh3::with_seed(chain);
+    hash.update(&id.0.to_le_bytes());
+    hash.update(&identity.to_le_bytes());
+    hash.digest()
 }
 
 /// A summary's text with its mark.

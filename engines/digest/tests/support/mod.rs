@@ -9,18 +9,18 @@ use serde_json::Value;
 
 /// A message, owned.
 #[derive(Debug, Default, Clone)]
-pub struct Message {
-    pub role: String,
-    pub text: String,
+pub(crate) struct Message {
+    pub(crate) role: String,
+    pub(crate) text: String,
     /// Id, name, arguments.
-    pub calls: Vec<(String, String, String)>,
-    pub result_of: String,
-    pub is_error: bool,
+    pub(crate) calls: Vec<(String, String, String)>,
+    pub(crate) result_of: String,
+    pub(crate) is_error: bool,
 }
 
 impl Message {
     /// Everything that an engine sees of it.
-    pub fn all_text(&self) -> String {
+    pub(crate) fn all_text(&self) -> String {
         let mut all = self.text.clone();
         for (_, _, arguments) in &self.calls {
             all.push('\n');
@@ -46,7 +46,7 @@ fn push_strings(value: &Value, into: &mut String) {
 }
 
 /// A file of the data beside the project; none, and a line that says so, where it is absent.
-pub fn data(name: &str) -> Option<PathBuf> {
+pub(crate) fn data(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/data")
         .join(name);
@@ -58,7 +58,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
 }
 
 /// The conversation of a Claude Code session file.
-pub fn claude_code(path: &Path) -> Vec<Message> {
+pub(crate) fn claude_code(path: &Path) -> Vec<Message> {
     let mut messages: Vec<Message> = Vec::new();
     let mut last_id = String::new();
     for line in std::fs::read_to_string(path).unwrap().lines() {
@@ -121,7 +121,7 @@ pub fn claude_code(path: &Path) -> Vec<Message> {
 }
 
 /// Messages in the format of OpenAI.
-pub fn openai(messages: &Value) -> Vec<Message> {
+pub(crate) fn openai(messages: &Value) -> Vec<Message> {
     let as_text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -147,7 +147,12 @@ pub fn openai(messages: &Value) -> Vec<Message> {
                 )
             })
             .collect(),
-        result_of: as_text(&message["tool_call_id"]),
+        // SWE-agent lists the ids that a result answers.
+        result_of: as_text(
+            message
+                .get("tool_call_id")
+                .unwrap_or(&message["tool_call_ids"][0]),
+        ),
         is_error: false,
     };
     messages
@@ -160,7 +165,7 @@ pub fn openai(messages: &Value) -> Vec<Message> {
 }
 
 /// Calls `test` with the views of `messages`.
-pub fn with_views<T>(messages: &[Message], test: impl FnOnce(&[MessageView<'_>]) -> T) -> T {
+pub(crate) fn with_views<T>(messages: &[Message], test: impl FnOnce(&[MessageView<'_>]) -> T) -> T {
     let mut names: HashMap<&str, &str> = HashMap::new();
     for (id, name, _) in messages.iter().flat_map(|message| &message.calls) {
         names.insert(id, name);

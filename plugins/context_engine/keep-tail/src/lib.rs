@@ -4,20 +4,20 @@
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    MessageView, OpenRequest, Outcome, WindowState, export_engine, safe_cut, safe_cut_after,
+    MessageView, OpenRequest, Outcome, Services, WindowState, export_engine, safe_cut,
 };
 use serde::Deserialize;
 
 /// The settings under `context.engines.keep-tail`; `plugin.yaml` describes them for the host.
 #[derive(Deserialize)]
 #[serde(default)]
-struct KeepTail {
+struct Settings {
     keep_first: usize,
     keep_last: usize,
     threshold: f64,
 }
 
-impl Default for KeepTail {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             keep_first: 2,
@@ -27,14 +27,22 @@ impl Default for KeepTail {
     }
 }
 
+struct KeepTail {
+    settings: Settings,
+    services: Services,
+}
+
 impl ContextEngine for KeepTail {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
-        request.settings()
+        Ok(Self {
+            settings: request.settings()?,
+            services: request.services.clone(),
+        })
     }
 
     fn should_compress(&self, window: &WindowState) -> Decision {
         let tokens = window.best_prompt_tokens();
-        let threshold = (window.context_length as f64 * self.threshold) as u64;
+        let threshold = (window.context_length as f64 * self.settings.threshold) as u64;
         let figures = format!("{tokens} tokens, threshold {threshold}");
         if tokens >= threshold {
             Decision::Yes(figures)
@@ -46,27 +54,30 @@ impl ContextEngine for KeepTail {
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         let messages = request.messages;
         // Neither cut may part a tool call from its results, and the user's last words stay.
-        let head = safe_cut(messages, self.keep_first);
+        let head = safe_cut(messages, self.settings.keep_first);
         let last_user = messages.iter().rposition(MessageView::is_real_user);
-        let tail = messages.len().saturating_sub(self.keep_last);
-        let tail = safe_cut(messages, tail.min(last_user.unwrap_or(tail)));
-        if tail <= safe_cut_after(messages, head) {
-            return Ok(Outcome::NothingToDo(format!(
-                "all {} messages belong to the head or the tail",
-                messages.len()
-            )));
-        }
+        let tail = messages.len().saturating_sub(self.settings.keep_last);
+        let tail = safe_cut(messages, tail.min(last_user.unwrap_or(tail))).max(head);
         let middle = &messages[head..tail];
+
+        let text = Digest::of(middle, None).render(Budget::chars(12_000));
+        let tokens: u64 = middle.iter().map(MessageView::tokens).sum();
+        // The host's mark and frame around a summary cost some 20 tokens.
+        if self.services.count_tokens(&text) + 20 >= tokens {
+            let reason = "what lies between head and tail is too short to be worth a summary";
+            return Ok(Outcome::NothingToDo(reason.into()));
+        }
         let keep = |message: &MessageView<'_>| Entry::Keep(message.id());
         let mut entries: Vec<Entry> = messages[..head].iter().map(keep).collect();
         entries.push(Entry::Summary {
-            text: Digest::of(middle, None).render(Budget::chars(12_000)),
+            text,
             covers: middle.iter().map(MessageView::id).collect(),
         });
         entries.extend(messages[tail..].iter().map(keep));
-        let mut compaction = Compaction::new(entries);
-        compaction.system_note = Some(COMPACTION_NOTE.to_owned());
-        Ok(Outcome::Compacted(compaction))
+        Ok(Outcome::Compacted(Compaction {
+            system_note: Some(COMPACTION_NOTE.into()),
+            ..Compaction::new(entries)
+        }))
     }
 }
 

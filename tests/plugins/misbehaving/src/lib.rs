@@ -178,8 +178,11 @@ impl ContextEngine for Misbehaving {
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }
 
-    fn observe(&mut self, _messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
-        self.enter("observe")
+    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+        self.enter("observe")?;
+        let bytes: usize = messages.iter().map(|message| message.text().len()).sum();
+        std::hint::black_box(bytes);
+        Ok(())
     }
 
     fn observed_through(&self) -> Option<Observed> {

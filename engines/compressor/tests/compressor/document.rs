@@ -1,0 +1,184 @@
+//! The document's example: 45 messages of about 95,000 tokens.
+
+use contexture_engine_api::*;
+
+use crate::chat::*;
+
+/// The system prompt stands outside the history, so 44 messages here.
+fn example() -> Chat {
+    let mut chat = Chat::default();
+    chat.user("Help me set up a FastAPI project");
+    chat.tool(
+        "terminal",
+        r#"{"command":"mkdir project"}"#,
+        "directory created",
+    );
+    chat.tool(
+        "write_file",
+        r#"{"path":"main.py"}"#,
+        "file written (2.3KB)",
+    );
+    for turn in 0..16 {
+        let path = format!("{{\"path\":\"app/module_{turn}.py\"}}");
+        chat.tool(
+            "read_file",
+            &path,
+            format!("def handler_{turn}():\n{}", filler(turn, 20_000)),
+        );
+    }
+    chat.tool(
+        "terminal",
+        r#"{"command":"pytest"}"#,
+        format!("8 passed, 2 failed\n{}", filler(1, 5_000)),
+    );
+    chat.user("Fix the failing tests");
+    chat.tool(
+        "read_file",
+        r#"{"path":"tests/test_api.py"}"#,
+        format!("import pytest\n{}", filler(2, 3_000)),
+    );
+    chat.assistant("I see the issue with the test fixtures...");
+    chat.user("Great, also add error handling");
+    chat
+}
+
+#[test]
+fn the_documents_example() {
+    let chat = example();
+    assert_eq!(chat.messages.len(), 44);
+    // 190,000 × 0.5 is reached.
+    let window = WindowState {
+        prompt_tokens: 95_000,
+        ..chat.window(190_000, 10_000)
+    };
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    assert!(session.engine.should_compress(&window).is_yes());
+    let (after, compaction) = session.compacted(&chat, &order(window));
+
+    assert_eq!(after.messages[0].text, "Help me set up a FastAPI project");
+    assert!(
+        after.messages[1]
+            .text
+            .starts_with("[CONTEXT COMPACTION] Earlier turns were compacted")
+    );
+    // The boundary falls into a tool group and moves back: head, summary, then twenty and more as they were.
+    let tail = &after.messages[2..];
+    assert!((20..=24).contains(&tail.len()), "{}", tail.len());
+    for (kept, original) in tail.iter().rev().zip(chat.messages.iter().rev()) {
+        assert_eq!((kept.id, &kept.text), (original.id, &original.text));
+    }
+    assert_eq!(tail[0].role, "assistant");
+    assert_eq!(compaction.system_note.as_deref(), Some(COMPACTION_NOTE));
+    assert!(after.tokens() < 60_000, "{}", after.tokens());
+
+    let summary = summary_of(&compaction);
+    assert!(summary.contains("## "), "{summary}");
+    for fact in ["main.py", "app/module_0.py", "handler_0", "app/module_7.py"] {
+        assert!(summary.contains(fact), "{fact} is missing from {summary}");
+    }
+}
+
+#[test]
+fn below_the_threshold_no_at_it_yes() {
+    let chat = example();
+    let session = Session::open(&Host::without_model(), "{}", &chat.window(200_000, 0));
+    let decide = |prompt_tokens, reported_tokens| {
+        let window = WindowState {
+            prompt_tokens,
+            reported_tokens,
+            ..chat.window(200_000, 0)
+        };
+        session.engine.should_compress(&window)
+    };
+    let no = decide(99_999, None);
+    assert!(
+        !no.is_yes() && no.reason().contains("99999") && no.reason().contains("100000"),
+        "{no:?}"
+    );
+    assert!(decide(100_000, None).is_yes());
+    assert!(
+        decide(50_000, Some(100_000)).is_yes(),
+        "what the provider reported counts"
+    );
+    assert!(!decide(150_000, Some(90_000)).is_yes());
+}
+
+#[test]
+fn switching_the_model_moves_the_threshold_both_ways() {
+    let chat = example();
+    let session = Session::open(&Host::without_model(), "{}", &chat.window(200_000, 0));
+    for (context_length, yes) in [
+        (200_000, false),
+        (128_000, true),
+        (1_000_000, false),
+        (32_000, true),
+    ] {
+        let window = WindowState {
+            prompt_tokens: 90_000,
+            ..chat.window(context_length, 0)
+        };
+        assert_eq!(
+            session.engine.should_compress(&window).is_yes(),
+            yes,
+            "{context_length}"
+        );
+    }
+    let unknown = WindowState {
+        prompt_tokens: 90_000,
+        ..WindowState::default()
+    };
+    assert!(
+        session
+            .engine
+            .should_compress(&unknown)
+            .reason()
+            .contains("not known")
+    );
+}
+
+#[test]
+fn switched_off_it_says_so_and_is_still_there_for_who_forces_it() {
+    let chat = example();
+    let window = chat.window(128_000, 0);
+    let mut session = Session::open(&Host::without_model(), r#"{"enabled":false}"#, &window);
+    let no = session.engine.should_compress(&window);
+    assert!(!no.is_yes() && no.reason().contains("compression.enabled"));
+    assert!(matches!(
+        session.compress(&chat, &order(window.clone())),
+        Outcome::NothingToDo(_)
+    ));
+    session.compacted(
+        &chat,
+        &CompressOrder {
+            force: true,
+            ..order(window)
+        },
+    );
+}
+
+#[test]
+fn settings_out_of_range_do_not_open() {
+    let host = Host::without_model();
+    let dir = tempfile::tempdir().unwrap();
+    let open = |settings| {
+        <contexture_compressor::Compressor as ContextEngine>::open(&OpenRequest {
+            session: "s",
+            settings,
+            data_dir: dir.path(),
+            services: Services::new(host.clone()),
+            window: &WindowState::default(),
+            compaction: None,
+        })
+        .err()
+        .map(|error| error.to_string())
+    };
+    let error = open(r#"{"threshold": 1.5}"#).unwrap();
+    assert!(
+        error.contains("compression.threshold")
+            && error.contains("1.5")
+            && error.contains("0.0 to 1.0"),
+        "{error}"
+    );
+    assert_eq!(open(r#"{"max_threshold_tokens": "lots"}"#), None);
+    assert!(host.log.lock().unwrap()[0].contains("max_threshold_tokens"));
+}

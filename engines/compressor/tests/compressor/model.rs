@@ -1,0 +1,384 @@
+//! The summary model: asked, absent, failing, small, late.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use contexture_engine_api::*;
+
+use crate::chat::*;
+
+const WINDOW: u64 = 100_000;
+
+fn long_chat() -> Chat {
+    let mut chat = Chat::default();
+    chat.user("Help me with `ledger/epoch.rs`");
+    chat.assistant("Gladly.");
+    chat.tool(
+        "read_file",
+        r#"{"path":"src/ledger/epoch.rs"}"#,
+        format!("fn reconcile_epoch() {{}} {}", filler(1, 9_000)),
+    );
+    chat.talk(60, 3_400);
+    chat
+}
+
+fn waiting(chat: &Chat) -> CompressOrder {
+    CompressOrder {
+        may_wait_for_model: true,
+        ..order(chat.window(WINDOW, 500))
+    }
+}
+
+#[test]
+fn the_models_notes_with_the_facts_that_they_lack() {
+    let host = Host::with_model(200_000);
+    host.will(Ok(
+        "<think>hm</think>[CONTEXT COMPACTION]\n## Goal\nRepair the ledger.",
+    ));
+    let mut chat = long_chat();
+    chat.messages[3]
+        .text
+        .push_str("\nexport KEY=sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH\n");
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let asked = CompressOrder {
+        focus: Some("the epoch bug".into()),
+        memory: Some("The user lives in Lyon.".into()),
+        ..waiting(&chat)
+    };
+    let (_, compaction) = session.compacted(&chat, &asked);
+    assert!(!compaction.degraded);
+    let summary = summary_of(&compaction);
+    assert!(summary.contains("## Goal\nRepair the ledger.") && !summary.contains("<think>"));
+    assert!(summary.contains("src/ledger/epoch.rs"), "{summary}");
+
+    let requests = host.requests.lock().unwrap();
+    let [request] = requests.as_slice() else {
+        panic!("{} calls", requests.len())
+    };
+    for part in [
+        "the epoch bug",
+        "The user lives in Lyon.",
+        "[call of read_file]",
+        "Question 3:",
+    ] {
+        assert!(request.prompt.contains(part), "{part}");
+    }
+    assert!(
+        request.system.contains("## Critical Context") && request.system.contains("do not answer")
+    );
+    assert!(
+        !request
+            .prompt
+            .contains("abcdefghijklmnopqrstuvwxyz0123456789"),
+        "secrets are masked"
+    );
+}
+
+#[test]
+fn every_failure_leads_to_the_digest_and_loses_no_fact() {
+    for reply in [
+        Err(FailureKind::NoProvider),
+        Err(FailureKind::Auth),
+        Err(FailureKind::RateLimited),
+        Err(FailureKind::Overloaded),
+        Err(FailureKind::Network),
+        Err(FailureKind::Timeout),
+        Err(FailureKind::Refused),
+        Err(FailureKind::Empty),
+        Err(FailureKind::CutOff),
+        Err(FailureKind::UnknownModel),
+        Err(FailureKind::Other),
+        Ok("  \n"),
+        Ok("I'm sorry, but I can't help with that."),
+    ] {
+        let host = Host::with_model(200_000);
+        host.will(reply);
+        let mut chat = long_chat();
+        let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+        let (after, compaction) = session.compacted(&chat, &waiting(&chat));
+        assert!(compaction.degraded, "{reply:?}");
+        assert!(
+            compaction
+                .notes
+                .iter()
+                .any(|note| note.contains("without a model")),
+            "{compaction:?}"
+        );
+        assert!(
+            summary_of(&compaction).contains("src/ledger/epoch.rs"),
+            "{reply:?}"
+        );
+        assert_eq!(host.calls(), 1);
+
+        // The cool-down holds, over a restart too, and ends.
+        chat = after;
+        chat.talk(60, 3_400);
+        let mut again = Session::open_in(
+            Arc::clone(&session.dir),
+            &host,
+            "{}",
+            &chat.window(WINDOW, 500),
+        );
+        let (_, compaction) = again.compacted(&chat, &waiting(&chat));
+        assert!(compaction.degraded && host.calls() == 1, "{reply:?}");
+        assert!(again.engine.status()["cool_down"]["until_ms"].is_i64());
+        host.now.fetch_add(600_001, Ordering::Relaxed);
+        let (_, compaction) = again.compacted(&chat, &waiting(&chat));
+        assert!(!compaction.degraded && host.calls() == 2, "{reply:?}");
+    }
+}
+
+#[test]
+fn a_cancelled_call_changes_nothing() {
+    let host = Host::with_model(200_000);
+    host.will(Err(FailureKind::Cancelled));
+    let chat = long_chat();
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let order = waiting(&chat);
+    let error = chat
+        .with_views(|messages| {
+            session.engine.compress(&CompressRequest {
+                messages,
+                order: &order,
+            })
+        })
+        .unwrap_err();
+    assert_eq!(error, EngineError::Cancelled);
+    assert!(session.engine.status()["cool_down"].is_null());
+}
+
+#[test]
+fn without_a_model_the_digest_is_no_failure() {
+    let chat = long_chat();
+    let mut session = Session::open(&Host::without_model(), "{}", &chat.window(WINDOW, 500));
+    let (_, compaction) = session.compacted(&chat, &waiting(&chat));
+    assert!(!compaction.degraded);
+    assert!(
+        compaction
+            .notes
+            .iter()
+            .any(|note| note.contains("no summary model"))
+    );
+    assert!(session.engine.background().is_empty());
+}
+
+#[test]
+fn a_focus_counts_without_a_model_too() {
+    let mut chat = long_chat();
+    chat.messages[40]
+        .text
+        .push_str("\nThe retry queue drops a job on every third restart.");
+    let window = chat.window(WINDOW, 500);
+    let summary = |focus: Option<&str>| {
+        let mut session = Session::open(&Host::without_model(), "{}", &window);
+        let focus = focus.map(str::to_owned);
+        let (_, compaction) = session.compacted(
+            &chat,
+            &CompressOrder {
+                focus,
+                ..order(window.clone())
+            },
+        );
+        summary_of(&compaction).to_owned()
+    };
+    let focused = summary(Some("Retry Queue"));
+    assert!(focused.contains("The retry queue drops a job"), "{focused}");
+    assert!(focused.contains("src/ledger/epoch.rs"));
+    assert!(!summary(Some("")).contains("On \"\""));
+}
+
+#[test]
+fn a_small_summary_model_gets_pieces() {
+    for window in [4_000, 8_000, 16_000] {
+        let host = Host::with_model(window);
+        let chat = long_chat();
+        let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+        let (_, compaction) = session.compacted(&chat, &waiting(&chat));
+        assert!(!compaction.degraded, "{window}: {compaction:?}");
+        let requests = host.requests.lock().unwrap();
+        assert!(requests.len() > 2, "{}", requests.len());
+        assert!(requests[0].prompt.starts_with("This is part 1 of"));
+        let all: String = requests
+            .iter()
+            .map(|request| request.prompt.as_str())
+            .collect();
+        for turn in [0, 20, 40] {
+            assert!(
+                all.contains(&format!("Question {turn}:")),
+                "no piece is left out"
+            );
+        }
+        assert!(
+            requests
+                .last()
+                .unwrap()
+                .prompt
+                .contains("The model's notes.")
+        );
+    }
+}
+
+#[test]
+fn too_long_means_smaller_pieces() {
+    let host = Host::with_model(200_000);
+    host.will(Err(FailureKind::TooLong));
+    let chat = long_chat();
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let (_, compaction) = session.compacted(&chat, &waiting(&chat));
+    assert!(!compaction.degraded && host.calls() >= 2);
+    // And an end, where no piece is small enough.
+    let host = Host::with_model(200_000);
+    (0..50).for_each(|_| host.will(Err(FailureKind::TooLong)));
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let (_, compaction) = session.compacted(&chat, &waiting(&chat));
+    assert!(compaction.degraded && host.calls() < 50, "{}", host.calls());
+}
+
+#[test]
+fn the_earlier_summary_is_updated_never_wrapped() {
+    let host = Host::with_model(200_000);
+    host.will(Ok("## Goal\nFirst notes about `alpha_module`."));
+    host.will(Ok("[CONTEXT COMPACTION] ## Goal\nSecond notes."));
+    let mut session = Session::open(&host, "{}", &long_chat().window(WINDOW, 500));
+    let (mut chat, _) = session.compacted(&long_chat(), &waiting(&long_chat()));
+    chat.talk(60, 3_400);
+    let (chat, compaction) = session.compacted(&chat, &waiting(&chat));
+    let prompt = host.requests.lock().unwrap()[1].prompt.clone();
+    assert!(
+        prompt.contains("<previous-notes>\n## Goal\nFirst notes about `alpha_module`."),
+        "{prompt}"
+    );
+    assert!(prompt.contains("Update the previous notes") && !prompt.contains(SUMMARY_MARK));
+    assert!(summary_of(&compaction).contains("Second notes."));
+    assert_eq!(
+        chat.messages
+            .iter()
+            .filter(|m| m.text.contains(SUMMARY_MARK))
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
+    let host = Host::with_model(200_000);
+    let mut chat = Chat::default();
+    chat.user("Help me with the ledger");
+    chat.talk(30, 3_400);
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    session.observe(&chat);
+    assert!(
+        session.engine.background().is_empty(),
+        "{} tokens are no 80 %",
+        chat.tokens()
+    );
+
+    let seen = chat.messages.len();
+    chat.talk(20, 3_400);
+    session.observe(&chat.since(seen));
+
+    let calls = session.engine.background();
+    let [call] = calls.as_slice() else {
+        panic!("{} calls at {} tokens", calls.len(), chat.tokens())
+    };
+    assert!(session.engine.background().is_empty(), "asked once");
+    assert!(call.request.prompt.contains("Question 5:") && call.covers.len() > 40);
+    session
+        .engine
+        .background_done(call.id, Ok(Host::answer("## Goal\nPrepared notes.")));
+    assert!(
+        session.engine.background().is_empty(),
+        "ready, so nothing more to ask"
+    );
+
+    // Later messages come before the compaction does.
+    let seen = chat.messages.len();
+    chat.tool(
+        "bash",
+        r#"{"command":"cargo test"}"#,
+        "test settle_window ... FAILED\n3 passed; 1 failed",
+    );
+    chat.talk(12, 3_400);
+    session.observe(&chat.since(seen));
+    let (_, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
+    assert!(
+        !compaction.degraded && host.calls() == 0,
+        "{:?}",
+        compaction.notes
+    );
+    let summary = summary_of(&compaction);
+    assert!(summary.contains("Prepared notes."), "{summary}");
+    assert!(
+        summary.contains("settle_window"),
+        "what came after it is digested: {summary}"
+    );
+}
+
+#[test]
+fn a_digest_is_redone_when_the_model_is_back() {
+    let host = Host::with_model(200_000);
+    let chat = long_chat();
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let (mut after, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
+    assert!(compaction.degraded && host.calls() == 0, "nobody waited");
+
+    let call = session.engine.background().remove(0);
+    session.engine.background_done(
+        call.id,
+        Err(ModelFailure::new(FailureKind::RateLimited, "slow down")),
+    );
+    assert!(
+        session.engine.background().is_empty(),
+        "the cool-down holds in the background too"
+    );
+    host.now.fetch_add(60_001, Ordering::Relaxed);
+    let call = session.engine.background().remove(0);
+    assert!(call.request.prompt.contains("Question 3:"));
+    session
+        .engine
+        .background_done(call.id, Ok(Host::answer("## Goal\nThe redone notes.")));
+    assert!(session.engine.background().is_empty());
+
+    after.talk(60, 3_400);
+    let (_, compaction) = session.compacted(&after, &waiting(&after));
+    assert!(!compaction.degraded);
+    let prompt = host.requests.lock().unwrap()[0].prompt.clone();
+    assert!(
+        prompt.contains("<previous-notes>\n## Goal\nThe redone notes."),
+        "{prompt}"
+    );
+}
+
+#[test]
+fn what_was_prepared_for_a_branch_is_not_used() {
+    let host = Host::with_model(200_000);
+    let chat = long_chat();
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    session.observe(&chat);
+    let call = session.engine.background().remove(0);
+    session.engine.branched(Some(MessageId(30)));
+    session
+        .engine
+        .background_done(call.id, Ok(Host::answer("## Goal\nStale notes.")));
+    let (_, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
+    assert!(!summary_of(&compaction).contains("Stale notes."));
+    session.engine.reset().unwrap();
+    assert_eq!(session.engine.status()["compactions"], 0);
+}
+
+#[test]
+fn a_long_answer_is_cut_to_the_budget_by_lines() {
+    let host = Host::with_model(200_000);
+    let long: String = (0..4_000)
+        .map(|n| format!("- detail {n} of many\n"))
+        .collect();
+    host.will(Ok(&format!(
+        "## Goal\nShip.\n## Progress\n### Done\n{long}## Next Steps\nRelease."
+    )));
+    let chat = long_chat();
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let (_, compaction) = session.compacted(&chat, &waiting(&chat));
+    let summary = summary_of(&compaction);
+    assert!(summary.len() / 4 <= 5_000, "{}", summary.len());
+    assert!(summary.contains("Release.") && summary.contains("- detail 0 of many"));
+}

@@ -1,0 +1,249 @@
+//! What does not fit, and what does not help.
+
+use contexture_engine_api::*;
+
+use crate::chat::*;
+
+#[test]
+fn twenty_giant_messages_do_not_stop_progress() {
+    let mut chat = Chat::default();
+    chat.user("Read everything");
+    for step in 0..12 {
+        chat.tool(
+            "read_file",
+            &format!("{{\"path\":\"f{step}\"}}"),
+            format!("file {step}: {}", filler(step, 24_000)),
+        );
+    }
+    let window = chat.window(100_000, 1_000);
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let (after, compaction) = session.compacted(&chat, &order(window));
+    assert!(after.tokens() < 50_000, "{}", after.tokens());
+    let last = after.messages.last().unwrap();
+    assert!(
+        last.text.starts_with("file 11"),
+        "the last turn is not cleared"
+    );
+    let cleared = after
+        .messages
+        .iter()
+        .filter(|m| m.text == CLEARED_TOOL_OUTPUT)
+        .count();
+    assert!(
+        cleared > 0
+            && compaction
+                .notes
+                .iter()
+                .any(|note| note.contains("shortened")),
+        "{compaction:?}"
+    );
+    let texts: Vec<bool> = after
+        .messages
+        .iter()
+        .filter(|m| m.role == "tool")
+        .map(|m| m.text == CLEARED_TOOL_OUTPUT)
+        .collect();
+    assert!(
+        texts.is_sorted_by(|a, b| a >= b),
+        "the oldest go first: {texts:?}"
+    );
+}
+
+#[test]
+fn twenty_giant_answers_leave_the_tail_to_its_budget() {
+    let mut chat = Chat::default();
+    chat.talk(10, 40_000);
+    let window = chat.window(100_000, 1_000);
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let (after, _) = session.compacted(&chat, &order(window.clone()));
+    assert!(after.tokens() + 1_000 < 50_000, "{}", after.tokens());
+    assert!(after.messages.len() >= 3);
+}
+
+#[test]
+fn one_oversized_output_does_not_strand_the_answer_after_it() {
+    let mut chat = Chat::default();
+    chat.talk(30, 1_000);
+    chat.user("What is in the log?");
+    chat.tool("read_file", r#"{"path":"big.log"}"#, filler(1, 240_000));
+    chat.assistant("The log says that the disk is full.");
+    let window = chat.window(100_000, 1_000);
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let (after, _) = session.compacted(&chat, &order(window));
+    let texts: Vec<&str> = after.messages.iter().map(|m| m.text.as_str()).collect();
+    assert!(texts.contains(&"What is in the log?"));
+    assert_eq!(
+        *texts.last().unwrap(),
+        "The log says that the disk is full."
+    );
+    assert!(after.tokens() < 50_000);
+}
+
+#[test]
+fn an_unseen_result_larger_than_the_window_becomes_a_preview() {
+    let mut chat = Chat::default();
+    chat.user("What is in the log?");
+    chat.tool(
+        "read_file",
+        r#"{"path":"big.log"}"#,
+        format!("FIRST LINE {} LAST LINE", filler(1, 600_000)),
+    );
+    let window = chat.window(100_000, 1_000);
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let (after, _) = session.compacted(&chat, &order(window));
+    let preview = &after.messages.last().unwrap().text;
+    assert!(preview.starts_with(SHORTENED_MARK), "{}", &preview[..80]);
+    assert!(preview.contains("FIRST LINE") && preview.ends_with("LAST LINE"));
+    assert!(after.tokens() < 100_000, "{}", after.tokens());
+}
+
+#[test]
+fn a_floor_above_the_threshold_is_said_and_not_tried_again() {
+    let mut chat = Chat::default();
+    chat.talk(4, 1_000);
+    chat.user(filler(1, 240_000));
+    let window = chat.window(100_000, 2_000);
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    assert!(session.engine.should_compress(&window).is_yes());
+    let Outcome::FloorTooHigh {
+        floor_tokens,
+        reason,
+    } = session.compress(&chat, &order(window.clone()))
+    else {
+        panic!("the user's message alone is above the threshold")
+    };
+    assert!(
+        floor_tokens > 60_000 && reason.contains("50000"),
+        "{reason}"
+    );
+    let no = session.engine.should_compress(&window);
+    assert!(!no.is_yes() && no.reason() == reason, "{no:?}");
+
+    let tools = WindowState {
+        fixed_tokens: 60_000,
+        ..window
+    };
+    let mut session = Session::open(&Host::without_model(), "{}", &tools);
+    assert!(
+        session
+            .engine
+            .should_compress(&tools)
+            .reason()
+            .contains("tools")
+    );
+    // Near the end of the window it helps all the same.
+    chat.messages.pop();
+    chat.talk(40, 3_000);
+    let window = chat.window(100_000, 60_000);
+    assert!(session.engine.should_compress(&window).is_yes());
+    let (after, compaction) = session.compacted(&chat, &order(window));
+    assert!(after.tokens() < 25_000, "{}", after.tokens());
+    assert!(compaction.system_note.is_some());
+}
+
+#[test]
+fn few_messages_stay_as_they_are() {
+    let mut chat = Chat::default();
+    chat.talk(6, 400);
+    let window = WindowState {
+        prompt_tokens: 60_000,
+        ..chat.window(100_000, 500)
+    };
+    for force in [false, true] {
+        let mut session = Session::open(&Host::without_model(), "{}", &window);
+        let outcome = session.compress(
+            &chat,
+            &CompressOrder {
+                force,
+                ..order(window.clone())
+            },
+        );
+        let Outcome::NothingToDo(reason) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(reason.contains("protect_last_n"), "{reason}");
+    }
+    let mut empty = Session::open(&Host::without_model(), "{}", &window);
+    assert!(matches!(
+        empty.compress(&Chat::default(), &order(window)),
+        Outcome::NothingToDo(_)
+    ));
+}
+
+#[test]
+fn right_after_a_compaction_there_is_nothing_to_do() {
+    let host = Host::with_model(200_000);
+    let mut chat = Chat::default();
+    chat.talk(60, 4_000);
+    let window = chat.window(100_000, 500);
+    let mut session = Session::open(&host, "{}", &window);
+    let wait = |chat: &Chat| CompressOrder {
+        may_wait_for_model: true,
+        ..order(chat.window(100_000, 500))
+    };
+    let (after, _) = session.compacted(&chat, &wait(&chat));
+    assert_eq!(host.calls(), 1);
+    let rough = WindowState {
+        estimated: true,
+        ..after.window(100_000, 500)
+    };
+    assert!(session.engine.defers_preflight_to_reported_usage(&rough));
+    for force in [false, true] {
+        let outcome = session.compress(
+            &after,
+            &CompressOrder {
+                force,
+                ..wait(&after)
+            },
+        );
+        assert!(matches!(outcome, Outcome::NothingToDo(_)), "{outcome:?}");
+    }
+    assert_eq!(host.calls(), 1, "nothing new: no model call");
+    session.engine.update_usage(&Usage {
+        input_tokens: 20_000,
+        ..Usage::default()
+    });
+    assert!(!session.engine.defers_preflight_to_reported_usage(&rough));
+}
+
+#[test]
+fn compactions_that_do_not_help_stop() {
+    let mut chat = Chat::default();
+    chat.user("start");
+    chat.talk(11, 400);
+    for _ in 0..3 {
+        chat.assistant(filler(2, 68_000));
+    }
+    let window = chat.window(100_000, 1_000);
+    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut tries = 0;
+    while session.engine.should_compress(&window).is_yes() && tries < 10 {
+        tries += 1;
+        match session.compress(&chat, &order(window.clone())) {
+            Outcome::Compacted(compaction) => {
+                check(&chat, &compaction).unwrap();
+                session.engine.committed(tries);
+            }
+            _ => break,
+        }
+    }
+    assert!(tries <= 3, "{tries}");
+    let no = session.engine.should_compress(&window);
+    assert!(!no.is_yes(), "{no:?}");
+    session.engine.model_changed(&window);
+    assert!(
+        session.engine.should_compress(&window).is_yes(),
+        "another model, another try"
+    );
+    // A refused proposal is no progress either.
+    for tries in 0..2 {
+        let mut long = chat.clone();
+        long.talk(20, 4_000);
+        assert!(matches!(
+            session.compress(&long, &order(long.window(100_000, 500))),
+            Outcome::Compacted(_)
+        ));
+        session.engine.discarded(tries, "for a test");
+    }
+    assert!(!session.engine.should_compress(&window).is_yes());
+}

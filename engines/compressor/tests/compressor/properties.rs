@@ -1,0 +1,114 @@
+//! What holds for every conversation.
+
+use contexture_engine_api::*;
+use proptest::prelude::*;
+
+use crate::chat::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    User(usize),
+    Blank,
+    Assistant(usize),
+    /// Parallel calls, how many of them are answered, and the size of each result.
+    Calls {
+        ids: Vec<u8>,
+        answered: usize,
+        chars: usize,
+        text: bool,
+    },
+    Orphan,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1usize..3_000).prop_map(Step::User),
+        1 => Just(Step::Blank),
+        3 => (1usize..3_000).prop_map(Step::Assistant),
+        6 => (prop::collection::vec(0u8..5, 1..4), 0usize..4, 0usize..9_000, any::<bool>())
+            .prop_map(|(ids, answered, chars, text)| Step::Calls { ids, answered, chars, text }),
+        1 => Just(Step::Orphan),
+    ]
+}
+
+fn chat(steps: &[Step]) -> Chat {
+    let mut chat = Chat::default();
+    for (at, step) in steps.iter().enumerate() {
+        match step {
+            Step::User(chars) => chat.user(filler(at, *chars)),
+            Step::Blank => chat.user(" \n"),
+            Step::Assistant(chars) => chat.assistant(filler(at, *chars)),
+            Step::Calls {
+                ids,
+                answered,
+                chars,
+                text,
+            } => {
+                // A few ids, used again and again; distinct within a batch, as models have it.
+                let mut ids: Vec<String> = ids.iter().map(|id| format!("id{id}")).collect();
+                ids.sort();
+                ids.dedup();
+                let calls: Vec<(&str, &str, &str)> = ids
+                    .iter()
+                    .map(|id| (id.as_str(), "bash", r#"{"command":"ls -l src/main.rs"}"#))
+                    .collect();
+                chat.calls(if *text { "Let me see." } else { "" }, &calls);
+                for id in ids.iter().take(*answered) {
+                    chat.result(id, "bash", filler(at, *chars));
+                }
+            }
+            Step::Orphan => chat.result(&format!("lost{at}"), "bash", "lost"),
+        }
+    }
+    chat
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_proposal_holds_to_the_contract(
+        steps in prop::collection::vec(step(), 0..70),
+        context_length in 3_000u64..120_000,
+        fixed in 0u64..2_000,
+        force in any::<bool>(),
+        protect_last_n in 1usize..25,
+    ) {
+        let mut chat = chat(&steps);
+        let settings = format!(r#"{{"protect_last_n":{protect_last_n}}}"#);
+        let mut session = Session::open(&Host::without_model(), &settings, &chat.window(context_length, fixed));
+        for round in 0..3 {
+            let window = chat.window(context_length, fixed);
+            let before = fixed + chat.tokens();
+            match session.compress(&chat, &CompressOrder { force, ..order(window.clone()) }) {
+                Outcome::Compacted(compaction) => {
+                    let after = check(&chat, &compaction);
+                    prop_assert!(after.is_ok(), "round {round}: {}", after.unwrap_err());
+                    chat = after.unwrap();
+                    session.engine.committed(round);
+                }
+                Outcome::FloorTooHigh { floor_tokens, reason } => {
+                    prop_assert!(!force && floor_tokens > 0 && !reason.is_empty());
+                    prop_assert!(before >= context_length / 2, "{before} of {context_length}");
+                }
+                Outcome::NothingToDo(_) | Outcome::Deferred(_) => {}
+            }
+            chat.talk(4, 2_000);
+        }
+    }
+
+    #[test]
+    fn pruning_keeps_every_message(steps in prop::collection::vec(step(), 0..50)) {
+        let chat = chat(&steps);
+        let order = order(chat.window(8_000, 500));
+        let mut session = Session::open(&Host::without_model(), r#"{"protect_last_n":3}"#, &order.window);
+        let outcome = chat
+            .with_views(|messages| session.engine.prune_tool_results(&CompressRequest { messages, order: &order }))
+            .unwrap();
+        if let Outcome::Compacted(compaction) = outcome {
+            prop_assert_eq!(compaction.entries.len(), chat.messages.len());
+            let after = chat.apply(&compaction);
+            prop_assert!(after.tokens() < chat.tokens());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Sessions of other kinds: whatever they hold, the digest stays within its budget and quotes users.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use contexture_digest::{Budget, Digest};
+use support::{Message, data, openai, with_views};
+
+fn check(name: &str, messages: &[Message]) {
+    with_views(messages, |views| {
+        let digest = Digest::of(views, None);
+        for budget in [500, 2_000, 8_000] {
+            let text = digest.render(Budget::chars(budget));
+            assert!(text.chars().count() <= budget, "{name}");
+            let blank = messages
+                .iter()
+                .all(|message| message.text.trim().is_empty());
+            assert!(blank || !text.is_empty(), "{name} at {budget}");
+        }
+        let text = digest.render(Budget::chars(8_000));
+        if messages.iter().any(|message| message.role == "user") {
+            assert!(text.contains("The user said: \""), "{name}: {text}");
+        }
+        if std::env::var_os("SHOW_DIGEST").is_some() {
+            println!("=== {name}\n{text}");
+        }
+    });
+}
+
+#[test]
+fn customer_service_conversations() {
+    let Some(path) = data("tau2-bench/train_sft-v1-small.jsonl") else {
+        return;
+    };
+    for (at, line) in std::fs::read_to_string(path).unwrap().lines().enumerate() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        check(&format!("tau2 {at}"), &openai(&row["messages"]));
+    }
+}
+
+#[test]
+fn agent_runs() {
+    let name = "swe-agent/replay__marshmallow-code__marshmallow-1867__function_calling_replace_from_source__marshmallow-code__marshmallow-1867.traj";
+    let Some(path) = data(name) else { return };
+    let row: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    check("swe-agent", &openai(&row["history"]));
+}

@@ -1,0 +1,357 @@
+//! What a reader of a digest sees.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use contexture_digest::{Budget, Digest};
+use contexture_engine_api::{MessageId, MessageKind, MessageView, SUMMARY_MARK, ToolCallView};
+use proptest::prelude::*;
+
+/// A conversation, built message by message.
+#[derive(Default)]
+struct Talk {
+    views: Vec<MessageView<'static>>,
+}
+
+impl Talk {
+    fn push(
+        mut self,
+        make: impl FnOnce(MessageView<'static>) -> MessageView<'static>,
+        role: &'static str,
+    ) -> Self {
+        let id = MessageId(self.views.len() as u64);
+        self.views.push(make(MessageView::new(id, role)));
+        self
+    }
+
+    fn user(self, text: &'static str) -> Self {
+        self.push(|view| view.with_text(text), "user")
+    }
+
+    fn assistant(self, text: &'static str) -> Self {
+        self.push(|view| view.with_text(text), "assistant")
+    }
+
+    fn call(self, name: &'static str, arguments: &'static str, result: &'static str) -> Self {
+        self.call_that(name, arguments, result, false)
+    }
+
+    fn call_that(
+        self,
+        name: &'static str,
+        arguments: &'static str,
+        result: &'static str,
+        fails: bool,
+    ) -> Self {
+        let calls: &'static [ToolCallView<'static>] =
+            Vec::leak(vec![ToolCallView::new("c", name, arguments)]);
+        self.push(|view| view.with_tool_calls(calls), "assistant")
+            .push(
+                |view| {
+                    view.with_result_of("c", name)
+                        .with_text(result)
+                        .with_error(fails)
+                },
+                "tool",
+            )
+    }
+
+    fn digest(&self, previous: Option<&str>) -> String {
+        Digest::of(&self.views, previous).render(Budget::chars(8_000))
+    }
+}
+
+/// The lines under a heading.
+fn section<'t>(summary: &'t str, heading: &str) -> Vec<&'t str> {
+    summary
+        .lines()
+        .skip_while(|line| *line != heading)
+        .skip(1)
+        .take_while(|line| !line.starts_with('#'))
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[test]
+fn a_coding_session_reads_as_a_summary() {
+    let summary = Talk::default()
+        .user("Set up the ledger service.")
+        .call("Read", r#"{"file_path": "src/ledger/epoch.rs", "offset": 400, "limit": 60}"#, "400→fn reconcile_ledger_epoch() -> Result<(), EpochError> {")
+        .call("Edit", r#"{"file_path": "src/ledger/epoch.rs", "old_string": "a", "new_string": "let drift_ms = 3;"}"#, "The file was updated.")
+        .user("Always run the tests. Never push to main.")
+        .call("bash", r#"{"command": "cargo test -p ledger"}"#, "test_create_user FAILED\ntest_delete_user FAILED\n8 passed, 2 failed")
+        .assistant("Two tests fail because the fixture lacks a user.")
+        .call("bash", r#"{"command": "git commit -am fix"}"#, "[main 3f2a9c1] Fix fixtures")
+        .user("Now add error handling.")
+        .assistant("I am on it.")
+        .digest(None);
+    assert_eq!(
+        section(&summary, "## Goal"),
+        ["- The user said: \"Set up the ledger service.\""]
+    );
+    assert_eq!(
+        section(&summary, "## Constraints & Preferences"),
+        [
+            "- The user said: \"Always run the tests.\"",
+            "- The user said: \"Never push to main.\""
+        ]
+    );
+    let line_with = |words: &str| {
+        summary
+            .lines()
+            .find(|line| line.contains(words))
+            .unwrap_or_default()
+    };
+    let file = line_with("src/ledger/epoch.rs — ");
+    for part in [
+        "edited",
+        "read (lines 400-460)",
+        "reconcile_ledger_epoch",
+        "EpochError",
+        "drift_ms",
+    ] {
+        assert!(file.contains(part), "{part} in {file}");
+    }
+    let tests = line_with("cargo test");
+    for part in ["8 passed, 2 failed", "test_create_user", "test_delete_user"] {
+        assert!(tests.contains(part), "{part} in {tests}");
+    }
+    assert!(line_with("git commit").contains("3f2a9c1"));
+    assert_eq!(
+        section(&summary, "### In Progress")[0],
+        "- Last worked on, after the user said: \"Now add error handling.\""
+    );
+}
+
+#[test]
+fn an_error_is_never_told_as_a_success() {
+    let summary = Talk::default()
+        .user("Build it.")
+        .call_that(
+            "bash",
+            r#"{"command": "make all"}"#,
+            "Exit code 2\nld: cannot find -lfoo_bar",
+            true,
+        )
+        .call_that(
+            "Edit",
+            r#"{"file_path": "a/b.rs", "old_string": "x", "new_string": "y"}"#,
+            "String not found",
+            true,
+        )
+        .digest(None);
+    let blocked = section(&summary, "### Blocked");
+    assert_eq!(blocked.len(), 1, "{summary}");
+    assert!(
+        blocked[0].contains("`make all` → failed: ld: cannot find -lfoo_bar"),
+        "{summary}"
+    );
+    assert!(summary.contains("a/b.rs — an attempt failed"), "{summary}");
+    assert!(!summary.contains("a/b.rs — edited"));
+}
+
+#[test]
+fn an_answer_is_quoted_and_no_answer_is_not() {
+    let summary = Talk::default()
+        .user("Plan it.")
+        .call("AskUserQuestion", r#"{"questions": [{"question": "Which database?"}]}"#, "User has answered your questions: \"Which database?\"=\"SQLite, it is small\". You can now continue.")
+        .call("AskUserQuestion", r#"{"questions": [{"question": "Which colour?"}]}"#, "No answer")
+        .digest(None);
+    assert_eq!(
+        section(&summary, "## Key Decisions"),
+        ["- Asked \"Which database?\", the user answered: \"SQLite, it is small\""]
+    );
+    assert!(!summary.contains("No answer"));
+}
+
+#[test]
+fn a_summary_is_updated_and_never_doubled() {
+    let first = Talk::default()
+        .user("Port the parser.")
+        .call("bash", r#"{"command": "cargo test"}"#, "3 passed, 4 failed")
+        .call(
+            "Write",
+            r#"{"file_path": "src/parser.rs", "content": "fn parse_token() {}"}"#,
+            "written",
+        )
+        .user("Now the lexer.")
+        .digest(None);
+    let second_talk = Talk::default()
+        .call("bash", r#"{"command": "cargo test"}"#, "7 passed, 0 failed")
+        .call("Edit", r#"{"file_path": "src/parser.rs", "old_string": "fn parse_token() {}", "new_string": "fn next_token() {}"}"#, "updated")
+        .user("And the docs.");
+    let second = second_talk.digest(Some(&first));
+    assert_eq!(
+        section(&second, "## Goal"),
+        ["- The user said: \"Port the parser.\""]
+    );
+    assert!(
+        section(&second, "### Done").contains(&"- The user said: \"Now the lexer.\""),
+        "{second}"
+    );
+    assert!(
+        second.contains("7 passed, 0 failed") && !second.contains("4 failed"),
+        "{second}"
+    );
+    assert_eq!(second.matches("src/parser.rs").count(), 1, "{second}");
+    assert!(
+        second.contains("next_token") && second.contains("parse_token"),
+        "{second}"
+    );
+    assert_eq!(second.matches("## Goal").count(), 1);
+
+    let marked: &'static str = String::leak(format!(
+        "{SUMMARY_MARK} Earlier turns were compacted.\n\n{first}"
+    ));
+    let mut among = Talk::default().push(
+        |view| view.with_text(marked).with_kind(MessageKind::Summary),
+        "assistant",
+    );
+    among.views.extend(&second_talk.views);
+    assert_eq!(among.digest(None), second);
+}
+
+#[test]
+fn a_summary_updated_many_times_keeps_its_size_and_its_goal() {
+    let talk = Talk::default()
+        .user("Look at the next file, please.")
+        .call(
+            "bash",
+            r#"{"command": "ls src/some_dir"}"#,
+            "first_file.rs second_file.rs thirdFile.rs",
+        )
+        .assistant("There is much to do in some_module.");
+    let mut summary =
+        "## Goal\n- The user said: \"Win.\"\n\n## Key Decisions\n- Use WAL mode.\n".to_owned();
+    for _ in 0..10 {
+        summary = Digest::of(&talk.views, Some(&summary)).render(Budget::chars(1_500));
+        assert!(summary.chars().count() <= 1_500);
+        assert!(
+            summary.contains("\"Win.\"") && summary.contains("Use WAL mode."),
+            "{summary}"
+        );
+        assert!(
+            summary.matches("user said: \"Look at").count() <= 2,
+            "{summary}"
+        );
+        assert_eq!(
+            summary.matches("There is much to do").count(),
+            1,
+            "{summary}"
+        );
+    }
+}
+
+#[test]
+fn what_a_models_summary_lacks_is_found() {
+    let talk = Talk::default().user("Fix it.").call(
+        "bash",
+        r#"{"command": "git log --oneline"}"#,
+        "3f2a9c1 Fix the loader, which waited for a lock that nobody held\n77ab01c Add cache_store, and use it",
+    );
+    let digest = Digest::of(&talk.views, None);
+    let missing = digest.missing_from("## Done\nLooked at commit 3f2a9c1.", Budget::chars(400));
+    assert!(
+        missing.contains("77ab01c") && missing.contains("cache_store"),
+        "{missing}"
+    );
+    assert!(!missing.contains("3f2a9c1"), "{missing}");
+    assert_eq!(
+        digest.missing_from("3f2a9c1 77ab01c cache_store", Budget::chars(400)),
+        ""
+    );
+}
+
+#[test]
+fn neither_payloads_nor_secrets_are_digested() {
+    let payload = format!(
+        "data:image/png;base64,{}",
+        "iVBORw0KGgoAAAANSUhEUgAAAAUA/9k3Xq".repeat(60)
+    );
+    let text: &'static str = String::leak(format!(
+        "{payload}\nDB_PASSWORD=hunter_two_22\ntoken ghp_0123456789abcdefghij0123456789abcdef\nsee load_config"
+    ));
+    let summary = Talk::default()
+        .user("My password is in the file: password=topSecret9.")
+        .call("bash", r#"{"command": "cat .env"}"#, text)
+        .digest(None);
+    for secret in ["iVBOR", "hunter_two_22", "ghp_", "topSecret9"] {
+        assert!(!summary.contains(secret), "{secret} in {summary}");
+    }
+    assert!(summary.contains("load_config"));
+}
+
+#[test]
+fn chinese_is_quoted_and_its_rules_are_found() {
+    let summary = Talk::default()
+        .user("帮我重构 src/main.rs。不要改数据库。")
+        .assistant("好的，我先看一下。")
+        .digest(None);
+    assert_eq!(
+        section(&summary, "## Constraints & Preferences"),
+        ["- The user said: \"不要改数据库。\""]
+    );
+    assert_eq!(
+        section(&summary, "## Goal"),
+        ["- The user said: \"帮我重构 src/main.rs。\""]
+    );
+}
+
+#[test]
+fn tokens_are_a_limit_too() {
+    let talk = Talk::default().user("Fix it.").call(
+        "bash",
+        r#"{"command": "ls"}"#,
+        "alpha_one.rs beta_two.rs gamma_three.rs delta_four.rs epsilon_five.rs",
+    );
+    let digest = Digest::of(&talk.views, None);
+    let count = |text: &str| text.chars().count() as u64;
+    for limit in [0, 1, 30, 90, 150] {
+        let text = digest.render(Budget::chars(10_000).and_tokens(limit, &count));
+        assert!(count(&text) <= limit, "{limit}: {text}");
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    proptest::collection::vec(
+        prop_oneof![
+            "[a-z]{1,8}",
+            "[a-z]{2,6}_[a-z]{2,6}",
+            "[a-z]{2,5}/[a-z]{2,5}\\.rs",
+            "[a-f0-9]{7,12}",
+            "\\PC{1,6}",
+            Just("\n".to_owned()),
+            Just("不要。".to_owned()),
+            Just("8 passed".to_owned()),
+            Just("error: x".to_owned()),
+            Just("## Goal\n".to_owned()),
+            Just("👨‍👩‍👧".to_owned()),
+        ],
+        0..40,
+    )
+    .prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn any_conversation_stays_within_any_budget(
+        texts in proptest::collection::vec((0u8..4, text()), 0..12),
+        previous in text(),
+        budget in 0usize..3_000,
+    ) {
+        let arguments: Vec<String> = texts.iter().map(|(_, text)| serde_json::json!({"command": text}).to_string()).collect();
+        let calls: Vec<[ToolCallView<'_>; 1]> = arguments.iter().map(|json| [ToolCallView::new("c", "bash", json)]).collect();
+        let views: Vec<MessageView<'_>> = texts.iter().enumerate().map(|(at, (role, text))| {
+            let view = |role| MessageView::new(MessageId(at as u64), role).with_text(text);
+            match role {
+                0 => view("user"),
+                1 => view("assistant").with_tool_calls(&calls[at]),
+                2 => view("tool").with_result_of("c", "bash").with_error(text.len() % 2 == 0),
+                _ => view("assistant"),
+            }
+        }).collect();
+        let digest = Digest::of(&views, Some(&previous));
+        let summary = digest.render(Budget::chars(budget));
+        prop_assert!(summary.chars().count() <= budget, "{} > {}", summary.chars().count(), budget);
+        prop_assert_eq!(&digest.render(Budget::chars(budget)), &summary);
+        prop_assert!(digest.missing_from(&summary, Budget::chars(budget)).chars().count() <= budget);
+    }
+}

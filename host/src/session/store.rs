@@ -1,0 +1,546 @@
+//! What of a session survives a restart: hashes and ids of its messages, how far its engine was shown
+//! them, and the compaction in force. The text of the conversation is not among it: the client has that.
+//!
+//! One small SQLite file for all sessions of a home directory, `sessions.sqlite3`, in WAL mode.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use contexture_engine_api::{MessageId, Observed};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::align::{Known, Mark, Trail, Unit};
+use super::window::SavedWindow;
+
+/// The version of the tables, in `PRAGMA user_version`.
+const SCHEMA_VERSION: i64 = 1;
+
+/// How long a write waits for another process, in milliseconds. A turn never waits longer: the session
+/// then goes on in memory.
+const BUSY_TIMEOUT_MS: u64 = 250;
+
+const SCHEMA: &str = "
+CREATE TABLE sessions (
+    key          INTEGER PRIMARY KEY,
+    id           TEXT NOT NULL UNIQUE,
+    created_ms   INTEGER NOT NULL,
+    next_id      INTEGER NOT NULL,
+    engine       TEXT NOT NULL,
+    shown_last   INTEGER,
+    shown_chain  INTEGER,
+    remembers    INTEGER NOT NULL DEFAULT 0,
+    -- How many compactions there were; the number of the last.
+    compactions  INTEGER NOT NULL DEFAULT 0
+) STRICT;
+-- Every message of the conversation that an engine is to be shown, in order.
+CREATE TABLE messages (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    id       INTEGER NOT NULL,
+    identity BLOB NOT NULL,
+    chain    INTEGER NOT NULL,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+-- The wire messages as they crossed last: what the client sent (0) and what was handed out for it (1).
+CREATE TABLE wire (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    form     INTEGER NOT NULL,
+    place    INTEGER NOT NULL,
+    raw      INTEGER NOT NULL,
+    -- The messages that begin here: id, role and call, wire messages (8 bytes each), identity (16 bytes).
+    messages BLOB NOT NULL,
+    PRIMARY KEY (session, form, place)
+) STRICT, WITHOUT ROWID;
+-- The compaction in force.
+CREATE TABLE compactions (
+    session    INTEGER PRIMARY KEY REFERENCES sessions(key) ON DELETE CASCADE,
+    number     INTEGER NOT NULL,
+    engine     TEXT NOT NULL,
+    through    INTEGER NOT NULL,
+    carried_on INTEGER NOT NULL,
+    entries    TEXT NOT NULL
+) STRICT;
+";
+
+/// Why the store of sessions cannot be used. A session goes on without it, in memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The directory cannot be made.
+    #[error("cannot make {}: {source}; set CONTEXTURE_HOME to a directory that can be written", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is of a later version of this program.
+    #[error(
+        "{} has the schema version {found}, and this program knows {SCHEMA_VERSION}: it is of a newer Contexture. \
+         Update this one, or set CONTEXTURE_HOME to another directory", path.display()
+    )]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+    /// SQLite failed: the file is damaged, locked, read-only, or the disk is full.
+    #[error("{}: {source}; {}", path.display(), way_out(source))]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// What is stored makes no sense.
+    #[error("{}: {what}; move the file away, it holds only hashes and ids", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+fn way_out(error: &rusqlite::Error) -> &'static str {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another process holds it, end that one"
+        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            "it is damaged: move the file away, it holds only hashes and ids"
+        }
+        Some(ErrorCode::DiskFull) => "make room on the disk",
+        _ => "check that the file and its directory can be written",
+    }
+}
+
+/// The store of all sessions of a home directory. Cheap to share.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+/// What the store knows of a session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Saved {
+    pub(super) next_id: u64,
+    /// The engine that was shown the messages.
+    pub(super) engine: String,
+    pub(super) shown: Option<Observed>,
+    /// Whether that engine said itself how far it was shown them.
+    pub(super) remembers: bool,
+    pub(super) compactions: u64,
+    pub(super) log: Vec<Logged>,
+    pub(super) sent: Trail,
+    pub(super) handed: Trail,
+    pub(super) compaction: Option<InForce>,
+}
+
+/// A message that an engine is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Logged {
+    pub(super) id: MessageId,
+    pub(super) identity: u128,
+    /// The chain hash up to it.
+    pub(super) chain: u64,
+}
+
+/// The compaction in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct InForce {
+    /// Its number within the session.
+    pub(super) number: u64,
+    /// Who made it.
+    pub(super) engine: String,
+    /// The last message that it covers.
+    pub(super) through: MessageId,
+    /// Whether the client has taken its window over as its own history.
+    pub(super) carried_on: bool,
+    /// The window that it left.
+    pub(super) window: SavedWindow,
+}
+
+/// What changed in a session. The store writes that and no more.
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    pub(super) next_id: u64,
+    pub(super) log: &'a [Logged],
+    /// Where the log differs from what is stored.
+    pub(super) log_from: usize,
+    pub(super) sent: &'a Trail,
+    /// Where it differs from what is stored.
+    pub(super) sent_from: usize,
+}
+
+impl Store {
+    /// Opens the store in the home directory `home`, or makes it.
+    ///
+    /// # Errors
+    /// The file cannot be had, is damaged, or is of a newer version.
+    pub fn open(home: &Path) -> Result<Arc<Self>, StoreError> {
+        std::fs::create_dir_all(home).map_err(|source| StoreError::Directory {
+            path: home.to_owned(),
+            source,
+        })?;
+        let path = home.join("sessions.sqlite3");
+        let fail = |source| StoreError::Sqlite {
+            path: path.clone(),
+            source,
+        };
+        let mut connection = Connection::open(&path).map_err(fail)?;
+        let found = prepare(&mut connection).map_err(fail)?;
+        if found > SCHEMA_VERSION {
+            return Err(StoreError::TooNew { path, found });
+        }
+        Ok(Arc::new(Self {
+            path,
+            connection: Mutex::new(connection),
+        }))
+    }
+
+    /// Where its file lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The session of this id; a new one where there is none.
+    pub(super) fn load(self: &Arc<Self>, id: &str) -> Result<(Place, Saved), StoreError> {
+        let mut connection = self.lock();
+        let (key, saved) = read_session(&mut connection, id).map_err(|error| self.error(error))?;
+        drop(connection);
+        let place = Place {
+            store: Arc::clone(self),
+            key,
+        };
+        Ok((place, saved))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, error: ReadError) -> StoreError {
+        let path = self.path.clone();
+        match error {
+            ReadError::Sqlite(source) => StoreError::Sqlite { path, source },
+            ReadError::Damaged(what) => StoreError::Damaged { path, what },
+        }
+    }
+}
+
+/// Sets the connection up and makes or migrates the tables; answers the version that was found where it
+/// is newer than ours, else ours.
+fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
+    connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    let version = |connection: &Connection| {
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
+    };
+    let found = version(connection)?;
+    if found >= SCHEMA_VERSION {
+        return Ok(found);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    if version(&transaction)? == 0 {
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    transaction.commit()?;
+    version(connection)
+}
+
+enum ReadError {
+    Sqlite(rusqlite::Error),
+    Damaged(String),
+}
+
+impl From<rusqlite::Error> for ReadError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+fn read_session(connection: &mut Connection, id: &str) -> Result<(i64, Saved), ReadError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute(
+        "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
+         ON CONFLICT DO NOTHING",
+        params![id, now_ms()],
+    )?;
+    let (key, mut saved) = transaction.query_row(
+        "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions FROM sessions WHERE id = ?1",
+        [id],
+        |row| {
+            let shown: Option<i64> = row.get(3)?;
+            let chain: Option<i64> = row.get(4)?;
+            let saved = Saved {
+                next_id: row.get::<_, i64>(1)?.cast_unsigned(),
+                engine: row.get(2)?,
+                shown: shown.zip(chain).map(|(last, chain)| Observed {
+                    last: message_id(last),
+                    chain: chain.cast_unsigned(),
+                }),
+                remembers: row.get(5)?,
+                compactions: row.get::<_, i64>(6)?.cast_unsigned(),
+                ..Saved::default()
+            };
+            Ok((row.get::<_, i64>(0)?, saved))
+        },
+    )?;
+    saved.log = transaction
+        .prepare("SELECT id, identity, chain FROM messages WHERE session = ?1 ORDER BY id")?
+        .query_map([key], |row| {
+            Ok(Logged {
+                id: message_id(row.get(0)?),
+                identity: u128::from_le_bytes(row.get(1)?),
+                chain: row.get::<_, i64>(2)?.cast_unsigned(),
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    saved.sent = read_trail(&transaction, key, Form::Sent)?;
+    saved.handed = read_trail(&transaction, key, Form::Handed)?;
+    let compaction = transaction
+        .query_row(
+            "SELECT number, engine, through, carried_on, entries FROM compactions WHERE session = ?1",
+            [key],
+            |row| {
+                let in_force = InForce {
+                    number: row.get::<_, i64>(0)?.cast_unsigned(),
+                    engine: row.get(1)?,
+                    through: message_id(row.get(2)?),
+                    carried_on: row.get(3)?,
+                    window: SavedWindow::default(),
+                };
+                Ok((in_force, row.get::<_, String>(4)?))
+            },
+        )
+        .optional()?;
+    if let Some((mut in_force, entries)) = compaction {
+        in_force.window = serde_json::from_str(&entries).map_err(|error| {
+            ReadError::Damaged(format!("the compaction of session `{id}`: {error}"))
+        })?;
+        saved.compaction = Some(in_force);
+    }
+    transaction.commit()?;
+    Ok((key, saved))
+}
+
+/// Which of the two forms of a history.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Sent = 0,
+    Handed = 1,
+}
+
+const RECORD: usize = 40;
+
+fn read_trail(transaction: &Transaction<'_>, key: i64, form: Form) -> Result<Trail, ReadError> {
+    let mut trail = Trail::default();
+    let mut statement = transaction.prepare(
+        "SELECT raw, messages FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place",
+    )?;
+    let mut rows = statement.query(params![key, form as i64])?;
+    while let Some(row) = rows.next()? {
+        let raw = row.get::<_, i64>(0)?.cast_unsigned();
+        let blob: Vec<u8> = row.get(1)?;
+        let (records, rest) = blob.as_chunks::<RECORD>();
+        if !rest.is_empty() {
+            let what = "a wire message's list of messages is cut off".to_owned();
+            return Err(ReadError::Damaged(what));
+        }
+        trail.push(&[raw], records.iter().map(decode));
+    }
+    Ok(trail)
+}
+
+fn encode(message: &Known, blob: &mut Vec<u8>) {
+    blob.extend_from_slice(&message.id.0.to_le_bytes());
+    blob.extend_from_slice(&message.mark.shape.to_le_bytes());
+    blob.extend_from_slice(&(message.wires.len() as u64).to_le_bytes());
+    blob.extend_from_slice(&message.mark.identity.to_le_bytes());
+}
+
+fn decode(record: &[u8; RECORD]) -> (MessageId, Unit) {
+    let number = |at: usize| {
+        let bytes = record.iter().skip(at).take(8).rev();
+        bytes.fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+    };
+    let unit = Unit {
+        mark: Mark {
+            identity: u128::from(number(32)) << 64 | u128::from(number(24)),
+            shape: number(8),
+        },
+        wires: 0..usize::try_from(number(16)).unwrap_or(1),
+    };
+    (MessageId(number(0)), unit)
+}
+
+/// A session's place in the store.
+#[derive(Debug)]
+pub(super) struct Place {
+    store: Arc<Store>,
+    key: i64,
+}
+
+impl Place {
+    /// Writes what a turn changed, in one transaction.
+    pub(super) fn save(&self, change: &Change<'_>) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            transaction
+                .prepare_cached("UPDATE sessions SET next_id = ?2 WHERE key = ?1")?
+                .execute(params![self.key, change.next_id.cast_signed()])?;
+            let kept = change.log.get(..change.log_from).and_then(<[_]>::last);
+            transaction
+                .prepare_cached("DELETE FROM messages WHERE session = ?1 AND id > ?2")?
+                .execute(params![
+                    self.key,
+                    kept.map_or(0, |last| last.id.0).cast_signed()
+                ])?;
+            let mut insert = transaction.prepare_cached(
+                "INSERT INTO messages (session, id, identity, chain) VALUES (?1, ?2, ?3, ?4)",
+            )?;
+            for message in change.log.iter().skip(change.log_from) {
+                insert.execute(params![
+                    self.key,
+                    message.id.0.cast_signed(),
+                    message.identity.to_le_bytes(),
+                    message.chain.cast_signed(),
+                ])?;
+            }
+            self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)
+        })
+    }
+
+    /// Writes what was handed out, where it differs from what is stored: from the place `from` on.
+    pub(super) fn save_handed(&self, handed: &Trail, from: usize) -> Result<(), StoreError> {
+        self.write(|transaction| self.write_trail(transaction, Form::Handed, handed, from))
+    }
+
+    fn write_trail(
+        &self,
+        transaction: &Transaction<'_>,
+        form: Form,
+        trail: &Trail,
+        from: usize,
+    ) -> rusqlite::Result<()> {
+        transaction
+            .prepare_cached("DELETE FROM wire WHERE session = ?1 AND form = ?2 AND place >= ?3")?
+            .execute(params![self.key, form as i64, from as i64])?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO wire (session, form, place, raw, messages) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let mut blob = Vec::new();
+        for (place, raw) in trail.raw().iter().enumerate().skip(from) {
+            blob.clear();
+            for message in trail.beginning_in(place) {
+                encode(message, &mut blob);
+            }
+            insert.execute(params![
+                self.key,
+                form as i64,
+                place as i64,
+                raw.cast_signed(),
+                blob
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Writes how far an engine was shown the conversation.
+    pub(super) fn save_shown(
+        &self,
+        engine: &str,
+        shown: Option<Observed>,
+        remembers: bool,
+    ) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            transaction
+                .prepare_cached(
+                    "UPDATE sessions SET engine = ?2, shown_last = ?3, shown_chain = ?4, remembers = ?5
+                     WHERE key = ?1",
+                )?
+                .execute(params![
+                    self.key,
+                    engine,
+                    shown.map(|shown| shown.last.0.cast_signed()),
+                    shown.map(|shown| shown.chain.cast_signed()),
+                    remembers,
+                ])?;
+            Ok(())
+        })
+    }
+
+    /// Writes the compaction in force; none where there is none any more.
+    pub(super) fn save_compaction(
+        &self,
+        compaction: Option<&InForce>,
+        next_id: u64,
+    ) -> Result<(), StoreError> {
+        let entries = compaction
+            .map(|compaction| serde_json::to_string(&compaction.window))
+            .transpose()
+            .map_err(|error| StoreError::Damaged {
+                path: self.store.path.clone(),
+                what: error.to_string(),
+            })?;
+        self.write(|transaction| {
+            let Some((compaction, entries)) = compaction.zip(entries) else {
+                transaction.execute("DELETE FROM compactions WHERE session = ?1", [self.key])?;
+                return Ok(());
+            };
+            let number = compaction.number.cast_signed();
+            transaction.execute(
+                "INSERT OR REPLACE INTO compactions
+                 (session, number, engine, through, carried_on, entries)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    self.key,
+                    number,
+                    compaction.engine,
+                    compaction.through.0.cast_signed(),
+                    compaction.carried_on,
+                    entries
+                ],
+            )?;
+            transaction.execute(
+                "UPDATE sessions SET compactions = max(compactions, ?2), next_id = ?3 WHERE key = ?1",
+                params![self.key, number, next_id.cast_signed()],
+            )?;
+            Ok(())
+        })
+    }
+
+    fn write(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
+        let mut connection = self.store.lock();
+        let run = || {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            work(&transaction)?;
+            transaction.commit()
+        };
+        run().map_err(|error| self.store.error(error.into()))
+    }
+}
+
+fn message_id(id: i64) -> MessageId {
+    MessageId(id.cast_unsigned())
+}
+
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
+}

@@ -1,0 +1,336 @@
+//! `engines`, `plugins` and `config` of the `contexture` command.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cli_support;
+
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+
+use cli_support::{Home, json};
+
+fn plugin(home: &Home, name: &str, manifest: &str) {
+    home.put(
+        &format!("home/plugins/context_engine/{name}/plugin.yaml"),
+        manifest,
+    );
+}
+
+fn library(home: &Home, name: &str, text: &str) {
+    let library = format!("{DLL_PREFIX}{}{DLL_SUFFIX}", name.replace('-', "_"));
+    home.put(
+        &format!("home/plugins/context_engine/{name}/{library}"),
+        text,
+    );
+}
+
+#[test]
+fn the_list_shows_every_engine_its_state_and_why_one_runs() {
+    let home = Home::new();
+    let ran = home.run(["engines", "list"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("*  compressor  builtin"),
+        "{}",
+        ran.stdout
+    );
+    assert!(
+        ran.stdout.contains("this one is the default"),
+        "{}",
+        ran.stdout
+    );
+
+    plugin(
+        &home,
+        "source",
+        "name: source\nversion: \"1.2\"\ndescription: Does it\n",
+    );
+    plugin(&home, "broken", "name: other\nversion: \"1\"\n");
+    home.put("home/config.yaml", "context: {engine: source}\n");
+    let ran = home.run(["engines", "list", "--json"]);
+    let listed = json(&ran.stdout);
+    let engines = listed["engines"].as_array().unwrap();
+    let of = |name: &str| {
+        engines
+            .iter()
+            .find(|engine| engine["name"] == name)
+            .unwrap()
+    };
+    assert_eq!(of("source")["state"], "not_built");
+    assert_eq!(
+        (
+            of("source")["version"].as_str(),
+            of("source")["description"].as_str()
+        ),
+        (Some("1.2"), Some("Does it"))
+    );
+    assert_eq!(of("broken")["state"], "broken");
+    assert!(
+        of("broken")["problem"]
+            .as_str()
+            .unwrap()
+            .contains("name: other")
+    );
+    assert_eq!(
+        (&of("compressor")["chosen"], &of("source")["chosen"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(listed["running"]["requested"], "source");
+    assert_eq!(listed["running"]["engine"], "compressor");
+    let text = home.run(["engines", "list"]).stdout;
+    assert!(
+        text.contains("names `source`, which cannot run")
+            && text.contains("contexture plugins build"),
+        "{text}"
+    );
+}
+
+#[test]
+fn listing_runs_no_code_of_a_plugin() {
+    let home = Home::new();
+    plugin(&home, "ready", "name: ready\nversion: \"1\"\n");
+    library(&home, "ready", "no library at all");
+    home.put("home/config.yaml", "context: {engine: ready}\n");
+    let listed = json(&home.run(["engines", "list", "--json"]).stdout);
+    assert_eq!(
+        listed["running"]["engine"], "ready",
+        "it is found, and not loaded"
+    );
+    assert!(
+        !std::path::Path::new(&home.path("home/engines")).exists(),
+        "nothing was opened"
+    );
+}
+
+#[test]
+fn show_tells_the_settings_and_hints_at_a_slip() {
+    let home = Home::new();
+    plugin(
+        &home,
+        "tail",
+        "name: tail\nversion: \"1\"\nsettings:\n  keep:\n    type: integer\n    default: 20\n    description: Messages kept\n",
+    );
+    home.put(
+        "home/config.yaml",
+        "context: {engines: {tail: {keep: 7}}}\n",
+    );
+    let text = home.run(["engines", "show", "tail"]).stdout;
+    for part in [
+        "not built",
+        "keep",
+        "integer",
+        "20",
+        "Messages kept",
+        "{\"keep\":7}",
+        "plugin.yaml",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    let shown = json(&home.run(["engines", "show", "tail", "--json"]).stdout);
+    assert_eq!(shown["settings_schema"]["keep"]["type"], "integer");
+    assert_eq!(shown["settings"]["keep"], 7);
+    let shown = json(&home.run(["engines", "show", "compressor", "--json"]).stdout);
+    assert_eq!(shown["settings_schema"]["threshold"]["default"], 0.5);
+    let ran = home.run(["engines", "show", "compresser"]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("did you mean `compressor`?"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn the_doctor_is_content_with_the_defaults_and_names_what_is_wrong() {
+    let home = Home::new();
+    let ran = home.run(["engines", "doctor"]);
+    assert_eq!(ran.code, 0, "{}", ran.stdout);
+    assert!(
+        ran.stdout
+            .contains("the built-in compressor loads, opens and answers"),
+        "{}",
+        ran.stdout
+    );
+
+    let bad: [(&str, &str); 5] = [
+        ("modle: {}\n", "did you mean `model`?"),
+        ("a: [\n", "config.yaml"),
+        ("context: {engine: nowhere}\n", "no engine `nowhere`"),
+        ("plugins: {dirs: [not-there]}\n", "not-there does not exist"),
+        (
+            "auxiliary: {compression: {provider: anthropic, model: m}}\n",
+            "ANTHROPIC_API_KEY",
+        ),
+    ];
+    for (config, part) in bad {
+        home.put("home/config.yaml", config);
+        let ran = home.run(["engines", "doctor"]);
+        assert_eq!(ran.code, 1, "{config}: {}", ran.stdout);
+        assert!(ran.stdout.contains(part), "{config}: {}", ran.stdout);
+        let told = json(&home.run(["engines", "doctor", "--json"]).stdout);
+        assert_eq!(told["healthy"], false, "{config}");
+    }
+
+    // A library that is none: found by really loading it, and the fallback is no recovery.
+    home.put("home/config.yaml", "context: {engine: fake}\n");
+    plugin(&home, "fake", "name: fake\nversion: \"1\"\n");
+    library(&home, "fake", "not a library");
+    let ran = home.run(["engines", "doctor"]);
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.stdout.contains("`fake` cannot be loaded"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn the_doctor_notices_a_home_that_cannot_be_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let set = |mode| {
+        std::fs::set_permissions(home.path("home"), std::fs::Permissions::from_mode(mode)).unwrap()
+    };
+    set(0o500);
+    if std::fs::write(home.path("home/probe"), "").is_ok() {
+        eprintln!("skipped: this user may write everywhere");
+        return;
+    }
+    let ran = home.run(["engines", "doctor"]);
+    set(0o700);
+    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert!(ran.stdout.contains("cannot be written"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_plugin_is_built_and_its_library_put_beside_its_manifest() {
+    let home = Home::new();
+    let folder = "home/plugins/context_engine/my-engine";
+    plugin(&home, "my-engine", "name: my-engine\nversion: \"0.3.0\"\n");
+    let manifest =
+        "[package]\nname = \"any-name\"\nversion = \"0.3.0\"\nedition = \"2024\"\n[workspace]\n";
+    home.put(
+        &format!("{folder}/Cargo.toml"),
+        &format!("{manifest}[lib]\ncrate-type = [\"cdylib\"]\n"),
+    );
+    home.put(&format!("{folder}/src/lib.rs"), "");
+    library(&home, "my-engine", "the old one");
+    let target = home.path("target");
+    let build = |args: &[&str]| {
+        let args = ["plugins", "build"].iter().chain(args).copied();
+        let output = home
+            .command(args)
+            .env("CARGO_TARGET_DIR", &target)
+            .output()
+            .unwrap();
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        (output.status.code(), text)
+    };
+    let (code, text) = build(&["--debug"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("built my-engine 0.3.0"), "{text}");
+    let built = home.path(&format!("{folder}/{DLL_PREFIX}my_engine{DLL_SUFFIX}"));
+    assert!(
+        std::fs::metadata(&built).unwrap().len() > 1_000,
+        "a library, and not the old one"
+    );
+    let listed = home.run(["plugins", "list"]).stdout;
+    assert!(listed.contains("my-engine  0.3.0    ready"), "{listed}");
+
+    // A build that fails leaves the library that is there.
+    home.put(
+        &format!("{folder}/src/lib.rs"),
+        "compile_error!(\"on purpose\");",
+    );
+    let (code, text) = build(&[&home.path(folder), "--debug"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("on purpose") && text.contains("does not build"),
+        "{text}"
+    );
+    assert!(std::path::Path::new(&built).exists());
+
+    home.put(&format!("{folder}/Cargo.toml"), manifest);
+    home.put(&format!("{folder}/src/lib.rs"), "");
+    let (code, text) = build(&["--debug"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("crate-type = [\"cdylib\"]"), "{text}");
+
+    let (code, text) = build(&[&home.path("home")]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("no Cargo.toml"), "{text}");
+}
+
+#[test]
+fn config_check_names_every_problem() {
+    let home = Home::new();
+    assert_eq!(home.run(["config", "check"]).code, 0);
+    home.put("home/config.yaml", "compression: {threshold: 0.4}\n");
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.stdout.contains("no problems"), "{}", ran.stdout);
+
+    home.put("home/config.yaml", "compresion: {}\nhygeine: {}\n");
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 2);
+    for part in [
+        "did you mean `compression`?",
+        "did you mean `hygiene`?",
+        "config.yaml:2:1",
+    ] {
+        assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
+    }
+    home.put("home/config.yaml", "compression: {threshold: 7}\n");
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("from 0 to 1"), "{}", ran.stderr);
+
+    // The settings of an engine are checked by the schema that its manifest declares.
+    plugin(
+        &home,
+        "tail",
+        "name: tail\nversion: \"1\"\nsettings: {keep: {type: integer}}\n",
+    );
+    home.put("home/config.yaml", "context: {engines: {tail: {kep: 7}}}\n");
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr
+            .contains("did you mean `context.engines.tail.keep`?"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn config_show_and_path_tell_what_holds_and_where_it_stands() {
+    let home = Home::new();
+    let ran = home.run(["config", "path"]);
+    assert_eq!(ran.stdout.trim_end(), home.path("home/config.yaml"));
+    assert!(ran.stderr.contains("does not exist"), "{}", ran.stderr);
+    home.put("home/config.yaml", "compression: {threshold: 0.4}\n");
+    assert!(home.run(["config", "path"]).stderr.contains("It exists"));
+    let shown = home.run(["config", "show"]).stdout;
+    assert!(
+        shown.contains("threshold: 0.4\n") && shown.contains("target_ratio: 0.2  # default"),
+        "{shown}"
+    );
+    // What is shown is a config file that says the same.
+    let again = home.put("again.yaml", &shown);
+    assert_eq!(home.run(["config", "check", "--config", &again]).code, 0);
+
+    home.put("home/config.yaml", "a: [\n");
+    let ran = home.run(["config", "path"]);
+    assert_eq!(
+        (ran.code, ran.stdout.trim_end()),
+        (0, home.path("home/config.yaml").as_str()),
+        "a broken file is found, too"
+    );
+    assert_eq!(home.run(["config", "show"]).code, 2);
+    let ran = home.run(["config", "show", "--config", "nowhere.yaml"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("nowhere.yaml"), "{}", ran.stderr);
+}

@@ -1,0 +1,864 @@
+//! Sessions turn by turn, as an agent's client and an engine see them: what is observed, what is handed
+//! out, and what a restart leaves of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use contexture::config::Config;
+use contexture::engines::Engines;
+use contexture::formats::Format;
+use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::session::{AgentWindow, Session, Store, Turn};
+use contexture_engine_api::{
+    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
+    MessageView, Observed, OpenRequest, Outcome, WindowState, register_engine, safe_cut,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Writes down what it is shown, durably, and summarises all but the last messages.
+struct Recorder {
+    file: PathBuf,
+    journal: PathBuf,
+    settings: Settings,
+    seen: Vec<(u64, u64, String)>,
+}
+
+#[derive(serde::Deserialize, Clone)]
+#[serde(default)]
+struct Settings {
+    compact_at: usize,
+    keep: usize,
+    fails: bool,
+    forgets: bool,
+    /// Ends the process `before` or `after` the write of the observation that holds this text.
+    dies: String,
+    dies_at: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            compact_at: usize::MAX,
+            keep: 4,
+            fails: false,
+            forgets: false,
+            dies: String::new(),
+            dies_at: String::new(),
+        }
+    }
+}
+
+register_engine!("recorder", Recorder);
+
+impl Recorder {
+    fn note(&self, what: &str) {
+        let mut journal = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.journal)
+            .unwrap();
+        writeln!(journal, "{what}").unwrap();
+    }
+
+    fn write(&self) {
+        fs::write(&self.file, serde_json::to_string(&self.seen).unwrap()).unwrap();
+    }
+}
+
+impl ContextEngine for Recorder {
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        let file = request.data_dir.join(format!("{}.json", request.session));
+        let seen = fs::read_to_string(&file)
+            .map_or_else(|_| Vec::new(), |text| serde_json::from_str(&text).unwrap());
+        let engine = Self {
+            journal: request.data_dir.join("journal"),
+            file,
+            settings: request.settings()?,
+            seen,
+        };
+        if let Some(compaction) = request.compaction {
+            engine.note(&format!(
+                "opened {} by {} through {}: {:?}",
+                compaction.id, compaction.engine, compaction.through, compaction.summaries
+            ));
+        }
+        Ok(engine)
+    }
+
+    fn observed_through(&self) -> Option<Observed> {
+        let (id, chain, _) = self.seen.last().filter(|_| !self.settings.forgets)?;
+        Some(Observed {
+            last: MessageId(*id),
+            chain: *chain,
+        })
+    }
+
+    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
+        let dies = |at: &str| {
+            let texts = messages
+                .iter()
+                .any(|message| message.text() == self.settings.dies);
+            self.settings.dies_at == at && texts
+        };
+        if dies("before") {
+            std::process::abort();
+        }
+        for message in messages {
+            self.note(&format!(
+                "{} {} {}",
+                message.id(),
+                message.role(),
+                message.text()
+            ));
+            self.seen
+                .push((message.id().0, chain, message.text().to_owned()));
+        }
+        self.write();
+        if dies("after") {
+            std::process::abort();
+        }
+        Ok(())
+    }
+
+    fn branched(&mut self, last: Option<MessageId>) {
+        self.note(&format!("branched {last:?}"));
+        self.seen.retain(|(id, ..)| Some(MessageId(*id)) <= last);
+        self.write();
+    }
+
+    fn committed(&mut self, compaction: u64) {
+        self.note(&format!("committed {compaction}"));
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        let reason = format!("{} messages", window.messages);
+        if window.messages >= self.settings.compact_at {
+            Decision::Yes(reason)
+        } else {
+            Decision::No(reason)
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        if self.settings.fails {
+            return Err(EngineError::Other("it is told to fail".into()));
+        }
+        let messages = request.messages;
+        let cut = safe_cut(messages, messages.len().saturating_sub(self.settings.keep));
+        let mut entries = vec![Entry::Summary {
+            text: format!("{cut} messages about pumps"),
+            covers: messages[..cut].iter().map(MessageView::id).collect(),
+        }];
+        entries.extend(
+            messages[cut..]
+                .iter()
+                .map(|message| Entry::Keep(message.id())),
+        );
+        Ok(Outcome::Compacted(Compaction::new(entries)))
+    }
+}
+
+/// A home with a configuration and what lies in it.
+struct Home(TempDir);
+
+impl Home {
+    fn new(settings: &str) -> Self {
+        let home = Self(tempfile::tempdir().unwrap());
+        home.configure(settings);
+        home
+    }
+
+    fn configure(&self, settings: &str) {
+        let yaml =
+            format!("context:\n  engine: recorder\n  engines:\n    recorder: {{{settings}}}\n");
+        fs::write(self.path().join("config.yaml"), yaml).unwrap();
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn session(&self) -> Session {
+        session_in(self.path())
+    }
+
+    /// What the recorder wrote down since the last time.
+    fn journal(&self) -> Vec<String> {
+        let path = self.path().join("engines/recorder/journal");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let _ = fs::remove_file(&path);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn forget_engine(&self) {
+        fs::remove_dir_all(self.path().join("engines/recorder")).unwrap();
+    }
+}
+
+fn engines_in(home: &Path) -> Arc<Engines> {
+    let text = home.to_str().unwrap().to_owned();
+    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| text.clone().into());
+    let loaded = Config::load(Some(&home.join("config.yaml")), &env).unwrap();
+    let client = ModelClient::new(
+        Resolved::NoModel(NoModel::Configured),
+        std::time::Duration::from_secs(1),
+        |text| text.into(),
+    );
+    Engines::new(loaded, client).unwrap()
+}
+
+fn agent() -> AgentWindow {
+    AgentWindow {
+        model: "gpt-4o".into(),
+        context_length: 128_000,
+        max_output_tokens: 4_096,
+    }
+}
+
+fn session_in(home: &Path) -> Session {
+    let store = Store::open(home).unwrap();
+    Session::resume(&engines_in(home), &store, "s", None, agent()).unwrap()
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn assistant(text: &str) -> Value {
+    json!({"role": "assistant", "content": text})
+}
+
+fn body(messages: &[Value]) -> String {
+    let mut all = vec![json!({"role": "system", "content": "Be brief."})];
+    all.extend_from_slice(messages);
+    json!({"model": "gpt-4o", "messages": all}).to_string()
+}
+
+/// A conversation of `turns` questions and answers that ends with a question.
+fn talk(turns: usize) -> Vec<Value> {
+    let mut messages = Vec::new();
+    for turn in 0..turns {
+        messages.push(user(&format!(
+            "q{turn} {}",
+            "about the pump station ".repeat(40)
+        )));
+        messages.push(assistant(&format!(
+            "a{turn} {}",
+            "it runs at night ".repeat(40)
+        )));
+    }
+    messages.push(user("and now?"));
+    messages
+}
+
+fn ids(range: impl IntoIterator<Item = u64>) -> Vec<MessageId> {
+    range.into_iter().map(MessageId).collect()
+}
+
+fn turn<'b>(session: &mut Session, body: &'b str) -> Turn<'b> {
+    session.turn(body, Some(Format::OpenAiChat)).unwrap()
+}
+
+fn messages_of(body: &str) -> Vec<Value> {
+    let body: Value = serde_json::from_str(body).unwrap();
+    body["messages"].as_array().unwrap()[1..].to_vec()
+}
+
+#[test]
+fn a_resent_history_is_observed_once_and_leaves_untouched() {
+    let home = Home::new("");
+    let mut session = home.session();
+    let mut history = vec![user("go on")];
+    let first = body(&history);
+    let done = turn(&mut session, &first);
+    assert_eq!((done.body.as_ref(), done.new), (first.as_str(), ids([1])));
+    assert_eq!(
+        session
+            .answer(&[&assistant("yes").to_string()], None)
+            .unwrap(),
+        ids([2])
+    );
+
+    // The same words six times are six messages.
+    for round in 1..6 {
+        history.extend([assistant("yes"), user("go on")]);
+        let next = body(&history);
+        let done = turn(&mut session, &next);
+        assert_eq!(done.body, next);
+        assert_eq!(done.new, ids([2 * round + 1]));
+        assert_eq!((done.branched, done.revised.len()), (None, 0));
+        session
+            .answer(&[&assistant("yes").to_string()], None)
+            .unwrap();
+    }
+    let journal = home.journal();
+    let expected: Vec<String> = (1..=12)
+        .map(|id| {
+            format!(
+                "m{id} {}",
+                if id % 2 == 1 {
+                    "user go on"
+                } else {
+                    "assistant yes"
+                }
+            )
+        })
+        .collect();
+    assert_eq!(journal, expected);
+    // The same request again, answer left out: a retry. The answer is no longer part of it.
+    let again = body(&history);
+    let done = turn(&mut session, &again);
+    assert_eq!(
+        (done.new.len(), done.branched),
+        (0, Some(Some(MessageId(11))))
+    );
+    assert_eq!(home.journal(), ["branched Some(MessageId(11))"]);
+}
+
+#[test]
+fn an_edit_is_a_revision_and_a_rewind_is_a_branch() {
+    let home = Home::new("");
+    let mut session = home.session();
+    let mut history = talk(3);
+    turn(&mut session, &body(&history));
+    home.journal();
+
+    history[2]["content"] = "another question".into();
+    history.extend([assistant("well"), user("more")]);
+    let edited = body(&history);
+    let done = turn(&mut session, &edited);
+    assert_eq!(done.revised, [(MessageId(8), MessageId(3))]);
+    assert_eq!((done.new, done.branched), (ids([8, 9, 10]), None));
+    assert_eq!(
+        home.journal(),
+        [
+            "m8 user another question",
+            "m9 assistant well",
+            "m10 user more"
+        ]
+    );
+
+    // Back to before the last two questions; the edited one stays, and is shown again after the cut.
+    history.truncate(4);
+    history.push(user("something else"));
+    let rewound = body(&history);
+    let done = turn(&mut session, &rewound);
+    assert_eq!(
+        (done.new, done.branched),
+        (ids([11]), Some(Some(MessageId(4))))
+    );
+    assert_eq!(
+        home.journal(),
+        [
+            "branched Some(MessageId(4))",
+            "m8 user another question",
+            "m11 user something else"
+        ]
+    );
+    assert_eq!(done.body, rewound);
+}
+
+#[test]
+fn an_echo_with_other_bytes_is_the_same_answer_and_another_text_revises_it() {
+    let home = Home::new("");
+    let mut session = home.session();
+    turn(&mut session, &body(&[user("hello")]));
+    session
+        .answer(
+            &[r#"{"content":"hi there","role":"assistant","refusal":null}"#],
+            None,
+        )
+        .unwrap();
+    let same = body(&[user("hello"), assistant("hi there"), user("two")]);
+    let done = turn(&mut session, &same);
+    assert_eq!((done.new, done.revised), (ids([3]), vec![]));
+    session
+        .answer(&[&assistant("second").to_string()], None)
+        .unwrap();
+    let shorter = body(&[
+        user("hello"),
+        assistant("hi there"),
+        user("two"),
+        assistant("seco"),
+        user("three"),
+    ]);
+    let done = turn(&mut session, &shorter);
+    assert_eq!(done.revised, [(MessageId(5), MessageId(4))]);
+    assert_eq!((done.new, done.branched), (ids([5, 6]), None));
+}
+
+#[test]
+fn a_compaction_holds_for_a_client_that_sends_everything_again() {
+    let home = Home::new("compact_at: 9");
+    let mut session = home.session();
+    let mut history = talk(5);
+    let first = body(&history);
+    let done = turn(&mut session, &first);
+    let report = done.compaction.unwrap();
+    assert_eq!(report.messages_after, 5, "{report:?}");
+    let out = messages_of(&done.body);
+    assert!(
+        out[0]["content"]
+            .as_str()
+            .unwrap()
+            .contains("7 messages about pumps"),
+        "{out:?}"
+    );
+    // What is kept leaves byte for byte.
+    for kept in &history[8..] {
+        assert!(done.body.contains(&kept.to_string()));
+    }
+    session
+        .answer(&[&assistant("fine").to_string()], None)
+        .unwrap();
+    home.journal();
+
+    history.extend([assistant("fine"), user("next")]);
+    // The client's cache marker moves; the message is the same, and leaves with today's bytes.
+    history[9] = json!({"content": history[9]["content"], "role": "assistant"});
+    let second = body(&history);
+    let done = turn(&mut session, &second);
+    assert!(done.compaction.is_none());
+    assert_eq!(done.new, ids([14]));
+    assert_eq!(home.journal(), ["m14 user next"]);
+    let out = messages_of(&done.body);
+    assert_eq!(out.len(), 7, "{out:?}");
+    assert_eq!(out[1..], history[7..]);
+    assert!(done.body.contains(&history[9].to_string()));
+
+    // A rewind into what is kept keeps the compaction; one into what is covered ends it.
+    history.truncate(9);
+    let back = body(&history);
+    let done = turn(&mut session, &back);
+    assert_eq!(messages_of(&done.body).len(), 3, "{}", done.body);
+    history.truncate(3);
+    let further = body(&history);
+    let done = turn(&mut session, &further);
+    assert_eq!(
+        (done.body.as_ref(), done.branched),
+        (further.as_str(), Some(Some(MessageId(3))))
+    );
+}
+
+#[test]
+fn a_client_may_carry_on_from_what_was_handed_out() {
+    let home = Home::new("compact_at: 9");
+    let mut session = home.session();
+    let first = body(&talk(5));
+    let done = turn(&mut session, &first);
+    let mut carried = messages_of(&done.body);
+    session
+        .answer(&[&assistant("fine").to_string()], None)
+        .unwrap();
+    home.journal();
+    carried.extend([assistant("fine"), user("next")]);
+    let second = body(&carried);
+    let done = turn(&mut session, &second);
+    assert!(done.carried_on);
+    assert_eq!((done.new, done.body.as_ref()), (ids([14]), second.as_str()));
+    assert_eq!(home.journal(), ["m14 user next"]);
+    let kept: Vec<_> = session
+        .window()
+        .views(0, &[])
+        .iter()
+        .map(|view| view.id().0)
+        .collect();
+    assert_eq!(kept, [12, 8, 9, 10, 11, 13, 14]);
+
+    // On until the next compaction, which covers the first summary.
+    session
+        .answer(&[&assistant("good").to_string()], None)
+        .unwrap();
+    carried.extend([assistant("good"), user("again ".repeat(200).trim())]);
+    let third = body(&carried);
+    let done = turn(&mut session, &third);
+    assert!(done.compaction.is_some());
+    let out = messages_of(&done.body);
+    assert_eq!(done.body.matches("about pumps").count(), 1);
+    assert_eq!(out.len(), 5, "{out:?}");
+    assert_eq!(out[1..], carried[5..]);
+    assert_eq!(
+        home.journal(),
+        [
+            "m15 assistant good",
+            &format!("m16 user {}", "again ".repeat(200).trim()),
+            "committed 2"
+        ]
+    );
+}
+
+#[test]
+fn a_restart_anywhere_shows_the_engine_nothing_twice() {
+    for carries_on in [false, true] {
+        let home = Home::new("compact_at: 9");
+        let mut history = talk(2);
+        let mut seen = Vec::new();
+        for round in 0..6 {
+            // A new process before each request, and one before each answer.
+            let mut session = home.session();
+            let request = body(&history);
+            let done = turn(&mut session, &request);
+            if carries_on {
+                history = messages_of(&done.body);
+            }
+            drop(session);
+            let mut session = home.session();
+            let request = body(&history);
+            let done = turn(&mut session, &request);
+            assert!(done.new.is_empty() && done.revised.is_empty(), "{done:?}");
+            let answer = assistant(&format!("answer {round} {}", "at length ".repeat(50)));
+            session.answer(&[&answer.to_string()], None).unwrap();
+            history.extend([answer, user(&format!("question {round}"))]);
+            seen.extend(home.journal());
+        }
+        let observed: Vec<&String> = seen.iter().filter(|line| line.starts_with('m')).collect();
+        let distinct: HashSet<_> = observed
+            .iter()
+            .map(|line| line.split_once(' ').unwrap().1)
+            .collect();
+        assert_eq!(observed.len(), distinct.len(), "{observed:#?}");
+        assert_eq!(observed.len(), 5 + 11, "{observed:#?}");
+        assert!(
+            seen.iter().all(|line| !line.starts_with("branched")),
+            "{seen:#?}"
+        );
+        assert!(
+            seen.iter()
+                .any(|line| line.starts_with("opened 1 by recorder through m")),
+            "{seen:#?}"
+        );
+    }
+}
+
+#[test]
+fn the_compaction_in_force_survives_a_restart_to_the_byte() {
+    let home = Home::new("compact_at: 9");
+    let request = body(&talk(6));
+    let handed = turn(&mut home.session(), &request).body.into_owned();
+    assert_ne!(handed, request);
+    let mut session = home.session();
+    assert_eq!(turn(&mut session, &request).body, handed);
+    assert!(
+        home.journal().contains(
+            &"opened 1 by recorder through m9: [\"[CONTEXT COMPACTION]\\n9 messages about pumps\"]"
+                .to_owned()
+        )
+    );
+}
+
+#[test]
+fn a_fallbacks_compaction_is_the_fallbacks() {
+    let home = Home::new("compact_at: 9, fails: true");
+    let request = body(&talk(40));
+    let small = AgentWindow {
+        context_length: 16_000,
+        ..agent()
+    };
+    let store = Store::open(home.path()).unwrap();
+    let engines = engines_in(home.path());
+    let mut session = Session::resume(&engines, &store, "s", None, small).unwrap();
+    let done = turn(&mut session, &request);
+    let report = done.compaction.unwrap();
+    assert_eq!(report.engine, "compressor", "{report:?}");
+    drop(session);
+    home.journal();
+    home.session();
+    let journal = home.journal();
+    assert!(
+        journal[0].starts_with("opened 1 by compressor through m"),
+        "{journal:?}"
+    );
+}
+
+#[test]
+fn the_engines_store_lost_or_older_is_shown_the_rest() {
+    let home = Home::new("");
+    let history = talk(3);
+    turn(&mut home.session(), &body(&history[..5]));
+    let copy = fs::read(home.path().join("engines/recorder/s.json")).unwrap();
+    turn(&mut home.session(), &body(&history));
+    assert_eq!(home.journal().len(), 7);
+    // Older.
+    fs::write(home.path().join("engines/recorder/s.json"), copy).unwrap();
+    turn(&mut home.session(), &body(&history));
+    assert_eq!(
+        home.journal(),
+        [
+            format!("m6 assistant {}", history[5]["content"].as_str().unwrap()),
+            "m7 user and now?".to_owned()
+        ]
+    );
+    // Lost.
+    home.forget_engine();
+    turn(&mut home.session(), &body(&history));
+    assert_eq!(home.journal().len(), 7);
+    // Of another conversation.
+    let foreign = json!([[1, 5, "x"], [2, 5, "y"]]).to_string();
+    fs::write(home.path().join("engines/recorder/s.json"), foreign).unwrap();
+    turn(&mut home.session(), &body(&history));
+    let journal = home.journal();
+    assert_eq!((journal[0].as_str(), journal.len()), ("branched None", 8));
+}
+
+#[test]
+fn the_hosts_store_lost_gives_the_same_ids_again() {
+    let home = Home::new("");
+    let mut history = talk(3);
+    turn(&mut home.session(), &body(&history));
+    home.journal();
+    for file in fs::read_dir(home.path()).unwrap().flatten() {
+        if file
+            .file_name()
+            .to_string_lossy()
+            .starts_with("sessions.sqlite3")
+        {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    history.extend([assistant("yes"), user("good")]);
+    let request = body(&history);
+    assert_eq!(turn(&mut home.session(), &request).new.len(), 9);
+    assert_eq!(home.journal(), ["m8 assistant yes", "m9 user good"]);
+}
+
+#[test]
+fn an_engine_that_remembers_nothing_is_shown_what_is_new() {
+    let home = Home::new("forgets: true");
+    let mut history = talk(2);
+    turn(&mut home.session(), &body(&history));
+    assert_eq!(home.journal().len(), 5);
+    history.extend([assistant("yes"), user("good")]);
+    turn(&mut home.session(), &body(&history));
+    assert_eq!(home.journal(), ["m6 assistant yes", "m7 user good"]);
+}
+
+#[test]
+fn a_store_that_is_locked_goes_away_with_one_warning_and_no_stall() {
+    let home = Home::new("");
+    let mut session = home.session();
+    let mut history = talk(2);
+    turn(&mut session, &body(&history));
+    let other = rusqlite::Connection::open(home.path().join("sessions.sqlite3")).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let began = std::time::Instant::now();
+    for text in ["one", "two", "three"] {
+        history.extend([assistant("yes"), user(text)]);
+        let request = body(&history);
+        assert_eq!(turn(&mut session, &request).new.len(), 2);
+    }
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    let warnings = session.take_warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("goes on in memory")
+            && warnings[0].contains("another process holds it"),
+        "{warnings:?}"
+    );
+    // What was not written is found again by its content.
+    drop((other, session));
+    home.journal();
+    let request = body(&history);
+    turn(&mut home.session(), &request);
+    assert_eq!(home.journal(), Vec::<String>::new());
+}
+
+#[test]
+fn a_damaged_or_newer_store_is_refused_with_the_way_out() {
+    let home = Home::new("");
+    let file = home.path().join("sessions.sqlite3");
+    fs::write(
+        &file,
+        "this is no database, whatever it is called".repeat(100),
+    )
+    .unwrap();
+    let error = Store::open(home.path()).unwrap_err().to_string();
+    assert!(error.contains("move the file away"), "{error}");
+    fs::remove_file(&file).unwrap();
+    drop(Store::open(home.path()).unwrap());
+    rusqlite::Connection::open(&file)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
+    let error = Store::open(home.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("version 99") && error.contains("newer"),
+        "{error}"
+    );
+}
+
+/// Not a test of its own: what [`killed_at_any_point`] runs in a process that it kills.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn one_turn_to_be_killed() {
+    let home = PathBuf::from(std::env::var("SESSION_TEST_HOME").unwrap());
+    let request = std::env::var("SESSION_TEST_BODY").unwrap();
+    turn(&mut session_in(&home), &request);
+}
+
+#[test]
+fn killed_at_any_point() {
+    for dies_at in ["before", "after"] {
+        let home = Home::new("");
+        let mut history = talk(2);
+        turn(&mut home.session(), &body(&history));
+        history.extend([assistant("yes"), user("die here")]);
+        home.configure(&format!("dies: die here, dies_at: {dies_at}"));
+        let killed = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "one_turn_to_be_killed", "--ignored"])
+            .env("SESSION_TEST_HOME", home.path())
+            .env("SESSION_TEST_BODY", body(&history))
+            .output()
+            .unwrap();
+        assert!(!killed.status.success());
+        home.configure("");
+        let request = body(&history);
+        assert_eq!(turn(&mut home.session(), &request).new, []);
+        let journal = home.journal();
+        let texts: HashSet<_> = journal.iter().collect();
+        assert_eq!(
+            (journal.len(), texts.len()),
+            (7, 7),
+            "{dies_at}: {journal:#?}"
+        );
+    }
+}
+
+#[test]
+fn one_of_three_results_in_an_anthropic_message_is_revised_alone() {
+    let home = Home::new("");
+    let mut session = home.session();
+    let result =
+        |id: &str, text: &str| json!({"type": "tool_result", "tool_use_id": id, "content": text});
+    let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "read", "input": {}});
+    let mut messages = vec![
+        user("look"),
+        json!({"role": "assistant", "content": [call("a"), call("b"), call("c")]}),
+        json!({"role": "user", "content": [result("a", "one"), result("b", "two"), result("c", "three")]}),
+    ];
+    let body = |messages: &[Value]| json!({"system": "s", "messages": messages}).to_string();
+    let first = body(&messages);
+    let done = session.turn(&first, Some(Format::Anthropic)).unwrap();
+    assert_eq!(done.new, ids(1..=5));
+    home.journal();
+    messages[2]["content"][1] = result("b", "cleared");
+    messages[2]["content"][2]["cache_control"] = json!({"type": "ephemeral"});
+    messages.push(json!({"role": "assistant", "content": "seen"}));
+    messages.push(user("good"));
+    let second = body(&messages);
+    let done = session.turn(&second, Some(Format::Anthropic)).unwrap();
+    assert_eq!(done.revised, [(MessageId(6), MessageId(4))]);
+    assert_eq!(done.new, ids(6..=8));
+    assert_eq!(
+        home.journal(),
+        ["m6 tool cleared", "m7 assistant seen", "m8 user good"]
+    );
+    assert_eq!(done.body, second);
+}
+
+#[test]
+fn items_of_one_responses_turn_are_one_message_however_they_arrive() {
+    let home = Home::new("");
+    let mut session = home.session();
+    let mut input = vec![json!({"role": "user", "content": "look"})];
+    let body = |input: &[Value]| json!({"model": "m", "input": input}).to_string();
+    session
+        .turn(&body(&input), Some(Format::OpenAiResponses))
+        .unwrap();
+    let answer = [
+        json!({"type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "x"}),
+        json!({"type": "function_call", "call_id": "a", "name": "read", "arguments": "{}"}),
+        json!({"type": "function_call", "call_id": "b", "name": "read", "arguments": "{}"}),
+    ];
+    let texts = answer.each_ref().map(Value::to_string);
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert_eq!(session.answer(&texts, None).unwrap(), ids([2]));
+    input.extend(answer);
+    input.push(json!({"type": "function_call_output", "call_id": "a", "output": "one"}));
+    input.push(json!({"type": "function_call_output", "call_id": "b", "output": "two"}));
+    let done_body = body(&input);
+    let done = session
+        .turn(&done_body, Some(Format::OpenAiResponses))
+        .unwrap();
+    assert_eq!(
+        (done.new, done.revised, done.branched),
+        (ids([3, 4]), vec![], None)
+    );
+    let mut session = home.session();
+    let done = session
+        .turn(&done_body, Some(Format::OpenAiResponses))
+        .unwrap();
+    assert_eq!(
+        (done.new, done.revised, done.branched),
+        (vec![], vec![], None)
+    );
+}
+
+#[test]
+fn real_conversations_turn_by_turn_with_restarts_are_observed_once() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/data/tau2-bench/train_sft-v1-small.jsonl");
+    let Ok(text) = fs::read_to_string(&file) else {
+        eprintln!("skipped: {} is not here", file.display());
+        return;
+    };
+    for (number, line) in text.lines().take(6).enumerate() {
+        let conversation: Value = serde_json::from_str(line).unwrap();
+        let all = conversation["messages"].as_array().unwrap();
+        let home = Home::new("compact_at: 14, keep: 6");
+        let mut session = home.session();
+        let mut observed = 0;
+        for end in 1..all.len() {
+            if matches!(all[end - 1]["role"].as_str(), Some("assistant" | "system")) {
+                continue;
+            }
+            if end % 3 == number % 3 {
+                session = home.session();
+            }
+            let request =
+                json!({"messages": &all[..end], "tools": conversation["tools"]}).to_string();
+            let done = turn(&mut session, &request);
+            assert_eq!((done.branched, done.revised.len()), (None, 0));
+            if done.body != request {
+                let read = contexture::formats::read(done.body.as_ref(), Some(Format::OpenAiChat))
+                    .unwrap();
+                assert_eq!(
+                    read[0]
+                        .messages()
+                        .iter()
+                        .filter(|message| message.is_summary())
+                        .count(),
+                    1
+                );
+            }
+            if all[end]["role"] == "assistant" {
+                session.answer(&[&all[end].to_string()], None).unwrap();
+            }
+            observed = end + usize::from(all[end]["role"] == "assistant");
+        }
+        let leading = all
+            .iter()
+            .take_while(|message| message["role"] == "system")
+            .count();
+        let journal = home.journal();
+        let ids: Vec<&str> = journal
+            .iter()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(id, _)| {
+                id.strip_prefix('m')
+                    .is_some_and(|id| id.parse::<u64>().is_ok())
+            })
+            .map(|(id, _)| id)
+            .collect();
+        assert_eq!(ids.len(), observed - leading, "{ids:?}");
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+    }
+}
