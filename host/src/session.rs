@@ -219,8 +219,8 @@ impl Session {
         std::mem::take(&mut self.warnings)
     }
 
-    /// The window as it stands.
-    pub fn window(&self) -> &Window {
+    /// The window as it stands. Whoever keeps a copy of it makes the next message copy all of it.
+    pub fn window(&self) -> &Arc<Window> {
         &self.window
     }
 
