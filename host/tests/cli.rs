@@ -372,7 +372,7 @@ fn an_engine_that_is_named_runs_or_the_command_fails() {
 fn an_engine_that_fails_stops_the_command_or_leaves_the_conversation_as_it_was() {
     let home = Home::new();
     // More than any engine gets done in the time that it is given.
-    let input = home.put("chat.json", &chat(40_000));
+    let input = home.put("chat.json", &chat(20_000));
     let impatient = |on_failure: &str| {
         let supervision =
             "supervision: {compress_deadline_ms: 100, call_deadline_ms: 60000, grace_ms: 0}";

@@ -33,7 +33,7 @@ impl fmt::Display for Recent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>8}  {:>8}  {:<11}  {}",
+            "{:>10}  {:>8}  {:<11}  {}",
             age(self.changed),
             summary::size(self.bytes),
             self.agent,
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "2 min ago     364 B  codex        Grüße",
-                "  2 h ago     406 B  claude-code  Fix the tests",
+                " 2 min ago     252 B  codex        Grüße",
+                "   2 h ago     283 B  claude-code  Fix the tests",
             ]
         );
         assert!(recent(&home.path().join("nowhere")).is_empty());
