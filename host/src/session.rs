@@ -96,6 +96,8 @@ pub struct Session {
     compactions: u64,
     new_since_compaction: bool,
     warnings: Vec<String>,
+    /// Whether the engine offers views for requests; none before it was asked.
+    selects: Option<bool>,
     history: History,
     frame: Option<Frame>,
 }
@@ -199,6 +201,7 @@ impl Session {
             compactions: history.compactions,
             new_since_compaction: false,
             warnings,
+            selects: None,
             history,
             frame: None,
         })

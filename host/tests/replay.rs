@@ -222,6 +222,10 @@ impl ContextEngine for LastQuestion {
         Ok(Outcome::NothingToDo("it selects".into()))
     }
 
+    fn selects(&self) -> bool {
+        true
+    }
+
     fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
         let last = request.messages.len() - 1;
         let entries = request
