@@ -486,9 +486,10 @@ impl Session {
     /// # Errors
     /// The engine failed.
     pub fn background_done(&mut self, answers: Vec<BackgroundAnswer>) -> Result<(), SessionError> {
+        let is_there = |id| self.window.has_had(id) && !self.history.gone.contains(&id);
         let answers: Vec<_> = answers
             .into_iter()
-            .filter(|(call, _)| call.covers.iter().all(|id| self.window.has_had(*id)))
+            .filter(|(call, _)| call.covers.iter().all(|id| is_there(*id)))
             .map(|(call, answer)| (call.id, answer))
             .collect();
         self.tell("background_done", move |engine| {

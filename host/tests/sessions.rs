@@ -17,6 +17,7 @@ use contexture_engine_api::{
     Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
     MessageView, Observed, OpenRequest, Outcome, WindowState, register_engine, safe_cut,
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -693,6 +694,106 @@ fn a_damaged_or_newer_store_is_refused_with_the_way_out() {
         error.contains("version 99") && error.contains("newer"),
         "{error}"
     );
+}
+
+/// What a client does between two requests.
+#[derive(Debug, Clone)]
+enum Act {
+    /// The answer came, and the user goes on.
+    Talk(u8, u8),
+    /// The answer came, and its echo has other words.
+    EchoDiffers(u8),
+    /// The process restarts.
+    Restart,
+    /// The client takes over what was handed out.
+    CarryOn,
+    /// A message is edited in place.
+    Edit(prop::sample::Index),
+    /// The conversation goes back to one of its user messages.
+    Rewind(prop::sample::Index),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (0..3u8, 0..3u8).prop_map(|(answer, question)| Act::Talk(answer, question)),
+        1 => (0..3u8).prop_map(Act::EchoDiffers),
+        2 => Just(Act::Restart),
+        1 => Just(Act::CarryOn),
+        1 => any::<prop::sample::Index>().prop_map(Act::Edit),
+        1 => any::<prop::sample::Index>().prop_map(Act::Rewind),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the client does: the engine sees every message once, in order, and all that the client
+    /// holds; and what is handed out is a summary and the client's own messages.
+    #[test]
+    fn an_engine_sees_everything_once_whatever_the_client_does(acts in prop::collection::vec(act(), 1..30)) {
+        let home = Home::new("compact_at: 9, keep: 3");
+        let mut session = home.session();
+        let long = |what: &str, which: u8| format!("{what} {which} {}", "with many words ".repeat(30));
+        let mut history = vec![user("begin")];
+        let mut unique = 0;
+        let mut handed = turn(&mut session, &body(&history)).body.into_owned();
+        let mut shown = HashSet::new();
+        for act in acts {
+            match act {
+                Act::Talk(answer, question) => {
+                    let answer = assistant(&long("answer", answer));
+                    session.answer(&[&answer.to_string()], None).unwrap();
+                    history.extend([answer, user(&long("question", question))]);
+                }
+                Act::EchoDiffers(answer) => {
+                    unique += 1;
+                    session.answer(&[&assistant(&long("answer", answer)).to_string()], None).unwrap();
+                    history.extend([assistant(&format!("echo {unique}")), user("and?")]);
+                }
+                Act::Restart => session = home.session(),
+                Act::CarryOn => history = messages_of(&handed),
+                Act::Edit(at) => {
+                    unique += 1;
+                    let at = at.index(history.len());
+                    history[at]["content"] = format!("edit {unique}").into();
+                }
+                Act::Rewind(at) => {
+                    let at = at.index(history.len());
+                    let last = (0..=at).rev().find(|at| history[*at]["role"] == "user").unwrap_or(0);
+                    history.truncate(last + 1);
+                }
+            }
+            let request = body(&history);
+            let done = turn(&mut session, &request);
+            let out = messages_of(&done.body);
+            let tail = |message: &Value| message["content"].as_str().unwrap().to_owned();
+            let own = out.last().unwrap();
+            prop_assert!(tail(own).ends_with(&tail(history.last().unwrap())), "{out:#?}");
+            // The summary covers the beginning; all after it stands as the client sent it.
+            prop_assert_eq!(&out[1..], &history[history.len() - (out.len() - 1)..]);
+            prop_assert!(done.body.matches("[CONTEXT COMPACTION]").count() <= 1 || done.body == request);
+            let (repeated, twice): (bool, Vec<String>) = home.journal().into_iter().fold(
+                (false, Vec::new()),
+                |(branched, mut twice), line| {
+                    let id = line.split(' ').next().unwrap().to_owned();
+                    if line.starts_with('m') && !shown.insert(id) && !branched {
+                        twice.push(line.clone());
+                    }
+                    (branched || line.starts_with("branched"), twice)
+                },
+            );
+            prop_assert!(twice.is_empty(), "{twice:?} after {repeated}");
+            let seen = fs::read_to_string(home.path().join("engines/recorder/s.json")).unwrap();
+            let seen: Vec<(u64, u64, String)> = serde_json::from_str(&seen).unwrap();
+            prop_assert!(seen.is_sorted_by(|one, next| one.0 < next.0));
+            for message in history.iter().filter(|message| !tail(message).contains("[CONTEXT COMPACTION]")) {
+                let text = tail(message);
+                prop_assert!(seen.iter().any(|(.., seen)| *seen == text), "{text} not among {seen:?}");
+            }
+            prop_assert_eq!(session.take_warnings(), Vec::<String>::new());
+            handed = done.body.into_owned();
+        }
+    }
 }
 
 /// Not a test of its own: what [`killed_at_any_point`] runs in a process that it kills.

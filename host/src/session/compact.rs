@@ -256,7 +256,7 @@ impl Session {
             window: self.window.save(),
         };
         let next_id = self.window.next_id();
-        if let Some(warning) = self.history.set_in_force(Some(in_force), next_id) {
+        if let Some(warning) = self.history.set_in_force(in_force, next_id) {
             tracing::warn!("{warning}");
             self.warnings.push(warning);
         }

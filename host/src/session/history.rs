@@ -29,7 +29,11 @@ pub(super) struct History {
     pub(super) distrusted: bool,
     /// A cut that the engine has yet to be told of: the last message that stays.
     pub(super) pending_cut: Option<Option<MessageId>>,
+    /// What was cut off since the session was opened.
+    pub(super) gone: HashSet<MessageId>,
     pub(super) in_force: Option<InForce>,
+    /// It changed since it was written.
+    pub(super) in_force_changed: bool,
     /// How many compactions there were.
     pub(super) compactions: u64,
     /// The format of the last request.
@@ -88,21 +92,21 @@ impl History {
         });
     }
 
-    /// Takes lost messages out of the log, after a cut. Answers the last message before the first of them.
-    /// What came after that one and is not lost (a revision of an early message) is shown again.
-    pub(super) fn cut(&mut self, lost: &[MessageId]) -> Option<MessageId> {
+    /// Takes what was cut off out of the log: `lost` messages, and what they had replaced. Answers the last
+    /// message before the first of them. What came after that one and is still in `trail` (the revision of
+    /// an early message, say) is shown again.
+    pub(super) fn cut(&mut self, lost: &[MessageId], trail: &Trail) -> Option<MessageId> {
         let first_lost = lost.iter().min()?;
         let stays = self.log.partition_point(|logged| logged.id < *first_lost);
-        let lost: HashSet<MessageId> = lost.iter().copied().collect();
+        let still_there: HashSet<MessageId> =
+            trail.messages().iter().map(|message| message.id).collect();
         for logged in self.log.split_off(stays) {
-            if !lost.contains(&logged.id) {
+            if still_there.contains(&logged.id) {
                 self.append(logged.id, logged.identity);
             }
         }
-        stays
-            .checked_sub(1)
-            .and_then(|last| self.log.get(last))
-            .map(|last| last.id)
+        let last = stays.checked_sub(1)?;
+        self.log.get(last).map(|last| last.id)
     }
 
     /// The end of the log.
@@ -132,7 +136,8 @@ impl History {
             })
     }
 
-    /// Writes what changed: the log from `log_from` on, what the client sent from `sent_from` on.
+    /// Writes what changed: the log from `log_from` on, what the client sent from `sent_from` on, and the
+    /// compaction in force where a request changed it.
     pub(super) fn save(&mut self, next_id: u64, log_from: usize, sent_from: usize) -> Lost {
         let change = Change {
             next_id,
@@ -140,8 +145,10 @@ impl History {
             log_from,
             sent: &self.sent,
             sent_from,
+            in_force: (self.in_force_changed).then_some(self.in_force.as_ref()),
         };
         let result = self.place.as_ref().map(|place| place.save(&change));
+        self.in_force_changed = false;
         self.keep_or_lose(result)
     }
 
@@ -160,8 +167,12 @@ impl History {
     }
 
     /// Sets how far the engine was shown the conversation, and writes it.
-    pub(super) fn set_shown(&mut self, engine: &str, remembers: bool) -> Lost {
-        let shown = self.end();
+    pub(super) fn set_shown(
+        &mut self,
+        engine: &str,
+        shown: Option<Observed>,
+        remembers: bool,
+    ) -> Lost {
         if (shown, remembers) == (self.shown, self.remembers) {
             return None;
         }
@@ -172,12 +183,10 @@ impl History {
     }
 
     /// Sets the compaction in force, and writes it.
-    pub(super) fn set_in_force(&mut self, in_force: Option<InForce>, next_id: u64) -> Lost {
-        self.in_force = in_force;
-        let result = self
-            .place
-            .as_ref()
-            .map(|place| place.save_compaction(self.in_force.as_ref(), next_id));
+    pub(super) fn set_in_force(&mut self, in_force: InForce, next_id: u64) -> Lost {
+        let place = self.place.as_ref();
+        let result = place.map(|place| place.save_compaction(&in_force, next_id));
+        self.in_force = Some(in_force);
         self.keep_or_lose(result)
     }
 

@@ -174,6 +174,8 @@ pub(super) struct Change<'a> {
     pub(super) sent: &'a Trail,
     /// Where it differs from what is stored.
     pub(super) sent_from: usize,
+    /// The compaction in force, where that changed.
+    pub(super) in_force: Option<Option<&'a InForce>>,
 }
 
 impl Store {
@@ -416,7 +418,11 @@ impl Place {
                     message.chain.cast_signed(),
                 ])?;
             }
-            self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)
+            self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)?;
+            match change.in_force {
+                Some(in_force) => self.write_compaction(transaction, in_force),
+                None => Ok(()),
+            }
         })
     }
 
@@ -479,44 +485,47 @@ impl Place {
         })
     }
 
-    /// Writes the compaction in force; none where there is none any more.
+    /// Writes the compaction in force.
     pub(super) fn save_compaction(
         &self,
-        compaction: Option<&InForce>,
+        compaction: &InForce,
         next_id: u64,
     ) -> Result<(), StoreError> {
-        let entries = compaction
-            .map(|compaction| serde_json::to_string(&compaction.window))
-            .transpose()
-            .map_err(|error| StoreError::Damaged {
-                path: self.store.path.clone(),
-                what: error.to_string(),
-            })?;
         self.write(|transaction| {
-            let Some((compaction, entries)) = compaction.zip(entries) else {
-                transaction.execute("DELETE FROM compactions WHERE session = ?1", [self.key])?;
-                return Ok(());
-            };
-            let number = compaction.number.cast_signed();
-            transaction.execute(
-                "INSERT OR REPLACE INTO compactions
-                 (session, number, engine, through, carried_on, entries)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![
-                    self.key,
-                    number,
-                    compaction.engine,
-                    compaction.through.0.cast_signed(),
-                    compaction.carried_on,
-                    entries
-                ],
-            )?;
+            self.write_compaction(transaction, Some(compaction))?;
             transaction.execute(
                 "UPDATE sessions SET compactions = max(compactions, ?2), next_id = ?3 WHERE key = ?1",
-                params![self.key, number, next_id.cast_signed()],
+                params![self.key, compaction.number.cast_signed(), next_id.cast_signed()],
             )?;
             Ok(())
         })
+    }
+
+    fn write_compaction(
+        &self,
+        transaction: &Transaction<'_>,
+        compaction: Option<&InForce>,
+    ) -> rusqlite::Result<()> {
+        let Some(compaction) = compaction else {
+            transaction.execute("DELETE FROM compactions WHERE session = ?1", [self.key])?;
+            return Ok(());
+        };
+        let entries = serde_json::to_string(&compaction.window)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        transaction.execute(
+            "INSERT OR REPLACE INTO compactions
+             (session, number, engine, through, carried_on, entries)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                self.key,
+                compaction.number.cast_signed(),
+                compaction.engine,
+                compaction.through.0.cast_signed(),
+                compaction.carried_on,
+                entries
+            ],
+        )?;
+        Ok(())
     }
 
     fn write(

@@ -10,11 +10,11 @@ use contexture_engine_api::{Decision, MessageId, Observed, Usage};
 use super::align::{Fate, Trail, Unit, align, raw_hash};
 use super::history::Lost;
 use super::report::CompactionReport;
-use super::window::{Slot, Window};
+use super::window::{SavedWindow, Slot, Window};
 use super::{Ask, Session, SessionError};
 use crate::formats::{self, Format, FormatError, WireBody};
 use crate::hygiene::{self, Hygiene};
-use crate::supervision::Pace;
+use crate::supervision::{CallError, Pace};
 
 /// What came of a turn.
 #[derive(Debug)]
@@ -95,8 +95,9 @@ impl Session {
         let arrival = self.take_in(&request)?;
         let decision = self.show(Some(&request), arrival.slots)?;
         let compaction = self.compact_if_due(&decision)?;
+        let view = self.select()?;
         Ok(Turn {
-            body: self.hand_out(&request),
+            body: self.hand_out(&request, view.as_ref()),
             decision,
             compaction,
             new: arrival.new,
@@ -222,8 +223,9 @@ impl Session {
 
         let log_from = if alignment.cut {
             let before = self.history.log.clone();
-            let last = self.history.cut(&alignment.lost);
+            let last = self.history.cut(&alignment.lost, &trail);
             arrival.branched = Some(last);
+            self.history.gone.extend(&alignment.lost);
             let earlier = self.history.pending_cut;
             self.history.pending_cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
             self.reported = None;
@@ -294,6 +296,8 @@ impl Session {
         Ok(slots)
     }
 
+    /// Makes the window what the request makes of it. What the store is to know of the compaction in
+    /// force is only marked: it is written with the rest.
     fn bring_window_up_to_date(
         &mut self,
         request: &Request<'_>,
@@ -301,51 +305,86 @@ impl Session {
         changes: &Changes<'_>,
         new: &HashMap<MessageId, Slot>,
     ) -> Result<(), SessionError> {
+        let resumed = self.history.resumed;
         let mut in_force = self.history.in_force.take();
-        let mut whole = self.history.resumed;
-        if let Some(compaction) = &mut in_force {
-            let places: HashSet<MessageId> = if self.history.resumed {
-                compaction.window.ids().collect()
-            } else {
-                self.window.slots().iter().map(Slot::id).collect()
-            };
-            let covers_lost = || changes.lost.iter().any(|id| !places.contains(id));
-            if changes.carried_on && !compaction.carried_on {
-                compaction.carried_on = true;
-                whole = true;
-                let lost = self.history.set_in_force(in_force, changes.next_id);
-                self.warn(lost);
-            } else if changes.cut && !compaction.carried_on && covers_lost() {
-                // The summary tells of messages that are no longer part of the conversation.
-                whole = true;
-                let lost = self.history.set_in_force(None, changes.next_id);
-                self.warn(lost);
-                self.window = Arc::new(Window::of(Vec::new(), None, changes.next_id));
-            } else if self.history.resumed && !compaction.carried_on {
-                let kept = self.read_slots(request, trail, |id| places.contains(&id))?;
-                let saved = &compaction.window;
-                let window = Window::restore(saved, &kept, changes.next_id, &self.counter);
-                self.window = Arc::new(window);
-                whole = false;
-                self.history.in_force = in_force;
-            } else {
-                self.history.in_force = in_force;
-            }
-        }
-        let note = self.window.system_note().map(str::to_owned).or_else(|| {
-            let in_force = self.history.in_force.as_ref()?;
-            in_force.window.system_note().map(str::to_owned)
+        let applied = in_force.as_mut().filter(|in_force| !in_force.carried_on);
+        let takes_over = applied.is_some() && changes.carried_on;
+        // A summary that tells of messages which are no longer part of the conversation is void.
+        let void = applied.as_ref().is_some_and(|in_force| {
+            let is_covered = |id: &MessageId| in_force.window.has_left_out(*id);
+            !takes_over && changes.cut && changes.lost.iter().any(is_covered)
         });
-        let slots = if whole {
+        match applied {
+            Some(in_force) if takes_over => in_force.carried_on = true,
+            _ if void => in_force = None,
+            _ => {}
+        }
+        let applied = in_force.as_ref().filter(|in_force| !in_force.carried_on);
+        let slots = if takes_over || void || (resumed && applied.is_none()) {
             let mut all = self.read_slots(request, trail, |id| !new.contains_key(&id))?;
             let slot = |id: MessageId| all.remove(&id).or_else(|| new.get(&id).cloned());
             let ids = trail.messages().iter().map(|message| message.id);
             ids.filter_map(slot).collect()
         } else {
-            changes.apply(self.window.slots(), trail, new)
+            match applied.filter(|_| resumed) {
+                Some(in_force) => {
+                    let restored = self.restore(request, trail, changes, &in_force.window)?;
+                    changes.apply(&restored, trail, new)
+                }
+                None => changes.apply(self.window.slots(), trail, new),
+            }
         };
+        let note = in_force
+            .as_ref()
+            .and_then(|in_force| in_force.window.system_note())
+            .map(str::to_owned);
         self.window = Arc::new(Window::of(slots, note, changes.next_id));
+        let mut changed = takes_over || void;
+        if let Some(in_force) = in_force.as_mut().filter(|in_force| !in_force.carried_on)
+            && !changes.only_append(trail)
+        {
+            in_force.window = self.window.save();
+            changed = true;
+        }
+        self.history.in_force = in_force;
+        self.history.in_force_changed |= changed;
         Ok(())
+    }
+
+    /// The places of a window that was saved, and the messages that came since, with the bytes of this
+    /// request. What is new with the request is not among them.
+    fn restore(
+        &mut self,
+        request: &Request<'_>,
+        trail: &Trail,
+        changes: &Changes<'_>,
+        saved: &SavedWindow,
+    ) -> Result<Vec<Slot>, FormatError> {
+        let revised: HashMap<MessageId, MessageId> = changes
+            .revised
+            .iter()
+            .map(|(old, new)| (*new, *old))
+            .collect();
+        let id_then = |id: MessageId| revised.get(&id).copied().unwrap_or(id);
+        let places: HashSet<MessageId> = saved.ids().collect();
+        let is_new = |id: MessageId| changes.new.contains(&id) && !revised.contains_key(&id);
+        let came_since = |id: MessageId| !is_new(id) && saved.predates(id_then(id));
+        let read = self.read_slots(request, trail, |id| {
+            came_since(id) || (!is_new(id) && places.contains(&id_then(id)))
+        })?;
+        let by_id_then: HashMap<MessageId, Slot> = read
+            .iter()
+            .map(|(id, slot)| (id_then(*id), slot.clone()))
+            .collect();
+        let window = Window::restore(saved, &by_id_then, changes.next_id, &self.counter);
+        let mut slots = window.slots().to_vec();
+        let since = trail.messages().iter().map(|message| message.id);
+        slots.extend(
+            since
+                .filter(|id| came_since(*id))
+                .filter_map(|id| read.get(&id).cloned()),
+        );
+        Ok(slots)
     }
 
     /// Shows the engine what it has not seen, in one hop with its decision whether to compact. `fresh` holds
@@ -384,7 +423,11 @@ impl Session {
             Ok(Shown::Seen(seen, decision)) => {
                 self.history.pending_cut = None;
                 let end = self.history.end();
-                if seen.is_some() && seen != end && !self.history.distrusted {
+                // A cut inside what was shown at once: the engine has no chain hash for that place.
+                let only_cut = cut.is_some() && self.history.after(from).is_empty();
+                let same_place = seen.map(|seen| seen.last) == end.map(|end| end.last);
+                let remembers = seen.is_some() && (seen == end || (only_cut && same_place));
+                if seen.is_some() && !remembers && !self.history.distrusted {
                     self.history.distrusted = true;
                     let warning = format!(
                         "engine `{}` says that it has seen {}, and it was shown {}: what it says of this is \
@@ -396,8 +439,8 @@ impl Session {
                     self.warn(Some(warning));
                 }
                 let engine = self.engine.name().to_owned();
-                let remembers = seen.is_some() && seen == end;
-                let lost = self.history.set_shown(&engine, remembers);
+                let shown = if remembers { seen } else { end };
+                let lost = self.history.set_shown(&engine, shown, remembers);
                 self.warn(lost);
                 Ok(decision)
             }
@@ -411,7 +454,6 @@ impl Session {
     }
 
     /// One hop: the cut, the messages after `from`, and the decision.
-    #[allow(clippy::type_complexity)]
     fn show_from(
         &mut self,
         request: Option<&Request<'_>>,
@@ -419,7 +461,7 @@ impl Session {
         from: Option<MessageId>,
         cut: Option<Option<MessageId>>,
         expected: Expected,
-    ) -> Result<Result<Shown, crate::supervision::CallError>, SessionError> {
+    ) -> Result<Result<Shown, CallError>, SessionError> {
         let reel = self.reel(request, fresh, from)?;
         let chain = self.history.end().map_or(0, |end| end.chain);
         let state = self.state();
@@ -520,47 +562,66 @@ impl Session {
         Ok(Some(report))
     }
 
-    /// The body for the model. Where the window is what came, these are the bytes that came.
-    fn hand_out<'b>(&mut self, request: &Request<'b>) -> Cow<'b, str> {
+    /// The body for the model: the window, or what the engine would show of it this once. Where that is
+    /// what came, these are the bytes that came.
+    fn hand_out<'b>(&mut self, request: &Request<'b>, view: Option<&Window>) -> Cow<'b, str> {
+        // A client carries on from the window: a view holds for its request alone.
+        let rendered = self.render(request, &self.window).and_then(|body| {
+            let handed = match &body {
+                Cow::Borrowed(_) => Trail::default(),
+                Cow::Owned(body) => self.handed_trail(body, request.wire.format)?,
+            };
+            Ok((body, handed))
+        });
+        let (body, handed) = rendered.unwrap_or_else(|error| {
+            self.warn(Some(format!(
+                "the compaction in force could not be applied, so the request leaves as it came: {error}"
+            )));
+            (Cow::Borrowed(request.body), Trail::default())
+        });
+        let lost = self.history.set_handed(handed);
+        self.warn(lost);
+        let Some(view) = view else {
+            return body;
+        };
+        self.render(request, view).unwrap_or_else(|error| {
+            self.warn(Some(format!(
+                "the engine's view could not be applied, so the window leaves as it is: {error}"
+            )));
+            body
+        })
+    }
+
+    /// Whether a window is what the client sent last, system prompt included.
+    fn is_as_it_came(&self, window: &Window) -> bool {
         let sent = self.history.sent.messages();
-        let slots = self.window.slots();
         let system = self
             .frame
             .as_ref()
             .and_then(|frame| frame.system.as_deref());
-        let note_is_there = self
-            .window
+        let note_is_there = window
             .system_note()
             .is_none_or(|note| system.is_some_and(|system| system.contains(note)));
-        let as_it_came = note_is_there
-            && slots.len() == sent.len()
-            && slots
+        note_is_there
+            && window.slots().len() == sent.len()
+            && window
+                .slots()
                 .iter()
                 .zip(sent)
-                .all(|(slot, message)| slot.is_verbatim() && slot.id() == message.id);
-        let (body, handed) = if as_it_came {
-            (Cow::Borrowed(request.body), Trail::default())
-        } else {
-            match self.render(request) {
-                Ok((body, handed)) => (Cow::Owned(body), handed),
-                Err(error) => {
-                    let warning = format!(
-                        "the compaction in force could not be applied, so the request leaves as it came: {error}"
-                    );
-                    self.warn(Some(warning));
-                    (Cow::Borrowed(request.body), Trail::default())
-                }
-            }
-        };
-        let lost = self.history.set_handed(handed);
-        self.warn(lost);
-        body
+                .all(|(slot, message)| slot.is_verbatim() && slot.id() == message.id)
     }
 
-    /// The window with the bytes of this request, and the history that it is on the wire.
-    fn render(&self, request: &Request<'_>) -> Result<(String, Trail), FormatError> {
+    /// A window with the bytes of this request.
+    fn render<'b>(
+        &self,
+        request: &Request<'b>,
+        window: &Window,
+    ) -> Result<Cow<'b, str>, FormatError> {
+        if self.is_as_it_came(window) {
+            return Ok(Cow::Borrowed(request.body));
+        }
         let format = request.wire.format;
-        let in_window: HashSet<MessageId> = self.window.slots().iter().map(Slot::id).collect();
+        let in_window: HashSet<MessageId> = window.slots().iter().map(Slot::id).collect();
         let trail = &self.history.sent;
         let mut kept: HashSet<usize> = HashSet::new();
         for message in trail.messages() {
@@ -587,11 +648,10 @@ impl Session {
             .map(|(at, id)| (id, at))
             .collect();
         let body = conversation.render(&formats::Window {
-            entries: self.window.places_by(|slot| index.get(&slot.id()).copied()),
-            system_note: self.window.system_note(),
+            entries: window.places_by(|slot| index.get(&slot.id()).copied()),
+            system_note: window.system_note(),
         })?;
-        let handed = self.handed_trail(&body, format)?;
-        Ok((body, handed))
+        Ok(Cow::Owned(body))
     }
 
     /// The history that the window is on the wire. Empty where its messages cannot be told apart; then a
@@ -664,6 +724,15 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
+    /// Whether all that happened is that messages were added at the end.
+    fn only_append(&self, trail: &Trail) -> bool {
+        let added = trail.messages().iter().rev();
+        let added = added
+            .take_while(|message| self.new.contains(&message.id))
+            .count();
+        self.lost.is_empty() && self.revised.is_empty() && added == self.new.len()
+    }
+
     /// The window after the request: without what was lost, with revisions in their places, and with what
     /// is new. What is new among messages that a summary covers stays out of it.
     fn apply(&self, slots: &[Slot], trail: &Trail, new: &HashMap<MessageId, Slot>) -> Vec<Slot> {

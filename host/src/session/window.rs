@@ -50,6 +50,7 @@ pub(super) struct Slot {
 pub(super) struct SavedWindow {
     places: Vec<(MessageId, Content)>,
     system_note: Option<String>,
+    next_id: u64,
 }
 
 impl SavedWindow {
@@ -60,6 +61,16 @@ impl SavedWindow {
 
     pub(super) fn system_note(&self) -> Option<&str> {
         self.system_note.as_deref()
+    }
+
+    /// Whether a message came after the window was saved.
+    pub(super) fn predates(&self, id: MessageId) -> bool {
+        id.0 >= self.next_id
+    }
+
+    /// Whether a message was there when the window was saved, and is not in it.
+    pub(super) fn has_left_out(&self, id: MessageId) -> bool {
+        !self.predates(id) && !self.ids().any(|place| place == id)
     }
 
     /// The texts of the summaries in it.
@@ -179,10 +190,12 @@ impl Window {
         SavedWindow {
             places: self.slots.iter().map(place).collect(),
             system_note: self.system_note.clone(),
+            next_id: self.next_id,
         }
     }
 
-    /// A window as it was saved. `messages` holds its messages; one that is not among them is left out.
+    /// A window as it was saved. `messages` holds its messages, or their revisions, by the ids that they
+    /// had then; one that is not among them is left out.
     pub(super) fn restore(
         saved: &SavedWindow,
         messages: &HashMap<MessageId, Slot>,
@@ -192,7 +205,10 @@ impl Window {
         let slots = saved.places.iter().filter_map(|(id, content)| {
             let mut slot = match content {
                 Content::Message => return messages.get(id).cloned(),
-                Content::Replaced { .. } => messages.get(id)?.clone(),
+                Content::Replaced { .. } => match messages.get(id)? {
+                    same if same.id == *id => same.clone(),
+                    revision => return Some(revision.clone()),
+                },
                 Content::Summary { .. } | Content::Stub { .. } => Slot {
                     id: *id,
                     source: None,
