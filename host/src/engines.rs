@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
     ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    LoadError, OpenRequest, Plugin, WindowState, define_engine, linked_engines,
+    LoadError, OpenRequest, Plugin, Usage, WindowState, define_engine, linked_engines, panic_text,
 };
 use serde::Serialize;
 
@@ -179,6 +179,8 @@ pub struct Opened {
     origin: String,
     supervised: Supervised,
     busy: Duration,
+    /// Reported usage that it has not been told yet.
+    untold: Vec<Usage>,
 }
 
 impl Opened {
@@ -207,6 +209,12 @@ impl Opened {
         self.busy
     }
 
+    /// Tells it what the provider reported, with its next call: usage is never worth a hop to its thread
+    /// of its own.
+    pub fn update_usage(&mut self, usage: Usage) {
+        self.untold.push(usage);
+    }
+
     /// Calls it, see [`Supervised::call`].
     ///
     /// # Errors
@@ -218,10 +226,24 @@ impl Opened {
         code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
         let began = Instant::now();
-        let answer = self.supervised.call(method, pace, code);
+        let untold = std::mem::take(&mut self.untold);
+        let answer = self.supervised.call(method, pace, move |engine| {
+            tell_usage(engine, &untold)?;
+            code(engine)
+        });
         self.busy += began.elapsed();
         answer
     }
+}
+
+/// A panic here is none of the call that it comes with, so it says where it was.
+fn tell_usage(engine: &mut dyn ContextEngine, untold: &[Usage]) -> Result<(), EngineError> {
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        untold.iter().for_each(|usage| engine.update_usage(usage));
+    }));
+    told.map_err(|panic| {
+        EngineError::Panicked(format!("update_usage: {}", panic_text(panic.as_ref())))
+    })
 }
 
 /// What a session brings to the opening of its engine.
@@ -415,6 +437,7 @@ impl Engines {
             origin: origin.to_owned(),
             supervised,
             busy: Duration::ZERO,
+            untold: Vec::new(),
         })
     }
 

@@ -372,11 +372,8 @@ impl Session {
     }
 
     /// Takes in what the provider reported for the answer to the window as it was sent; the answer
-    /// itself is observed after this.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
-    pub fn update_usage(&mut self, usage: &Usage) -> Result<(), SessionError> {
+    /// itself is observed after this. The engine learns of it with its next call.
+    pub fn update_usage(&mut self, usage: &Usage) {
         let counted = self.counted_tokens();
         self.correction.learn(counted, usage.input_tokens);
         // The answer joins the window and is counted there, so only the prompt is taken from the report.
@@ -384,8 +381,7 @@ impl Session {
             tokens: usage.input_tokens,
             counted,
         });
-        let usage = *usage;
-        self.tell("update_usage", move |engine| engine.update_usage(&usage))
+        self.engine.update_usage(*usage);
     }
 
     /// Tells the engine that the agent's model is another now. What was reported for the old one no

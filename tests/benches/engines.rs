@@ -90,7 +90,7 @@ fn idle_turn(c: &mut Criterion) {
         group.bench_function(engine, |b| {
             b.iter(|| {
                 black_box(session.observe(&conversation, end..end).unwrap());
-                session.update_usage(&usage).unwrap();
+                session.update_usage(&usage);
             });
         });
     }

@@ -165,7 +165,7 @@ impl<'a> Player<'a> {
         let view = self.session.select()?;
         let usage = self.send(request, &before, view);
         drop(before);
-        self.session.update_usage(&usage)?;
+        self.session.update_usage(&usage);
         self.session
             .observe(conversation, request.answer..request.answer + 1)?;
         self.seen = request.answer + 1;

@@ -121,7 +121,7 @@ impl Session {
         let format = self.history.format.ok_or(SessionError::NoTurn)?;
         let conversation = formats::excerpt(format, items, &mut self.history.names)?;
         if let Some(usage) = usage {
-            self.update_usage(usage)?;
+            self.update_usage(usage);
         }
         let conversation = Arc::new(conversation);
         let raw: Vec<u64> = items.iter().map(|raw| raw_hash(raw)).collect();
