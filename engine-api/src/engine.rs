@@ -130,6 +130,12 @@ pub trait ContextEngine: Send {
         ))
     }
 
+    /// Whether it has a view of its own to offer for requests. Asked once; [`select`](Self::select) is
+    /// called only where it has.
+    fn selects(&self) -> bool {
+        false
+    }
+
     /// A view for this request only, which changes nothing for the next; none for the window as it is.
     ///
     /// # Errors

@@ -87,8 +87,11 @@ enum Command {
     /// Play recorded conversations through engines: what they would save, and what it would cost
     Replay(replay::ReplayArgs),
     /// List the engines, show one, or find out what is wrong with them
-    #[command(subcommand)]
-    Engines(engines::EnginesCommand),
+    Engines {
+        /// Without one: list
+        #[command(subcommand)]
+        command: Option<engines::EnginesCommand>,
+    },
     /// Build and list plugins
     #[command(subcommand)]
     Plugins(plugins::PluginsCommand),
@@ -136,7 +139,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     match &cli.command {
         Command::Compress(args) => compress::run(args, global),
         Command::Replay(args) => replay::run(args, global),
-        Command::Engines(command) => engines::run(command, global),
+        Command::Engines { command } => engines::run(command.as_ref(), global),
         Command::Plugins(command) => plugins::run(command, global),
         Command::Config(command) => config::run(command, global),
         Command::Completions { shell } => {

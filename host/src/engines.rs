@@ -114,6 +114,27 @@ fn add(all: &mut Vec<EngineDefinition>, new: EngineDefinition) -> Result<bool, N
     }
 }
 
+/// What engines a configuration gives access to, found without running any of their code.
+///
+/// # Errors
+/// Two registered engines have the same name.
+pub fn catalog(loaded: &Loaded) -> Result<Catalog, NameTaken> {
+    let registered = registered_engines()?;
+    Ok(Catalog::scan(&loaded.plugin_dirs, listed(&registered)))
+}
+
+fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
+    registered
+        .iter()
+        .map(|definition| RegisteredEngine {
+            name: definition.name.to_owned(),
+            version: definition.version.to_owned(),
+            description: definition.description.to_owned(),
+            owner: definition.owner.to_owned(),
+        })
+        .collect()
+}
+
 fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
     (one.owner, one.version) == (other.owner, other.version)
 }
@@ -224,15 +245,7 @@ impl Engines {
     /// Two registered engines have the same name.
     pub fn new(loaded: Loaded, client: ModelClient) -> Result<Arc<Self>, NameTaken> {
         let registered = registered_engines()?;
-        let listed = registered
-            .iter()
-            .map(|definition| RegisteredEngine {
-                name: definition.name.to_owned(),
-                version: definition.version.to_owned(),
-                description: definition.description.to_owned(),
-                owner: definition.owner.to_owned(),
-            })
-            .collect();
+        let catalog = Catalog::scan(&loaded.plugin_dirs, listed(&registered));
         let supervision = &loaded.config.context.supervision;
         let milliseconds = std::time::Duration::from_millis;
         let policy = Policy {
@@ -244,7 +257,7 @@ impl Engines {
             abandoned_limit: supervision.abandoned_threads,
         };
         Ok(Arc::new(Self {
-            catalog: Catalog::scan(&loaded.plugin_dirs, listed),
+            catalog,
             registered,
             client,
             supervisor: Supervisor::new(policy),

@@ -29,6 +29,7 @@
 mod anthropic;
 mod call;
 mod client;
+mod configured;
 mod endpoint;
 mod failure;
 mod network;
@@ -38,6 +39,7 @@ mod resolve;
 mod settings;
 
 pub use client::{Mask, ModelClient};
+pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
 pub use resolve::{NoModel, ProviderError, Resolved, resolve};
 pub use settings::{AgentModel, ModelSettings, Provider, ProviderChoice, Secret};

@@ -96,6 +96,8 @@ pub struct Session {
     compactions: u64,
     new_since_compaction: bool,
     warnings: Vec<String>,
+    /// Whether the engine offers views for requests; none before it was asked.
+    selects: Option<bool>,
     history: History,
     frame: Option<Frame>,
 }
@@ -199,6 +201,7 @@ impl Session {
             compactions: history.compactions,
             new_since_compaction: false,
             warnings,
+            selects: None,
             history,
             frame: None,
         })
@@ -219,8 +222,8 @@ impl Session {
         std::mem::take(&mut self.warnings)
     }
 
-    /// The window as it stands.
-    pub fn window(&self) -> &Window {
+    /// The window as it stands. Whoever keeps a copy of it makes the next message copy all of it.
+    pub fn window(&self) -> &Arc<Window> {
         &self.window
     }
 

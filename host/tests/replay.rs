@@ -166,6 +166,46 @@ impl ContextEngine for CutAndNote {
     }
 }
 
+/// The same, but never asks to.
+struct Silent(CutAtTen);
+
+impl ContextEngine for Silent {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(CutAtTen))
+    }
+
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        Decision::No("never".into())
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.0.compress(request)
+    }
+}
+
+/// Never compacts; remembers what it is told of usage.
+struct Listens;
+
+static HEARD: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
+
+impl ContextEngine for Listens {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        Decision::No("never".into())
+    }
+
+    fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        Ok(Outcome::NothingToDo("never".into()))
+    }
+
+    fn update_usage(&mut self, usage: &Usage) {
+        HEARD.lock().unwrap().push(*usage);
+    }
+}
+
 /// Shows the model the last question alone, and brings a tool.
 struct LastQuestion;
 
@@ -180,6 +220,10 @@ impl ContextEngine for LastQuestion {
 
     fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         Ok(Outcome::NothingToDo("it selects".into()))
+    }
+
+    fn selects(&self) -> bool {
+        true
     }
 
     fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
@@ -229,6 +273,8 @@ fn register_all() {
     register_context_engine(define_engine!("cut-at-ten", CutAtTen)).unwrap();
     register_context_engine(define_engine!("cut-unwatched", Unwatched)).unwrap();
     register_context_engine(define_engine!("cut-and-note", CutAndNote)).unwrap();
+    register_context_engine(define_engine!("listens", Listens)).unwrap();
+    register_context_engine(define_engine!("silent", Silent)).unwrap();
     register_context_engine(define_engine!("last-question", LastQuestion)).unwrap();
     register_context_engine(define_engine!("broken", Broken)).unwrap();
 }
@@ -345,6 +391,18 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
 
     // Nothing stays in the user's own home.
     assert!(!home.path().join("engines").exists());
+}
+
+#[test]
+fn hygiene_has_an_engine_compact_that_did_not_ask_to() {
+    register_all();
+    let work = |context_length| {
+        let recording = Recording::new(one(&chat(6)), agent(context_length));
+        played(&stage(), "silent", &recording).work.compactions
+    };
+    // The sixth prompt has 3,044 tokens; what remains of 4,000 beside the answer is 3,000.
+    assert_eq!(work(4_000), 1);
+    assert_eq!(work(4_100), 0);
 }
 
 #[test]
@@ -486,6 +544,38 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
     let second = counted.prompt_tokens - 20_000;
     assert!((21_180..21_300).contains(&second), "{second}");
     assert_eq!(counted.cached_tokens, 20_000);
+}
+
+#[test]
+fn the_engine_hears_what_was_reported_while_the_prompts_are_the_recorded_ones() {
+    register_all();
+    let heard = |model: &str| {
+        let conversation = read(log(), None).unwrap().remove(0);
+        let mut window = agent(200_000);
+        window.model = model.into();
+        HEARD.lock().unwrap().clear();
+        played(&stage(), "listens", &Recording::new(conversation, window));
+        HEARD.lock().unwrap().clone()
+    };
+    let reported = |input, output, read, write| Usage {
+        input_tokens: input,
+        output_tokens: output,
+        cache_read_tokens: read,
+        cache_write_tokens: write,
+        reasoning_tokens: 0,
+    };
+    assert_eq!(
+        heard("claude-opus-4-5"),
+        [
+            reported(20_000, 40, 15_000, 4_992),
+            reported(21_300, 60, 19_990, 1_300)
+        ]
+    );
+    // Another model counts otherwise, so it hears of the count.
+    let counted = heard("gpt-5");
+    assert_eq!(counted.len(), 2);
+    assert!(counted[0].input_tokens < 20_000 && counted[1].input_tokens < 21_100);
+    assert_eq!(counted[1].cache_read_tokens, counted[0].input_tokens);
 }
 
 #[test]

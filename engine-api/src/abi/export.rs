@@ -146,6 +146,7 @@ const ENGINE_TABLE: &WithMetadata<EngineTable> = &WithMetadata::new(EngineTable 
     defers_preflight_to_reported_usage,
     has_content_to_compress,
     prune_tool_results,
+    selects,
     select,
     committed,
     discarded,
@@ -268,6 +269,7 @@ json_functions! {
     should_compress(window: WindowState) => |engine| Ok(engine.should_compress(&window));
     should_compress_preflight(window: WindowState) => |engine| Ok(engine.should_compress_preflight(&window));
     defers_preflight_to_reported_usage(window: WindowState) => |engine| Ok(engine.defers_preflight_to_reported_usage(&window));
+    selects(_) => |engine| Ok(engine.selects());
     observed_through(_) => |engine| Ok(engine.observed_through());
     update_usage(usage: crate::Usage) => |engine| { engine.update_usage(&usage); Ok(()) };
     committed(compaction: u64) => |engine| { engine.committed(compaction); Ok(()) };

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use abi_stable::StableAbi;
-use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
+use abi_stable::abi_stability::abi_checking::{
+    CheckingGlobals, check_layout_compatibility_with_globals,
+};
 use abi_stable::library::{LibHeader, lib_header_from_path};
 use abi_stable::prefix_type::WithMetadata;
 use abi_stable::std_types::{RResult, RSlice, RStr};
@@ -238,8 +240,13 @@ fn check_layout(path: &Path, header: &'static LibHeader) -> Result<(), LoadError
         });
     };
     let ours = <PluginModuleRef as StableAbi>::LAYOUT;
-    check_layout_compatibility(ours, theirs)
-        .or_else(|first| check_layout_compatibility(theirs, ours).map_err(|_| first))
+    // Globals of its own for each check: the shared ones also hold plugins to each other, and an older
+    // and a newer plugin in one process need not know each other's functions.
+    let check = |interface, implementation| {
+        check_layout_compatibility_with_globals(interface, implementation, &CheckingGlobals::new())
+    };
+    check(ours, theirs)
+        .or_else(|first| check(theirs, ours).map_err(|_| first))
         .map_err(|errors| {
             let report = errors.to_string();
             LoadError::Layout {
@@ -434,6 +441,10 @@ impl ContextEngine for PluginEngine {
                 "this plugin is too old to prune tool results on their own".to_owned(),
             ))
         })
+    }
+
+    fn selects(&self) -> bool {
+        self.must(self.ask(self.table().selects(), &(), || Ok(false)))
     }
 
     fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {

@@ -82,6 +82,7 @@ pub struct EngineTable {
         unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
     pub prune_tool_results:
         unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
+    pub selects: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub select: unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
     pub committed: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub discarded: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,

@@ -82,6 +82,12 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
 }
 
 pub(super) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> {
+    if args.report.is_some() && args.report == args.output {
+        return Err(CliError::usage(
+            "--output and --report name the same file",
+            "give each a file of its own",
+        ));
+    }
     let mut loaded = setup::load_config(global)?;
     let path = match &args.input {
         Some(path) => path.clone(),

@@ -13,6 +13,7 @@ use super::{Global, NEGATIVE, OK, engines, output, setup, window};
 use crate::catalog::{Catalog, FolderState, Plugin, PluginState};
 use crate::config::Loaded;
 use crate::engines::Engines;
+use crate::providers::configured_client;
 use crate::providers::{ModelClient, NoModel, Resolved};
 use crate::session::Session;
 
@@ -257,7 +258,7 @@ fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> Mod
         }
     };
     let found = matches!(resolved, Resolved::Model { .. });
-    let client = setup::client(&loaded.config, resolved);
+    let client = configured_client(&loaded.config, resolved);
     match client.endpoint() {
         Ok(endpoint) => {
             let at = format!(

@@ -14,7 +14,7 @@ use crate::catalog::{
     BUILT_IN, Catalog, Choice, FolderState, PluginState, RegisteredEngine, resolve,
 };
 use crate::config::{Compression, Loaded};
-use crate::engines::{Source, registered_engines};
+use crate::engines::{Source, catalog};
 use crate::suggest::nearest;
 
 /// What the built-in does, in a line.
@@ -54,27 +54,18 @@ pub(super) enum EnginesCommand {
     },
 }
 
-pub(super) fn run(command: &EnginesCommand, global: &Global) -> Result<u8, CliError> {
+pub(super) fn run(command: Option<&EnginesCommand>, global: &Global) -> Result<u8, CliError> {
     match command {
-        EnginesCommand::List { json } => list(global, *json),
-        EnginesCommand::Show { name, json } => show(global, name, *json),
-        EnginesCommand::Doctor { json } => doctor::run(global, *json),
+        None => list(global, false),
+        Some(EnginesCommand::List { json }) => list(global, *json),
+        Some(EnginesCommand::Show { name, json }) => show(global, name, *json),
+        Some(EnginesCommand::Doctor { json }) => doctor::run(global, *json),
     }
 }
 
-/// The engines that a configuration gives access to, found without running any of their code.
+/// The engines that a configuration gives access to.
 pub(super) fn scan(loaded: &Loaded) -> Result<Catalog, CliError> {
-    let registered = registered_engines().map_err(CliError::NameTaken)?;
-    let registered = registered
-        .iter()
-        .map(|definition| RegisteredEngine {
-            name: definition.name.to_owned(),
-            version: definition.version.to_owned(),
-            description: definition.description.to_owned(),
-            owner: definition.owner.to_owned(),
-        })
-        .collect();
-    Ok(Catalog::scan(&loaded.plugin_dirs, registered))
+    catalog(loaded).map_err(CliError::NameTaken)
 }
 
 /// An engine as it is listed.

@@ -99,9 +99,7 @@ fn all_buildable(global: &Global) -> Result<Vec<Manifest>, CliError> {
         .plugins
         .iter()
         .filter(|plugin| plugin.folder.join("Cargo.toml").is_file());
-    let manifests: Vec<_> = with_source
-        .map(|plugin| manifest(plugin))
-        .collect::<Result<_, _>>()?;
+    let manifests: Vec<_> = with_source.map(manifest).collect::<Result<_, _>>()?;
     if manifests.is_empty() {
         let folders: Vec<_> = loaded
             .plugin_dirs

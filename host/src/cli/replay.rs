@@ -10,6 +10,7 @@ use super::terminal::{self, Progress};
 use super::{Global, OK, input, output, replay_table, setup, window};
 use crate::config::{CacheTtl, Loaded};
 use crate::formats::Format;
+use crate::providers::configured_client;
 use crate::replay::{
     ConversationReport, Played, Prices, Recording, Report, Row, Stage, play, recorded,
     without_engine,
@@ -189,7 +190,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
 fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
     let resolved = setup::resolve_model(&loaded.config, global.offline, args.model.as_deref())
         .map_err(CliError::Provider)?;
-    let client = setup::client(&loaded.config, resolved);
+    let client = configured_client(&loaded.config, resolved);
     Stage::new(loaded, client).map_err(CliError::Stage)
 }
 

@@ -18,7 +18,7 @@ const OFFERED: usize = 50;
 const SEARCHED_LINES: usize = 200;
 
 /// How much of the first words is shown, in characters.
-const SHOWN_WORDS: usize = 60;
+const SHOWN_WORDS: usize = 44;
 
 /// A session log.
 struct Recent {
@@ -33,7 +33,7 @@ impl fmt::Display for Recent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>8}  {:>8}  {:<11}  {}",
+            "{:>10}  {:>8}  {:<11}  {}",
             age(self.changed),
             summary::size(self.bytes),
             self.agent,
@@ -92,7 +92,7 @@ fn recent(home: &Path) -> Vec<Recent> {
             Some((metadata.modified().ok()?, agent, path, metadata.len()))
         })
         .collect();
-    logs.sort_by(|a, b| b.0.cmp(&a.0));
+    logs.sort_by_key(|log| std::cmp::Reverse(log.0));
     logs.truncate(OFFERED);
     logs.into_iter()
         .map(|(changed, agent, path, bytes)| Recent {
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "2 min ago     364 B  codex        Grüße",
-                "  2 h ago     406 B  claude-code  Fix the tests",
+                " 2 min ago     252 B  codex        Grüße",
+                "   2 h ago     283 B  claude-code  Fix the tests",
             ]
         );
         assert!(recent(&home.path().join("nowhere")).is_empty());

@@ -2,16 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-
-use contexture_digest::mask_secrets;
 
 use super::error::CliError;
 use super::{Global, terminal};
 use crate::config::{Config, ConfigError, DocumentError, Loaded};
 use crate::engines::Engines;
 use crate::providers::{
-    AgentModel, ModelClient, ModelSettings, ProviderChoice, ProviderError, Resolved, resolve,
+    ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
 };
 
 /// Reads the configuration, and says on stderr what is doubtful in it.
@@ -51,17 +48,8 @@ pub(super) fn open_engines(
 ) -> Result<Arc<Engines>, CliError> {
     let resolved =
         resolve_model(&loaded.config, offline, agent_model).map_err(CliError::Provider)?;
-    let client = client(&loaded.config, resolved);
+    let client = configured_client(&loaded.config, resolved);
     Engines::new(loaded, client).map_err(CliError::NameTaken)
-}
-
-/// The client that makes model calls; secrets are masked in what it sends.
-pub(super) fn client(config: &Config, resolved: Resolved) -> ModelClient {
-    ModelClient::new(resolved, timeout(config), mask_secrets)
-}
-
-fn timeout(config: &Config) -> Duration {
-    Duration::from_millis(config.auxiliary.compression.timeout_ms)
 }
 
 /// Which model writes summaries. The agent is the one that the configuration names: here none is
@@ -71,36 +59,8 @@ pub(super) fn resolve_model(
     offline: bool,
     agent_model: Option<&str>,
 ) -> Result<Resolved, ProviderError> {
-    let auxiliary = &config.auxiliary.compression;
-    let settings = ModelSettings {
-        model: auxiliary.model.clone(),
-        provider: auxiliary.provider.parse()?,
-        base_url: auxiliary.base_url.clone(),
-        context_length: auxiliary.context_length,
-        timeout: timeout(config),
-    };
-    let agent = agent(config, agent_model)?;
-    resolve(&settings, agent.as_ref(), offline, &|name| {
+    let agent = configured_agent(config, agent_model)?;
+    resolve_configured(config, agent.as_ref(), offline, &|name| {
         std::env::var(name).ok()
     })
-}
-
-fn agent(config: &Config, model: Option<&str>) -> Result<Option<AgentModel>, ProviderError> {
-    let Some(provider) = &config.model.provider else {
-        return Ok(None);
-    };
-    let ProviderChoice::Named(provider) = provider.parse()? else {
-        return Ok(None);
-    };
-    let name =
-        model
-            .or(config.model.name.as_deref())
-            .or(config.auxiliary.compression.model.as_deref());
-    Ok(Some(AgentModel {
-        name: name.unwrap_or_default().to_owned(),
-        provider,
-        base_url: config.model.base_url.clone(),
-        key: None,
-        context_length: config.model.context_length,
-    }))
 }

@@ -158,8 +158,10 @@ pub(super) fn total(reports: &[CompactionReport], colors: bool) -> String {
 }
 
 fn less(before: u64, after: u64) -> String {
-    let saved = 100.0 - 100.0 * after as f64 / before.max(1) as f64;
-    format!("{saved:.0} % less")
+    let saved = 100.0 * (before as f64 - after as f64) / before.max(1) as f64;
+    // 99.8 is not all of it.
+    let decimals = usize::from(saved > 99.0);
+    format!("{saved:.decimals$} % less")
 }
 
 /// The rows on messages and tokens, before and after, one under the other.
@@ -208,6 +210,9 @@ mod tests {
         assert_eq!(duration(3.21), "3.2 ms");
         assert_eq!(duration(321.4), "321 ms");
         assert_eq!(duration(12_345.0), "12.3 s");
+        assert_eq!(less(3, 2), "33 % less");
+        assert_eq!(less(498_000, 1_175), "99.8 % less");
+        assert_eq!(less(0, 0), "0 % less");
         assert_eq!(size(12), "12 B");
         assert_eq!(size(1_575_480), "1.6 MB");
     }

@@ -287,6 +287,12 @@ fn place_summaries<'a>(
             }
             Slot::Summary { text, .. } => text,
         };
+        if target == Format::ClaudeCode {
+            // Lines of one role may follow each other in a log, and its agent looks for a summary in a
+            // line of its own.
+            placed.push(Slot::Summary { role: "user", text });
+            continue;
+        }
         while ahead
             .iter()
             .all(|slot| matches!(slot, Slot::Summary { .. }))

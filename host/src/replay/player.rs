@@ -1,5 +1,6 @@
 //! Playing a recording.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use super::recording::{Recording, Request};
 use super::stage::Stage;
 use crate::config::CacheTtl;
 use crate::engines::Source;
-use crate::hygiene::{self, Hygiene};
-use crate::session::{Ask, CompactionReport, OutcomeKind, Session, SessionError, Window};
+use crate::session::{CompactionReport, OutcomeKind, Session, SessionError, Window};
 use crate::tokens::{TOOL_TOKENS, TokenCounter};
 
 /// What an engine made of a recording.
@@ -95,7 +95,6 @@ pub fn play(
 struct Player<'a> {
     recording: &'a Recording,
     session: Session,
-    hygiene: Hygiene,
     cache: PromptCache,
     fixed_tokens: u64,
     /// Messages of the recording that the session has.
@@ -139,12 +138,7 @@ impl<'a> Player<'a> {
             .map(|tool| recording.counter.count_text(&tool) + TOOL_TOKENS)
             .sum();
         session.add_fixed_tokens(recording.unseen_tokens() + tools);
-        let config = engines.config();
         Ok(Self {
-            hygiene: Hygiene {
-                enabled: config.compression.enabled,
-                max_messages: config.hygiene.max_messages,
-            },
             cache: PromptCache::new(cache_ttl),
             fixed_tokens: session.state().fixed_tokens,
             recording,
@@ -164,15 +158,13 @@ impl<'a> Player<'a> {
         let decision = self
             .session
             .observe(conversation, self.seen..request.answer)?;
-        let due =
-            decision.is_yes() || hygiene::check(&self.session.state(), &self.hygiene).is_yes();
-        let uncompacted = due.then(|| self.session.window().clone());
-        if due {
-            let report = self.session.compact(&Ask::default())?;
+        let before = Arc::clone(self.session.window());
+        if let Some(report) = self.session.compact_if_due(&decision)? {
             self.note(report);
         }
         let view = self.session.select()?;
-        let usage = self.send(request, uncompacted, view);
+        let usage = self.send(request, &before, view);
+        drop(before);
         self.session.update_usage(&usage)?;
         self.session
             .observe(conversation, request.answer..request.answer + 1)?;
@@ -186,28 +178,27 @@ impl<'a> Player<'a> {
     }
 
     /// Counts the prompt and answers what a provider would have reported for it.
+    /// `uncompacted` is the window before a compaction may have changed it.
     fn send(
         &mut self,
         request: &Request,
-        uncompacted: Option<Window>,
+        uncompacted: &Arc<Window>,
         view: Option<Window>,
     ) -> Usage {
         let window = self.session.window();
-        let shown = view.as_ref().unwrap_or(window);
+        let shown: &Window = view.as_ref().unwrap_or(window);
         let frame = self.fixed_tokens + note_tokens(shown, &self.recording.counter);
         let tokens = frame + shown.message_tokens();
         let shared = match &self.sent {
             None => 0,
             // Nothing but growth since: all of it is the beginning of this one.
-            Some(sent) if uncompacted.is_none() && view.is_none() && sent.view.is_none() => {
+            Some(sent)
+                if Arc::ptr_eq(uncompacted, window) && view.is_none() && sent.view.is_none() =>
+            {
                 sent.tokens
             }
             Some(sent) => {
-                let before = sent
-                    .view
-                    .as_ref()
-                    .or(uncompacted.as_ref())
-                    .unwrap_or(window);
+                let before = sent.view.as_ref().unwrap_or(uncompacted);
                 if before.system_note() == shown.system_note() {
                     frame + before.shared_head_tokens(shown, sent.messages)
                 } else {

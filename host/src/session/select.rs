@@ -16,6 +16,15 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn select(&mut self) -> Result<Option<Window>, SessionError> {
+        if self.selects.is_none() {
+            let asked = self
+                .engine
+                .call("selects", Pace::Short, |engine| Ok(engine.selects()));
+            self.selects = Some(asked.unwrap_or(false));
+        }
+        if self.selects == Some(false) {
+            return Ok(None);
+        }
         let order = CompressOrder {
             window: self.state(),
             ..CompressOrder::default()

@@ -530,7 +530,11 @@ impl Session {
         Ok(Window::of(slots, None, 0))
     }
 
-    fn compact_if_due(
+    /// Compacts where the engine decided so, or hygiene does: what happens before every request.
+    ///
+    /// # Errors
+    /// As [`compact`](Self::compact).
+    pub(crate) fn compact_if_due(
         &mut self,
         decision: &Decision,
     ) -> Result<Option<CompactionReport>, SessionError> {

@@ -9,42 +9,42 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What came of a run.
-pub struct Ran {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// A directory with a Contexture home (`home/`) in it, for files and runs that touch nothing else.
-pub struct Home(TempDir);
+pub(crate) struct Home(TempDir);
 
 impl Home {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("home")).unwrap();
         Self(dir)
     }
 
-    pub fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.path().join(name).display().to_string()
     }
 
-    pub fn put(&self, name: &str, text: &str) -> String {
+    pub(crate) fn put(&self, name: &str, text: &str) -> String {
         self.put_bytes(name, text.as_bytes())
     }
 
-    pub fn put_bytes(&self, name: &str, bytes: &[u8]) -> String {
+    pub(crate) fn put_bytes(&self, name: &str, bytes: &[u8]) -> String {
         let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
         path.display().to_string()
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.0.path().join(name)).unwrap()
     }
 
-    pub fn command<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+    pub(crate) fn command<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("contexture"));
         command
             .args(args)
@@ -64,11 +64,11 @@ impl Home {
         command
     }
 
-    pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
+    pub(crate) fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
         ran(self.command(args).stdin(Stdio::null()).output().unwrap())
     }
 
-    pub fn pipe<'a>(&self, args: impl IntoIterator<Item = &'a str>, stdin: &[u8]) -> Ran {
+    pub(crate) fn pipe<'a>(&self, args: impl IntoIterator<Item = &'a str>, stdin: &[u8]) -> Ran {
         let mut child = self
             .command(args)
             .stdin(Stdio::piped())
@@ -81,7 +81,7 @@ impl Home {
     }
 
     /// Runs it with a stdout that nobody reads.
-    pub fn run_into_closed_pipe<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
+    pub(crate) fn run_into_closed_pipe<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Ran {
         let mut child = self
             .command(args)
             .stdin(Stdio::null())
@@ -102,12 +102,12 @@ fn ran(output: Output) -> Ran {
     }
 }
 
-pub fn json(text: &str) -> Value {
+pub(crate) fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {:.2000}", text))
 }
 
 /// A request body with this many messages, of some 40 tokens each, in one line.
-pub fn chat(messages: usize) -> String {
+pub(crate) fn chat(messages: usize) -> String {
     let messages: Vec<_> = (0..messages)
         .map(|number| match number % 2 {
             0 => serde_json::json!({"role": "user", "content": format!(
@@ -121,7 +121,7 @@ pub fn chat(messages: usize) -> String {
 }
 
 /// A session log of Claude Code with this many messages.
-pub fn claude_code_log(messages: usize) -> String {
+pub(crate) fn claude_code_log(messages: usize) -> String {
     let mut log = String::new();
     for number in 0..messages {
         let role = if number % 2 == 0 { "user" } else { "assistant" };
@@ -143,7 +143,7 @@ pub fn claude_code_log(messages: usize) -> String {
 }
 
 /// Real conversations, which are no part of the repository; none where they are not at hand.
-pub fn shared_data() -> Option<PathBuf> {
+pub(crate) fn shared_data() -> Option<PathBuf> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     if data.is_dir() {
         return Some(data);
