@@ -53,7 +53,7 @@ fn aligning(criterion: &mut Criterion) {
                 take_in(&known, &split.messages)
             });
         });
-        // The cache marker moved: the bytes of an early message are others, and so are all places after it.
+        // A cache marker moved: an early message has other bytes, so what follows is aligned anew.
         let mut moved = split.messages.clone();
         let respelled = moved[10].replacen(r#"{"role""#, r#"{ "role""#, 1);
         moved[10] = &respelled;

@@ -423,10 +423,10 @@ impl Session {
             Ok(Shown::Seen(seen, decision)) => {
                 self.history.pending_cut = None;
                 let end = self.history.end();
-                // A cut inside what was shown at once: the engine has no chain hash for that place.
-                let only_cut = cut.is_some() && self.history.after(from).is_empty();
+                // After a cut inside what was shown at once, an engine has no chain hash for its place.
+                let nothing_shown = self.history.after(from).is_empty();
                 let same_place = seen.map(|seen| seen.last) == end.map(|end| end.last);
-                let remembers = seen.is_some() && (seen == end || (only_cut && same_place));
+                let remembers = seen.is_some() && (seen == end || (nothing_shown && same_place));
                 if seen.is_some() && !remembers && !self.history.distrusted {
                     self.history.distrusted = true;
                     let warning = format!(
