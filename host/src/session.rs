@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use contexture_engine_api::{
-    BackgroundCall, Decision, ModelAnswer, ModelFailure, Observed, ToolCall, ToolSpec, Usage,
-    WindowState,
+    BackgroundCall, Decision, MessageId, ModelAnswer, ModelFailure, Observed, ToolCall, ToolSpec,
+    Usage, WindowState,
 };
 
 use crate::config::OnFailure;
@@ -287,6 +287,64 @@ impl Session {
             Ok(decision) => Ok(decision),
             Err(error) => self.decide_without_engine(error, &state),
         }
+    }
+
+    /// Asks the engine, before anything is counted, whether a prompt of about `estimated` tokens would
+    /// make it compact. Cheap enough to be asked for every request; where it is a no, nothing has to
+    /// stand between the request and the model.
+    ///
+    /// # Errors
+    /// As [`observe`](Self::observe).
+    pub fn preflight(&mut self, estimated: u64) -> Result<Decision, SessionError> {
+        let state = WindowState {
+            prompt_tokens: estimated,
+            estimated: true,
+            reported_tokens: None,
+            ..self.state()
+        };
+        let asked = state.clone();
+        let answer = self
+            .engine
+            .call("should_compress_preflight", Pace::Short, move |engine| {
+                let decision = engine.should_compress_preflight(&asked);
+                if decision.is_yes() && engine.defers_preflight_to_reported_usage(&asked) {
+                    let reason = "the estimate waits for the usage that the provider reports";
+                    return Ok(Decision::No(reason.to_owned()));
+                }
+                Ok(decision)
+            });
+        match answer {
+            Ok(decision) => Ok(decision),
+            Err(error) => self.decide_without_engine(error, &state),
+        }
+    }
+
+    /// Forgets the conversation and begins anew under the same id.
+    ///
+    /// # Errors
+    /// The engine failed: it and the session then still have the conversation.
+    pub fn reset(&mut self) -> Result<(), SessionError> {
+        self.engine
+            .call("reset", Pace::Short, |engine| engine.reset())?;
+        let next_id = self.window.next_id();
+        self.window = Arc::new(Window::of(Vec::new(), None, next_id));
+        self.reported = None;
+        self.chain = 0;
+        self.new_since_compaction = false;
+        let lost = self.history.forget(self.engine.name(), next_id);
+        self.warn(lost);
+        Ok(())
+    }
+
+    /// The originals of these messages as the engine keeps them, as JSON each; none for one that it has
+    /// not got.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn recall(&mut self, ids: Vec<MessageId>) -> Result<Vec<Option<String>>, SessionError> {
+        Ok(self
+            .engine
+            .call("recall", Pace::Short, move |engine| engine.recall(&ids))?)
     }
 
     /// Asks whether to compact now.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contexture::engines::{Engines, Source, register_context_engine};
-use contexture::session::{Ask, CompactionReport, OutcomeKind, Session, SessionError};
+use contexture::session::{AgentWindow, Ask, CompactionReport, OutcomeKind, Session, SessionError};
 use contexture_engine_api::{
-    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageView,
-    OpenRequest, Outcome, WindowState, define_engine, safe_cut,
+    BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
+    FailureKind, MessageId, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome,
+    ToolCall, Usage, WindowState, define_engine, safe_cut,
 };
 use contexture_tests::{Home, chat, conversation, engines, session};
 
@@ -273,28 +274,89 @@ fn a_panic_in_any_method_closes_the_session_to_the_engine() {
             .unwrap();
         assert!(misbehaving.failed >= 1);
     }
-    for method in ["tools", "call_tool", "update_usage", "end"] {
+}
+
+/// The methods that are called outside of a compaction, each in its own way.
+fn call_everything(session: &mut Session) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut note = |result: Result<(), SessionError>| {
+        said.extend(result.err().map(|error| error.to_string()));
+    };
+    note(session.preflight(15_000).map(drop));
+    note(session.prune_tool_results().map(drop));
+    note(session.select().map(drop));
+    note(session.tools().map(drop));
+    let call = ToolCall {
+        name: "x".into(),
+        arguments: "{}".into(),
+    };
+    note(session.call_tool(call).map(drop));
+    note(session.recall(vec![MessageId(1)]).map(drop));
+    note(session.background().map(drop));
+    let request = ModelRequest {
+        purpose: "summary".into(),
+        system: String::new(),
+        prompt: String::new(),
+        max_tokens: 1,
+    };
+    let call = BackgroundCall {
+        id: 1,
+        covers: Vec::new(),
+        request,
+    };
+    let failure = ModelFailure::new(FailureKind::NoProvider, "none");
+    note(session.background_done(vec![(call, Err(failure))]));
+    let agent = AgentWindow {
+        model: "gpt-4o".into(),
+        context_length: 20_000,
+        max_output_tokens: 1_000,
+    };
+    note(session.set_model(agent));
+    session.update_usage(&Usage::default());
+    note(session.turn_complete());
+    note(session.status().map(drop));
+    note(session.reset());
+    said.extend(session.take_warnings());
+    said
+}
+
+#[test]
+fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
+    let methods = [
+        "should_compress_preflight",
+        "defers_preflight_to_reported_usage",
+        "has_content_to_compress",
+        "prune_tool_results",
+        "selects",
+        "select",
+        "tools",
+        "call_tool",
+        "recall",
+        "background",
+        "background_done",
+        "model_changed",
+        "update_usage",
+        "turn_complete",
+        "status",
+        "reset",
+    ];
+    for method in methods {
         let home = Home::new();
         home.misbehave(&format!("panic:{method}"), "");
-        let (_, mut session, _) = run_as_configured(&home);
-        let call = contexture_engine_api::ToolCall {
-            name: "x".into(),
-            arguments: "{}".into(),
-        };
-        assert_eq!(session.tools().is_err(), method == "tools");
-        if method == "call_tool" {
-            assert!(
-                session
-                    .call_tool(call)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("panicked in call_tool")
-            );
-        }
-        session.update_usage(&contexture_engine_api::Usage::default());
-        assert!(session.window().len() > 1);
+        let (_, mut session, report) = run_as_configured(&home);
+        let mut said = call_everything(&mut session);
+        said.extend(report.notes);
+        assert!(
+            said.iter()
+                .any(|line| line.contains("`misbehaving` panicked") && line.contains(method)),
+            "{method}: {said:?}"
+        );
         session.end().unwrap();
     }
+    let home = Home::new();
+    home.misbehave("panic:end", "");
+    let (_, session, _) = run_as_configured(&home);
+    session.end().unwrap();
 }
 
 const SHORT: &str =

@@ -31,6 +31,22 @@ pub struct Ask {
     pub may_wait_for_model: bool,
 }
 
+/// Which of its two ways to a smaller window an engine is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Compress,
+    Prune,
+}
+
+impl Way {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Compress => "compress",
+            Self::Prune => "prune_tool_results",
+        }
+    }
+}
+
 /// What an engine's answer came to.
 enum Answer {
     Checked(Box<Compaction>, Checked),
@@ -43,26 +59,50 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn compact(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
+        self.timed(ask, Way::Compress)
+    }
+
+    /// Does the cheap part of a compaction alone: old tool results are shortened, nothing is summarised,
+    /// no model is called. An agent may do so every turn; the result has only to be smaller.
+    ///
+    /// # Errors
+    /// As [`compact`](Self::compact).
+    pub fn prune_tool_results(&mut self) -> Result<CompactionReport, SessionError> {
+        let ask = Ask {
+            force: true,
+            ..Ask::default()
+        };
+        self.timed(&ask, Way::Prune)
+    }
+
+    fn timed(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
         let began = Instant::now();
         let calls_before = self.model_calls();
-        let result = self.compact_with_policy(ask);
-        let finish = |mut report: CompactionReport, calls_after: u64| {
+        let result = self.compact_with_policy(ask, way);
+        let calls = self.model_calls() - calls_before;
+        let finish = |report: &mut CompactionReport| {
             report.elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
-            report.model_calls = calls_after - calls_before;
-            report
+            report.model_calls = calls;
         };
         match result {
-            Ok(report) => Ok(finish(report, self.model_calls())),
-            Err(SessionError::EngineFailed { reason, report }) => Err(SessionError::EngineFailed {
-                reason,
-                report: Box::new(finish(*report, self.model_calls())),
-            }),
+            Ok(mut report) => {
+                finish(&mut report);
+                Ok(report)
+            }
+            Err(SessionError::EngineFailed { reason, mut report }) => {
+                finish(&mut report);
+                Err(SessionError::EngineFailed { reason, report })
+            }
             Err(error) => Err(error),
         }
     }
 
-    fn compact_with_policy(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
-        let failure = match self.attempt(ask, false) {
+    fn compact_with_policy(
+        &mut self,
+        ask: &Ask,
+        way: Way,
+    ) -> Result<CompactionReport, SessionError> {
+        let failure = match self.attempt(ask, way, false) {
             Ok(report) => return Ok(report),
             Err(failure) => failure,
         };
@@ -75,7 +115,7 @@ impl Session {
             }),
             OnFailure::Fallback if !self.engine.is_builtin() => {
                 self.fallback()?;
-                match self.attempt(ask, true) {
+                match self.attempt(ask, way, true) {
                     Ok(mut report) => {
                         report.notes.insert(
                             0,
@@ -97,7 +137,7 @@ impl Session {
     }
 
     /// Asks the session's engine, or the fallback, and puts a proposal that holds in force.
-    fn attempt(&mut self, ask: &Ask, fallback: bool) -> Result<CompactionReport, String> {
+    fn attempt(&mut self, ask: &Ask, way: Way, fallback: bool) -> Result<CompactionReport, String> {
         let state = self.state();
         let order = CompressOrder {
             window: state,
@@ -111,13 +151,23 @@ impl Session {
             Some(standing_in) if fallback => standing_in,
             _ => &mut self.engine,
         };
-        let asked = engine.call("compress", Pace::Long, move |engine| {
+        let asked = engine.call(way.method(), Pace::Long, move |engine| {
             let calls = window.call_views(0);
             let views = window.views(0, &calls);
-            engine.compress(&CompressRequest {
+            let request = CompressRequest {
                 messages: &views,
                 order: &order,
-            })
+            };
+            match way {
+                Way::Prune => engine.prune_tool_results(&request),
+                Way::Compress if order.force || engine.has_content_to_compress(&views) => {
+                    engine.compress(&request)
+                }
+                Way::Compress => Ok(Outcome::NothingToDo(
+                    "there is nothing in the window that a compaction would make smaller"
+                        .to_owned(),
+                )),
+            }
         });
         let outcome = asked.map_err(|error: CallError| error.to_string())?;
         let answer = match outcome {

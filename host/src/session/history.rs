@@ -152,6 +152,24 @@ impl History {
         self.keep_or_lose(result)
     }
 
+    /// Forgets the conversation, and writes that.
+    pub(super) fn forget(&mut self, engine: &str, next_id: u64) -> Lost {
+        let place = self.place.take();
+        *self = Self {
+            place,
+            in_force_changed: true,
+            compactions: self.compactions,
+            // What is stored differs, so all of it is written.
+            handed: std::mem::take(&mut self.handed),
+            shown: self.shown,
+            remembers: self.remembers,
+            ..Self::default()
+        };
+        let lost = self.save(next_id, 0, 0);
+        let lost = lost.or_else(|| self.set_handed(Trail::default()));
+        lost.or_else(|| self.set_shown(engine, None, false))
+    }
+
     /// Replaces what was handed out, and writes it.
     pub(super) fn set_handed(&mut self, handed: Trail) -> Lost {
         let common = handed.common(self.handed.raw());

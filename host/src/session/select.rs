@@ -20,7 +20,11 @@ impl Session {
             let asked = self
                 .engine
                 .call("selects", Pace::Short, |engine| Ok(engine.selects()));
-            self.selects = Some(asked.unwrap_or(false));
+            self.selects = Some(asked.unwrap_or_else(|error| {
+                tracing::warn!("{error}");
+                self.warnings.push(error.to_string());
+                false
+            }));
         }
         if self.selects == Some(false) {
             return Ok(None);

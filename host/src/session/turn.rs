@@ -153,7 +153,7 @@ impl Session {
         Ok(new)
     }
 
-    fn warn(&mut self, warning: Lost) {
+    pub(super) fn warn(&mut self, warning: Lost) {
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
             self.warnings.push(warning);

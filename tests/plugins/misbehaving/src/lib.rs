@@ -212,6 +212,77 @@ impl ContextEngine for Misbehaving {
         Err(EngineError::Unsupported(call.name.clone()))
     }
 
+    fn should_compress_preflight(&self, window: &WindowState) -> Decision {
+        self.enter_infallible("should_compress_preflight");
+        self.should_compress(window)
+    }
+
+    fn defers_preflight_to_reported_usage(&self, _window: &WindowState) -> bool {
+        self.enter_infallible("defers_preflight_to_reported_usage");
+        false
+    }
+
+    fn has_content_to_compress(&self, _messages: &[MessageView<'_>]) -> bool {
+        self.enter_infallible("has_content_to_compress");
+        true
+    }
+
+    fn prune_tool_results(
+        &mut self,
+        _request: &CompressRequest<'_>,
+    ) -> Result<Outcome, EngineError> {
+        self.enter("prune_tool_results")?;
+        Ok(Outcome::NothingToDo("nothing to prune".into()))
+    }
+
+    fn selects(&self) -> bool {
+        self.enter_infallible("selects");
+        true
+    }
+
+    fn select(
+        &mut self,
+        _request: &CompressRequest<'_>,
+    ) -> Result<Option<Compaction>, EngineError> {
+        self.enter("select")?;
+        Ok(None)
+    }
+
+    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
+        self.enter("recall")?;
+        Ok(vec![None; ids.len()])
+    }
+
+    fn turn_complete(&mut self) {
+        self.enter_infallible("turn_complete");
+    }
+
+    fn background(&mut self) -> Vec<BackgroundCall> {
+        self.enter_infallible("background");
+        Vec::new()
+    }
+
+    fn background_done(&mut self, _id: u64, _answer: Result<ModelAnswer, ModelFailure>) {
+        self.enter_infallible("background_done");
+    }
+
+    fn model_changed(&mut self, _window: &WindowState) {
+        self.enter_infallible("model_changed");
+    }
+
+    fn branched(&mut self, _last: Option<MessageId>) {
+        self.enter_infallible("branched");
+    }
+
+    fn reset(&mut self) -> Result<(), EngineError> {
+        self.enter("reset")
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.enter_infallible("status");
+        serde_json::Value::Null
+    }
+
     fn end(&mut self) {
         self.enter_infallible("end");
     }
