@@ -9,9 +9,9 @@ mod health;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text};
 
@@ -235,7 +235,7 @@ impl Supervisor {
             Pace::Long => self.policy.long_deadline,
             Pace::Short => self.policy.short_deadline,
         };
-        let received = match answer.recv_timeout(deadline) {
+        let received = match wait(&answer, deadline) {
             Err(RecvTimeoutError::Timeout) => {
                 cancel.store(true, Ordering::Release);
                 answer.recv_timeout(self.policy.grace)
@@ -296,6 +296,22 @@ impl Supervisor {
         }
         Err(error)
     }
+}
+
+/// How long a caller looks for its answer before it sleeps. Most calls take less than waking a thread.
+const LOOK: Duration = Duration::from_micros(50);
+
+fn wait<T>(answer: &Receiver<T>, deadline: Duration) -> Result<T, RecvTimeoutError> {
+    let began = Instant::now();
+    while began.elapsed() < LOOK {
+        match answer.try_recv() {
+            Ok(received) => return Ok(received),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            // The worker may need this very core.
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+        }
+    }
+    answer.recv_timeout(deadline)
 }
 
 fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
