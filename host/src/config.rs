@@ -15,7 +15,7 @@ pub use document::{DocumentError, Finding, MAX_FILE_BYTES};
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Problem, Schema, SchemaError};
 pub use sections::{
-    Auxiliary, AuxiliaryModel, CacheTtl, Compression, Config, Context, Hygiene, Model, OnFailure,
+    Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Model, OnFailure,
     OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,
 };
 pub use show::{Effective, Origin, Setting};

@@ -11,6 +11,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -43,7 +44,7 @@ pub enum CacheProvider {
 }
 
 /// How long the provider keeps what stands before a breakpoint. `5m` and `1h` in the configuration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Ttl {
     /// Five minutes, renewed at each use.
     #[default]

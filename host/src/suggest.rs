@@ -3,13 +3,6 @@
 /// The candidate nearest to `word`, where one is near enough to be what was meant: at most one slip
 /// (letter added, left out, changed, or swapped with its neighbour) for every three characters, case
 /// not counted. Of equally near ones the first.
-///
-/// ```
-/// use contexture::suggest::nearest;
-///
-/// assert_eq!(nearest("compresion", ["context", "compression"]), Some("compression"));
-/// assert_eq!(nearest("banana", ["context", "compression"]), None);
-/// ```
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -31,4 +24,17 @@ pub(crate) fn nearest<'a>(
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_finds_its_word_and_another_word_none() {
+        let words = ["context", "compression"];
+        assert_eq!(nearest("compresion", words), Some("compression"));
+        assert_eq!(nearest("Contxet", words), Some("context"));
+        assert_eq!(nearest("banana", words), None);
+    }
 }

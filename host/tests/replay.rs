@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use contexture::config::{CacheTtl, Config};
+use contexture::config::Config;
 use contexture::engines::register_context_engine;
 use contexture::formats::{Conversation, read};
+use contexture::prompt_cache::Ttl;
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::replay::{
     ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Stage, play, recorded,
@@ -69,14 +70,7 @@ fn stage() -> Stage {
 }
 
 fn played(stage: &Stage, engine: &str, recording: &Recording) -> Played {
-    play(
-        recording,
-        stage,
-        Some(engine),
-        CacheTtl::FiveMinutes,
-        &mut || {},
-    )
-    .unwrap()
+    play(recording, stage, Some(engine), Ttl::FiveMinutes, &mut || {}).unwrap()
 }
 
 /// At ten messages cuts to the first and the last three; remembers what it sees.
@@ -282,7 +276,7 @@ fn register_all() {
 #[test]
 fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
     let recording = Recording::new(one(&chat(3)), agent(2_300));
-    let prompts = without_engine(&recording, CacheTtl::FiveMinutes);
+    let prompts = without_engine(&recording, Ttl::FiveMinutes);
     let (first, more) = (message(2_000), 2 * message(100));
     assert_eq!(
         prompts,
@@ -296,7 +290,7 @@ fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
         }
     );
     // 4,216 tokens at $0.30 and 2,420 at $3.75 a million.
-    let cost = Prices::sonnet(CacheTtl::FiveMinutes).cost(&prompts);
+    let cost = Prices::sonnet(Ttl::FiveMinutes).cost(&prompts);
     assert!((cost - 0.0103398).abs() < 1e-12, "{cost}");
     assert_eq!(recorded(&recording), None);
 }
@@ -317,8 +311,8 @@ fn a_pause_longer_than_the_cache_lives_is_paid_for() {
     let recording = Recording::new(conversation, agent(100_000));
     let (first, more) = (message(2_000), 2 * message(100));
     let cached = |ttl| without_engine(&recording, ttl).cached_tokens;
-    assert_eq!(cached(CacheTtl::FiveMinutes), first);
-    assert_eq!(cached(CacheTtl::OneHour), first + (first + more));
+    assert_eq!(cached(Ttl::FiveMinutes), first);
+    assert_eq!(cached(Ttl::OneHour), first + (first + more));
 }
 
 #[test]
@@ -334,7 +328,7 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
         &recording,
         &stage,
         Some("cut-at-ten"),
-        CacheTtl::FiveMinutes,
+        Ttl::FiveMinutes,
         &mut || steps += 1,
     )
     .unwrap();
@@ -454,7 +448,7 @@ fn an_engine_that_fails_is_told_of_and_the_built_in_stands_in() {
         &recording,
         &strict,
         Some("broken"),
-        CacheTtl::FiveMinutes,
+        Ttl::FiveMinutes,
         &mut || {},
     )
     .unwrap_err();
@@ -532,13 +526,13 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
             written_tokens: 4_992 + 1_300,
         }
     );
-    let cost = Prices::sonnet(CacheTtl::FiveMinutes).cost(&prompts);
+    let cost = Prices::sonnet(Ttl::FiveMinutes).cost(&prompts);
     let by_hand = (18.0 * 3.0 + 34_990.0 * 0.3 + 6_292.0 * 3.75) / 1e6;
     assert!((cost - by_hand).abs() < 1e-12);
 
     // The first question has a handful of tokens, and its prompt was reported with 20,000.
     assert!((19_970..20_000).contains(&recording.unseen_tokens()));
-    let counted = without_engine(&recording, CacheTtl::FiveMinutes);
+    let counted = without_engine(&recording, Ttl::FiveMinutes);
     assert_eq!(counted.requests, 2);
     // The second has the answer, its call and a result of 1,000 words more: 1.18 tokens a word.
     let second = counted.prompt_tokens - 20_000;
@@ -581,10 +575,10 @@ fn the_engine_hears_what_was_reported_while_the_prompts_are_the_recorded_ones() 
 #[test]
 fn engines_stand_side_by_side_in_one_report() {
     register_all();
-    let (prices, stage) = (Prices::sonnet(CacheTtl::FiveMinutes), stage());
+    let (prices, stage) = (Prices::sonnet(Ttl::FiveMinutes), stage());
     let report_of = |number: usize, answers: usize| {
         let recording = Recording::new(one(&chat(answers)), agent(4_000));
-        let none = without_engine(&recording, CacheTtl::FiveMinutes);
+        let none = without_engine(&recording, Ttl::FiveMinutes);
         let mut rows = vec![Row::new("none", None, none, None, &prices)];
         for engine in ["compressor", "last-question"] {
             let result = played(&stage, engine, &recording);
@@ -609,7 +603,7 @@ fn engines_stand_side_by_side_in_one_report() {
     };
     let report = Report::new(
         prices,
-        CacheTtl::FiveMinutes,
+        Ttl::FiveMinutes,
         vec![report_of(1, 5), report_of(2, 30)],
     );
     let json = serde_json::to_value(&report).unwrap();
@@ -681,7 +675,7 @@ fn a_conversation_without_answers_has_no_requests() {
     let result = played(&stage(), "compressor", &recording);
     assert_eq!(result.prompts, Prompts::default());
     assert_eq!(
-        without_engine(&recording, CacheTtl::FiveMinutes).cache_share(),
+        without_engine(&recording, Ttl::FiveMinutes).cache_share(),
         0.0
     );
 }
@@ -693,7 +687,7 @@ fn an_engine_that_nobody_knows_is_refused() {
         &recording,
         &stage(),
         Some("compresor"),
-        CacheTtl::FiveMinutes,
+        Ttl::FiveMinutes,
         &mut || {},
     );
     let message = error.unwrap_err().to_string();
@@ -719,7 +713,7 @@ fn a_real_session_stays_in_its_window() {
         },
     );
     let log = recorded(&recording).unwrap();
-    let none = without_engine(&recording, CacheTtl::FiveMinutes);
+    let none = without_engine(&recording, Ttl::FiveMinutes);
     let compressor = played(&stage(), "compressor", &recording);
     eprintln!("{log:?}\n{none:?}\n{compressor:?}");
     assert!(none.overflows > 0, "it is a session for a larger window");

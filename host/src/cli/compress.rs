@@ -14,10 +14,10 @@ use super::error::{CliError, Lines};
 use super::input::Input;
 use super::terminal::{self, Progress};
 use super::{Global, NEGATIVE, OK, input, output, sessions, setup, summary, window};
-use crate::config::{CacheTtl, OnFailure};
+use crate::config::OnFailure;
 use crate::engines::{Engines, OpenError};
 use crate::formats::{Conversation, Format, FormatError, Window};
-use crate::prompt_cache::{self, CacheProvider, CacheStatus, DisabledReason, Shape, Ttl};
+use crate::prompt_cache::{self, CacheProvider, CacheStatus, DisabledReason, Shape};
 use crate::session::{AgentWindow, Ask, CompactionReport, OutcomeKind, Session, SessionError};
 
 #[derive(Debug, clap::Args)]
@@ -382,10 +382,7 @@ impl Job<'_> {
             .provider
             .as_deref()
             .or(native.then_some("anthropic"));
-        let ttl = match config.prompt_caching.cache_ttl {
-            CacheTtl::FiveMinutes => Ttl::FiveMinutes,
-            CacheTtl::OneHour => Ttl::OneHour,
-        };
+        let ttl = config.prompt_caching.cache_ttl;
         let status = prompt_cache::decide(
             model,
             provider,

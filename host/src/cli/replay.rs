@@ -8,8 +8,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::error::{CliError, Lines};
 use super::terminal::{self, Progress};
 use super::{Global, OK, input, output, replay_table, setup, window};
-use crate::config::{CacheTtl, Loaded};
+use crate::config::Loaded;
 use crate::formats::Format;
+use crate::prompt_cache::Ttl;
 use crate::providers::configured_client;
 use crate::replay::{
     ConversationReport, Played, Prices, Recording, Report, Row, Stage, play, recorded,
@@ -59,7 +60,7 @@ pub(super) struct ReplayArgs {
     price_write: Option<f64>,
     /// How long the prompt cache keeps what is not used [default: prompt_caching.cache_ttl]
     #[arg(long, value_name = "TTL", value_parser = ttl_parser(), help_heading = "Costs")]
-    cache_ttl: Option<CacheTtl>,
+    cache_ttl: Option<Ttl>,
     /// The format of the inputs [default: detected]
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
@@ -72,10 +73,10 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
-fn ttl_parser() -> impl TypedValueParser<Value = CacheTtl> {
+fn ttl_parser() -> impl TypedValueParser<Value = Ttl> {
     PossibleValuesParser::new(["5m", "1h"]).map(|ttl| match ttl.as_str() {
-        "1h" => CacheTtl::OneHour,
-        _ => CacheTtl::FiveMinutes,
+        "1h" => Ttl::OneHour,
+        _ => Ttl::FiveMinutes,
     })
 }
 
@@ -209,7 +210,7 @@ fn failed(error: SessionError) -> CliError {
 }
 
 /// What the log recorded, where it did, and what it would have been without an engine.
-fn plain_rows(recording: &Recording, ttl: CacheTtl, prices: &Prices) -> Vec<Row> {
+fn plain_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> Vec<Row> {
     let log = recorded(recording);
     let none = without_engine(recording, ttl);
     log.map(|prompts| Row::new("recorded", None, prompts, None, prices))

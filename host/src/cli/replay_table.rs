@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::summary::{counted, duration, grouped};
-use crate::config::CacheTtl;
+use crate::prompt_cache::Ttl;
 use crate::replay::{ConversationReport, Prices, Report, Row};
 
 /// The columns, each with the two lines of its heading.
@@ -155,15 +155,15 @@ fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-fn prices(prices: &Prices, ttl: CacheTtl) -> String {
+fn prices(prices: &Prices, ttl: Ttl) -> String {
     let whose = if *prices == Prices::sonnet(ttl) {
         " (list prices of Claude Sonnet)"
     } else {
         ""
     };
     let lifetime = match ttl {
-        CacheTtl::FiveMinutes => "5 minutes",
-        CacheTtl::OneHour => "an hour",
+        Ttl::FiveMinutes => "5 minutes",
+        Ttl::OneHour => "an hour",
     };
     let price = |price: f64| {
         // Cents, unless the price has more than those.
@@ -206,7 +206,7 @@ mod tests {
             source,
             prompts,
             work,
-            &Prices::sonnet(CacheTtl::FiveMinutes),
+            &Prices::sonnet(Ttl::FiveMinutes),
         )
     }
 
@@ -221,7 +221,7 @@ mod tests {
             unseen_tokens: 26_798,
             rows,
         };
-        let ttl = CacheTtl::FiveMinutes;
+        let ttl = Ttl::FiveMinutes;
         Report::new(Prices::sonnet(ttl), ttl, vec![conversation])
     }
 
@@ -273,7 +273,7 @@ Answers and an engine's own model calls are not in it.
                     cached: 0.125,
                     write: 6.25
                 },
-                CacheTtl::OneHour
+                Ttl::OneHour
             )
             .contains("$5.00 a million tokens, $0.125 read from the prompt cache, $6.25 written")
         );

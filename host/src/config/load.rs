@@ -212,7 +212,8 @@ impl Loaded {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::config::{CacheTtl, OnFailure, OnMissing};
+    use crate::config::{OnFailure, OnMissing};
+    use crate::prompt_cache::Ttl;
     use serde_json::json;
     use tempfile::TempDir;
 
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(context.engine, "compressor");
         assert_eq!(context.on_missing, OnMissing::Fallback);
         assert_eq!(context.supervision.compress_deadline_ms, 120_000);
-        assert_eq!(prompt_caching.cache_ttl, CacheTtl::FiveMinutes);
+        assert_eq!(prompt_caching.cache_ttl, Ttl::FiveMinutes);
         assert_eq!(auxiliary.compression.provider, "auto");
     }
 
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(config.context.supervision.grace_ms, 250);
         assert_eq!(config.context.supervision.call_deadline_ms, 2_000);
         assert_eq!(config.compression.threshold, 1.0);
-        assert_eq!(config.prompt_caching.cache_ttl, CacheTtl::OneHour);
+        assert_eq!(config.prompt_caching.cache_ttl, Ttl::OneHour);
         assert_eq!(config.hygiene.max_messages, Some(400));
         assert_eq!(config.engine_settings("lcm"), json!({"leaf_tokens": 1000}));
         assert_eq!(config.engine_settings("other"), json!({}));

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::prompt_cache::Ttl;
+
 /// The whole configuration. Every key has a default, so an empty file is a valid one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -212,19 +214,7 @@ pub struct PromptCaching {
     /// Whether requests carry markers; none for where model and provider know them.
     pub enabled: Option<bool>,
     /// How long the provider keeps what is marked.
-    pub cache_ttl: CacheTtl,
-}
-
-/// How long a provider keeps a marked prefix.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum CacheTtl {
-    /// Five minutes.
-    #[default]
-    #[serde(rename = "5m")]
-    FiveMinutes,
-    /// One hour.
-    #[serde(rename = "1h")]
-    OneHour,
+    pub cache_ttl: Ttl,
 }
 
 /// `hygiene`: the safety net before a turn, at a fixed 85 % of the context window.

@@ -3,12 +3,7 @@
 use contexture_engine_api::{MessageView, Replacement, SUMMARY_MARK};
 
 use super::account::{Account, Place};
-
-/// Tokens that wrap one message (its role, start and end), the usual figure for chat formats.
-const MESSAGE_TOKENS: u64 = 4;
-
-/// Tokens that wrap one tool call beside its name and arguments.
-const CALL_TOKENS: u64 = 8;
+use crate::tokens::{CALL_TOKENS, MESSAGE_TOKENS};
 
 /// The tokens of the messages of the new window.
 pub(super) fn tokens_of(

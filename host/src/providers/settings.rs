@@ -1,5 +1,6 @@
 //! What the configuration and the agent say about models.
 
+use crate::suggest;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -143,12 +144,10 @@ fn nearest(word: &str) -> Option<ProviderChoice> {
         "off" | "false" | "no" | "disabled" => return Some(ProviderChoice::None),
         _ => {}
     }
+    let name = suggest::nearest(word, ProviderChoice::ALL.map(ProviderChoice::name))?;
     ProviderChoice::ALL
         .into_iter()
-        .map(|choice| (strsim::damerau_levenshtein(word, choice.name()), choice))
-        .filter(|(distance, choice)| *distance <= choice.name().len() / 3)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, choice)| choice)
+        .find(|choice| choice.name() == name)
 }
 
 /// The settings under `auxiliary.compression`.

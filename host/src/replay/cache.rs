@@ -1,6 +1,6 @@
 //! A provider's prompt cache, simulated.
 
-use crate::config::CacheTtl;
+use crate::prompt_cache::Ttl;
 
 /// The shortest prefix that is cached, in tokens: Anthropic's and OpenAI's least for their larger models
 /// (platform.claude.com, "Prompt caching"; platform.openai.com, "Prompt caching").
@@ -25,10 +25,10 @@ pub struct PromptCache {
 
 impl PromptCache {
     /// An empty cache that forgets what was not used for as long as `ttl` says.
-    pub fn new(ttl: CacheTtl) -> Self {
+    pub fn new(ttl: Ttl) -> Self {
         let minutes = match ttl {
-            CacheTtl::FiveMinutes => 5,
-            CacheTtl::OneHour => 60,
+            Ttl::FiveMinutes => 5,
+            Ttl::OneHour => 60,
         };
         Self {
             lifetime_ms: minutes * 60_000,
@@ -66,7 +66,7 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     fn five_minutes() -> PromptCache {
-        PromptCache::new(CacheTtl::FiveMinutes)
+        PromptCache::new(Ttl::FiveMinutes)
     }
 
     fn billed(cached: u64, written: u64) -> Billed {

@@ -10,8 +10,8 @@ use super::cache::{Billed, PromptCache};
 use super::figures::{Prompts, Work};
 use super::recording::{Recording, Request};
 use super::stage::Stage;
-use crate::config::CacheTtl;
 use crate::engines::Source;
+use crate::prompt_cache::Ttl;
 use crate::session::{CompactionReport, OutcomeKind, Session, SessionError, Window};
 use crate::tokens::{TOOL_TOKENS, TokenCounter};
 
@@ -49,7 +49,7 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
 }
 
 /// The prompts as they would have been without any engine, whether they fit the window or not.
-pub fn without_engine(recording: &Recording, cache_ttl: CacheTtl) -> Prompts {
+pub fn without_engine(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     let mut prompts = Prompts::default();
     let mut cache = PromptCache::new(cache_ttl);
     let mut window = Window::new();
@@ -78,7 +78,7 @@ pub fn play(
     recording: &Recording,
     stage: &Stage,
     named: Option<&str>,
-    cache_ttl: CacheTtl,
+    cache_ttl: Ttl,
     progress: &mut dyn FnMut(),
 ) -> Result<Played, SessionError> {
     let mut player = Player::open(recording, stage, named, cache_ttl)?;
@@ -120,7 +120,7 @@ impl<'a> Player<'a> {
         recording: &'a Recording,
         stage: &Stage,
         named: Option<&str>,
-        cache_ttl: CacheTtl,
+        cache_ttl: Ttl,
     ) -> Result<Self, SessionError> {
         let engines = stage.engines();
         let id = stage.fresh_session();

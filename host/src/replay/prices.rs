@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::figures::Prompts;
-use crate::config::CacheTtl;
+use crate::prompt_cache::Ttl;
 
 /// Prices of prompt tokens, in US dollars a million.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -24,13 +24,13 @@ pub struct PriceError(pub f64);
 impl Prices {
     /// The list prices of Anthropic's Sonnet models (platform.claude.com, "Pricing"): a write for five
     /// minutes costs 1.25 times the input, one for an hour twice the input.
-    pub fn sonnet(ttl: CacheTtl) -> Self {
+    pub fn sonnet(ttl: Ttl) -> Self {
         Self {
             input: 3.0,
             cached: 0.3,
             write: match ttl {
-                CacheTtl::FiveMinutes => 3.75,
-                CacheTtl::OneHour => 6.0,
+                Ttl::FiveMinutes => 3.75,
+                Ttl::OneHour => 6.0,
             },
         }
     }
@@ -44,7 +44,7 @@ impl Prices {
         input: Option<f64>,
         cached: Option<f64>,
         write: Option<f64>,
-        ttl: CacheTtl,
+        ttl: Ttl,
     ) -> Result<Self, PriceError> {
         let sonnet = Self::sonnet(ttl);
         let prices = match (input, cached, write) {
@@ -93,10 +93,10 @@ mod tests {
             written_tokens: 2_000_000,
             ..Prompts::default()
         };
-        let prices = Prices::given(Some(10.0), Some(1.0), Some(12.0), CacheTtl::default()).unwrap();
+        let prices = Prices::given(Some(10.0), Some(1.0), Some(12.0), Ttl::default()).unwrap();
         assert_eq!(prices.cost(&prompts), 10.0 + 3.0 + 24.0);
         assert_eq!(
-            Prices::sonnet(CacheTtl::FiveMinutes).cost(&prompts),
+            Prices::sonnet(Ttl::FiveMinutes).cost(&prompts),
             3.0 + 0.9 + 7.5
         );
     }
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn what_is_not_given_follows_from_what_is() {
         let given = |input, cached, write, ttl| Prices::given(input, cached, write, ttl).unwrap();
-        let ttl = CacheTtl::FiveMinutes;
+        let ttl = Ttl::FiveMinutes;
         assert_eq!(given(None, None, None, ttl), Prices::sonnet(ttl));
-        assert_eq!(given(None, None, None, CacheTtl::OneHour).write, 6.0);
+        assert_eq!(given(None, None, None, Ttl::OneHour).write, 6.0);
         let own = given(Some(5.0), None, None, ttl);
         assert_eq!((own.input, own.cached, own.write), (5.0, 0.5, 5.0));
         let own = given(None, Some(0.0), Some(7.0), ttl);
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_price_below_nothing_is_refused() {
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(Prices::given(None, None, Some(wrong), CacheTtl::default()).is_err());
+            assert!(Prices::given(None, None, Some(wrong), Ttl::default()).is_err());
         }
     }
 }

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::figures::{Prompts, Work};
 use super::prices::Prices;
-use crate::config::CacheTtl;
 use crate::engines::Source;
+use crate::prompt_cache::Ttl;
 
 /// One way to run a conversation, in figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,7 +102,7 @@ pub struct Report {
     /// What prompts cost, in US dollars a million tokens.
     pub prices: Prices,
     /// How long the prompt cache keeps what is not used.
-    pub cache_ttl: CacheTtl,
+    pub cache_ttl: Ttl,
     /// The rows over all conversations.
     pub totals: Vec<Row>,
     /// Each conversation.
@@ -111,11 +111,7 @@ pub struct Report {
 
 impl Report {
     /// The report of these conversations.
-    pub fn new(
-        prices: Prices,
-        cache_ttl: CacheTtl,
-        conversations: Vec<ConversationReport>,
-    ) -> Self {
+    pub fn new(prices: Prices, cache_ttl: Ttl, conversations: Vec<ConversationReport>) -> Self {
         let mut totals: Vec<Row> = Vec::new();
         for row in conversations.iter().flat_map(|one| &one.rows) {
             let same = totals
