@@ -160,7 +160,12 @@ impl Session {
             };
             match way {
                 Way::Prune => engine.prune_tool_results(&request),
-                Way::Compress if order.force || engine.has_content_to_compress(&views) => {
+                // A prompt that the provider would refuse is worth every attempt, and a reason.
+                Way::Compress
+                    if order.force
+                        || order.window.best_prompt_tokens() > order.window.usable_tokens()
+                        || engine.has_content_to_compress(&views) =>
+                {
                     engine.compress(&request)
                 }
                 Way::Compress => Ok(Outcome::NothingToDo(
