@@ -166,9 +166,13 @@ impl ContextEngine for Compressor {
 
         let (limits, floor) = self.limits(&window, &outline, before);
         let threshold = limits.budgets.threshold_tokens;
+        // A last message that the window cannot hold at all is kept as a preview; the rest of the floor
+        // cannot shrink.
+        let only_a_preview_fits = floor > limits.room_for_prompt && limits.fixed < limits.trigger;
         if !order.force
             && floor >= threshold
             && (floor >= limits.trigger || before < limits.trigger)
+            && !only_a_preview_fits
         {
             return Ok(self.floor_too_high(floor, before, threshold, format!(
                 "the system prompt, the tools, the user's last message and calls in flight alone have \
@@ -685,7 +689,7 @@ impl Compressor {
         });
         if !plan.replaced.is_empty() {
             notes.push(format!(
-                "{} tool results inside the protected messages were shortened, since those did not fit",
+                "{} of the protected messages were shortened, since those did not fit",
                 plan.replaced.len()
             ));
         }

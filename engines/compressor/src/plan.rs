@@ -8,11 +8,11 @@
 //! 2. the tail shrinks to its token budget;
 //! 3. head and tail shrink to the least: the last turn, the user's last message, the last answer;
 //! 4. results that the model has not seen yet are shortened to a preview, but only where the window
-//!    itself, not just the threshold, is exceeded.
+//!    itself, not just the threshold, is exceeded; then other messages, the user's last one last.
 
 use std::collections::HashSet;
 
-use contexture_engine_api::CLEARED_TOOL_OUTPUT;
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind, MessageView};
 
 use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
@@ -100,6 +100,9 @@ impl Plan {
         });
         if plan.total > limits.room_for_prompt {
             plan.shorten_unseen(outline, limits);
+        }
+        if plan.total > limits.room_for_prompt {
+            plan.shorten_kept(outline, limits);
         }
         plan
     }
@@ -201,6 +204,42 @@ impl Plan {
                 self.replace(at, text, tokens, outline);
             }
         }
+    }
+
+    /// Kept words that the window cannot hold: a preview stands in their place, of the largest first and
+    /// of the user's last message only where nothing else helps.
+    fn shorten_kept(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
+        let last_user = outline.messages.iter().rposition(MessageView::is_real_user);
+        let mut kept: Vec<usize> = (0..outline.messages.len())
+            .filter(|at| {
+                let message = &outline.messages[*at];
+                self.split.keeps(*at)
+                    && matches!(message.role(), "user" | "assistant")
+                    && message.kind() == MessageKind::Original
+                    && message.tool_calls().is_empty()
+                    && !message.has_thinking()
+                    && !message.has_media()
+            })
+            .collect();
+        kept.sort_by_key(|at| {
+            let is_last_user = Some(*at) == last_user;
+            (is_last_user, std::cmp::Reverse(outline.tokens[*at]))
+        });
+        for at in kept {
+            if self.total <= limits.room_for_prompt {
+                break;
+            }
+            let others = self.total - outline.tokens[at];
+            let room = limits.room_for_prompt.saturating_sub(others);
+            // Two characters a token, as for results; half of the room is left for the conversation.
+            let chars = (room / 2).max(MIN_PREVIEW_CHARS);
+            let tokens = chars / 2 + limits.cleared_tokens;
+            if tokens < outline.tokens[at] {
+                let text = preview(outline.messages[at].text(), chars as usize);
+                self.replace(at, text, tokens, outline);
+            }
+        }
+        self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }
 
     fn replace(&mut self, at: usize, text: String, tokens: u64, outline: &Outline<'_, '_>) {
