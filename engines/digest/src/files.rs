@@ -1,6 +1,7 @@
 //! The files of a span: what was done to each.
 
-use crate::rank::FastMap;
+use hashbrown::HashMap;
+
 use crate::span::Span;
 use crate::tool::Act;
 
@@ -58,7 +59,7 @@ impl FileUse {
 /// The files of a span in order of first use, and the file of each call.
 pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
     let mut files: Vec<FileUse> = Vec::new();
-    let mut known: FastMap<&str, usize> = FastMap::default();
+    let mut known: HashMap<&str, usize> = HashMap::new();
     let mut of_call = Vec::with_capacity(span.calls.len());
     for call in &span.calls {
         let Some(path) = call.file(span) else {

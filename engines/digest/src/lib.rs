@@ -40,12 +40,14 @@
 mod arguments;
 mod files;
 mod outline;
+mod place;
 mod rank;
 mod render;
 mod scan;
 mod secrets;
 mod sections;
 mod span;
+mod surroundings;
 mod text;
 mod tool;
 mod user;
@@ -55,9 +57,10 @@ pub use secrets::mask_secrets;
 use contexture_engine_api::MessageView;
 
 use outline::{Line, outline};
-use rank::Fact;
+use rank::Facts;
 use render::Page;
 use span::Span;
+use surroundings::Surroundings;
 
 /// How long a text may be.
 #[derive(Clone, Copy)]
@@ -87,7 +90,7 @@ impl<'c> Budget<'c> {
     }
 
     /// The longest text of `make(characters)` that is within the budget; empty where none is.
-    fn fit(&self, make: impl Fn(usize) -> String) -> String {
+    fn fit(&self, mut make: impl FnMut(usize) -> String) -> String {
         let mut max_chars = self.max_chars;
         loop {
             let text = make(max_chars);
@@ -118,7 +121,7 @@ impl std::fmt::Debug for Budget<'_> {
 #[derive(Debug)]
 pub struct Digest<'a> {
     span: Span<'a>,
-    facts: Vec<Fact>,
+    facts: Facts,
     lines: Vec<Line>,
 }
 
@@ -127,7 +130,7 @@ impl<'a> Digest<'a> {
     /// among the messages are taken as such too. What it says is carried on: updated, never repeated.
     pub fn of(messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
         let mut span = Span::of(messages);
-        let facts = rank::facts(&mut span);
+        let facts = Facts::of(&mut span);
         let mut earlier = previous.unwrap_or_default().to_owned();
         for summary in &span.summaries {
             if previous != Some(*summary) {
@@ -135,21 +138,35 @@ impl<'a> Digest<'a> {
                 earlier.push_str(summary);
             }
         }
-        let lines = outline(&span, &facts, &earlier);
+        let lines = outline(&span, &facts.all, &earlier);
         Self { span, facts, lines }
     }
 
     /// The whole summary under its headings (`## Goal`, `## Constraints & Preferences`, `## Progress`, …),
     /// empty sections left out, without the mark of a compaction.
     pub fn render(&self, budget: Budget<'_>) -> String {
-        budget.fit(|max_chars| Page::new(&self.span, &self.facts, &self.lines, max_chars).summary())
+        let mut surroundings = Surroundings::of(&self.span);
+        budget.fit(|max_chars| self.page(&mut surroundings, max_chars).summary())
     }
 
     /// The highest ranked facts that `summary`, written by a model, lacks: lines under the headings of
     /// what they belong to, to be appended to it. Empty where it lacks none.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
-        budget.fit(|max_chars| {
-            Page::new(&self.span, &self.facts, &self.lines, max_chars).missing(summary)
-        })
+        let mut surroundings = Surroundings::of(&self.span);
+        budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))
+    }
+
+    fn page<'d, 'l>(
+        &'d self,
+        surroundings: &'l mut Surroundings<'d>,
+        max_chars: usize,
+    ) -> Page<'d, 'l> {
+        Page::new(
+            &self.span,
+            &self.facts,
+            &self.lines,
+            surroundings,
+            max_chars,
+        )
     }
 }

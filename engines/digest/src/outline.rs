@@ -1,7 +1,7 @@
 //! The lines that a summary of the span could have, before any budget: each with its section, its
 //! place, what it is worth, and the facts that would stand in it.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use crate::files::files;
 use crate::rank::Fact;
@@ -13,13 +13,14 @@ use crate::tool::{Act, answers, last_plan};
 use crate::user::quotes;
 
 /// A line that a summary could have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Line {
-    pub(crate) section: Option<Section>,
+    pub(crate) section: Section,
     /// Lines of a section stand in this order.
     pub(crate) order: usize,
     /// What the line is about, in the words of its source.
     pub(crate) head: String,
+    pub(crate) head_chars: usize,
     /// What it is worth without facts; 0 for a line that only facts justify.
     pub(crate) value: f32,
     /// Its facts, in order of their place.
@@ -31,6 +32,8 @@ pub(crate) struct Line {
 /// How the last thing that a user said is introduced under In Progress.
 const LAST_SAID: &str = "Last worked on, after the user said: ";
 const SAID: &str = "The user said: ";
+/// A carried line is clipped to this many characters.
+const CARRIED_CHARS: usize = 700;
 /// The order of carried lines: before everything new.
 const FIRST_NEW: usize = 1 << 20;
 
@@ -49,6 +52,9 @@ pub(crate) fn outline(span: &Span<'_>, facts: &[Fact], previous: &str) -> Vec<Li
         outline.lines[of_source[fact.source]].facts.push(at);
     }
     outline.carry(carried);
+    for line in &mut outline.lines {
+        line.head_chars = chars(&line.head);
+    }
     outline.lines
 }
 
@@ -60,11 +66,13 @@ struct Outline<'s, 'a> {
 impl Outline<'_, '_> {
     fn add(&mut self, section: Section, message: usize, value: f32, head: String) -> usize {
         self.lines.push(Line {
-            section: Some(section),
+            section,
             order: FIRST_NEW + message,
+            head_chars: 0,
             head,
             value,
-            ..Line::default()
+            facts: Vec::new(),
+            is_carried: false,
         });
         self.lines.len() - 1
     }
@@ -284,7 +292,7 @@ impl Outline<'_, '_> {
         let planned = self
             .lines
             .iter()
-            .any(|line| line.section == Some(Section::NextSteps));
+            .any(|line| line.section == Section::NextSteps);
         let mut said: HashSet<String> = HashSet::new();
         let mut by_subject: HashMap<String, usize> = HashMap::new();
         if !carried.is_empty() {
@@ -333,12 +341,13 @@ impl Outline<'_, '_> {
                 // The newer result of the same command is the one that counts.
                 Some(line) if !section_is_quotes(section) => line.value = line.value.max(value),
                 _ => self.lines.push(Line {
-                    section: Some(section),
+                    section,
                     order,
-                    head: text,
+                    head_chars: 0,
+                    head: clip(&text, CARRIED_CHARS).into_owned(),
                     value,
+                    facts: Vec::new(),
                     is_carried: true,
-                    ..Line::default()
                 }),
             }
         }

@@ -1,31 +1,12 @@
 //! The facts of a span, each once, and what each is worth.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::scan::{Found, Kind, Signal, scan};
 use crate::span::{Origin, Span};
+use crate::text::chars;
 use crate::tool::Act;
-
-/// XXH3 for short keys; the hasher of the standard library takes longer than the scan.
-#[derive(Default)]
-pub(crate) struct FastHasher(u64);
-
-impl Hasher for FastHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = xxh3_64_with_seed(bytes, self.0);
-    }
-
-    fn write_u8(&mut self, _end_of_str: u8) {}
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
 
 /// A fact, at the place where it first stands.
 #[derive(Debug, Clone)]
@@ -38,6 +19,9 @@ pub(crate) struct Fact {
     /// In how many messages it stands.
     pub(crate) messages: u32,
     last_message: usize,
+    /// What it costs to write, in characters, with the comma behind it.
+    pub(crate) cost: usize,
+    pub(crate) worth: f32,
 }
 
 impl Fact {
@@ -46,50 +30,75 @@ impl Fact {
     }
 }
 
-/// Takes the facts out of every source, in order of their first place, and notes in each source where
-/// it tells how something went.
-pub(crate) fn facts(span: &mut Span<'_>) -> Vec<Fact> {
-    let mut facts: Vec<Fact> = Vec::new();
-    let mut signals = Vec::new();
-    let mut known: FastMap<&str, usize> = FastMap::default();
-    known.reserve(span.sources.len() * 4);
-    for (at, source) in span.sources.iter().enumerate() {
-        let text: &str = &source.text;
-        let mut error = None;
-        let mut outcome = None;
-        scan(text, |found| match found {
-            Found::Signal(Signal::Error, place) => error = error.or(Some(place)),
-            Found::Signal(Signal::Outcome, place) => outcome = Some(place),
-            Found::Fact(kind, range) => {
-                let next = facts.len();
-                let index = *known.entry(&text[range.clone()]).or_insert(next);
-                if index == next {
-                    facts.push(Fact {
-                        kind,
-                        source: at,
-                        start: range.start,
-                        end: range.end,
-                        messages: 1,
-                        last_message: source.message,
-                    });
-                } else if facts[index].last_message != source.message {
-                    facts[index].messages += 1;
-                    facts[index].last_message = source.message;
-                }
-            }
-        });
-        signals.push((error, outcome));
+/// The facts of every source, in order of their first place.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) all: Vec<Fact>,
+    by_text: HashTable<usize>,
+}
+
+impl Facts {
+    /// Takes the facts out of every source, and notes in each source where it tells how something went.
+    pub(crate) fn of(span: &mut Span<'_>) -> Self {
+        let mut facts = Self::default();
+        for at in 0..span.sources.len() {
+            let source = &span.sources[at];
+            let mut error = None;
+            let mut outcome = None;
+            scan(&source.text, |found| match found {
+                Found::Signal(Signal::Error, place) => error = error.or(Some(place)),
+                Found::Signal(Signal::Outcome, place) => outcome = Some(place),
+                Found::Fact(kind, range) => facts.add(span, at, kind, range),
+            });
+            span.sources[at].error = error;
+            span.sources[at].outcome = outcome;
+        }
+        for fact in &mut facts.all {
+            fact.cost = chars(fact.text(span)) + ", ".len();
+            fact.worth = worth(fact, span);
+        }
+        facts
     }
-    for (source, (error, outcome)) in span.sources.iter_mut().zip(signals) {
-        source.error = error;
-        source.outcome = outcome;
+
+    fn add(&mut self, span: &Span<'_>, source: usize, kind: Kind, place: std::ops::Range<usize>) {
+        let message = span.sources[source].message;
+        let text = &span.sources[source].text[place.clone()];
+        let next = self.all.len();
+        let entry = self.by_text.entry(
+            xxh3_64(text.as_bytes()),
+            |at| self.all[*at].text(span) == text,
+            |at| xxh3_64(self.all[*at].text(span).as_bytes()),
+        );
+        let index = *entry.or_insert(next).get();
+        if index == next {
+            self.all.push(Fact {
+                kind,
+                source,
+                start: place.start,
+                end: place.end,
+                messages: 1,
+                last_message: message,
+                cost: 0,
+                worth: 0.0,
+            });
+        } else if self.all[index].last_message != message {
+            self.all[index].messages += 1;
+            self.all[index].last_message = message;
+        }
     }
-    facts
+
+    /// The fact that reads like this.
+    pub(crate) fn find(&self, text: &str, span: &Span<'_>) -> Option<usize> {
+        let reads_so = |at: &usize| self.all[*at].text(span) == text;
+        self.by_text
+            .find(xxh3_64(text.as_bytes()), reads_so)
+            .copied()
+    }
 }
 
 /// What a fact is worth. What users said comes first, then errors, then what was written over what was
 /// read, recent over old, and what stands in one message over what many repeat.
-pub(crate) fn value(fact: &Fact, span: &Span<'_>) -> f32 {
+fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
     let source = &span.sources[fact.source];
     let kind = match fact.kind {
         Kind::Test => 1.2,

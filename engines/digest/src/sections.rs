@@ -17,18 +17,6 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Goal,
-        Self::Constraints,
-        Self::Done,
-        Self::InProgress,
-        Self::Blocked,
-        Self::Decisions,
-        Self::Files,
-        Self::NextSteps,
-        Self::Critical,
-    ];
-
     /// Its heading.
     pub(crate) fn heading(self) -> &'static str {
         match self {

@@ -2,9 +2,9 @@
 //! call with its result.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
+use hashbrown::HashMap;
 
 use crate::arguments::arguments;
 use crate::secrets::mask_secrets;

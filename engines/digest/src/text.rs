@@ -65,11 +65,16 @@ fn byte_of_char(text: &str, count: usize) -> usize {
 /// The text with every run of white space as one space, and encoded bytes left out.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
+    let holds_data = contains(text, ";base64,");
     for word in text.split_whitespace() {
         if !line.is_empty() {
             line.push(' ');
         }
-        match word.find(";base64,") {
+        let data = match holds_data {
+            true => word.find(";base64,"),
+            false => None,
+        };
+        match data {
             Some(data) => {
                 line.push_str(&word[..data]);
                 line.push('…');
@@ -89,10 +94,19 @@ pub(crate) fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
+/// Whether a short text stands in another. Unlike `str::contains` it prepares nothing first.
+pub(crate) fn contains(text: &str, part: &str) -> bool {
+    memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some()
+}
+
 /// A line as a person would quote it: masked, without list marks, table bars, emphasis or line numbers.
 pub(crate) fn clean_line(line: &str) -> String {
-    let masked = mask_secrets(line);
-    let mut rest = masked.trim();
+    without_marks(&mask_secrets(line))
+}
+
+/// [`clean_line`] for a line that is known to hold no secret.
+pub(crate) fn without_marks(line: &str) -> String {
+    let mut rest = line.trim();
     // `   12→code` and `12:code` are how file tools number lines.
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0
@@ -105,6 +119,13 @@ pub(crate) fn clean_line(line: &str) -> String {
         '#', '>', '|', '*', '-', '•', '│', '├', '└', '─', ' ', '\u{a0}',
     ]);
     rest = rest.trim_end_matches(['|', '*', '\\', '{', ' ', '\r']);
+    // `│` begins with this byte in UTF-8.
+    let is_plain = !rest
+        .bytes()
+        .any(|byte| matches!(byte, b'*' | b'`' | b'|' | 0xE2));
+    if is_plain {
+        return one_line(rest);
+    }
     let plain = rest
         .replace("**", "")
         .replace('`', "")
