@@ -151,19 +151,29 @@ pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn sentence_end(text: &str) -> usize {
-    let mut characters = text.char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
-        let after = at + character.len_utf8();
-        match character {
-            '\n' | '。' | '！' | '？' => return after,
-            '.' | '!' | '?'
-                if characters
-                    .peek()
-                    .is_none_or(|(_, next)| next.is_whitespace()) =>
-            {
-                return after;
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    // The lead bytes of `。`, `！` and `？` are among the bytes that are looked at.
+    while let Some(offset) = bytes[at..]
+        .iter()
+        .position(|byte| matches!(byte, b'\n' | b'.' | b'!' | b'?' | 0xE3 | 0xEF))
+    {
+        at += offset;
+        let rest = &text[at..];
+        let end = match bytes[at] {
+            b'\n' => Some(1),
+            b'.' | b'!' | b'?' => {
+                let next = rest[1..].chars().next();
+                next.is_none_or(char::is_whitespace).then_some(1)
             }
-            _ => {}
+            _ => ["。", "！", "？"]
+                .iter()
+                .find(|stop| rest.starts_with(**stop))
+                .map(|stop| stop.len()),
+        };
+        match end {
+            Some(length) => return at + length,
+            None => at += rest.chars().next().map_or(1, char::len_utf8),
         }
     }
     text.len()

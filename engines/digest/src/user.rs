@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
@@ -46,7 +50,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
         let mut rest = String::new();
         for sentence in sentences(&text) {
             // The same terminal output pasted again says nothing new.
-            if sentence.len() > 24 && !seen.insert(sentence.to_owned()) {
+            if sentence.len() > 24 && !seen.insert(xxh3_64(sentence.as_bytes())) {
                 continue;
             }
             if is_rule(sentence) {
@@ -82,60 +86,69 @@ fn without_reminders(text: &str) -> Cow<'_, str> {
     text
 }
 
+/// Words of a rule, as words of their own.
+const RULE_WORDS: [&str; 17] = [
+    "always",
+    "never",
+    "mustn't",
+    "must",
+    "don't",
+    "dont",
+    "prefer",
+    "avoid",
+    "ensure",
+    "only",
+    "without",
+    "instead",
+    "make sure",
+    "do not",
+    "should not",
+    "shouldn't",
+    "rather than",
+];
+
+/// Words of a rule in scripts without spaces.
+const RULE_WORDS_CJK: [&str; 18] = [
+    "不要",
+    "必须",
+    "总是",
+    "始终",
+    "务必",
+    "禁止",
+    "不能",
+    "不准",
+    "只能",
+    "尽量",
+    "记住",
+    "別",
+    "してはいけ",
+    "しないで",
+    "必ず",
+    "하지 마",
+    "반드시",
+    "항상",
+];
+
+/// Finds all of them in one pass; none where the automaton cannot be built, which its fixed words rule out.
+static RULES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(RULE_WORDS.iter().chain(&RULE_WORDS_CJK))
+        .ok()
+});
+
 /// Whether a sentence says how things are to be done: `never push`, `always use tabs`, 不要.
 fn is_rule(sentence: &str) -> bool {
-    const WORDS: [&str; 17] = [
-        "always",
-        "never",
-        "must",
-        "mustn't",
-        "don't",
-        "dont",
-        "prefer",
-        "avoid",
-        "ensure",
-        "only",
-        "without",
-        "instead",
-        "make sure",
-        "do not",
-        "should not",
-        "shouldn't",
-        "rather than",
-    ];
-    const CJK: [&str; 18] = [
-        "不要",
-        "必须",
-        "总是",
-        "始终",
-        "务必",
-        "禁止",
-        "不能",
-        "不准",
-        "只能",
-        "尽量",
-        "记住",
-        "別",
-        "してはいけ",
-        "しないで",
-        "必ず",
-        "하지 마",
-        "반드시",
-        "항상",
-    ];
     if sentence.len() > 1200 || sentence.ends_with('?') {
         return false;
     }
-    if !sentence.is_ascii() && CJK.iter().any(|word| sentence.contains(word)) {
-        return true;
-    }
-    let lower = sentence.to_ascii_lowercase();
-    WORDS.iter().any(|word| {
-        lower.match_indices(word).any(|(at, _)| {
-            let letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-            !letter(lower[..at].bytes().next_back())
-                && !letter(lower[at + word.len()..].bytes().next())
-        })
+    let Some(rules) = &*RULES else { return false };
+    let bytes = sentence.as_bytes();
+    let letter = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    rules.find_overlapping_iter(sentence).any(|found| {
+        found.pattern().as_usize() >= RULE_WORDS.len()
+            || !letter(found.start().checked_sub(1).and_then(|at| bytes.get(at)))
+                && !letter(bytes.get(found.end()))
     })
 }
 
