@@ -1,15 +1,41 @@
 //! What users said: quoted, never retold, and never as a new request.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use hashbrown::HashSet;
 
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
+use crate::words::Words;
 
 /// A quote longer than this many characters loses its middle.
 const QUOTE_CHARS: usize = 200;
 /// A rule longer than this many characters loses its middle.
 const RULE_CHARS: usize = 240;
+
+/// Words of a sentence that says how things are to be done.
+static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
+    Words::new([
+        "always",
+        "never",
+        "must",
+        "mustn't",
+        "don't",
+        "dont",
+        "prefer",
+        "avoid",
+        "ensure",
+        "only",
+        "without",
+        "instead",
+        "make sure",
+        "do not",
+        "should not",
+        "shouldn't",
+        "rather than",
+    ])
+});
 
 /// A user's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,25 +110,6 @@ fn without_reminders(text: &str) -> Cow<'_, str> {
 
 /// Whether a sentence says how things are to be done: `never push`, `always use tabs`, 不要.
 fn is_rule(sentence: &str) -> bool {
-    const WORDS: [&str; 17] = [
-        "always",
-        "never",
-        "must",
-        "mustn't",
-        "don't",
-        "dont",
-        "prefer",
-        "avoid",
-        "ensure",
-        "only",
-        "without",
-        "instead",
-        "make sure",
-        "do not",
-        "should not",
-        "shouldn't",
-        "rather than",
-    ];
     const CJK: [&str; 18] = [
         "不要",
         "必须",
@@ -129,14 +136,17 @@ fn is_rule(sentence: &str) -> bool {
     if !sentence.is_ascii() && CJK.iter().any(|word| sentence.contains(word)) {
         return true;
     }
-    let lower = sentence.to_ascii_lowercase();
-    WORDS.iter().any(|word| {
-        lower.match_indices(word).any(|(at, _)| {
-            let letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-            !letter(lower[..at].bytes().next_back())
-                && !letter(lower[at + word.len()..].bytes().next())
-        })
-    })
+    let mut from = 0;
+    while let Some((_, place)) = RULE_WORDS.find(sentence, from) {
+        let is_letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if !is_letter(sentence[..place.start].bytes().next_back())
+            && !is_letter(sentence[place.end..].bytes().next())
+        {
+            return true;
+        }
+        from = place.end;
+    }
+    false
 }
 
 #[cfg(test)]
