@@ -51,6 +51,7 @@ mod surroundings;
 mod text;
 mod tool;
 mod user;
+mod words;
 
 pub use secrets::mask_secrets;
 

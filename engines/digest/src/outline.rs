@@ -1,6 +1,8 @@
 //! The lines that a summary of the span could have, before any budget: each with its section, its
 //! place, what it is worth, and the facts that would stand in it.
 
+use std::sync::LazyLock;
+
 use hashbrown::{HashMap, HashSet};
 
 use crate::files::files;
@@ -11,6 +13,7 @@ use crate::span::{Origin, Span};
 use crate::text::{chars, clean_line, clip, sentences};
 use crate::tool::{Act, answers, last_plan};
 use crate::user::quotes;
+use crate::words::Words;
 
 /// A line that a summary could have.
 #[derive(Debug)]
@@ -36,6 +39,24 @@ const SAID: &str = "The user said: ";
 const CARRIED_CHARS: usize = 700;
 /// The order of carried lines: before everything new.
 const FIRST_NEW: usize = 1 << 20;
+
+/// Words of a sentence that tells of a decision or its reason.
+static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
+    Words::new([
+        "decided",
+        "decision:",
+        "instead of",
+        "root cause",
+        "the fix is",
+        "we will use",
+        "chose to",
+        "rather than",
+        "important:",
+        "决定",
+        "因为",
+        "原因",
+    ])
+});
 
 /// The lines of the span and of the summary before it.
 pub(crate) fn outline(span: &Span<'_>, facts: &[Fact], previous: &str) -> Vec<Line> {
@@ -137,20 +158,6 @@ impl Outline<'_, '_> {
 
     /// What the assistant concluded: decisions, and the first sentence of the last text of each turn.
     fn add_reports(&mut self) {
-        const DECISION: [&str; 12] = [
-            "decided",
-            "decision:",
-            "instead of",
-            "root cause",
-            "the fix is",
-            "we will use",
-            "chose to",
-            "rather than",
-            "important:",
-            "决定",
-            "因为",
-            "原因",
-        ];
         let span = self.span;
         let mut sources = span.sources.iter().peekable();
         let mut seen = HashSet::new();
@@ -177,9 +184,11 @@ impl Outline<'_, '_> {
                     );
                 }
             }
+            if !DECISION_WORDS.are_in(&source.text) {
+                continue;
+            }
             for sentence in sentences(&source.text).take(60) {
-                let lower = sentence.to_lowercase();
-                if sentence.len() < 400 && DECISION.iter().any(|word| lower.contains(word)) {
+                if sentence.len() < 400 && DECISION_WORDS.are_in(sentence) {
                     let text = clean_line(sentence);
                     if chars(&text) > 30 && seen.insert(text.clone()) {
                         let value = 3.0 + self.recency(source.message);

@@ -55,6 +55,9 @@ const OTHER: u16 = 1 << 7;
 /// A capital right after a small letter; never in the table.
 const HUMP: u16 = 1 << 8;
 
+/// Begins a terminal's escape sequence.
+const ESCAPE: u8 = 0x1b;
+
 /// Longer runs without a separator are payload, not facts, in bytes.
 const MAX_TOKEN: usize = 240;
 /// Longer names are not names, in bytes.
@@ -87,23 +90,16 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        let mut class = CLASS[usize::from(bytes[at])];
-        if class == 0 {
-            at += separator_len(&bytes[at..]);
+        let start = at;
+        let (len, flags) = run(&bytes[start..]);
+        if len == 0 {
+            at += match bytes[at] {
+                b'\\' | ESCAPE => separator_len(&bytes[at..]),
+                _ => 1,
+            };
             continue;
         }
-        let start = at;
-        let mut flags = 0;
-        let mut previous = 0;
-        while class != 0 {
-            flags |= class | (HUMP * u16::from(previous == LOWER && class == UPPER));
-            previous = class;
-            at += 1;
-            class = match bytes.get(at) {
-                Some(byte) => CLASS[usize::from(*byte)],
-                None => 0,
-            };
-        }
+        at += len;
         if bytes.get(at) == Some(&b':')
             && let Some((kind, end)) = behind_colon(bytes, start, at)
         {
@@ -123,6 +119,26 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
     }
 }
 
+/// How many bytes at the front belong to one token, and their classes.
+fn run(bytes: &[u8]) -> (usize, u16) {
+    let mut flags = 0;
+    let mut previous = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let class = CLASS[usize::from(*byte)];
+        if class == 0 {
+            return (at, flags);
+        }
+        flags |= class | hump(previous, class);
+        previous = class;
+    }
+    (bytes.len(), flags)
+}
+
+/// [`HUMP`] where a capital follows a small letter, by their classes.
+const fn hump(previous: u16, class: u16) -> u16 {
+    (previous << 8) & (class << 7) & HUMP
+}
+
 /// How many bytes to pass over at a byte that belongs to no token: an escape (`\n`, `\u00e9`, a
 /// terminal colour) goes as a whole, lest its letter be read as part of the next word.
 fn separator_len(bytes: &[u8]) -> usize {
@@ -133,7 +149,7 @@ fn separator_len(bytes: &[u8]) -> usize {
         {
             6
         }
-        [0x1b, b'[', rest @ ..] => {
+        [ESCAPE, b'[', rest @ ..] => {
             let letter = rest.iter().take(16).position(u8::is_ascii_alphabetic);
             2 + letter.map_or(0, |letter| letter + 1)
         }
@@ -214,23 +230,13 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     } else {
         for part in token.split(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_')) {
             let from = start + (part.as_ptr() as usize - token.as_ptr() as usize);
-            if let Some(kind) = word(part, flags_of(part)) {
+            if let Some(kind) = word(part, run(part).1) {
                 found(Found::Fact(kind, from..from + part.len()));
             } else if let Some(signal) = signal(part) {
                 found(Found::Signal(signal, from));
             }
         }
     }
-}
-
-fn flags_of(word: &[u8]) -> u16 {
-    let mut previous = 0;
-    word.iter().fold(0, |flags, byte| {
-        let class = CLASS[usize::from(*byte)];
-        let hump = HUMP * u16::from(previous == LOWER && class == UPPER);
-        previous = class;
-        flags | class | hump
-    })
 }
 
 /// What a token with a slash is; dates, fractions and bare slashes are nothing.

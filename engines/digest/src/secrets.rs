@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use crate::words::Words;
 
 /// What stands in place of a secret.
 const MASK: &str = "[secret masked]";
@@ -72,13 +72,8 @@ static CUES: &[(&str, Cue)] = &[
     ("://", Cue::Authority),
 ];
 
-static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .match_kind(MatchKind::LeftmostLongest)
-        .build(CUES.iter().map(|(text, _)| text))
-        .ok()
-});
+static CUE_WORDS: LazyLock<Words> =
+    LazyLock::new(|| Words::new(CUES.iter().map(|(text, _)| *text)));
 
 /// `text` with every secret replaced by `[secret masked]`: provider keys (`sk-…`, `ghp_…`, `AKIA…`),
 /// JSON web tokens, bearer tokens, the values of passwords and keys, private key blocks and the
@@ -91,16 +86,13 @@ static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 /// assert_eq!(mask_secrets("commit 3f2a9c1d"), "commit 3f2a9c1d");
 /// ```
 pub fn mask_secrets(text: &str) -> Cow<'_, str> {
-    let Some(finder) = FINDER.as_ref() else {
-        return Cow::Borrowed(text);
-    };
     let mut masked = String::new();
     let mut copied = 0;
     let mut from = 0;
-    while let Some(found) = finder.find(aho_corasick::Input::new(text).range(from..)) {
-        let (cue_text, cue) = CUES[found.pattern().as_usize()];
-        from = found.end();
-        if let Some(secret) = secret_at(text, found.range(), cue_text, cue) {
+    while let Some((which, place)) = CUE_WORDS.find(text, from) {
+        let (cue_text, cue) = CUES[which];
+        from = place.end;
+        if let Some(secret) = secret_at(text, place, cue_text, cue) {
             masked.push_str(&text[copied..secret.start]);
             masked.push_str(MASK);
             copied = secret.end;

@@ -1,19 +1,41 @@
 //! What users said: quoted, never retold, and never as a new request.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
-use xxhash_rust::xxh3::xxh3_64;
+use hashbrown::HashSet;
 
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
+use crate::words::Words;
 
 /// A quote longer than this many characters loses its middle.
 const QUOTE_CHARS: usize = 200;
 /// A rule longer than this many characters loses its middle.
 const RULE_CHARS: usize = 240;
+
+/// Words of a sentence that says how things are to be done.
+static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
+    Words::new([
+        "always",
+        "never",
+        "must",
+        "mustn't",
+        "don't",
+        "dont",
+        "prefer",
+        "avoid",
+        "ensure",
+        "only",
+        "without",
+        "instead",
+        "make sure",
+        "do not",
+        "should not",
+        "shouldn't",
+        "rather than",
+    ])
+});
 
 /// A user's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,17 +161,43 @@ static RULES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// Whether a sentence says how things are to be done: `never push`, `always use tabs`, 不要.
 fn is_rule(sentence: &str) -> bool {
+    const CJK: [&str; 18] = [
+        "不要",
+        "必须",
+        "总是",
+        "始终",
+        "务必",
+        "禁止",
+        "不能",
+        "不准",
+        "只能",
+        "尽量",
+        "记住",
+        "別",
+        "してはいけ",
+        "しないで",
+        "必ず",
+        "하지 마",
+        "반드시",
+        "항상",
+    ];
     if sentence.len() > 1200 || sentence.ends_with('?') {
         return false;
     }
-    let Some(rules) = &*RULES else { return false };
-    let bytes = sentence.as_bytes();
-    let letter = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    rules.find_overlapping_iter(sentence).any(|found| {
-        found.pattern().as_usize() >= RULE_WORDS.len()
-            || !letter(found.start().checked_sub(1).and_then(|at| bytes.get(at)))
-                && !letter(bytes.get(found.end()))
-    })
+    if !sentence.is_ascii() && CJK.iter().any(|word| sentence.contains(word)) {
+        return true;
+    }
+    let mut from = 0;
+    while let Some((_, place)) = RULE_WORDS.find(sentence, from) {
+        let is_letter = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if !is_letter(sentence[..place.start].bytes().next_back())
+            && !is_letter(sentence[place.end..].bytes().next())
+        {
+            return true;
+        }
+        from = place.end;
+    }
+    false
 }
 
 #[cfg(test)]
