@@ -72,7 +72,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
         let mut rest = String::new();
         for sentence in sentences(&text) {
             // The same terminal output pasted again says nothing new.
-            if sentence.len() > 24 && !seen.insert(xxh3_64(sentence.as_bytes())) {
+            if sentence.len() > 24 && !seen.insert(sentence.to_owned()) {
                 continue;
             }
             if is_rule(sentence) {
@@ -107,57 +107,6 @@ fn without_reminders(text: &str) -> Cow<'_, str> {
     }
     text
 }
-
-/// Words of a rule, as words of their own.
-const RULE_WORDS: [&str; 17] = [
-    "always",
-    "never",
-    "mustn't",
-    "must",
-    "don't",
-    "dont",
-    "prefer",
-    "avoid",
-    "ensure",
-    "only",
-    "without",
-    "instead",
-    "make sure",
-    "do not",
-    "should not",
-    "shouldn't",
-    "rather than",
-];
-
-/// Words of a rule in scripts without spaces.
-const RULE_WORDS_CJK: [&str; 18] = [
-    "不要",
-    "必须",
-    "总是",
-    "始终",
-    "务必",
-    "禁止",
-    "不能",
-    "不准",
-    "只能",
-    "尽量",
-    "记住",
-    "別",
-    "してはいけ",
-    "しないで",
-    "必ず",
-    "하지 마",
-    "반드시",
-    "항상",
-];
-
-/// Finds all of them in one pass; none where the automaton cannot be built, which its fixed words rule out.
-static RULES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .build(RULE_WORDS.iter().chain(&RULE_WORDS_CJK))
-        .ok()
-});
 
 /// Whether a sentence says how things are to be done: `never push`, `always use tabs`, 不要.
 fn is_rule(sentence: &str) -> bool {
