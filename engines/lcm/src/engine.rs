@@ -415,6 +415,10 @@ impl ContextEngine for Engine {
 
     fn end(&mut self) {
         self.withdraw();
+        // The next process finds the index complete.
+        if let Err(error) = self.session.store.index_now(self.session.id) {
+            self.log(LogLevel::Warn, &error.to_string());
+        }
     }
 
     fn status(&self) -> Value {

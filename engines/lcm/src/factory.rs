@@ -1,7 +1,8 @@
 //! The factory: one store for all sessions of a data directory.
 
 use contexture_engine_api::{
-    ContextEngine, EngineError, EngineFactory, FactoryRequest, OpenRequest, StoreCommand,
+    ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, OpenRequest,
+    StoreCommand, define_engine,
 };
 use serde_json::Value;
 
@@ -9,6 +10,9 @@ use crate::engine::Engine;
 use crate::manage;
 use crate::settings::Settings;
 use crate::store::{Store, StoreSettings};
+
+/// The engine, for a host that links it in.
+pub const DEFINITION: EngineDefinition = define_engine!("lcm", factory Lcm);
 
 /// The lossless engine: every message is kept, everything is found again, and the window stays small.
 #[derive(Debug)]

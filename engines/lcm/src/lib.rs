@@ -29,7 +29,7 @@ mod transcript;
 
 pub use dag::{Level, NodeId};
 pub use error::StoreError;
-pub use factory::Lcm;
+pub use factory::{DEFINITION, Lcm};
 pub use settings::Settings;
 pub use store::{SessionId, Store, StoreSettings};
 

@@ -8,6 +8,7 @@ use contexture_digest::mask_secrets;
 
 use super::error::CliError;
 use super::{Global, terminal};
+use crate::session::Store;
 use crate::config::{Config, ConfigError, DocumentError, Loaded};
 use crate::engines::Engines;
 use crate::providers::{
@@ -53,6 +54,16 @@ pub(super) fn open_engines(
         resolve_model(&loaded.config, offline, agent_model).map_err(CliError::Provider)?;
     let client = client(&loaded.config, resolved);
     Engines::new(loaded, client).map_err(CliError::NameTaken)
+}
+
+/// The store of the sessions of the home directory.
+pub(super) fn open_store(engines: &Engines) -> Result<Arc<Store>, CliError> {
+    Store::open(&engines.loaded().home).map_err(CliError::Sessions)
+}
+
+/// The engine that a session was kept by; none where it is not known.
+pub(super) fn engine_of(store: &Store, session: &str) -> Result<Option<String>, CliError> {
+    store.engine_of(session).map_err(CliError::Sessions)
 }
 
 /// The client that makes model calls; secrets are masked in what it sends.

@@ -29,6 +29,8 @@ pub(super) struct History {
     pub(super) distrusted: bool,
     /// A cut that the engine has yet to be told of: the last message that stays.
     pub(super) pending_cut: Option<Option<MessageId>>,
+    /// Revisions that the engine has yet to be told of: the new message, and the one that it replaces.
+    pub(super) revised: Vec<(MessageId, MessageId)>,
     pub(super) in_force: Option<InForce>,
     /// How many compactions there were.
     pub(super) compactions: u64,
