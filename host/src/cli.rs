@@ -51,7 +51,7 @@ Examples:
   contexture compress session.jsonl --dry-run
   contexture replay session.jsonl --engine compressor
   contexture import session.jsonl --session work
-  contexture tool lcm_grep '{"pattern": "epoch"}' --session work
+  contexture tool lcm_grep '{\"pattern\": \"epoch\"}' --session work
   contexture engines doctor
 
 Configuration is read from $CONTEXTURE_HOME/config.yaml (by default ~/.contexture/config.yaml).";

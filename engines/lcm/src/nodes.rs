@@ -40,7 +40,7 @@ fn key(session: SessionId, node: NodeId) -> i64 {
     (session.0 << 32) | (node.0 & i64::from(u32::MAX))
 }
 
-fn id_of(key: i64) -> NodeId {
+pub(crate) fn id_of(key: i64) -> NodeId {
     NodeId(key & i64::from(u32::MAX))
 }
 

@@ -487,7 +487,6 @@ impl Session {
         let reel = self.reel(request, fresh, from)?;
         let chain = self.history.end().map_or(0, |end| end.chain);
         let state = self.state();
-        let revised = self.history.revised.clone();
         let mut pieces = self.pieces(&reel, from);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
         let (mut cut, mut expected) = (cut, Some(expected));
