@@ -55,6 +55,9 @@ pub enum StoreError {
     /// Any other part of a query that makes no sense.
     #[error("{0}")]
     Query(String),
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
     /// A file beside the database (a backup, an export) could not be written or read.
     #[error("{path}: {source}", path = .path.display())]
     File {
@@ -88,6 +91,7 @@ impl From<StoreError> for EngineError {
             | StoreError::Query(_)
             | StoreError::Unknown(_)
             | StoreError::UnknownSession(_) => Self::InvalidInput(error.to_string()),
+            StoreError::Cancelled => Self::Cancelled,
             _ => Self::Storage(error.to_string()),
         }
     }

@@ -18,6 +18,7 @@ mod block;
 mod body;
 mod branch;
 mod ingest;
+mod nodes;
 mod payload;
 mod read;
 mod schema;
@@ -40,8 +41,9 @@ pub use read::{MessageRow, StoredMessage};
 pub use sessions::SessionInfo;
 
 pub(crate) use branch::live_ranges;
-pub(crate) use read::{Blocks, for_each_body, row_in, rows_in};
-pub(crate) use sessions::{info_in, sessions_in};
+pub(crate) use nodes::{StoredNode, nodes_in};
+pub(crate) use read::{Blocks, for_each_body, row_in};
+pub(crate) use sessions::info_in;
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
 /// The database's name in the engine's data directory.
