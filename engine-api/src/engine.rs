@@ -6,6 +6,7 @@ use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
 use crate::model::{ModelAnswer, ModelFailure};
 use crate::services::OpenRequest;
+use crate::store::StoreCommand;
 use crate::tool::{ToolCall, ToolSpec};
 use crate::window::{Decision, Usage, WindowState};
 
@@ -219,6 +220,13 @@ pub trait ContextEngine: Send {
     fn status(&self) -> serde_json::Value {
         serde_json::Value::Object(serde_json::Map::new())
     }
+
+    /// The client sent other forms of messages that it had sent before: each new id, and the id of the
+    /// message that it stands in for, which is no longer part of the conversation. Said before the new
+    /// ones are [observed](Self::observe).
+    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
+        let _ = revisions;
+    }
 }
 
 /// Opens the engines of an engine's sessions: one factory a process and data directory, which holds
@@ -237,6 +245,16 @@ pub trait EngineFactory: Send + Sync {
     /// # Errors
     /// As [`ContextEngine::open`].
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError>;
+
+    /// Answers a question about what the engine keeps, with a JSON object for a person.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] from an engine that keeps nothing; a store that failed; a session
+    /// that is not there.
+    fn manage(&self, command: &StoreCommand) -> Result<serde_json::Value, EngineError> {
+        let _ = command;
+        Err(EngineError::Unsupported("keeping sessions".to_owned()))
+    }
 }
 
 /// What a factory is made with.

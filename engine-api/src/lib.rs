@@ -25,6 +25,7 @@ mod error;
 mod message;
 mod model;
 mod services;
+mod store;
 mod tool;
 mod window;
 
@@ -47,6 +48,7 @@ pub use message::{
 };
 pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
+pub use store::StoreCommand;
 pub use tool::{ToolCall, ToolSpec};
 pub use window::{Decision, Usage, WindowState};
 

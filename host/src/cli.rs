@@ -6,7 +6,9 @@ mod config;
 mod doctor;
 mod engines;
 mod error;
+mod import;
 mod input;
+mod kept;
 mod output;
 mod plugins;
 mod replay;
@@ -15,6 +17,7 @@ mod sessions;
 mod setup;
 mod summary;
 mod terminal;
+mod tool;
 mod window;
 
 use std::io::IsTerminal;
@@ -47,6 +50,8 @@ Examples:
   contexture compress chat.json --context-length 100000 > smaller.json
   contexture compress session.jsonl --dry-run
   contexture replay session.jsonl --engine compressor
+  contexture import session.jsonl --session work
+  contexture tool lcm_grep '{\"pattern\": \"epoch\"}' --session work
   contexture engines doctor
 
 Configuration is read from $CONTEXTURE_HOME/config.yaml (by default ~/.contexture/config.yaml).";
@@ -86,6 +91,13 @@ enum Command {
     Compress(compress::CompressArgs),
     /// Play recorded conversations through engines: what they would save, and what it would cost
     Replay(replay::ReplayArgs),
+    /// Call a tool of a session's engine, as an agent would
+    Tool(tool::ToolArgs),
+    /// Put a conversation into an engine's store
+    Import(import::ImportArgs),
+    /// List, show, export, check, back up and remove what an engine keeps
+    #[command(subcommand)]
+    Sessions(kept::SessionsCommand),
     /// List the engines, show one, or find out what is wrong with them
     Engines {
         /// Without one: list
@@ -139,6 +151,9 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     match &cli.command {
         Command::Compress(args) => compress::run(args, global),
         Command::Replay(args) => replay::run(args, global),
+        Command::Tool(args) => tool::run(args, global),
+        Command::Import(args) => import::run(args, global),
+        Command::Sessions(command) => kept::run(command, global),
         Command::Engines { command } => engines::run(command.as_ref(), global),
         Command::Plugins(command) => plugins::run(command, global),
         Command::Config(command) => config::run(command, global),

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
     ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    LoadError, OpenRequest, Plugin, Usage, WindowState, define_engine, linked_engines, panic_text,
+    LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState, define_engine,
+    linked_engines, panic_text,
 };
 use serde::Serialize;
 
@@ -52,6 +53,9 @@ pub enum OpenError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// It cannot be loaded, and another one has none of what it keeps.
+    #[error("{0}")]
+    NotLoaded(String),
     /// The built-in compressor could not stand in.
     #[error("the built-in compressor is not open")]
     NoFallback,
@@ -93,6 +97,9 @@ pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameT
 /// Two of them have the same name.
 pub fn registered_engines() -> Result<Vec<EngineDefinition>, NameTaken> {
     let mut all = Vec::new();
+    // Named, and not only linked: a linker drops a crate that nothing names, its registration with it.
+    #[cfg(feature = "lcm")]
+    add(&mut all, contexture_lcm::DEFINITION)?;
     for definition in linked_engines() {
         add(&mut all, *definition)?;
     }
@@ -352,14 +359,41 @@ impl Engines {
         }
     }
 
+    /// Asks the engine that `named` or the configuration chooses about what it keeps of all sessions.
+    ///
+    /// # Errors
+    /// No such engine can be had; or it keeps nothing, or could not do what it was asked.
+    pub fn manage(
+        &self,
+        named: Option<&str>,
+        command: &StoreCommand,
+    ) -> Result<serde_json::Value, OpenError> {
+        let resolution = resolve(&self.catalog, self.config(), named)?;
+        let found = self
+            .find(&resolution.engine)
+            .map_err(|failure| match failure {
+                Failure::Open(error) => error,
+                Failure::Load(reason) => match resolution.after_load_failure(&reason) {
+                    Ok(_) => OpenError::NotLoaded(reason),
+                    Err(error) => error.into(),
+                },
+            })?;
+        let data_dir = self.data_dir(&found.name)?;
+        let settings = self.config().engine_settings(&found.name).to_string();
+        let name = found.name.clone();
+        let key = (found.source, found.name);
+        let factory = self.factory(key, &settings, &data_dir, found.create)?;
+        let command = command.clone();
+        let manage = move || factory.manage(&command);
+        Ok(self.supervisor.manage(&name, manage)?)
+    }
+
     /// Opens the built-in compressor.
     ///
     /// # Errors
     /// Its data directory cannot be made, or its settings make no sense.
     pub fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
-        const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
-        let create = |request: &FactoryRequest<'_>| COMPRESSOR.create(request);
-        self.open_made(BUILT_IN, Source::Builtin, "built in", occasion, create)
+        self.open_made(built_in(), occasion)
     }
 
     fn open_choice(
@@ -367,8 +401,14 @@ impl Engines {
         resolution: &Resolution,
         occasion: &Occasion<'_>,
     ) -> Result<Opened, Failure> {
-        match &resolution.engine {
-            Choice::BuiltIn => Ok(self.open_builtin(occasion)?),
+        let found = self.find(&resolution.engine)?;
+        Ok(self.open_made(found, occasion)?)
+    }
+
+    /// The engine that was chosen, its library loaded.
+    fn find(&self, choice: &Choice) -> Result<Found, Failure> {
+        match choice {
+            Choice::BuiltIn => Ok(built_in()),
             Choice::Registered(name) => {
                 let definition = self
                     .registered
@@ -376,9 +416,12 @@ impl Engines {
                     .find(|definition| definition.name == name)
                     .copied()
                     .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
-                let origin = format!("{} {}", definition.owner, definition.version);
-                let create = move |request: &FactoryRequest<'_>| definition.create(request);
-                Ok(self.open_made(name, Source::Registered, &origin, occasion, create)?)
+                Ok(Found {
+                    name: name.clone(),
+                    source: Source::Registered,
+                    origin: format!("{} {}", definition.owner, definition.version),
+                    create: Box::new(move |request| definition.create(request)),
+                })
             }
             Choice::Plugin { manifest, library } => {
                 let problems = self
@@ -391,27 +434,23 @@ impl Engines {
                     .verify(library)
                     .map_err(|problem| Failure::Load(problem.to_string()))?;
                 let plugin = load(library, &manifest.name)?;
-                let origin = library.display().to_string();
-                let create = move |request: &FactoryRequest<'_>| plugin.create(request);
-                Ok(self.open_made(&manifest.name, Source::Plugin, &origin, occasion, create)?)
+                Ok(Found {
+                    name: manifest.name.clone(),
+                    source: Source::Plugin,
+                    origin: library.display().to_string(),
+                    create: Box::new(move |request| plugin.create(request)),
+                })
             }
         }
     }
 
-    fn open_made(
-        &self,
-        name: &str,
-        source: Source,
-        origin: &str,
-        occasion: &Occasion<'_>,
-        create: impl FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>
-        + Send
-        + 'static,
-    ) -> Result<Opened, OpenError> {
+    fn open_made(&self, found: Found, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
+        let name = found.name.as_str();
         let data_dir = self.data_dir(name)?;
         let settings = self.config().engine_settings(name).to_string();
         let cancel = Arc::new(AtomicBool::new(false));
-        let factory = self.factory((source, name.to_owned()), &settings, &data_dir, create)?;
+        let key = (found.source, name.to_owned());
+        let factory = self.factory(key, &settings, &data_dir, found.create)?;
         let services = SessionServices::lend(
             name,
             self.client.clone(),
@@ -433,8 +472,8 @@ impl Engines {
             })
         })?;
         Ok(Opened {
-            source,
-            origin: origin.to_owned(),
+            source: found.source,
+            origin: found.origin,
             supervised,
             busy: Duration::ZERO,
             untold: Vec::new(),
@@ -446,9 +485,7 @@ impl Engines {
         key: (Source, String),
         settings: &str,
         data_dir: &Path,
-        create: impl FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>
-        + Send
-        + 'static,
+        create: Create,
     ) -> Result<Factory, OpenError> {
         if let Some(factory) = lock(&self.factories).get(&key) {
             return Ok(Arc::clone(factory));
@@ -472,6 +509,28 @@ impl Engines {
             source,
         })?;
         Ok(path)
+    }
+}
+
+type Create =
+    Box<dyn FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send>;
+
+/// An engine that was chosen and can be made.
+struct Found {
+    name: String,
+    source: Source,
+    /// The library or the crate.
+    origin: String,
+    create: Create,
+}
+
+fn built_in() -> Found {
+    const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
+    Found {
+        name: BUILT_IN.to_owned(),
+        source: Source::Builtin,
+        origin: "built in".to_owned(),
+        create: Box::new(|request| COMPRESSOR.create(request)),
     }
 }
 

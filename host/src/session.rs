@@ -8,6 +8,7 @@ mod report;
 mod select;
 mod store;
 mod turn;
+mod whole;
 mod window;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub(crate) use counting::fixed_tokens;
 pub use report::{CompactionReport, OutcomeKind};
 pub use store::{Store, StoreError};
 pub use turn::Turn;
+pub use whole::Taken;
 pub use window::Window;
 
 use history::History;

@@ -180,6 +180,27 @@ impl Supervisor {
         self.run(engine, "create", Pace::Long, &Arc::default(), create)
     }
 
+    /// Asks a factory about what its engine keeps. Checking or copying a store takes what it takes, so there
+    /// is no deadline: whoever asks has a key to stop it.
+    ///
+    /// # Errors
+    /// What the engine answers; a panic.
+    pub fn manage(
+        &self,
+        engine: &str,
+        manage: impl FnOnce() -> Result<serde_json::Value, EngineError> + Send + 'static,
+    ) -> Result<serde_json::Value, CallError> {
+        const METHOD: &str = "manage";
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(manage)) {
+            Ok(answer) => answer.map_err(|error| CallError::Failed {
+                engine: engine.to_owned(),
+                method: METHOD,
+                error,
+            }),
+            Err(panic) => Err(panicked(engine, METHOD, panic_text(panic.as_ref()))),
+        }
+    }
+
     /// Opens a session's engine. `cancel` is the flag that the session's services show the engine.
     ///
     /// # Errors

@@ -133,6 +133,7 @@ type Engine = Box<dyn ContextEngine>;
 const FACTORY_TABLE: &WithMetadata<FactoryTable> = &WithMetadata::new(FactoryTable {
     drop: drop_object::<Factory>,
     open,
+    manage,
 });
 
 const ENGINE_TABLE: &WithMetadata<EngineTable> = &WithMetadata::new(EngineTable {
@@ -161,6 +162,7 @@ const ENGINE_TABLE: &WithMetadata<EngineTable> = &WithMetadata::new(EngineTable 
     reset,
     end,
     status,
+    revised,
 });
 
 /// # Safety
@@ -203,6 +205,16 @@ unsafe extern "C" fn open(
         }),
         Err(error) => RResult::RErr(error_text(&error)),
     }
+}
+
+/// # Safety
+/// As [`open`].
+unsafe extern "C" fn manage(data: *mut (), command: RStr<'_>) -> Answer {
+    to_answer(guarded(|| {
+        // SAFETY: the caller's promise; factories are only ever used through a shared reference.
+        let factory = unsafe { &*data.cast::<Factory>() };
+        factory.manage(&read(command.as_str())?)
+    }))
 }
 
 /// Calls the engine at `data` and guards the call.
@@ -285,6 +297,7 @@ json_functions! {
     reset(_) => |engine| engine.reset();
     end(_) => |engine| { engine.end(); Ok(()) };
     status(_) => |engine| Ok(engine.status());
+    revised(revisions: Vec<(MessageId, MessageId)>) => |engine| { engine.revised(&revisions); Ok(()) };
 }
 
 /// The host's services as a plugin holds them.

@@ -25,6 +25,7 @@ use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
 use crate::model::{ModelAnswer, ModelFailure, ModelRequest};
 use crate::services::{HostServices, LogLevel, OpenRequest};
+use crate::store::StoreCommand;
 use crate::tool::{ToolCall, ToolSpec};
 use crate::window::{Decision, Usage, WindowState};
 
@@ -320,6 +321,17 @@ impl EngineFactory for PluginFactory {
             RResult::RErr(text) => Err(read_error(text.as_str())),
         }
     }
+
+    fn manage(&self, command: &StoreCommand) -> Result<serde_json::Value, EngineError> {
+        let Some(manage) = self.0.table.manage() else {
+            return Err(EngineError::Unsupported(
+                "keeping sessions, as far as this version of the plugin says,".to_owned(),
+            ));
+        };
+        let command = write(command)?;
+        // SAFETY: the object is alive for as long as `self`.
+        from_answer(unsafe { manage(self.0.data, rstr(&command)) })
+    }
 }
 
 /// A session's engine on the other side of the boundary.
@@ -510,6 +522,10 @@ impl ContextEngine for PluginEngine {
     fn status(&self) -> serde_json::Value {
         let empty = || Ok(serde_json::Value::Object(serde_json::Map::new()));
         self.must(self.ask(self.table().status(), &(), empty))
+    }
+
+    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
+        self.must(self.ask(self.table().revised(), &revisions, || Ok(())));
     }
 }
 

@@ -51,6 +51,8 @@ pub struct FactoryTable {
     #[sabi(last_prefix_field)]
     pub open:
         unsafe extern "C" fn(*mut (), RStr<'_>, ServicesObject) -> RResult<EngineObject, RString>,
+
+    pub manage: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
 }
 
 /// One session's engine, owned by whoever holds this and dropped through its table.
@@ -97,6 +99,7 @@ pub struct EngineTable {
     pub reset: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub end: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub status: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
+    pub revised: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
 }
 
 /// The host's services, owned by whoever holds this and dropped through its table.

@@ -18,7 +18,9 @@ use crate::config::OnFailure;
 use crate::engines::{Engines, OpenError};
 use crate::formats::{Conversation, Format, FormatError, Window};
 use crate::prompt_cache::{self, CacheProvider, CacheStatus, DisabledReason, Shape};
-use crate::session::{AgentWindow, Ask, CompactionReport, OutcomeKind, Session, SessionError};
+use crate::session::{
+    AgentWindow, Ask, CompactionReport, OutcomeKind, Session, SessionError, Store,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -38,6 +40,10 @@ pub(super) struct CompressArgs {
     /// The engine that runs, instead of the configured one
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     engine: Option<String>,
+    /// Keep the session under this id, or go on with it: what is known is not stored again, and the
+    /// compaction in force stays
+    #[arg(long, value_name = "ID", help_heading = "What to do")]
+    session: Option<String>,
     /// The model's whole window, in tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to do")]
     context_length: Option<u64>,
@@ -103,12 +109,27 @@ pub(super) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
     let engines = setup::open_engines(loaded, global.offline, args.model.as_deref())?;
     let mut read = input::read(&path, args.format)?;
     let target = Target::choose(args, &read)?;
-    select(&mut read, args.select)?;
+    input::select(&mut read, args.select)?;
+    let store = match &args.session {
+        None => None,
+        Some(_) if read.conversations.len() > 1 => {
+            return Err(CliError::usage(
+                format!(
+                    "{} holds {} conversations, and a session is one",
+                    read.name,
+                    read.conversations.len()
+                ),
+                "choose one with --select",
+            ));
+        }
+        Some(_) => Some(setup::open_store(&engines)?),
+    };
     let several = read.conversations.len() > 1;
 
     let mut job = Job {
         args,
         engines: &engines,
+        store,
         input: &read.name,
         target,
         count: read.conversations.len(),
@@ -148,21 +169,6 @@ pub(super) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
 
 fn is_compacted(report: &CompactionReport) -> bool {
     report.outcome == OutcomeKind::Compacted
-}
-
-/// Keeps the conversation that was asked for, where one was.
-fn select(input: &mut Input, wanted: Option<usize>) -> Result<(), CliError> {
-    let Some(wanted) = wanted else { return Ok(()) };
-    let count = input.conversations.len();
-    if !(1..=count).contains(&wanted) {
-        return Err(CliError::Select {
-            input: input.name.clone(),
-            wanted,
-            count,
-        });
-    }
-    input.conversations = vec![input.conversations.swap_remove(wanted - 1)];
-    Ok(())
 }
 
 /// Several documents as one JSON list.
@@ -236,6 +242,8 @@ impl Target {
 struct Job<'a> {
     args: &'a CompressArgs,
     engines: &'a Arc<Engines>,
+    /// Where the session is kept, where it is to be.
+    store: Option<Arc<Store>>,
     input: &'a str,
     target: Target,
     count: usize,
@@ -263,13 +271,16 @@ impl Job<'_> {
         }
         let conversation = Arc::new(conversation);
         let named = self.args.engine.as_deref();
-        let mut session = Session::open(
-            self.engines,
-            &session_id(&conversation),
-            named,
-            chosen.agent.clone(),
-        )
-        .map_err(|error| self.failed(error))?;
+        let agent = chosen.agent.clone();
+        let opened = match (&self.store, &self.args.session) {
+            (Some(store), Some(id)) => {
+                let remembered = setup::engine_of(store, id)?;
+                let named = named.or(remembered.as_deref());
+                Session::resume(self.engines, store, id, named, agent)
+            }
+            _ => Session::open(self.engines, &session_id(&conversation), named, agent),
+        };
+        let mut session = opened.map_err(|error| self.failed(error))?;
         let result = self.compact_in(&mut session, &conversation);
         for warning in session.take_warnings() {
             self.warn(&warning);
@@ -278,9 +289,11 @@ impl Job<'_> {
         let origin = session.engine().origin().to_owned();
         self.tell(&report, &origin, &chosen.agent);
         self.progress.step();
+        // A session that goes on may have a compaction in force from before.
+        let changed = is_compacted(&report) || session.window().summaries().next().is_some();
         let document = match self.args.dry_run {
             true => String::new(),
-            false => self.render(&session, &conversation, is_compacted(&report))?,
+            false => self.render(&session, &conversation, changed)?,
         };
         let document = self.with_cache_markers(document, &conversation, &chosen.agent.model)?;
         self.reports.push(report);
@@ -296,11 +309,17 @@ impl Job<'_> {
         session: &mut Session,
         conversation: &Arc<Conversation>,
     ) -> Result<CompactionReport, CliError> {
-        session.set_frame(conversation);
         let began = Instant::now();
-        let decision = session
-            .observe(conversation, 0..conversation.messages().len())
-            .map_err(|error| self.failed(error))?;
+        let decision = match self.store {
+            Some(_) => session
+                .take(conversation, &mut |_| {})
+                .map(|taken| taken.decision),
+            None => {
+                session.set_frame(conversation);
+                session.observe(conversation, 0..conversation.messages().len())
+            }
+        };
+        let decision = decision.map_err(|error| self.failed(error))?;
         if let (Decision::No(reason), false) = (decision, self.args.force) {
             let elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
             return Ok(nothing_to_do(session, reason, elapsed_ms));

@@ -12,6 +12,7 @@ use crate::formats::FormatError;
 use crate::prompt_cache::MarkError;
 use crate::providers::ProviderError;
 use crate::replay::StageError;
+use crate::session::StoreError;
 
 /// Wrong usage, input or configuration.
 pub(super) const BAD_INPUT: u8 = 2;
@@ -64,6 +65,16 @@ pub(super) enum CliError {
     NameTaken(#[source] NameTaken),
     #[error("the replay cannot begin")]
     Stage(#[source] StageError),
+    #[error("the record of sessions cannot be used")]
+    Sessions(#[source] StoreError),
+    #[error("there is no session `{session}`")]
+    #[diagnostic(help(
+        "`contexture sessions list` names those that are kept; `contexture import FILE --session {session}` \
+         begins one"
+    ))]
+    NoSession { session: String },
+    #[error("the engine cannot do that")]
+    Refused(#[source] Lines),
     #[error("there is no engine to run")]
     #[diagnostic(help(
         "`contexture engines list` names the engines, `contexture engines doctor` says what is wrong"

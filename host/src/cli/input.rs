@@ -41,3 +41,18 @@ pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Input, CliErro
         conversations,
     })
 }
+
+/// Keeps the conversation that was asked for, where one was.
+pub(super) fn select(input: &mut Input, wanted: Option<usize>) -> Result<(), CliError> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let count = input.conversations.len();
+    if !(1..=count).contains(&wanted) {
+        return Err(CliError::Select {
+            input: input.name.clone(),
+            wanted,
+            count,
+        });
+    }
+    input.conversations = vec![input.conversations.swap_remove(wanted - 1)];
+    Ok(())
+}

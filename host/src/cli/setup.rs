@@ -10,6 +10,7 @@ use crate::engines::Engines;
 use crate::providers::{
     ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
 };
+use crate::session::Store;
 
 /// Reads the configuration, and says on stderr what is doubtful in it.
 pub(super) fn load_config(global: &Global) -> Result<Loaded, CliError> {
@@ -50,6 +51,16 @@ pub(super) fn open_engines(
         resolve_model(&loaded.config, offline, agent_model).map_err(CliError::Provider)?;
     let client = configured_client(&loaded.config, resolved);
     Engines::new(loaded, client).map_err(CliError::NameTaken)
+}
+
+/// The store of the sessions of the home directory.
+pub(super) fn open_store(engines: &Engines) -> Result<Arc<Store>, CliError> {
+    Store::open(&engines.loaded().home).map_err(CliError::Sessions)
+}
+
+/// The engine that a session was kept by; none where it is not known.
+pub(super) fn engine_of(store: &Store, session: &str) -> Result<Option<String>, CliError> {
+    store.engine_of(session).map_err(CliError::Sessions)
 }
 
 /// Which model writes summaries. The agent is the one that the configuration names: here none is

@@ -31,6 +31,8 @@ pub(super) struct History {
     pub(super) pending_cut: Option<Option<MessageId>>,
     /// What was cut off since the session was opened.
     pub(super) gone: HashSet<MessageId>,
+    /// Revisions that the engine has yet to be told of: the new message, and the one that it replaces.
+    pub(super) revised: Vec<(MessageId, MessageId)>,
     pub(super) in_force: Option<InForce>,
     /// It changed since it was written.
     pub(super) in_force_changed: bool,

@@ -221,6 +221,31 @@ impl Store {
         Ok((place, saved))
     }
 
+    /// The engine that a session was shown to; none where there is no such session, or none was yet.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn engine_of(&self, id: &str) -> Result<Option<String>, StoreError> {
+        self.lock()
+            .query_row("SELECT engine FROM sessions WHERE id = ?1", [id], |row| {
+                row.get::<_, String>(0)
+            })
+            .optional()
+            .map(|engine| engine.filter(|engine| !engine.is_empty()))
+            .map_err(|error| self.error(error.into()))
+    }
+
+    /// Forgets a session.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn forget(&self, id: &str) -> Result<(), StoreError> {
+        self.lock()
+            .execute("DELETE FROM sessions WHERE id = ?1", [id])
+            .map(|_| ())
+            .map_err(|error| self.error(error.into()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection
             .lock()

@@ -5,16 +5,20 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use contexture_engine_api::{Decision, MessageId, Observed, Usage};
+use contexture_engine_api::{Decision, MessageId, Observed, Usage, WindowState};
 
-use super::align::{Fate, Trail, Unit, align, raw_hash};
+use super::align::{Fate, Mark, Trail, Unit, align, raw_hash};
 use super::history::Lost;
 use super::report::CompactionReport;
 use super::window::{SavedWindow, Slot, Window};
 use super::{Ask, Session, SessionError};
-use crate::formats::{self, Format, FormatError, WireBody};
+use crate::formats::{self, Conversation, Format, FormatError, WireBody};
 use crate::hygiene::{self, Hygiene};
 use crate::supervision::{CallError, Pace};
+
+/// How much is shown to an engine in one call, in messages and in tokens.
+const PIECE_MESSAGES: usize = 256;
+const PIECE_TOKENS: u64 = 200_000;
 
 /// What came of a turn.
 #[derive(Debug)]
@@ -36,17 +40,66 @@ pub struct Turn<'b> {
 }
 
 /// A request, split into raw wire messages.
-struct Request<'b> {
+pub(super) struct Request<'b> {
     body: &'b str,
-    wire: WireBody<'b>,
-    raw: Vec<u64>,
+    pub(super) wire: WireBody<'b>,
+    pub(super) raw: Vec<u64>,
+    /// The conversation, where it was read already.
+    pub(super) read: Option<Arc<Conversation>>,
 }
 
 impl<'b> Request<'b> {
     fn split(body: &'b str, format: Option<Format>) -> Result<Self, FormatError> {
         let wire = formats::split(body, format)?;
         let raw = wire.messages.iter().map(|raw| raw_hash(raw)).collect();
-        Ok(Self { body, wire, raw })
+        Ok(Self {
+            body,
+            wire,
+            raw,
+            read: None,
+        })
+    }
+
+    /// A conversation that was read from a document of any format.
+    pub(super) fn of(conversation: &'b Arc<Conversation>) -> Self {
+        let messages = conversation.messages();
+        let items = messages.iter().map(|message| message.items.end).max();
+        Self {
+            body: conversation.document(),
+            wire: WireBody {
+                format: conversation.format(),
+                system: None,
+                system_messages: Vec::new(),
+                tools: None,
+                model: None,
+                messages: Vec::new(),
+            },
+            raw: (0..items.unwrap_or(0))
+                .map(|item| raw_hash(conversation.item(item)))
+                .collect(),
+            read: Some(Arc::clone(conversation)),
+        }
+    }
+
+    /// Reads the wire messages of these places.
+    fn units(&self, wires: &[usize]) -> Result<Vec<Unit>, FormatError> {
+        let Some(conversation) = &self.read else {
+            let messages = formats::parse_messages(self.wire.format, &self.texts(wires))?;
+            return Ok(messages.iter().map(Unit::of).collect());
+        };
+        let units = conversation.messages().iter().filter_map(|message| {
+            let start = wires.binary_search(&message.items.start).ok()?;
+            Some(Unit {
+                mark: Mark::of(message),
+                wires: start..start + message.items.len(),
+            })
+        });
+        Ok(units.collect())
+    }
+
+    /// Whether a message may stand in several wire messages.
+    fn joins(&self) -> bool {
+        self.read.is_some() || matches!(self.wire.format, Format::OpenAiResponses | Format::Codex)
     }
 
     fn texts(&self, wires: &[usize]) -> Vec<&'b str> {
@@ -59,13 +112,13 @@ impl<'b> Request<'b> {
 
 /// What a request brought.
 #[derive(Default)]
-struct Arrival {
-    new: Vec<MessageId>,
+pub(super) struct Arrival {
+    pub(super) new: Vec<MessageId>,
     revised: Vec<(MessageId, MessageId)>,
     branched: Option<Option<MessageId>>,
     carried_on: bool,
     /// The new messages.
-    slots: HashMap<MessageId, Slot>,
+    pub(super) slots: HashMap<MessageId, Slot>,
 }
 
 /// What an engine answered to what it was to be shown.
@@ -93,7 +146,7 @@ impl Session {
         let request = Request::split(body, format)?;
         self.take_frame(&request)?;
         let arrival = self.take_in(&request)?;
-        let decision = self.show(Some(&request), arrival.slots)?;
+        let decision = self.show(Some(&request), arrival.slots, &mut |_| {})?;
         let compaction = self.compact_if_due(&decision)?;
         let view = self.select()?;
         Ok(Turn {
@@ -149,7 +202,7 @@ impl Session {
             let lost = self.history.set_handed(handed);
             self.warn(lost);
         }
-        self.show(None, slots)?;
+        self.show(None, slots, &mut |_| {})?;
         Ok(new)
     }
 
@@ -182,7 +235,7 @@ impl Session {
 
     /// Aligns a request with the history, gives its new messages their ids, writes them to the store, and
     /// brings the window up to date.
-    fn take_in(&mut self, request: &Request<'_>) -> Result<Arrival, SessionError> {
+    pub(super) fn take_in(&mut self, request: &Request<'_>) -> Result<Arrival, SessionError> {
         let format = request.wire.format;
         let carried_on = self.history.carries_on(&request.raw);
         let known = if carried_on {
@@ -190,10 +243,8 @@ impl Session {
         } else {
             &self.history.sent
         };
-        let joins = matches!(format, Format::OpenAiResponses | Format::Codex);
-        let alignment = align(known, &request.raw, joins, |wires| {
-            let messages = formats::parse_messages(format, &request.texts(wires))?;
-            Ok::<_, FormatError>(messages.iter().map(Unit::of).collect())
+        let alignment = align(known, &request.raw, request.joins(), |wires| {
+            request.units(wires)
         })?;
         // Of a history that comes from the store only the hashes are known: the calls are in the request.
         if self.history.resumed {
@@ -239,6 +290,7 @@ impl Session {
                 self.history.append(message.id, message.mark.identity);
             }
         }
+        self.history.revised.extend(&arrival.revised);
         let changes = Changes {
             lost: alignment.lost.iter().copied().collect(),
             cut: alignment.cut,
@@ -281,6 +333,15 @@ impl Session {
             .collect();
         wires.dedup();
         let mut slots = HashMap::new();
+        if let Some(conversation) = &request.read {
+            for (index, message) in trail.messages().iter().enumerate() {
+                if wanted(message.id) {
+                    let slot = Slot::new(message.id, conversation, index, &self.counter);
+                    slots.insert(message.id, slot);
+                }
+            }
+            return Ok(slots);
+        }
         for run in wires.chunk_by(|one, next| one + 1 == *next) {
             let format = request.wire.format;
             let texts = request.texts(run);
@@ -388,11 +449,12 @@ impl Session {
     }
 
     /// Shows the engine what it has not seen, in one hop with its decision whether to compact. `fresh` holds
-    /// the messages that are new.
-    fn show(
+    /// the messages that are new; `shown` is told how many messages of a long history went over at a time.
+    pub(super) fn show(
         &mut self,
         request: Option<&Request<'_>>,
         fresh: HashMap<MessageId, Slot>,
+        shown: &mut dyn FnMut(usize),
     ) -> Result<Decision, SessionError> {
         let believed = self.history.shown;
         let cut = self.history.pending_cut;
@@ -405,7 +467,7 @@ impl Session {
         } else {
             Expected::This(believed, self.history.remembers)
         };
-        let mut answer = self.show_from(request, &fresh, from, cut, expected)?;
+        let mut answer = self.show_from(request, &fresh, (from, cut), expected, shown)?;
         if let Ok(Shown::Disagrees(seen)) = answer {
             let agreed = seen.filter(|seen| self.history.agrees(*seen));
             // What it has seen is no part of this conversation.
@@ -417,11 +479,12 @@ impl Session {
                 place_of(seen),
                 place_of(believed),
             );
-            answer = self.show_from(request, &fresh, from, cut, Expected::Anything)?;
+            answer = self.show_from(request, &fresh, (from, cut), Expected::Anything, shown)?;
         }
         match answer {
             Ok(Shown::Seen(seen, decision)) => {
                 self.history.pending_cut = None;
+                self.history.revised.clear();
                 let end = self.history.end();
                 // After a cut inside what was shown at once, an engine has no chain hash for its place.
                 let nothing_shown = self.history.after(from).is_empty();
@@ -458,28 +521,89 @@ impl Session {
         &mut self,
         request: Option<&Request<'_>>,
         fresh: &HashMap<MessageId, Slot>,
-        from: Option<MessageId>,
-        cut: Option<Option<MessageId>>,
+        (from, cut): (Option<MessageId>, Option<Option<MessageId>>),
         expected: Expected,
+        shown: &mut dyn FnMut(usize),
     ) -> Result<Result<Shown, CallError>, SessionError> {
         let reel = self.reel(request, fresh, from)?;
         let chain = self.history.end().map_or(0, |end| end.chain);
         let state = self.state();
-        Ok(self.engine.call("observe", Pace::Short, move |engine| {
-            let seen = engine.observed_through();
-            if !expected.allows(seen) {
-                return Ok(Shown::Disagrees(seen));
+        let mut pieces = self.pieces(&reel, from);
+        let last = pieces.pop().unwrap_or((Window::new(), chain));
+        let (mut cut, mut expected) = (cut, Some(expected));
+        // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
+        for piece in pieces {
+            let messages = piece.0.len();
+            let answer = self.show_piece(piece, cut.take(), expected.take(), None);
+            if !matches!(answer, Ok(Shown::Seen(..))) {
+                return Ok(answer);
+            }
+            shown(messages);
+        }
+        let messages = last.0.len();
+        let answer = self.show_piece(last, cut, expected, Some(state));
+        shown(messages);
+        Ok(answer)
+    }
+
+    /// One call of the engine: what it has seen is checked, it is told of the cut and of revisions, shown the
+    /// messages, and asked for its decision where `state` is given.
+    fn show_piece(
+        &mut self,
+        (reel, chain): (Window, u64),
+        cut: Option<Option<MessageId>>,
+        expected: Option<Expected>,
+        state: Option<WindowState>,
+    ) -> Result<Shown, crate::supervision::CallError> {
+        let of_piece = |new: MessageId| reel.slots().iter().any(|slot| slot.id() == new);
+        let mut revised = self.history.revised.clone();
+        revised.retain(|(new, _)| of_piece(*new));
+        self.engine.call("observe", Pace::Short, move |engine| {
+            if let Some(expected) = expected {
+                let seen = engine.observed_through();
+                if !expected.allows(seen) {
+                    return Ok(Shown::Disagrees(seen));
+                }
             }
             if let Some(last) = cut {
                 engine.branched(last);
+            }
+            if !revised.is_empty() {
+                engine.revised(&revised);
             }
             if !reel.is_empty() {
                 let calls = reel.call_views(0);
                 engine.observe(&reel.views(0, &calls), chain)?;
             }
-            let decision = engine.should_compress(&state);
+            let decision = match state {
+                Some(state) => engine.should_compress(&state),
+                None => Decision::No("there is more to see".into()),
+            };
             Ok(Shown::Seen(engine.observed_through(), decision))
-        }))
+        })
+    }
+
+    /// The messages to show, in pieces, each with the chain hash after it.
+    fn pieces(&self, reel: &Window, from: Option<MessageId>) -> Vec<(Window, u64)> {
+        let chains: HashMap<MessageId, u64> = (self.history.after(from).iter())
+            .map(|logged| (logged.id, logged.chain))
+            .collect();
+        let mut pieces = Vec::new();
+        let (mut piece, mut tokens) = (Vec::new(), 0);
+        for slot in reel.slots() {
+            tokens += slot.tokens();
+            piece.push(slot.clone());
+            if piece.len() >= PIECE_MESSAGES || tokens >= PIECE_TOKENS {
+                let chain = chains.get(&slot.id()).copied().unwrap_or(0);
+                pieces.push((Window::of(std::mem::take(&mut piece), None, 0), chain));
+                tokens = 0;
+            }
+        }
+        if let Some(last) = piece.last() {
+            let chain = chains.get(&last.id()).copied().unwrap_or(0);
+            pieces.push((Window::of(piece, None, 0), chain));
+        }
+        pieces
     }
 
     /// The messages after `from`, for an engine to see. Those whose text is nowhere any more are left out.
@@ -688,6 +812,7 @@ impl Session {
 }
 
 /// What the host thinks an engine has seen.
+#[derive(Clone, Copy)]
 enum Expected {
     /// This, and whether the engine has said so itself before.
     This(Option<Observed>, bool),

@@ -105,6 +105,10 @@ impl Slot {
         self.id
     }
 
+    pub(super) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
     /// Whether it is a message as it came.
     pub(super) fn is_verbatim(&self) -> bool {
         *self.content == Content::Message

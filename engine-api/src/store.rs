@@ -1,0 +1,51 @@
+//! What a person asks of an engine that keeps conversations, beside any one conversation.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A question about the store of an engine, or a command to it. Whatever removes something takes a dry
+/// run, which answers the same figures and removes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command")]
+#[non_exhaustive]
+pub enum StoreCommand {
+    /// The sessions that are kept, with their sizes.
+    List,
+    /// One session: sizes, time span, what its window shows.
+    Show {
+        /// The session's id.
+        session: String,
+    },
+    /// Messages of a session, oldest first, as they were on the wire: `messages`, and `next`, the last
+    /// id of this page where there are more.
+    Export {
+        /// The session's id.
+        session: String,
+        /// Begin after the message of this id.
+        after: Option<u64>,
+        /// At most so many messages.
+        limit: usize,
+    },
+    /// Remove sessions.
+    Delete {
+        /// This session; without it every session that `older_than_ms` names.
+        session: Option<String>,
+        /// Sessions in which nothing was said since, in milliseconds since the Unix epoch.
+        older_than_ms: Option<i64>,
+        /// Remove nothing, only say what would go.
+        dry_run: bool,
+    },
+    /// Check everything that is kept.
+    Verify,
+    /// Copy everything that is kept, as of now, into a new file.
+    Backup {
+        /// The file; it must not exist.
+        to: PathBuf,
+    },
+    /// Give back the room of what is no longer needed.
+    Gc {
+        /// Remove nothing, only say what would go.
+        dry_run: bool,
+    },
+}

@@ -1,0 +1,352 @@
+//! Ingest and search over a corpus of 20,000 messages, beside what other stores need for the same.
+//!
+//! `cargo bench -p contexture-lcm --bench corpus [-- CORPUS.jsonl]`: one message a line
+//! (`role`, `content`, `ts` in seconds, `tool_calls`, `tool_call_id`, `tool_name`). Without a corpus, one
+//! of the same size and make is generated. Every answer is compared with a plain scan of the corpus, and
+//! nothing of the corpus stays in the process between the two.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use contexture_engine_api::{MessageId, MessageView, ToolCallView};
+use contexture_lcm::search::{Ask, Mode, Pattern, Query};
+use contexture_lcm::{Store, StoreSettings};
+use serde_json::Value;
+
+const FULL_TEXT: [&str; 13] = [
+    "database",
+    "quorum shipment",
+    "avro hotfix jitter",
+    "zircon7713",
+    "\"copper lantern protocol\"",
+    "reconcile_ledger_epoch",
+    "needle-5001-alpha",
+    "src/ledger/epoch.rs:412",
+    "xylophonequux",
+    "索引",
+    "端到端测试",
+    "紫水晶計畫",
+    "데이터베이스",
+];
+
+const REGEX: [&str; 9] = [
+    r"needle-[0-9]+-alpha",
+    r"ERR_[A-Z]+_[0-9]{3}",
+    r"launch code word is \w+",
+    r"Peregrine|epoch\.rs:412",
+    r"fn [a-z]+_ledger\(",
+    r"zzq[0-9]{9}x",
+    r"(?i)COPPER\s+LANTERN",
+    r"密碼是.{4}",
+    // Without a literal: nothing narrows it.
+    r"[A-Z]{4}_[0-9]{4}",
+];
+
+fn main() {
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with("--"))
+        .map_or_else(|| generate(directory.path(), 20_000), PathBuf::from);
+    let truth = truth(&corpus);
+
+    let before = process_cpu_ms();
+    let start = Instant::now();
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("bench", 0).unwrap();
+    let (messages, raw_bytes, parsing_ms) = ingest(&store, session, &corpus);
+    let wall = start.elapsed().as_secs_f64() * 1e3;
+    store.index_now(session).unwrap();
+    let cpu = process_cpu_ms() - before - parsing_ms;
+    println!("ingest, 4 a turn, index included");
+    println!(
+        "  {:<34}{:>9.4} ms a message ({messages} messages; wall {:.4})",
+        "ours",
+        cpu / messages as f64,
+        wall / messages as f64
+    );
+    println!(
+        "  {:<34}{:>9}",
+        "hermes-lcm 0.7 / 0.21 / claw", "0.49 / 0.69 / 1.5–1.9"
+    );
+    let size = std::fs::metadata(store.path()).unwrap().len();
+    println!(
+        "database: {:.1} MB, {:.2} of the raw {:.1} MB (hermes-lcm 1.9, claw 5.7)",
+        size as f64 / 1e6,
+        size as f64 / raw_bytes as f64,
+        raw_bytes as f64 / 1e6
+    );
+
+    let mut times = Vec::new();
+    println!("full text (hermes-lcm 0.21: median 23 ms, worst 377 ms)");
+    for (text, expected) in FULL_TEXT.iter().zip(&truth.0) {
+        times.push(ask(&store, session, Mode::FullText, text, *expected));
+    }
+    summary(&mut times);
+    println!("regex (claw: median 159–239 ms, answers incomplete)");
+    let mut times = Vec::new();
+    for (text, expected) in REGEX.iter().zip(&truth.1) {
+        times.push(ask(&store, session, Mode::Regex, text, *expected));
+    }
+    times.pop();
+    summary(&mut times);
+    let question = "What was the launch code word that we agreed on?";
+    let query = Query::new(session, Ask::Question(question.into()));
+    let (ms, answer) = timed(|| store.search(&query, &|| false).unwrap());
+    println!("question: {ms:.2} ms, {} candidates", answer.total);
+    println!(
+        "peak memory: {} MB (hermes-lcm 0.7: 114 MB)",
+        peak_memory_mb()
+    );
+}
+
+fn ask(
+    store: &Store,
+    session: contexture_lcm::SessionId,
+    mode: Mode,
+    text: &str,
+    expected: u64,
+) -> f64 {
+    let query = Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
+    let mut times: Vec<f64> = Vec::new();
+    for _ in 0..5 {
+        let (ms, answer) = timed(|| store.search(&query, &|| false).unwrap());
+        assert_eq!(answer.total, expected, "{text}");
+        times.push(ms);
+    }
+    times.sort_by(f64::total_cmp);
+    println!("  {text:<34}{:>9.2} ms{expected:>8} hits", times[2]);
+    times[2]
+}
+
+fn summary(times: &mut [f64]) {
+    times.sort_by(f64::total_cmp);
+    println!(
+        "  {:<34}{:>9.2} ms median, {:.2} ms worst",
+        "",
+        times[times.len() / 2],
+        times[times.len() - 1]
+    );
+}
+
+/// Runs `work` and measures this thread's CPU time, in ms.
+fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let before = thread_cpu_ms();
+    let result = work();
+    (thread_cpu_ms() - before, result)
+}
+
+fn thread_cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
+}
+
+/// The CPU time of all threads, in ms, to the hundredth of a second.
+fn process_cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
+    (fields[12].parse::<f64>().unwrap() + fields[13].parse::<f64>().unwrap()) * 10.0
+}
+
+fn peak_memory_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        / 1024
+}
+
+fn lines(corpus: &Path) -> impl Iterator<Item = Value> {
+    BufReader::new(std::fs::File::open(corpus).unwrap())
+        .lines()
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+}
+
+/// What a plain scan of the corpus finds.
+fn truth(corpus: &Path) -> (Vec<u64>, Vec<u64>) {
+    let regexes: Vec<regex::Regex> = REGEX
+        .iter()
+        .map(|text| regex::Regex::new(text).unwrap())
+        .collect();
+    let terms: Vec<Vec<String>> = FULL_TEXT
+        .iter()
+        .map(|text| match text.strip_prefix('"') {
+            Some(phrase) => vec![phrase.trim_end_matches('"').to_owned()],
+            None => text.split(' ').map(str::to_owned).collect(),
+        })
+        .collect();
+    let mut counts = (vec![0; terms.len()], vec![0; regexes.len()]);
+    for message in lines(corpus) {
+        let content = message["content"].as_str().unwrap();
+        let lower = content.to_lowercase();
+        for (count, terms) in counts.0.iter_mut().zip(&terms) {
+            *count += u64::from(terms.iter().all(|term| lower.contains(term.as_str())));
+        }
+        for (count, regex) in counts.1.iter_mut().zip(&regexes) {
+            *count += u64::from(regex.is_match(content));
+        }
+    }
+    counts
+}
+
+/// Delivers the corpus, four messages a turn; how many they were, their bytes of text, and the ms of CPU
+/// that reading the file took.
+fn ingest(store: &Store, session: contexture_lcm::SessionId, corpus: &Path) -> (u64, u64, f64) {
+    let (mut id, mut bytes, mut parsing) = (0, 0, 0.0);
+    let mut source = lines(corpus);
+    loop {
+        let (ms, turn) = timed(|| {
+            source
+                .by_ref()
+                .take(4)
+                .map(|message| (message.to_string(), message))
+                .collect::<Vec<_>>()
+        });
+        parsing += ms;
+        if turn.is_empty() {
+            return (id, bytes, parsing);
+        }
+        let field =
+            |message: &'_ Value, name: &str| message[name].as_str().unwrap_or("").to_owned();
+        let calls: Vec<Vec<[String; 3]>> = turn
+            .iter()
+            .map(|(_, message)| {
+                let calls = message["tool_calls"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let fields = |call: &Value| {
+                    let function = &call["function"];
+                    [
+                        field(call, "id"),
+                        field(function, "name"),
+                        field(function, "arguments"),
+                    ]
+                };
+                calls.iter().map(fields).collect()
+            })
+            .collect();
+        let call_views: Vec<Vec<ToolCallView<'_>>> = calls
+            .iter()
+            .map(|calls| {
+                calls
+                    .iter()
+                    .map(|[id, name, arguments]| ToolCallView::new(id, name, arguments))
+                    .collect()
+            })
+            .collect();
+        let mut views = Vec::new();
+        for ((raw, message), calls) in turn.iter().zip(&call_views) {
+            id += 1;
+            let text = message["content"].as_str().unwrap();
+            bytes += text.len() as u64;
+            let mut view = MessageView::new(MessageId(id), message["role"].as_str().unwrap())
+                .with_text(text)
+                .with_raw(raw)
+                .with_tool_calls(calls)
+                .with_time(message["ts"].as_i64().unwrap_or(0) * 1000);
+            if let Some(call) = message["tool_call_id"].as_str() {
+                view = view.with_result_of(call, message["tool_name"].as_str().unwrap_or(""));
+            }
+            views.push(view);
+        }
+        store.ingest(session, &views, id).unwrap();
+    }
+}
+
+/// Writes a corpus of prose, code and logs, with a few things to be found.
+fn generate(directory: &Path, count: u64) -> PathBuf {
+    let path = directory.join("corpus.jsonl");
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    let mut random = Random(20_261_121);
+    let common: Vec<String> = (0..400)
+        .map(|_| {
+            (0..2 + random.below(3))
+                .map(|_| random.of(&["ba", "to", "ri", "ken", "ul", "sho"]))
+                .collect()
+        })
+        .collect();
+    for i in 0..count {
+        let role = ["user", "assistant", "tool", "assistant"][(i % 4) as usize];
+        let target = 200.0 * 20f64.powf(random.unit());
+        let mut text = String::new();
+        if random.below(12) == 0 {
+            text.push_str(
+                "数据库索引重建完成。端到端测试结果全部通过。데이터베이스 마이그레이션.\n",
+            );
+        }
+        while (text.len() as f64) < target {
+            if role == "tool" {
+                let (a, b) = (random.below(60), random.next());
+                text.push_str(&format!(
+                    "2026-01-02T03:{a:02}:04Z INFO node-{a} /srv/ledger/scan.rs:{a} id={:010x}\n",
+                    b & 0xff_ffff_ffff
+                ));
+            } else if random.below(4) == 0 {
+                let name = random.of(&["ledger", "order", "token", "shard"]);
+                text.push_str(&format!(
+                    "fn load_{name}(x: &X) -> Y {{\n    x.{name}({})\n}}\n",
+                    random.below(9999)
+                ));
+            } else {
+                let known = random.of(&[
+                    "database", "quorum", "shipment", "avro", "hotfix", "jitter", "the", "of",
+                ]);
+                let at = random.unit() * random.unit() * common.len() as f64;
+                text.push_str(&format!(
+                    "{} {} ",
+                    common[at as usize],
+                    if random.below(5) == 0 { known } else { "and" }
+                ));
+            }
+        }
+        match i {
+            37 => {
+                text.push_str("\nneedle-0037-alpha zircon7713 the launch code word is Peregrine.")
+            }
+            5001 => text.push_str("\nneedle-5001-alpha 紫水晶計畫的密碼是七七三一。 ERR_QUOTA_431"),
+            12000 => {
+                text.push_str("\nfn reconcile_ledger_epoch() panics at src/ledger/epoch.rs:412.")
+            }
+            19990 => text.push_str("\nthe copper lantern protocol is closed; zircon7713"),
+            _ => {}
+        }
+        let message =
+            serde_json::json!({"role": role, "content": text, "ts": 1_767_225_600 + 30 * i});
+        writeln!(out, "{message}").unwrap();
+    }
+    out.flush().unwrap();
+    path
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 20
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn unit(&mut self) -> f64 {
+        self.below(1 << 24) as f64 / f64::from(1 << 24)
+    }
+
+    fn of<'a>(&mut self, options: &[&'a str]) -> &'a str {
+        options[self.below(options.len() as u64) as usize]
+    }
+}

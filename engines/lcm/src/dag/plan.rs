@@ -1,0 +1,285 @@
+//! What a compaction would make of a window: which places stay, and what stands over each run of the
+//! others.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use contexture_engine_api::{MessageId, MessageView};
+
+use super::NodeId;
+use super::chunk::chunks;
+use super::outline::{Outline, Split};
+
+/// What stands in one place of the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// A message that no node covers.
+    Raw,
+    /// A message that this node of the frontier covers, though the window shows it.
+    Covered(NodeId),
+    /// Our summary of these nodes of the frontier.
+    Ours(Vec<NodeId>),
+    /// Somebody else's summary.
+    Foreign,
+}
+
+/// Messages that go under a node together: a tool group, or one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) ids: Vec<MessageId>,
+    pub(crate) tokens: u64,
+}
+
+/// One part of a run, in the order of the conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A node of the frontier.
+    Node(NodeId),
+    /// Messages that are still to get their leaves.
+    Span(Vec<Unit>),
+}
+
+/// A stretch of the new window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// These places stay as they are.
+    Keep(Range<usize>),
+    /// Nodes stand in for these places.
+    Run(Run),
+}
+
+/// Places that leave the window together, and what stands in for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) places: Range<usize>,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// Something that belongs to the conversation but has no place in the window: a node that another
+/// engine's summary hides, or a message that nobody has summarised yet. Ordered by `first`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stray {
+    pub(crate) first: MessageId,
+    pub(crate) part: StrayPart,
+}
+
+/// What a stray is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StrayPart {
+    Node(NodeId),
+    Message { tokens: u64 },
+}
+
+/// The window in segments. `first_of` gives the first message below a node.
+pub(crate) fn layout(
+    views: &[MessageView<'_>],
+    spots: &[Spot],
+    outline: &Outline,
+    split: &Split,
+    strays: &[Stray],
+    first_of: &HashMap<NodeId, MessageId>,
+) -> Vec<Segment> {
+    let stays = |at: usize| split.keeps(at) && !matches!(spots[at], Spot::Ours(_) | Spot::Foreign);
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut at = 0;
+    while at < views.len() {
+        let keep = stays(at);
+        let end = (at..views.len())
+            .find(|place| stays(*place) != keep)
+            .unwrap_or(views.len());
+        segments.push(match keep {
+            true => Segment::Keep(at..end),
+            false => Segment::Run(run_of(views, spots, outline, at..end)),
+        });
+        at = end;
+    }
+    put_strays(&mut segments, strays, first_of);
+    segments
+}
+
+fn run_of(
+    views: &[MessageView<'_>],
+    spots: &[Spot],
+    outline: &Outline,
+    places: Range<usize>,
+) -> Run {
+    let mut run = Run {
+        places: places.clone(),
+        parts: Vec::new(),
+    };
+    let mut unit_end = places.start;
+    for at in places {
+        match &spots[at] {
+            Spot::Ours(nodes) => nodes.iter().for_each(|node| run.push_node(*node)),
+            Spot::Covered(node) => run.push_node(*node),
+            Spot::Foreign => {}
+            Spot::Raw => {
+                let message = (views[at].id(), views[at].tokens());
+                let goes_on = at < unit_end;
+                unit_end = unit_end.max(outline.cut_after(at + 1));
+                run.push_message(message, goes_on);
+            }
+        }
+    }
+    run
+}
+
+impl Run {
+    fn push_node(&mut self, node: NodeId) {
+        if !self.parts.contains(&Part::Node(node)) {
+            self.parts.push(Part::Node(node));
+        }
+    }
+
+    fn push_message(&mut self, (id, tokens): (MessageId, u64), goes_on: bool) {
+        let unit = Unit {
+            ids: vec![id],
+            tokens,
+        };
+        match self.parts.last_mut() {
+            Some(Part::Span(units)) => match units.last_mut().filter(|_| goes_on) {
+                Some(last) => {
+                    last.ids.push(id);
+                    last.tokens += tokens;
+                }
+                None => units.push(unit),
+            },
+            _ => self.parts.push(Part::Span(vec![unit])),
+        }
+    }
+
+    /// Puts a stray before the first thing in the run that comes after it.
+    fn insert(&mut self, stray: &Stray, first_of: &HashMap<NodeId, MessageId>) {
+        let before = |part: &Part| match part {
+            Part::Node(node) => first_of.get(node).copied(),
+            Part::Span(units) => units.first().and_then(|unit| unit.ids.first().copied()),
+        };
+        let mut at = self
+            .parts
+            .iter()
+            .position(|part| before(part).is_some_and(|first| first > stray.first))
+            .unwrap_or(self.parts.len());
+        match stray.part {
+            StrayPart::Node(node) => {
+                if !self.parts.contains(&Part::Node(node)) {
+                    self.parts.insert(at, Part::Node(node));
+                }
+            }
+            StrayPart::Message { tokens } => {
+                let unit = Unit {
+                    ids: vec![stray.first],
+                    tokens,
+                };
+                // A span that begins before the stray may hold what comes after it, too.
+                if let Some(Part::Span(units)) =
+                    at.checked_sub(1).and_then(|at| self.parts.get_mut(at))
+                {
+                    let place = units
+                        .iter()
+                        .position(|unit| unit.ids.first() > Some(&stray.first))
+                        .unwrap_or(units.len());
+                    units.insert(place, unit);
+                    return;
+                }
+                if let Some(Part::Span(units)) = self.parts.get_mut(at) {
+                    units.insert(0, unit);
+                    return;
+                }
+                at = at.min(self.parts.len());
+                self.parts.insert(at, Part::Span(vec![unit]));
+            }
+        }
+    }
+
+    fn last_id(&self, first_of: &HashMap<NodeId, MessageId>) -> Option<MessageId> {
+        self.parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Node(node) => first_of.get(node).copied(),
+                Part::Span(units) => units.last().and_then(|unit| unit.ids.last().copied()),
+            })
+            .max()
+    }
+
+    /// The nodes that stand in for this run alone, where there is nothing to be made.
+    pub(crate) fn only_nodes(&self) -> Option<Vec<NodeId>> {
+        let nodes = self.parts.iter().map(|part| match part {
+            Part::Node(node) => Some(*node),
+            Part::Span(_) => None,
+        });
+        nodes.collect()
+    }
+}
+
+fn put_strays(segments: &mut [Segment], strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
+    for stray in strays {
+        let mut runs: Vec<&mut Run> = segments
+            .iter_mut()
+            .filter_map(|segment| match segment {
+                Segment::Run(run) => Some(run),
+                Segment::Keep(_) => None,
+            })
+            .collect();
+        let at = runs
+            .iter()
+            .position(|run| run.last_id(first_of).is_none_or(|last| last > stray.first))
+            .or(runs.len().checked_sub(1));
+        if let Some(run) = at.and_then(|at| runs.get_mut(at)) {
+            run.insert(stray, first_of);
+        }
+    }
+}
+
+/// Cuts a span into leaves of about `span` tokens. Where leaves were prepared, given by their messages,
+/// the cuts are theirs.
+pub(crate) fn leaves<'p>(
+    units: &[Unit],
+    span: u64,
+    prepared: impl Fn(MessageId) -> Option<&'p [MessageId]>,
+) -> Vec<Vec<MessageId>> {
+    let mut leaves = Vec::new();
+    let mut loose: Vec<&Unit> = Vec::new();
+    let mut at = 0;
+    while let Some(unit) = units.get(at) {
+        let fits = unit
+            .ids
+            .first()
+            .and_then(|first| prepared(*first))
+            .and_then(|ids| units_of(&units[at..], ids).map(|count| (ids, count)));
+        match fits {
+            Some((ids, count)) => {
+                cut_loose(&mut loose, span, &mut leaves);
+                leaves.push(ids.to_vec());
+                at += count;
+            }
+            None => {
+                loose.push(unit);
+                at += 1;
+            }
+        }
+    }
+    cut_loose(&mut loose, span, &mut leaves);
+    leaves
+}
+
+/// How many of the units hold exactly these messages; none where no number of them does.
+fn units_of(units: &[Unit], ids: &[MessageId]) -> Option<usize> {
+    let mut rest = ids;
+    let mut count = 0;
+    while !rest.is_empty() {
+        rest = rest.strip_prefix(units.get(count)?.ids.as_slice())?;
+        count += 1;
+    }
+    Some(count)
+}
+
+fn cut_loose(loose: &mut Vec<&Unit>, span: u64, leaves: &mut Vec<Vec<MessageId>>) {
+    let tokens: Vec<u64> = loose.iter().map(|unit| unit.tokens).collect();
+    for chunk in chunks(&tokens, span) {
+        let ids = loose[chunk]
+            .iter()
+            .flat_map(|unit| unit.ids.iter().copied());
+        leaves.push(ids.collect());
+    }
+    loose.clear();
+}

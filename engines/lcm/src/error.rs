@@ -1,0 +1,98 @@
+//! What can go wrong with the store, and the way out of it.
+
+use std::path::PathBuf;
+
+use contexture_engine_api::{EngineError, MessageId};
+
+/// Why the store or a search could not do what it was asked. The store is as it was before the call.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another process held the database for longer than the time limit.
+    #[error("the store is locked by another process; try again, or close that process")]
+    Busy,
+    /// The file or its directory cannot be written.
+    #[error("the store cannot be written; check the permissions of the file and its directory")]
+    ReadOnly,
+    /// The disk is full.
+    #[error("the disk is full; free some space, then try again: nothing was lost")]
+    DiskFull,
+    /// The file is damaged.
+    #[error(
+        "the store is damaged ({0}); keep a copy of the file, then repair it: what can still be read \
+         is carried over and the indexes are made anew"
+    )]
+    Damaged(String),
+    /// The file was written by a newer version.
+    #[error(
+        "the store has schema version {found}, this program knows versions up to {known}; \
+         use the newer program, or another data directory"
+    )]
+    NewerSchema {
+        /// The version of the file.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The file is a database of something else.
+    #[error("{} is a database, but not a store of this engine; choose another data directory", .0.display())]
+    Foreign(PathBuf),
+    /// There is no such session.
+    #[error("there is no session `{0}`")]
+    UnknownSession(String),
+    /// There is no such message, file or summary.
+    #[error("there is no {0}")]
+    Unknown(String),
+    /// A message id came again with another content, or out of order.
+    #[error(
+        "message {0} was stored with another content; an edited message needs a new id, and a cut has \
+         to be told first"
+    )]
+    IdReused(MessageId),
+    /// A regular expression that cannot be compiled; the text shows where.
+    #[error("{0}")]
+    Pattern(String),
+    /// Any other part of a query that makes no sense.
+    #[error("{0}")]
+    Query(String),
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// A file beside the database (a backup, an export) could not be written or read.
+    #[error("{path}: {source}", path = .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Anything else that SQLite reports.
+    #[error("the store failed: {0}")]
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        match error.sqlite_error_code() {
+            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
+            Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
+            Some(Code::DiskFull) => Self::DiskFull,
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => Self::Damaged(error.to_string()),
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Pattern(_)
+            | StoreError::Query(_)
+            | StoreError::Unknown(_)
+            | StoreError::UnknownSession(_) => Self::InvalidInput(error.to_string()),
+            StoreError::Cancelled => Self::Cancelled,
+            _ => Self::Storage(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The search index: which messages hold which terms.
+//!
+//! - [`fold`]: one case for letters, so that case can be ignored;
+//! - [`terms`]: what a text is indexed under: words whole, scripts without spaces by the character and
+//!   the pair of neighbours;
+//! - [`segment`]: sorted terms with compressed lists of ordinals, in chunks that are rows of SQLite;
+//! - [`build`]: making segments from messages and joining small ones to larger;
+//! - [`need`]: what must be in a message for it to match, and which messages have it;
+//! - [`worker`]: the thread that keeps up.
+//!
+//! The index only narrows, or answers where a whole word is asked for; anything else is decided on the
+//! text itself. A part of a word is found by going through the vocabulary, which is far smaller than the
+//! text, so no list of trigrams is kept.
+
+pub(crate) mod build;
+pub(crate) mod fold;
+pub(crate) mod need;
+pub(crate) mod segment;
+pub(crate) mod terms;
+pub(crate) mod worker;

@@ -1,0 +1,249 @@
+//! Making segments of messages, and larger segments of smaller ones.
+//!
+//! A batch of new messages becomes a segment of level 0. Eight neighbours of one level become one of the
+//! next, so that each posting is copied a few times in all and a session has few segments. Above
+//! [`MAX_LEVEL`] they stay apart: joining them would hold the writer for too long.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rusqlite::{Connection, Transaction};
+use rustc_hash::FxBuildHasher;
+
+use super::fold::fold_into;
+use super::segment::{Chunks, Growing, ListChunk, Segment, TermChunk, for_each_chunk, segments};
+use super::terms::for_each_term;
+use crate::error::StoreError;
+use crate::store::{Database, Key, SessionId, for_each_body, info_in};
+
+/// Messages of one segment of level 0, at most: what bounds the memory of a batch.
+const SEGMENT_MESSAGES: u32 = 1024;
+
+/// Bytes of text of one segment of level 0, about.
+const SEGMENT_BYTES: usize = 4 << 20;
+
+/// How many neighbours of one level are joined.
+const FAN_IN: usize = 8;
+
+/// No segment is larger than one of this level: some 16,000 messages.
+const MAX_LEVEL: u32 = 2;
+
+/// Indexes everything of a session that awaits it, then joins segments.
+pub(crate) fn catch_up(database: &Database, session: SessionId) -> Result<(), StoreError> {
+    while index_batch(database, session)? {}
+    while join(database, session)? {}
+    Ok(())
+}
+
+/// Indexes the next messages of a session; whether there were any.
+fn index_batch(database: &Database, session: SessionId) -> Result<bool, StoreError> {
+    let (start, end, chunks) = database.read(|connection| {
+        let info = info_in(connection, session)?;
+        let end = info
+            .messages
+            .min(info.indexed.saturating_add(SEGMENT_MESSAGES));
+        let (end, chunks) = build(connection, session, info.indexed..end)?;
+        Ok((info.indexed, end, chunks))
+    })?;
+    if start == end {
+        return Ok(false);
+    }
+    database.write(|transaction| {
+        // Another process may have been faster: then what this one made is not needed.
+        if info_in(transaction, session)?.indexed == start {
+            chunks.write(transaction, session, &(start..end), 0)?;
+            set_indexed(transaction, session, end)?;
+        }
+        Ok(())
+    })?;
+    Ok(true)
+}
+
+pub(crate) fn set_indexed(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    indexed: u32,
+) -> Result<(), StoreError> {
+    transaction
+        .prepare_cached("UPDATE sessions SET indexed = ?2 WHERE id = ?1")?
+        .execute([session.0, i64::from(indexed)])?;
+    Ok(())
+}
+
+/// The chunks of a segment over these messages, or the first of them; and where it ends.
+pub(crate) fn build(
+    connection: &Connection,
+    session: SessionId,
+    ordinals: Range<u32>,
+) -> Result<(u32, Chunks), StoreError> {
+    let mut lists: HashMap<Box<str>, Growing, FxBuildHasher> = HashMap::default();
+    let mut folded = String::new();
+    let (mut bytes, mut end) = (0, ordinals.start);
+    for_each_body(connection, session, &ordinals, |key: Key, body| {
+        fold_into(body, &mut folded);
+        let ordinal = key.ordinal() - ordinals.start;
+        for_each_term(&folded, |term| match lists.get_mut(term) {
+            Some(list) => list.push(ordinal),
+            None => lists.entry(term.into()).or_default().push(ordinal),
+        });
+        bytes += body.len();
+        end = key.ordinal() + 1;
+        Ok(if bytes < SEGMENT_BYTES {
+            std::ops::ControlFlow::Continue(())
+        } else {
+            std::ops::ControlFlow::Break(())
+        })
+    })?;
+    if bytes < SEGMENT_BYTES {
+        end = ordinals.end;
+    }
+    let mut sorted: Vec<(Box<str>, Growing)> = lists.into_iter().collect();
+    sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let mut chunks = Chunks::default();
+    for (term, list) in &sorted {
+        chunks.push(term.as_bytes(), list);
+    }
+    Ok((end, chunks))
+}
+
+/// Joins one group of neighbours; whether there was one.
+fn join(database: &Database, session: SessionId) -> Result<bool, StoreError> {
+    let made = database.read(|connection| {
+        let all = segments(connection, session)?;
+        let Some(group) = group_to_join(&all) else {
+            return Ok(None);
+        };
+        Ok(Some((group.to_vec(), merge(connection, group)?)))
+    })?;
+    let Some((group, chunks)) = made else {
+        return Ok(false);
+    };
+    database.write(|transaction| {
+        let all = segments(transaction, session)?;
+        if !group.iter().all(|segment| all.contains(segment)) {
+            return Ok(());
+        }
+        delete(transaction, &group)?;
+        if let (Some(first), Some(last)) = (group.first(), group.last()) {
+            let ordinals = first.ordinals.start..last.ordinals.end;
+            chunks.write(transaction, session, &ordinals, first.level + 1)?;
+        }
+        Ok(())
+    })?;
+    Ok(true)
+}
+
+/// The first eight neighbours of one level that may be joined.
+fn group_to_join(all: &[Segment]) -> Option<&[Segment]> {
+    all.windows(FAN_IN).find(|group| {
+        let level = group[0].level;
+        level < MAX_LEVEL && group.iter().all(|segment| segment.level == level)
+    })
+}
+
+pub(crate) fn delete(transaction: &Transaction<'_>, group: &[Segment]) -> Result<(), StoreError> {
+    let mut statement = transaction.prepare_cached("DELETE FROM segments WHERE id = ?1")?;
+    for segment in group {
+        statement.execute([segment.id])?;
+    }
+    Ok(())
+}
+
+/// A segment, read from its first term to its last.
+struct Reader<'c> {
+    connection: &'c Connection,
+    chunks: std::vec::IntoIter<TermChunk>,
+    terms: Vec<Box<[u8]>>,
+    lists: Option<ListChunk>,
+    at: usize,
+    shift: u32,
+}
+
+impl<'c> Reader<'c> {
+    fn new(connection: &'c Connection, segment: &Segment, base: u32) -> Result<Self, StoreError> {
+        let mut chunks = Vec::new();
+        for_each_chunk(connection, segment.id, b"", |chunk| {
+            chunks.push(chunk);
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        let mut reader = Self {
+            connection,
+            chunks: chunks.into_iter(),
+            terms: Vec::new(),
+            lists: None,
+            at: 0,
+            shift: segment.ordinals.start - base,
+        };
+        reader.load()?;
+        Ok(reader)
+    }
+
+    fn load(&mut self) -> Result<(), StoreError> {
+        self.at = 0;
+        self.terms.clear();
+        if let Some(chunk) = self.chunks.next() {
+            self.terms.extend(chunk.iter().map(Box::from));
+            self.lists = Some(ListChunk::read(
+                self.connection,
+                chunk.id,
+                self.terms.len(),
+            )?);
+        }
+        Ok(())
+    }
+
+    fn term(&self) -> Option<&[u8]> {
+        self.terms.get(self.at).map(|term| &**term)
+    }
+
+    fn append_to(&mut self, list: &mut Growing) -> Result<(), StoreError> {
+        if let Some(lists) = &self.lists {
+            list.append(lists.list(self.at)?, self.shift);
+        }
+        self.at += 1;
+        if self.at == self.terms.len() {
+            self.load()?;
+        }
+        Ok(())
+    }
+}
+
+fn merge(connection: &Connection, group: &[Segment]) -> Result<Chunks, StoreError> {
+    let base = group.first().map_or(0, |segment| segment.ordinals.start);
+    let mut readers = group
+        .iter()
+        .map(|segment| Reader::new(connection, segment, base))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut chunks = Chunks::default();
+    while let Some(term) = readers.iter().filter_map(Reader::term).min() {
+        let term: Box<[u8]> = term.into();
+        let mut list = Growing::default();
+        for reader in &mut readers {
+            if reader.term() == Some(&term) {
+                reader.append_to(&mut list)?;
+            }
+        }
+        chunks.push(&term, &list);
+    }
+    Ok(chunks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_of_a_level_are_joined() {
+        let segment = |id: i64, level| Segment {
+            id,
+            ordinals: id as u32..id as u32 + 1,
+            level,
+        };
+        let mut all: Vec<Segment> = (0..7).map(|id| segment(id, 0)).collect();
+        assert!(group_to_join(&all).is_none());
+        all.push(segment(7, 0));
+        assert_eq!(group_to_join(&all).map(<[_]>::len), Some(8));
+        let large: Vec<Segment> = (0..9).map(|id| segment(id, MAX_LEVEL)).collect();
+        assert!(group_to_join(&large).is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! One case for every letter.
+
+/// The character that stands for `c` and all that differ from it by case alone. Always exactly one, so
+/// that places in a folded text can be found again in the original.
+#[inline]
+pub(crate) fn fold_char(c: char) -> char {
+    if c.is_ascii() {
+        return c.to_ascii_lowercase();
+    }
+    match c {
+        // Pairs that Unicode folds together although neither is the other's upper or lower case.
+        '\u{1fd3}' => '\u{390}',
+        '\u{1fe3}' => '\u{3b0}',
+        '\u{fb05}' => '\u{fb06}',
+        _ => single(
+            single(c, c.to_uppercase()),
+            single(c, c.to_uppercase()).to_lowercase(),
+        ),
+    }
+}
+
+/// The mapping where it is one character, else `c`.
+fn single(c: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
+    match (mapped.len(), mapped.next()) {
+        (1, Some(one)) => one,
+        _ => c,
+    }
+}
+
+/// Folds a whole text into `out`, which is cleared first.
+pub(crate) fn fold_into(text: &str, out: &mut String) {
+    out.clear();
+    out.reserve(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let ascii = rest
+            .bytes()
+            .position(|byte| !byte.is_ascii())
+            .unwrap_or(rest.len());
+        let start = out.len();
+        out.push_str(&rest[..ascii]);
+        out[start..].make_ascii_lowercase();
+        rest = &rest[ascii..];
+        let mut chars = rest.chars();
+        while let Some(c) = chars.clone().next().filter(|c| !c.is_ascii()) {
+            out.push(fold_char(c));
+            chars.next();
+        }
+        rest = chars.as_str();
+    }
+}
+
+/// The folded text.
+pub(crate) fn fold(text: &str) -> String {
+    let mut out = String::new();
+    fold_into(text, &mut out);
+    out
+}
+
+/// Where in `text` the character stands that begins at byte `folded_at` of its folded form.
+pub(crate) fn original_offset(text: &str, folded_at: usize) -> usize {
+    let mut folded = 0;
+    for (at, c) in text.char_indices() {
+        if folded >= folded_at {
+            return at;
+        }
+        folded += fold_char(c).len_utf8();
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
+
+    use super::*;
+
+    /// Else `(?i)` could match what the index does not lead to.
+    #[test]
+    fn folds_together_whatever_a_regular_expression_does() {
+        for c in '\0'..=char::MAX {
+            let mut class = ClassUnicode::new([ClassUnicodeRange::new(c, c)]);
+            class.try_case_fold_simple().unwrap();
+            for range in class.iter() {
+                for other in range.start()..=range.end() {
+                    assert_eq!(fold_char(c), fold_char(other), "{c:?} and {other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn offsets_lead_back() {
+        let text = "aİK\u{212a}ß世B";
+        let folded = fold(text);
+        for (at, c) in text.char_indices() {
+            let in_folded = fold(&text[..at]).len();
+            assert!(folded[in_folded..].starts_with(fold_char(c)));
+            assert_eq!(original_offset(text, in_folded), at);
+        }
+    }
+}

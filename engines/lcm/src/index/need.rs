@@ -1,0 +1,466 @@
+//! What a message must hold in order to match, and which messages of a segment have it.
+//!
+//! A need is never stronger than the pattern it comes from: every message that matches has it. So the
+//! text of those that have it decides, and nothing is missed.
+
+use std::ops::ControlFlow;
+
+use regex_syntax::hir::{Class as HirClass, Hir, HirKind, Look};
+use rusqlite::Connection;
+
+use super::fold::fold_char;
+use super::segment::{ListChunk, Segment, chunk_of, for_each_chunk};
+use super::terms::{Class, LONG_WORD, MAX_WORD_BYTES, class, for_each_gram, indexed_part, runs};
+use crate::error::StoreError;
+
+/// What a message must hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing that the index knows of.
+    Anything,
+    /// A word with this in it; where `starts`, at its beginning; where `ends`, at its end.
+    Word {
+        text: String,
+        starts: bool,
+        ends: bool,
+    },
+    /// A character of a spaceless script, or two that follow each other.
+    Gram(String),
+    /// All of these.
+    All(Vec<Need>),
+    /// One of these at least.
+    Any(Vec<Need>),
+}
+
+/// With this few candidates left, looking at them is cheaper than narrowing further.
+const FEW: usize = 16;
+
+impl Need {
+    /// What a folded stretch of text asks for. `starts` and `ends` say that a word that reaches to its
+    /// beginning or end is known to begin or end there.
+    pub(crate) fn of_literal(folded: &str, starts: bool, ends: bool) -> Self {
+        let mut needs = Vec::new();
+        for run in runs(folded) {
+            let text = &folded[run.range.clone()];
+            if run.class == Class::Gram {
+                let single = text.chars().nth(1).is_none();
+                for_each_gram(text, |gram| {
+                    if single || gram.chars().nth(1).is_some() {
+                        needs.push(Self::Gram(gram.to_owned()));
+                    }
+                });
+                continue;
+            }
+            let word = Self::Word {
+                text: text.to_owned(),
+                starts: starts || run.range.start > 0,
+                ends: ends || run.range.end < folded.len(),
+            };
+            if word.narrows() {
+                needs.push(word);
+            }
+        }
+        Self::all(needs)
+    }
+
+    /// What a regular expression asks for.
+    pub(crate) fn of_regex(hir: &Hir) -> Self {
+        let mut pieces = Vec::new();
+        flatten(hir, &mut pieces);
+        let mut needs = Vec::new();
+        let mut literal = String::new();
+        let mut starts = false;
+        // What was last seen beside a literal: whether a word is known to end, or begin, there.
+        let mut edge = false;
+        for piece in pieces {
+            match piece {
+                Piece::Char(c) => {
+                    if literal.is_empty() {
+                        starts = edge;
+                    }
+                    literal.push(c);
+                    edge = false;
+                }
+                Piece::Boundary => edge = true,
+                Piece::Separator => {
+                    flush(&mut literal, starts, true, &mut needs);
+                    edge = true;
+                }
+                Piece::Gap => {
+                    flush(&mut literal, starts, edge, &mut needs);
+                    edge = false;
+                }
+                Piece::Need(need) => {
+                    flush(&mut literal, starts, edge, &mut needs);
+                    needs.push(need);
+                    edge = false;
+                }
+            }
+        }
+        flush(&mut literal, starts, edge, &mut needs);
+        Self::all(needs)
+    }
+
+    /// All of these, with what is needless left out.
+    pub(crate) fn all(mut needs: Vec<Self>) -> Self {
+        needs.retain(|need| *need != Self::Anything);
+        match needs.len() {
+            0 => Self::Anything,
+            1 => needs.remove(0),
+            _ => Self::All(needs),
+        }
+    }
+
+    /// Whether having it means holding exactly this, so that the text need not be read.
+    pub(crate) fn is_exact(&self) -> bool {
+        match self {
+            // Close to the limit, the index cannot tell a word from the beginning of a longer one.
+            Self::Word { text, starts, ends } => {
+                *starts && *ends && text.len() <= MAX_WORD_BYTES - 4
+            }
+            Self::Gram(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether going through the vocabulary for it would leave anything out worth mentioning.
+    fn narrows(&self) -> bool {
+        match self {
+            Self::Word { text, starts, ends } => {
+                text.len() + usize::from(*starts) + usize::from(*ends) > 2
+            }
+            _ => true,
+        }
+    }
+
+    /// The ordinals of the segment's messages that have it, in order; none for all of them.
+    pub(crate) fn ordinals(
+        &self,
+        connection: &Connection,
+        segment: &Segment,
+    ) -> Result<Option<Vec<u32>>, StoreError> {
+        match self {
+            Self::Anything => Ok(None),
+            Self::Gram(text) => exact(connection, segment, text).map(Some),
+            Self::Word { text, starts, ends } => {
+                word(connection, segment, text, *starts, *ends).map(Some)
+            }
+            Self::Any(needs) => {
+                let mut union = Vec::new();
+                for need in needs {
+                    match need.ordinals(connection, segment)? {
+                        None => return Ok(None),
+                        Some(ordinals) => union.extend(ordinals),
+                    }
+                }
+                Ok(Some(sorted(union)))
+            }
+            Self::All(needs) => all(connection, segment, needs),
+        }
+    }
+
+    /// What it costs to look it up: a list, a stretch of the vocabulary, or all of it.
+    fn cost(&self) -> u8 {
+        match self {
+            Self::Gram(_) => 0,
+            Self::Word { starts, ends, .. } => match (starts, ends) {
+                (true, true) => 0,
+                (true, false) => 1,
+                _ => 2,
+            },
+            Self::All(_) | Self::Any(_) => 3,
+            Self::Anything => 4,
+        }
+    }
+}
+
+fn all(
+    connection: &Connection,
+    segment: &Segment,
+    needs: &[Need],
+) -> Result<Option<Vec<u32>>, StoreError> {
+    let mut order: Vec<&Need> = needs.iter().collect();
+    // Long words first among equals: they are the rare ones.
+    order.sort_by_key(|need| match need {
+        Need::Word { text, .. } => (need.cost(), usize::MAX - text.len()),
+        _ => (need.cost(), 0),
+    });
+    let mut found: Option<Vec<u32>> = None;
+    for need in order {
+        if found
+            .as_ref()
+            .is_some_and(|found| found.is_empty() || need.cost() > 0 && found.len() <= FEW)
+        {
+            break;
+        }
+        let Some(ordinals) = need.ordinals(connection, segment)? else {
+            continue;
+        };
+        found = Some(match found {
+            None => ordinals,
+            Some(before) => intersection(&before, &ordinals),
+        });
+    }
+    Ok(found)
+}
+
+/// What two sorted lists share.
+fn intersection(a: &[u32], b: &[u32]) -> Vec<u32> {
+    let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    let mut out = Vec::with_capacity(short.len());
+    for ordinal in short {
+        let at = long.partition_point(|other| other < ordinal);
+        long = &long[at..];
+        if long.first() == Some(ordinal) {
+            out.push(*ordinal);
+        }
+    }
+    out
+}
+
+fn sorted(mut ordinals: Vec<u32>) -> Vec<u32> {
+    ordinals.sort_unstable();
+    ordinals.dedup();
+    ordinals
+}
+
+fn exact(connection: &Connection, segment: &Segment, term: &str) -> Result<Vec<u32>, StoreError> {
+    let mut out = Vec::new();
+    let Some(chunk) = chunk_of(connection, segment.id, term.as_bytes())? else {
+        return Ok(out);
+    };
+    if let Some(index) = chunk.find(term.as_bytes()) {
+        let lists = ListChunk::read(connection, chunk.id, chunk.iter().count())?;
+        lists
+            .list(index)?
+            .ordinals(segment.ordinals.start, &mut out);
+    }
+    Ok(out)
+}
+
+fn word(
+    connection: &Connection,
+    segment: &Segment,
+    text: &str,
+    starts: bool,
+    ends: bool,
+) -> Result<Vec<u32>, StoreError> {
+    if starts && (ends || text.len() > MAX_WORD_BYTES) {
+        return exact(connection, segment, indexed_part(text));
+    }
+    let mut out = Vec::new();
+    for_each_term_like(connection, segment, text, starts, ends, |_, list| {
+        list.ordinals(segment.ordinals.start, &mut out);
+    })?;
+    if !starts {
+        // The rest of a long word is in no term.
+        out.extend(exact(connection, segment, LONG_WORD)?);
+    }
+    Ok(sorted(out))
+}
+
+/// Calls `each` with every term of the segment that has `text` in it (at its beginning, where `starts`;
+/// at its end, where `ends`), and its list.
+pub(crate) fn for_each_term_like(
+    connection: &Connection,
+    segment: &Segment,
+    text: &str,
+    starts: bool,
+    ends: bool,
+    mut each: impl FnMut(&[u8], super::segment::List<'_>),
+) -> Result<(), StoreError> {
+    let needle = text.as_bytes();
+    let finder = memchr::memmem::Finder::new(needle);
+    let from: &[u8] = if starts { needle } else { b"" };
+    for_each_chunk(connection, segment.id, from, |chunk| {
+        if starts
+            && chunk
+                .iter()
+                .next()
+                .is_some_and(|first| first > needle && !first.starts_with(needle))
+        {
+            return Ok(ControlFlow::Break(()));
+        }
+        if finder.find(&chunk.terms).is_none() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut lists = None;
+        let terms = chunk.iter().count();
+        for (index, term) in chunk.iter().enumerate() {
+            let like = match (starts, ends) {
+                (true, _) => term.starts_with(needle),
+                (false, true) => term.ends_with(needle),
+                (false, false) => finder.find(term).is_some(),
+            };
+            if !like {
+                continue;
+            }
+            if lists.is_none() {
+                lists = Some(ListChunk::read(connection, chunk.id, terms)?);
+            }
+            if let Some(lists) = &lists {
+                each(term, lists.list(index)?);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// A part of a regular expression, as far as the index can make use of it.
+enum Piece {
+    /// This character, in any case.
+    Char(char),
+    /// A place between two characters of which one is no part of a word.
+    Boundary,
+    /// One or more characters that are no part of a word.
+    Separator,
+    /// Anything, or nothing.
+    Gap,
+    /// Something with needs of its own, and nothing known of its ends.
+    Need(Need),
+}
+
+fn flatten(hir: &Hir, pieces: &mut Vec<Piece>) {
+    match hir.kind() {
+        HirKind::Empty => {}
+        HirKind::Literal(literal) => match std::str::from_utf8(&literal.0) {
+            Ok(text) => pieces.extend(text.chars().map(fold_char).map(Piece::Char)),
+            Err(_) => pieces.push(Piece::Gap),
+        },
+        HirKind::Class(class) => pieces.push(of_class(class)),
+        HirKind::Look(look) => match look {
+            Look::Start
+            | Look::End
+            | Look::StartLF
+            | Look::EndLF
+            | Look::StartCRLF
+            | Look::EndCRLF
+            | Look::WordUnicode
+            | Look::WordStartUnicode
+            | Look::WordEndUnicode => pieces.push(Piece::Boundary),
+            // The others say less: of `\B` or a boundary of ASCII words nothing follows for ours.
+            _ => {}
+        },
+        HirKind::Repetition(repetition) => {
+            if repetition.min == 0 {
+                pieces.push(Piece::Gap);
+                return;
+            }
+            let before = pieces.len();
+            flatten(&repetition.sub, pieces);
+            let only_separators =
+                pieces.len() == before + 1 && matches!(pieces[before], Piece::Separator);
+            if repetition.max != Some(1) && !only_separators {
+                pieces.push(Piece::Gap);
+            }
+        }
+        HirKind::Capture(capture) => flatten(&capture.sub, pieces),
+        HirKind::Concat(parts) => parts.iter().for_each(|part| flatten(part, pieces)),
+        HirKind::Alternation(branches) => {
+            let needs: Vec<Need> = branches.iter().map(Need::of_regex).collect();
+            pieces.push(if needs.contains(&Need::Anything) {
+                Piece::Gap
+            } else {
+                Piece::Need(Need::Any(needs))
+            });
+        }
+    }
+}
+
+/// A class of many characters is not looked at one by one.
+const CLASS_CHARS: u32 = 512;
+
+fn of_class(hir: &HirClass) -> Piece {
+    let ranges: Vec<(char, char)> = match hir {
+        HirClass::Unicode(unicode) => unicode
+            .iter()
+            .map(|range| (range.start(), range.end()))
+            .collect(),
+        HirClass::Bytes(bytes) => bytes
+            .iter()
+            .map(|range| (char::from(range.start()), char::from(range.end())))
+            .collect(),
+    };
+    let size: u32 = ranges
+        .iter()
+        .map(|(start, end)| u32::from(*end) - u32::from(*start) + 1)
+        .sum();
+    if size == 0 || size > CLASS_CHARS {
+        return Piece::Gap;
+    }
+    let mut chars = ranges.into_iter().flat_map(|(start, end)| start..=end);
+    let first = chars.clone().next().map(fold_char);
+    match first {
+        Some(first) if chars.clone().all(|c| fold_char(c) == first) => Piece::Char(first),
+        _ if chars.all(|c| class(c) == Class::Separator) => Piece::Separator,
+        _ => Piece::Gap,
+    }
+}
+
+fn flush(literal: &mut String, starts: bool, ends: bool, needs: &mut Vec<Need>) {
+    if !literal.is_empty() {
+        needs.push(Need::of_literal(literal, starts, ends));
+        literal.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::index::fold::fold;
+
+    fn of(pattern: &str) -> Need {
+        Need::of_regex(&regex_syntax::parse(pattern).unwrap())
+    }
+
+    fn word(text: &str, starts: bool, ends: bool) -> Need {
+        Need::Word {
+            text: text.into(),
+            starts,
+            ends,
+        }
+    }
+
+    #[test]
+    fn needs_of_regular_expressions() {
+        assert_eq!(
+            of(r"needle-[0-9]+-alpha"),
+            Need::All(vec![
+                word("needle", false, true),
+                word("alpha", true, false)
+            ])
+        );
+        assert_eq!(
+            of(r"(?i)COPPER\s+LANTERN"),
+            Need::All(vec![
+                word("copper", false, true),
+                word("lantern", true, false)
+            ])
+        );
+        assert_eq!(of(r"\bepoch\b"), word("epoch", true, true));
+        assert_eq!(of(r"(?-u:\b)epoch"), word("epoch", false, false));
+        assert_eq!(
+            of(r"Peregrine|epoch\.rs"),
+            Need::Any(vec![
+                word("peregrine", false, false),
+                Need::All(vec![word("epoch", false, true), word("rs", true, false)])
+            ])
+        );
+        assert_eq!(
+            of("密碼是.{4}"),
+            Need::All(vec![Need::Gram("密碼".into()), Need::Gram("碼是".into())])
+        );
+        for anything in ["", "a*", "[a-z]+", "(foo|.)x?", "(a|b)+", r"\d{4}"] {
+            assert_eq!(of(anything), Need::Anything, "{anything}");
+        }
+    }
+
+    #[test]
+    fn classes_survive_folding() {
+        for c in '\0'..=char::MAX {
+            assert_eq!(class(c), class(fold_char(c)), "{c:?}");
+        }
+        assert_eq!(fold("ÀΣ"), "àσ");
+    }
+}

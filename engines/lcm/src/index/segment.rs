@@ -1,0 +1,286 @@
+//! Segments: the terms of a run of messages, sorted, each with the ordinals of the messages that hold it.
+//!
+//! A segment is cut into chunks of some hundred terms. A chunk is two rows: its terms, one a line (few
+//! enough that all of a session's can be gone through for a part of a word), and their lists of ordinals.
+//! ```text
+//! postings chunk: lengths of the lists, in the order of the terms │ lists
+//! list:           count │ first ordinal - the segment's first │ last - first │ differences less one
+//! ```
+
+use std::ops::Range;
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use crate::error::StoreError;
+use crate::store::{SessionId, put_varint, take_usize, take_varint};
+
+/// A chunk is closed once its terms or its lists reach this many bytes.
+const CHUNK_TERM_BYTES: usize = 2_000;
+const CHUNK_LIST_BYTES: usize = 8_000;
+
+/// A segment's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) id: i64,
+    /// The ordinals of the messages it covers.
+    pub(crate) ordinals: Range<u32>,
+    pub(crate) level: u32,
+}
+
+/// A list of ordinals as it stands in a chunk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct List<'a> {
+    count: u32,
+    first: u32,
+    span: u32,
+    differences: &'a [u8],
+}
+
+impl<'a> List<'a> {
+    fn read(mut bytes: &'a [u8]) -> Option<Self> {
+        let mut next = || take_varint(&mut bytes).and_then(|value| u32::try_from(value).ok());
+        let (count, first, span) = (next()?, next()?, next()?);
+        Some(Self {
+            count,
+            first,
+            span,
+            differences: bytes,
+        })
+    }
+
+    /// Appends the ordinals, given the segment's first.
+    pub(crate) fn ordinals(&self, base: u32, out: &mut Vec<u32>) {
+        let mut ordinal = base.saturating_add(self.first);
+        out.push(ordinal);
+        let mut rest = self.differences;
+        while let Some(difference) = take_varint(&mut rest) {
+            ordinal = ordinal.saturating_add(difference as u32).saturating_add(1);
+            out.push(ordinal);
+        }
+    }
+}
+
+/// A list of ordinals while it grows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Growing {
+    count: u32,
+    first: u32,
+    last: u32,
+    differences: Vec<u8>,
+}
+
+impl Growing {
+    /// Adds an ordinal, counted from the segment's first, not below the last one; again is no change.
+    #[inline]
+    pub(crate) fn push(&mut self, ordinal: u32) {
+        if self.count == 0 {
+            self.first = ordinal;
+        } else if ordinal == self.last {
+            return;
+        } else {
+            put_varint(&mut self.differences, u64::from(ordinal - self.last - 1));
+        }
+        self.last = ordinal;
+        self.count += 1;
+    }
+
+    /// Adds a list whose ordinals all come after, counted from `shift` after this segment's first.
+    pub(crate) fn append(&mut self, list: List<'_>, shift: u32) {
+        if list.count == 0 {
+            return;
+        }
+        self.push(list.first + shift);
+        self.differences.extend_from_slice(list.differences);
+        self.count += list.count - 1;
+        self.last = list.first + shift + list.span;
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.count));
+        put_varint(out, u64::from(self.first));
+        put_varint(out, u64::from(self.last - self.first));
+        out.extend_from_slice(&self.differences);
+    }
+}
+
+/// Chunks that are ready to be written: made without the lock, written under it.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    done: Vec<Chunk>,
+    open: Chunk,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    terms: Vec<u8>,
+    lengths: Vec<u8>,
+    lists: Vec<u8>,
+}
+
+impl Chunks {
+    /// Adds the next term, in sorted order.
+    pub(crate) fn push(&mut self, term: &[u8], list: &Growing) {
+        let start = self.open.lists.len();
+        list.write(&mut self.open.lists);
+        put_varint(
+            &mut self.open.lengths,
+            (self.open.lists.len() - start) as u64,
+        );
+        self.open.terms.extend_from_slice(term);
+        self.open.terms.push(b'\n');
+        if self.open.terms.len() >= CHUNK_TERM_BYTES || self.open.lists.len() >= CHUNK_LIST_BYTES {
+            self.done.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    /// Writes them as a segment.
+    pub(crate) fn write(
+        mut self,
+        transaction: &Transaction<'_>,
+        session: SessionId,
+        ordinals: &Range<u32>,
+        level: u32,
+    ) -> Result<(), StoreError> {
+        if !self.open.terms.is_empty() {
+            self.done.push(self.open);
+        }
+        transaction
+            .prepare_cached(
+                "INSERT INTO segments(session, first, last, level) VALUES(?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![session.0, ordinals.start, ordinals.end, level])?;
+        let segment = transaction.last_insert_rowid();
+        let mut insert_terms = transaction
+            .prepare_cached("INSERT INTO term_chunks(segment, first, terms) VALUES(?1, ?2, ?3)")?;
+        let mut insert_lists =
+            transaction.prepare_cached("INSERT INTO posting_chunks(id, data) VALUES(?1, ?2)")?;
+        for mut chunk in self.done {
+            let first = chunk.terms.split(|byte| *byte == b'\n').next();
+            insert_terms.execute(params![segment, first.unwrap_or_default(), chunk.terms])?;
+            chunk.lengths.extend_from_slice(&chunk.lists);
+            insert_lists.execute(params![transaction.last_insert_rowid(), chunk.lengths])?;
+        }
+        Ok(())
+    }
+}
+
+/// The segments of a session, oldest messages first.
+pub(crate) fn segments(
+    connection: &Connection,
+    session: SessionId,
+) -> Result<Vec<Segment>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, first, last, level FROM segments WHERE session = ?1 ORDER BY first",
+    )?;
+    let rows = statement.query_map([session.0], |row| {
+        Ok(Segment {
+            id: row.get(0)?,
+            ordinals: row.get(1)?..row.get(2)?,
+            level: row.get(3)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A chunk's terms.
+pub(crate) struct TermChunk {
+    pub(crate) id: i64,
+    pub(crate) terms: Vec<u8>,
+}
+
+/// The chunk that holds `term`, if any of the segment does.
+pub(crate) fn chunk_of(
+    connection: &Connection,
+    segment: i64,
+    term: &[u8],
+) -> Result<Option<TermChunk>, StoreError> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT id, terms FROM term_chunks WHERE segment = ?1 AND first <= ?2
+             ORDER BY first DESC LIMIT 1",
+        )?
+        .query_row(params![segment, term], term_chunk)
+        .optional()?)
+}
+
+/// All chunks of a segment, in the order of their terms, from the one that could hold `from` on.
+pub(crate) fn for_each_chunk(
+    connection: &Connection,
+    segment: i64,
+    from: &[u8],
+    mut each: impl FnMut(TermChunk) -> Result<std::ops::ControlFlow<()>, StoreError>,
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, terms FROM term_chunks WHERE segment = ?1 AND first >= coalesce(
+            (SELECT first FROM term_chunks WHERE segment = ?1 AND first <= ?2
+             ORDER BY first DESC LIMIT 1), x'')
+         ORDER BY first",
+    )?;
+    let mut rows = statement.query(params![segment, from])?;
+    while let Some(row) = rows.next()? {
+        if each(term_chunk(row)?)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn term_chunk(row: &rusqlite::Row<'_>) -> rusqlite::Result<TermChunk> {
+    Ok(TermChunk {
+        id: row.get(0)?,
+        terms: row.get(1)?,
+    })
+}
+
+impl TermChunk {
+    /// The index of `term` in the chunk.
+    pub(crate) fn find(&self, term: &[u8]) -> Option<usize> {
+        self.iter().position(|candidate| candidate == term)
+    }
+
+    /// The terms, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let terms = self.terms.strip_suffix(b"\n").unwrap_or(&self.terms);
+        terms.split(|byte| *byte == b'\n')
+    }
+}
+
+/// The lists of a chunk.
+pub(crate) struct ListChunk {
+    data: Vec<u8>,
+    ends: Vec<usize>,
+    start: usize,
+}
+
+impl ListChunk {
+    pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
+        let data: Vec<u8> = connection
+            .prepare_cached("SELECT data FROM posting_chunks WHERE id = ?1")?
+            .query_row([id], |row| row.get(0))?;
+        let mut rest = data.as_slice();
+        let mut ends = Vec::with_capacity(terms);
+        let mut end = 0usize;
+        for _ in 0..terms {
+            end += take_usize(&mut rest).ok_or_else(broken)?;
+            ends.push(end);
+        }
+        let start = data.len() - rest.len();
+        Ok(Self { data, ends, start })
+    }
+
+    pub(crate) fn list(&self, index: usize) -> Result<List<'_>, StoreError> {
+        let from = match index.checked_sub(1) {
+            None => 0,
+            Some(before) => *self.ends.get(before).ok_or_else(broken)?,
+        };
+        let to = *self.ends.get(index).ok_or_else(broken)?;
+        self.data
+            .get(self.start + from..self.start + to)
+            .and_then(List::read)
+            .ok_or_else(broken)
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Damaged("a segment of the search index cannot be read; rebuild the index".into())
+}

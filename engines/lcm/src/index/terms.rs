@@ -1,0 +1,179 @@
+//! What a text is indexed under.
+
+/// How a character takes part in terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Part of a word: letters, digits, marks, `_`. A subset of `\w`.
+    Word,
+    /// Of a script that puts no spaces between words (and Korean, whose words take endings): found
+    /// anywhere, by itself.
+    Gram,
+    /// Anything else.
+    Separator,
+}
+
+/// The class of a character.
+#[inline]
+pub(crate) fn class(c: char) -> Class {
+    if c.is_ascii() {
+        return if c.is_ascii_alphanumeric() || c == '_' {
+            Class::Word
+        } else {
+            Class::Separator
+        };
+    }
+    if is_gram(c) {
+        return Class::Gram;
+    }
+    match regex_syntax::try_is_word_character(c) {
+        Ok(true) => Class::Word,
+        _ => Class::Separator,
+    }
+}
+
+fn is_gram(c: char) -> bool {
+    matches!(u32::from(c),
+        0x0e00..=0x0eff            // Thai, Lao
+        | 0x1000..=0x109f          // Burmese
+        | 0x1100..=0x11ff          // Hangul letters
+        | 0x1780..=0x17ff          // Khmer
+        | 0x3005..=0x3007          // repetition marks, zero
+        | 0x3040..=0x30fa | 0x30fc..=0x31ff // kana, Bopomofo, Hangul letters, strokes
+        | 0x3400..=0x4dbf | 0x4e00..=0x9fff // Han
+        | 0xa960..=0xa97f | 0xac00..=0xd7ff // Hangul
+        | 0xf900..=0xfaff
+        | 0xff66..=0xffdc          // half-width kana and Hangul
+        | 0x20000..=0x323af)
+}
+
+/// Longer words are indexed by their first bytes only, and noted under [`LONG_WORD`].
+pub(crate) const MAX_WORD_BYTES: usize = 64;
+
+/// The term of every text that holds a word longer than [`MAX_WORD_BYTES`]. No word is spelt so.
+pub(crate) const LONG_WORD: &str = "\u{1}";
+
+/// The beginning of a word under which it is indexed.
+pub(crate) fn indexed_part(word: &str) -> &str {
+    if word.len() <= MAX_WORD_BYTES {
+        return word;
+    }
+    let mut end = MAX_WORD_BYTES;
+    while !word.is_char_boundary(end) {
+        end -= 1;
+    }
+    &word[..end]
+}
+
+/// A stretch of a text whose characters are all of one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) class: Class,
+    pub(crate) range: std::ops::Range<usize>,
+}
+
+/// The words and the stretches of spaceless script in a text, in order.
+pub(crate) fn runs(text: &str) -> impl Iterator<Item = Run> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let (first, length) = class_at(text, at)?;
+            let start = at;
+            at += length;
+            if first == Class::Separator {
+                continue;
+            }
+            while at < bytes.len() {
+                match class_at(text, at) {
+                    Some((class, length)) if class == first => at += length,
+                    _ => break,
+                }
+            }
+            return Some(Run {
+                class: first,
+                range: start..at,
+            });
+        }
+    })
+}
+
+/// The class of the character at a byte, and its length in bytes.
+#[inline]
+fn class_at(text: &str, at: usize) -> Option<(Class, usize)> {
+    let byte = *text.as_bytes().get(at)?;
+    if byte.is_ascii() {
+        return Some((class(char::from(byte)), 1));
+    }
+    let c = text[at..].chars().next()?;
+    Some((class(c), c.len_utf8()))
+}
+
+/// Calls `each` with every term of a folded text; the same term may come again.
+pub(crate) fn for_each_term(folded: &str, mut each: impl FnMut(&str)) {
+    for run in runs(folded) {
+        let text = &folded[run.range];
+        match run.class {
+            Class::Word => {
+                if text.len() > MAX_WORD_BYTES {
+                    each(LONG_WORD);
+                }
+                each(indexed_part(text));
+            }
+            Class::Gram => for_each_gram(text, &mut each),
+            Class::Separator => {}
+        }
+    }
+}
+
+/// Every character of a stretch of spaceless script, and every pair of neighbours.
+pub(crate) fn for_each_gram<'t>(text: &'t str, mut each: impl FnMut(&'t str)) {
+    let mut previous: Option<usize> = None;
+    for (at, c) in text.char_indices() {
+        let end = at + c.len_utf8();
+        each(&text[at..end]);
+        if let Some(start) = previous {
+            each(&text[start..end]);
+        }
+        previous = Some(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(text: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        for_each_term(text, |term| out.push(term.to_owned()));
+        out
+    }
+
+    #[test]
+    fn words_and_grams() {
+        assert_eq!(
+            terms("src/epoch.rs:412 a_b naïve"),
+            ["src", "epoch", "rs", "412", "a_b", "naïve"]
+        );
+        assert_eq!(terms("db索引x한"), ["db", "索", "引", "索引", "x", "한"]);
+    }
+
+    #[test]
+    fn long_words_are_noted() {
+        let long = "é".repeat(40);
+        assert_eq!(terms(&long), [LONG_WORD.to_owned(), "é".repeat(32)]);
+    }
+
+    #[test]
+    fn every_word_character_is_one_to_regular_expressions() {
+        let word = regex::Regex::new(r"^[\w]$").map_err(|error| error.to_string());
+        for c in '\0'..=char::MAX {
+            if class(c) == Class::Word {
+                assert!(
+                    word.as_ref()
+                        .is_ok_and(|word| word.is_match(&c.to_string())),
+                    "{c:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The thread that indexes while the conversation goes on.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use super::build::catch_up;
+use crate::store::{Database, SessionId};
+
+/// The thread, ended and waited for when this is dropped.
+pub(crate) struct IndexWorker {
+    sender: Option<Sender<SessionId>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl IndexWorker {
+    pub(crate) fn start(database: Arc<Database>) -> std::io::Result<Self> {
+        let (sender, receiver) = channel();
+        let thread = std::thread::Builder::new()
+            .name("lcm-index".into())
+            .spawn(move || run(&database, &receiver))?;
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+        })
+    }
+
+    /// Says that a batch of this session awaits the index.
+    pub(crate) fn wake(&self, session: SessionId) {
+        if let Some(sender) = &self.sender {
+            // A thread that is gone leaves the messages to be scanned, which is slower, not wrong.
+            let _ = sender.send(session);
+        }
+    }
+}
+
+impl Drop for IndexWorker {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(database: &Database, receiver: &Receiver<SessionId>) {
+    let checkpointer = database.open_checkpointer();
+    while let Ok(session) = receiver.recv() {
+        // Several deliveries may have asked for the same while the last batch was made.
+        let mut sessions = vec![session];
+        sessions.extend(receiver.try_iter());
+        sessions.sort_unstable();
+        sessions.dedup();
+        for session in sessions {
+            // What failed (a full disk, a lock) is tried again with the next batch; search scans till then.
+            let _ = catch_up(database, session);
+        }
+        if let Ok(connection) = &checkpointer {
+            // One that fails is made up for by the next, or by the writer once the log is long.
+            let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Summary nodes in the store: their texts, their lineage, and the frontier.
+//!
+//! A node and its sources are written in one transaction, so there is never a summary without sources.
+//! Nodes that a compaction proposes stand in the store before the frontier names them; the frontier moves
+//! in one transaction, when the compaction is committed.
+
+use std::collections::{HashMap, HashSet};
+
+use contexture_engine_api::MessageId;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::dag::{Level, Node, NodeId, Under};
+use crate::error::StoreError;
+use crate::store::{Key, SessionId, Store};
+use crate::summarise::Written;
+
+/// Summaries are a few kilobytes of prose: a little more effort pays.
+const COMPRESSION_LEVEL: i32 = 6;
+
+/// A node to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct NewNode {
+    pub(crate) node: Node,
+    pub(crate) under: Under,
+    /// Whether a model was wanted for its text and could not be had.
+    pub(crate) degraded: bool,
+    pub(crate) model: Option<String>,
+}
+
+/// A node of the frontier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) node: Node,
+    /// Whether its text is to be written again when a model is there.
+    pub(crate) degraded: bool,
+}
+
+fn key(session: SessionId, node: NodeId) -> i64 {
+    (session.0 << 32) | (node.0 & i64::from(u32::MAX))
+}
+
+pub(crate) fn id_of(key: i64) -> NodeId {
+    NodeId(key & i64::from(u32::MAX))
+}
+
+fn level_code(level: Level) -> i64 {
+    match level {
+        Level::Verbatim => 0,
+        Level::Normal => 1,
+        Level::Aggressive => 2,
+        Level::Deterministic => 3,
+    }
+}
+
+fn level_of(code: i64) -> Level {
+    match code {
+        0 => Level::Verbatim,
+        1 => Level::Normal,
+        2 => Level::Aggressive,
+        _ => Level::Deterministic,
+    }
+}
+
+/// The number of the session's next node.
+pub(crate) fn next_id(store: &Store, session: SessionId) -> Result<NodeId, StoreError> {
+    let [first, end] = range(session);
+    store.read(|connection| {
+        let last: Option<i64> = connection
+            .prepare_cached("SELECT max(id) FROM nodes WHERE id >= ?1 AND id < ?2")?
+            .query_row([first, end], |row| row.get(0))?;
+        Ok(NodeId(last.map_or(1, |last| id_of(last).0 + 1)))
+    })
+}
+
+/// The keys of a session's nodes: the first, and the one after the last.
+fn range(session: SessionId) -> [i64; 2] {
+    [session.0 << 32, (session.0 + 1) << 32]
+}
+
+/// Writes nodes that a compaction proposes. A node may stand over nodes that come before it in `nodes`.
+///
+/// # Errors
+/// A message that is not part of the conversation; a store that failed. Nothing is written then.
+pub(crate) fn add(
+    store: &Store,
+    session: SessionId,
+    nodes: &[NewNode],
+    now_ms: i64,
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        for new in nodes {
+            add_one(transaction, session, new, now_ms)?;
+        }
+        Ok(())
+    })
+}
+
+fn add_one(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    new: &NewNode,
+    now_ms: i64,
+) -> Result<(), StoreError> {
+    let node = &new.node;
+    let key = key(session, node.id);
+    transaction
+        .prepare_cached(
+            "INSERT INTO nodes(id, session, depth, level, degraded, tokens, source_tokens, first_at, last_at,
+                               created_at, model, hash, bytes, data)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        )?
+        .execute(params![
+            key,
+            session.0,
+            node.depth,
+            level_code(node.level),
+            new.degraded,
+            node.tokens as i64,
+            node.source_tokens as i64,
+            node.from_ms,
+            node.to_ms,
+            now_ms,
+            new.model,
+            xxh3_128(node.text.as_bytes()).to_be_bytes().as_slice(),
+            node.text.len() as i64,
+            packed(&node.text)?,
+        ])?;
+    match &new.under {
+        Under::Messages(ids) => {
+            let mut insert = transaction
+                .prepare_cached("INSERT INTO node_messages(node, message) VALUES(?1, ?2)")?;
+            for id in ids {
+                let message = live_key(transaction, session, *id)?
+                    .ok_or_else(|| StoreError::Unknown(format!("message {id} to summarise")))?;
+                insert.execute([key, message])?;
+            }
+        }
+        Under::Nodes(children) => {
+            let mut insert = transaction.prepare_cached(
+                "INSERT INTO node_children(node, position, child) VALUES(?1, ?2, ?3)",
+            )?;
+            for (position, child) in children.iter().enumerate() {
+                insert.execute(params![key, position as i64, self::key(session, *child)])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
+    zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL)
+        .map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+/// The newest message with this id of the host's: what was cut off and shown again stands there twice.
+fn live_key(
+    connection: &Connection,
+    session: SessionId,
+    id: MessageId,
+) -> Result<Option<i64>, StoreError> {
+    Ok(connection
+        .prepare_cached("SELECT max(id) FROM messages WHERE session = ?1 AND host = ?2")?
+        .query_row(params![session.0, id.0 as i64], |row| row.get(0))?)
+}
+
+/// Removes nodes that no frontier and no other node names.
+pub(crate) fn forget(
+    store: &Store,
+    session: SessionId,
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        // Parents were added last.
+        for node in nodes.iter().rev() {
+            let key = key(session, *node);
+            let named: bool = transaction.query_row(
+                "SELECT EXISTS(SELECT 1 FROM frontier WHERE node = ?1)
+                     OR EXISTS(SELECT 1 FROM node_children WHERE child = ?1)",
+                [key],
+                |row| row.get(0),
+            )?;
+            if !named {
+                transaction.execute("DELETE FROM nodes WHERE id = ?1", [key])?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Moves the frontier: these nodes, oldest first, stand in the window from the compaction `compaction`
+/// on, and some have better texts. Saying it again changes nothing.
+pub(crate) fn set_frontier(
+    store: &Store,
+    session: SessionId,
+    compaction: u64,
+    nodes: &[NodeId],
+    better: &[(NodeId, Written)],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
+        )?;
+        for (position, node) in nodes.iter().enumerate() {
+            insert.execute(params![
+                session.0,
+                position as i64,
+                key(session, *node),
+                compaction as i64
+            ])?;
+        }
+        for (node, written) in better {
+            transaction.execute(
+                "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, model = ?4, hash = ?5, bytes = ?6,
+                                  data = ?7 WHERE id = ?1",
+                params![
+                    key(session, *node),
+                    level_code(written.level),
+                    written.tokens as i64,
+                    written.model,
+                    xxh3_128(written.text.as_bytes()).to_be_bytes().as_slice(),
+                    written.text.len() as i64,
+                    packed(&written.text)?,
+                ],
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// The frontier, oldest first, and the compaction that it stands for; 0 before the first.
+pub(crate) fn frontier(
+    store: &Store,
+    session: SessionId,
+) -> Result<(Vec<Placed>, u64), StoreError> {
+    store.read(|connection| {
+        let mut statement = connection.prepare_cached(
+            "SELECT node, compaction FROM frontier WHERE session = ?1 ORDER BY position",
+        )?;
+        let rows = statement
+            .query_map([session.0], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+            })?
+            .collect::<Result<Vec<_>, _>>()?;
+        let compaction = rows.iter().map(|(_, compaction)| *compaction).max();
+        let nodes = rows
+            .iter()
+            .map(|(key, _)| placed(connection, *key)?.ok_or_else(|| missing(*key)))
+            .collect::<Result<_, _>>()?;
+        Ok((nodes, compaction.unwrap_or(0).cast_unsigned()))
+    })
+}
+
+fn missing(key: i64) -> StoreError {
+    StoreError::Damaged(format!("summary {} is named and not there", id_of(key)))
+}
+
+/// A node of a session.
+pub(crate) fn node(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+) -> Result<Option<Placed>, StoreError> {
+    store.read(|connection| placed(connection, key(session, id)))
+}
+
+fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
+    let row = connection
+        .prepare_cached(
+            "SELECT depth, level, degraded, tokens, source_tokens, first_at, last_at, bytes, data
+             FROM nodes WHERE id = ?1",
+        )?
+        .query_row([key], |row| {
+            let node = Node {
+                id: id_of(key),
+                depth: row.get(0)?,
+                level: level_of(row.get(1)?),
+                text: String::new(),
+                tokens: row.get::<_, i64>(3)?.cast_unsigned(),
+                messages: 0,
+                source_tokens: row.get::<_, i64>(4)?.cast_unsigned(),
+                first: MessageId(0),
+                last: MessageId(0),
+                from_ms: row.get(5)?,
+                to_ms: row.get(6)?,
+            };
+            let placed = Placed {
+                node,
+                degraded: row.get(2)?,
+            };
+            Ok((placed, row.get::<_, i64>(7)?, row.get::<_, Vec<u8>>(8)?))
+        })
+        .optional()?;
+    let Some((mut placed, bytes, data)) = row else {
+        return Ok(None);
+    };
+    placed.node.text = unpacked(&data, bytes)?;
+    let span = span(connection, key)?
+        .ok_or_else(|| StoreError::Damaged(format!("summary {} has no sources", placed.node.id)))?;
+    (placed.node.messages, placed.node.first, placed.node.last) = span;
+    Ok(Some(placed))
+}
+
+fn unpacked(data: &[u8], bytes: i64) -> Result<String, StoreError> {
+    let mut decompressor =
+        zstd::bulk::Decompressor::new().map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let bytes = crate::store::decompress(&mut decompressor, data, bytes)?;
+    String::from_utf8(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
+}
+
+/// The leaves under a node, itself included.
+const LEAVES: &str = "WITH RECURSIVE below(node) AS (
+    VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))";
+
+/// How many messages are under a node, and the ids of the first and the last.
+fn span(
+    connection: &Connection,
+    key: i64,
+) -> Result<Option<(u64, MessageId, MessageId)>, StoreError> {
+    let (count, first, last): (i64, Option<i64>, Option<i64>) = connection
+        .prepare_cached(&format!(
+            "{LEAVES} SELECT count(*), min(message), max(message) FROM node_messages JOIN below USING(node)"
+        ))?
+        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let Some((first, last)) = first.zip(last) else {
+        return Ok(None);
+    };
+    let host = |key: i64| -> Result<MessageId, StoreError> {
+        Ok(connection
+            .prepare_cached("SELECT host FROM messages WHERE id = ?1")?
+            .query_row([key], |row| {
+                row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
+            })?)
+    };
+    Ok(Some((count.cast_unsigned(), host(first)?, host(last)?)))
+}
+
+/// What a node stands over.
+pub(crate) fn under(store: &Store, session: SessionId, id: NodeId) -> Result<Under, StoreError> {
+    store.read(|connection| under_in(connection, key(session, id)))
+}
+
+fn under_in(connection: &Connection, key: i64) -> Result<Under, StoreError> {
+    let children = connection
+        .prepare_cached("SELECT child FROM node_children WHERE node = ?1 ORDER BY position")?
+        .query_map([key], |row| row.get(0).map(id_of))?
+        .collect::<Result<Vec<_>, _>>()?;
+    if !children.is_empty() {
+        return Ok(Under::Nodes(children));
+    }
+    let messages = connection
+        .prepare_cached(
+            "SELECT m.host FROM node_messages n JOIN messages m ON m.id = n.message
+             WHERE n.node = ?1 ORDER BY n.message",
+        )?
+        .query_map([key], |row| {
+            row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
+        })?
+        .collect::<Result<_, _>>()?;
+    Ok(Under::Messages(messages))
+}
+
+/// The keys of the messages under a node, at any depth, in order: at most `limit`, after the key `after`.
+pub(crate) fn messages_under(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+    after: Option<Key>,
+    limit: usize,
+) -> Result<Vec<Key>, StoreError> {
+    let after = after.map_or(i64::MIN, |after| after.0);
+    store.read(|connection| {
+        let keys = connection
+            .prepare_cached(&format!(
+                "{LEAVES} SELECT DISTINCT message FROM node_messages JOIN below USING(node)
+                 WHERE message > ?2 ORDER BY message LIMIT ?3"
+            ))?
+            .query_map(params![key(session, id), after, limit as i64], |row| {
+                row.get(0).map(Key)
+            })?
+            .collect::<Result<_, _>>()?;
+        Ok(keys)
+    })
+}
+
+/// The nodes that name a node as their child.
+pub(crate) fn parents(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+) -> Result<Vec<NodeId>, StoreError> {
+    store.read(|connection| {
+        let parents = connection
+            .prepare_cached("SELECT node FROM node_children WHERE child = ?1 ORDER BY node")?
+            .query_map([key(session, id)], |row| row.get(0).map(id_of))?
+            .collect::<Result<_, _>>()?;
+        Ok(parents)
+    })
+}
+
+/// The node of the frontier that covers each of these messages, where one does.
+pub(crate) fn covering(
+    store: &Store,
+    session: SessionId,
+    messages: &[Key],
+) -> Result<HashMap<Key, NodeId>, StoreError> {
+    store.read(|connection| {
+        let mut upwards = connection.prepare_cached(
+            "WITH RECURSIVE above(node) AS (
+                 SELECT node FROM node_messages WHERE message = ?2
+                 UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)
+             SELECT f.node FROM frontier f JOIN above USING(node) WHERE f.session = ?1 LIMIT 1",
+        )?;
+        let mut covering = HashMap::new();
+        for message in messages {
+            let node = upwards
+                .query_row([session.0, message.0], |row| row.get(0).map(id_of))
+                .optional()?;
+            if let Some(node) = node {
+                covering.insert(*message, node);
+            }
+        }
+        Ok(covering)
+    })
+}
+
+/// The keys of all messages under the frontier.
+pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>, StoreError> {
+    store.read(|connection| {
+        let keys = connection
+            .prepare_cached(
+                "WITH RECURSIVE below(node) AS (
+                     SELECT node FROM frontier WHERE session = ?1
+                     UNION SELECT c.child FROM node_children c JOIN below USING(node))
+                 SELECT message FROM node_messages JOIN below USING(node)",
+            )?
+            .query_map([session.0], |row| row.get(0).map(Key))?
+            .collect::<Result<_, _>>()?;
+        Ok(keys)
+    })
+}
+
+/// Nodes whose lineage is broken: without sources, or with a source that is not there. For the doctor.
+pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
+    let [first, end] = range(session);
+    store.read(|connection| {
+        let nodes = connection
+            .prepare_cached(
+                "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2
+                   AND NOT EXISTS(SELECT 1 FROM node_messages s JOIN messages m ON m.id = s.message
+                                  WHERE s.node = n.id)
+                   AND NOT EXISTS(SELECT 1 FROM node_children c JOIN nodes k ON k.id = c.child
+                                  WHERE c.node = n.id)",
+            )?
+            .query_map([first, end], |row| row.get(0).map(id_of))?
+            .collect::<Result<_, _>>()?;
+        Ok(nodes)
+    })
+}
+
+/// How many nodes a session has: at each depth, and of these the degraded ones.
+pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
+    let [first, end] = range(session);
+    store.read(|connection| {
+        let counts = connection
+            .prepare_cached(
+                "SELECT depth, count(*), sum(degraded) FROM nodes WHERE id >= ?1 AND id < ?2
+                 GROUP BY depth ORDER BY depth",
+            )?
+            .query_map([first, end], |row| {
+                Ok((
+                    row.get(0)?,
+                    row.get::<_, i64>(1)?.cast_unsigned(),
+                    row.get::<_, i64>(2)?.cast_unsigned(),
+                ))
+            })?
+            .collect::<Result<_, _>>()?;
+        Ok(counts)
+    })
+}

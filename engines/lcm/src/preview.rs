@@ -1,0 +1,375 @@
+//! What stands in the window for a text that is too large for it: its kind, and what a reader of that
+//! kind wants to see first.
+
+use serde_json::Value;
+
+/// What a text looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One JSON value, or one a line.
+    Json,
+    /// Rows of as many fields each, separated by commas, semicolons or tabs.
+    Csv,
+    /// Source code.
+    Code,
+    /// Lines that begin with a time or a level.
+    Log,
+    /// Anything else.
+    Text,
+}
+
+/// Lines that are looked at to tell the kind of a text.
+const SAMPLE_LINES: usize = 60;
+
+/// A line in a preview is cut after this many characters.
+const LINE_CHARS: usize = 160;
+
+impl Kind {
+    /// What `text` looks like, told from its beginning (and, for JSON, from whether it parses).
+    pub fn of(text: &str) -> Self {
+        let start = text.trim_start();
+        if start.starts_with(['{', '[']) && is_json(text) {
+            return Self::Json;
+        }
+        let sample: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .take(SAMPLE_LINES)
+            .collect();
+        let share = |matches: fn(&str) -> bool| {
+            let hits = sample.iter().filter(|line| matches(line)).count();
+            hits as f64 / sample.len().max(1) as f64
+        };
+        if share(is_log_line) > 0.4 {
+            Self::Log
+        } else if separator(&sample).is_some() {
+            Self::Csv
+        } else if share(looks_like_code) > 0.3 {
+            Self::Code
+        } else {
+            Self::Text
+        }
+    }
+
+    /// Its name: `json`, `csv`, `code`, `log` or `text`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Csv => "csv",
+            Self::Code => "code",
+            Self::Log => "log",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// A preview of `text` in at most about `max_chars` characters: the shape of JSON, the outline of code,
+/// the head, tail and errors of a log, the header of a table, the beginning and end of anything else.
+/// Never empty for a text that is not.
+pub fn preview(text: &str, max_chars: usize) -> String {
+    let kind = Kind::of(text);
+    let mut out = match kind {
+        Kind::Json => json_preview(text, max_chars),
+        Kind::Csv => csv_preview(text),
+        Kind::Code => code_preview(text),
+        Kind::Log => log_preview(text),
+        Kind::Text => ends_preview(text, max_chars),
+    };
+    if out.trim().is_empty() || out.chars().count() > max_chars {
+        out = clip(&out, text, max_chars);
+    }
+    out
+}
+
+fn clip(preview: &str, text: &str, max_chars: usize) -> String {
+    if preview.trim().is_empty() {
+        return ends_preview(text, max_chars);
+    }
+    let mut clipped: String = preview.chars().take(max_chars.saturating_sub(1)).collect();
+    clipped.push('…');
+    clipped
+}
+
+fn is_json(text: &str) -> bool {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
+        return true;
+    }
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let is_value = |line: &str| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
+    let sample: Vec<&str> = lines.by_ref().take(SAMPLE_LINES).collect();
+    sample.len() > 1 && sample.iter().all(|line| is_value(line))
+}
+
+fn is_log_line(line: &str) -> bool {
+    let head: String = line.chars().take(48).collect();
+    let digits = head.bytes().take(24).filter(u8::is_ascii_digit).count();
+    let has_time = head.as_bytes().windows(5).any(|w| {
+        w[0].is_ascii_digit() && w[1].is_ascii_digit() && w[2] == b':' && w[3].is_ascii_digit()
+    });
+    has_time && digits >= 6 || LEVELS.iter().any(|level| head.contains(level))
+}
+
+const LEVELS: [&str; 8] = [
+    "INFO", "WARN", "ERROR", "DEBUG", "TRACE", "FATAL", "[info]", "[error]",
+];
+
+fn looks_like_code(line: &str) -> bool {
+    let trimmed = line.trim();
+    trimmed.ends_with([';', '{', '}', ':'])
+        && (trimmed.contains(['(', '=', '{', '}']) || starts_definition(trimmed))
+        || starts_definition(trimmed)
+        || [
+            "//", "/*", "import ", "from ", "use ", "return ", "#include",
+        ]
+        .iter()
+        .any(|start| trimmed.starts_with(start))
+}
+
+const DEFINITIONS: [&str; 20] = [
+    "fn ",
+    "pub ",
+    "def ",
+    "class ",
+    "func ",
+    "function ",
+    "struct ",
+    "enum ",
+    "trait ",
+    "impl ",
+    "interface ",
+    "type ",
+    "mod ",
+    "export ",
+    "async ",
+    "const ",
+    "static ",
+    "public ",
+    "private ",
+    "namespace ",
+];
+
+fn starts_definition(trimmed: &str) -> bool {
+    DEFINITIONS.iter().any(|start| trimmed.starts_with(start))
+}
+
+/// The separator that gives all of the lines the same number of fields, at least two.
+fn separator(lines: &[&str]) -> Option<char> {
+    [',', '\t', ';'].into_iter().find(|separator| {
+        let fields = |line: &&str| fields(line, *separator).count();
+        let first = lines.first().map_or(0, fields);
+        first > 1 && lines.len() > 2 && lines.iter().all(|line| fields(line) == first)
+    })
+}
+
+/// The fields of a line; a separator inside quotes does not separate.
+fn fields(line: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    line.split(move |c| {
+        if c == '"' {
+            quoted = !quoted;
+        }
+        c == separator && !quoted
+    })
+}
+
+fn shorten(line: &str) -> String {
+    match line.char_indices().nth(LINE_CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+fn json_preview(text: &str, max_chars: usize) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => {
+            // The deepest shape that fits.
+            (1..=4)
+                .rev()
+                .map(|depth| shape(&value, depth))
+                .find(|shape| shape.chars().count() <= max_chars)
+                .unwrap_or_else(|| shape(&value, 1))
+        }
+        Err(_) => {
+            let lines = text.lines().filter(|line| !line.trim().is_empty());
+            let first = lines.clone().next().unwrap_or_default();
+            let shown = serde_json::from_str::<Value>(first)
+                .map_or_else(|_| shorten(first), |value| shape(&value, 2));
+            format!(
+                "{} JSON values, one a line; the first:\n{shown}",
+                lines.count()
+            )
+        }
+    }
+}
+
+fn shape(value: &Value, depth: usize) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(_) => "bool".into(),
+        Value::Number(_) => "number".into(),
+        Value::String(text) if text.chars().count() <= 24 => format!("{text:?}"),
+        Value::String(text) => format!("string of {} characters", text.chars().count()),
+        Value::Array(items) => match items.first() {
+            None => "[]".into(),
+            Some(first) if depth > 0 => format!("[{} × {}]", items.len(), shape(first, depth - 1)),
+            Some(_) => format!("[{} items]", items.len()),
+        },
+        Value::Object(fields) if depth == 0 => format!("{{{} keys}}", fields.len()),
+        Value::Object(fields) => {
+            let mut shown: Vec<String> = fields
+                .iter()
+                .take(24)
+                .map(|(key, field)| format!("{key:?}: {}", shape(field, depth - 1)))
+                .collect();
+            if fields.len() > shown.len() {
+                shown.push(format!("… {} keys more", fields.len() - shown.len()));
+            }
+            format!("{{{}}}", shown.join(", "))
+        }
+    }
+}
+
+fn csv_preview(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .take(SAMPLE_LINES)
+        .collect();
+    let header = lines.first().copied().unwrap_or_default();
+    let columns = separator(&lines).map_or(0, |separator| fields(header, separator).count());
+    let rows = text.lines().filter(|line| !line.trim().is_empty()).count() - 1;
+    let mut out = format!("{rows} rows of {columns} columns\n{}", shorten(header));
+    for line in lines.iter().skip(1).take(3) {
+        out.push('\n');
+        out.push_str(&shorten(line));
+    }
+    out
+}
+
+fn code_preview(text: &str) -> String {
+    let mut out = String::new();
+    for (number, line) in text.lines().enumerate() {
+        // Nested definitions matter, locals do not: two levels of indentation.
+        let indent = line.len() - line.trim_start().len();
+        if indent <= 8 && starts_definition(line.trim_start()) {
+            out.push_str(&format!("{}: {}\n", number + 1, shorten(line)));
+        }
+    }
+    out
+}
+
+fn log_preview(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_error = |line: &str| {
+        let lower = line.to_lowercase();
+        [
+            "error",
+            "fatal",
+            "panic",
+            "exception",
+            "failed",
+            "traceback",
+        ]
+        .iter()
+        .any(|word| lower.contains(word))
+    };
+    let (head, tail) = (5.min(lines.len()), lines.len().saturating_sub(8).max(5));
+    let errors: Vec<usize> = (head..tail.min(lines.len()))
+        .filter(|at| is_error(lines[*at]))
+        .collect();
+    let number = |at: usize| format!("{}: {}\n", at + 1, shorten(lines[at]));
+    let mut out: String = (0..head).map(number).collect();
+    if !errors.is_empty() {
+        out.push_str(&format!("… {} lines with errors:\n", errors.len()));
+        // The first ones tell the cause, the last ones the outcome.
+        let skipped = errors.len().saturating_sub(8);
+        let shown = errors.iter().take(5).chain(errors.iter().skip(5 + skipped));
+        out.extend(shown.map(|at| number(*at)));
+    }
+    if tail < lines.len() {
+        out.push_str("…\n");
+        out.extend((tail..lines.len()).map(number));
+    }
+    out
+}
+
+fn ends_preview(text: &str, max_chars: usize) -> String {
+    let total = text.chars().count();
+    if total <= max_chars {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(max_chars * 2 / 3).collect();
+    let tail: String = text
+        .chars()
+        .skip(total - max_chars.saturating_sub(max_chars * 2 / 3 + 3))
+        .collect();
+    format!("{head}\n…\n{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_apart() {
+        let json = r#"{"a": [1, 2, 3], "b": {"c": "d"}}"#;
+        let lines = "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n";
+        let csv = "name,age,city\nAnn,3,\"Bonn, am Rhein\"\nBob,4,Ulm\n";
+        let code =
+            "use std::io;\n\npub fn main() {\n    let a = f(1);\n    println!(\"{a}\");\n}\n";
+        let log = "2026-01-02T03:04:05Z INFO start\n2026-01-02T03:04:06Z ERROR no route\n";
+        let text = "It was a bright cold day in April, and the clocks\nwere striking.";
+        let kinds = [json, lines, csv, code, log, text].map(Kind::of);
+        use Kind::*;
+        assert_eq!(kinds, [Json, Json, Csv, Code, Log, Text]);
+    }
+
+    #[test]
+    fn json_shows_its_shape() {
+        let rows: Vec<Value> = (0..500)
+            .map(|i| serde_json::json!({"id": i, "name": "n".repeat(80)}))
+            .collect();
+        let text = serde_json::json!({"rows": rows, "next": null}).to_string();
+        assert_eq!(
+            preview(&text, 400),
+            r#"{"rows": [500 × {"id": number, "name": string of 80 characters}], "next": null}"#
+        );
+    }
+
+    #[test]
+    fn a_log_shows_head_tail_and_errors() {
+        let mut log: String = (0..1000)
+            .map(|i| format!("2026-01-02T03:04:05Z INFO step {i}\n"))
+            .collect();
+        log.insert_str(log.len() / 2, "2026-01-02T03:04:05Z ERROR disk on fire\n");
+        let shown = preview(&log, 4000);
+        for part in [
+            "step 0\n",
+            "disk on fire",
+            "step 999\n",
+            "1 lines with errors",
+        ] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
+    }
+
+    #[test]
+    fn code_shows_its_outline() {
+        let code = "pub struct A {\n    b: u8,\n}\n\nimpl A {\n    pub fn c(&self) {\n        let d = self.b;\n    }\n}\n";
+        assert_eq!(
+            preview(code, 400),
+            "1: pub struct A {\n5: impl A {\n6:     pub fn c(&self) {\n"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn previews_are_bounded_and_never_empty(text in "(\\PC|[\\n,;{}\\[\\]\":]){1,400}", max in 20usize..200) {
+            let shown = preview(&text, max);
+            prop_assert!(shown.chars().count() <= max.max(text.chars().count()));
+            prop_assert!(!shown.is_empty());
+        }
+    }
+}

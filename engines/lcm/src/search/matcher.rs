@@ -1,0 +1,266 @@
+//! Whether a text matches, and where.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use super::{Mode, Pattern};
+use crate::error::StoreError;
+use crate::index::fold::{fold, fold_into, original_offset};
+use crate::index::need::Need;
+use crate::index::terms::{Class, class};
+
+/// A pattern, ready to be tried on texts.
+#[derive(Debug)]
+pub(crate) enum Matcher {
+    /// Every one of these.
+    Terms { terms: Vec<Term>, fold: bool },
+    /// This, anywhere.
+    Literal {
+        finder: memmem::Finder<'static>,
+        fold: bool,
+    },
+    /// A regular expression.
+    Regex(Box<regex::Regex>),
+}
+
+/// A word or a phrase of a full-text query, with whatever separators it was written with.
+#[derive(Debug)]
+pub(crate) struct Term {
+    /// Separated by whitespace of any kind and length.
+    parts: Vec<String>,
+}
+
+impl Matcher {
+    /// Compiles a pattern; what a text must hold to match it comes with it.
+    ///
+    /// # Errors
+    /// A pattern that is empty, or no regular expression, with the place where it is wrong.
+    pub(crate) fn new(pattern: &Pattern) -> Result<(Self, Need), StoreError> {
+        let Pattern { mode, text, .. } = pattern;
+        let fold_case = !pattern.is_case_sensitive();
+        if text.is_empty() {
+            return Err(StoreError::Query("the pattern is empty".into()));
+        }
+        match mode {
+            Mode::FullText => {
+                let terms = Term::parse(text, fold_case);
+                if terms.is_empty() {
+                    return Err(StoreError::Query(
+                        "the pattern is blank; to find blanks, use mode `literal` or `regex`"
+                            .into(),
+                    ));
+                }
+                let need = Need::all(terms.iter().map(Term::need).collect());
+                let terms = Self::Terms {
+                    terms,
+                    fold: fold_case,
+                };
+                Ok((terms, need))
+            }
+            Mode::Literal => {
+                let folded = fold(text);
+                let need = Need::of_literal(&folded, false, false);
+                let needle = if fold_case { &folded } else { text };
+                let finder = memmem::Finder::new(needle.as_bytes()).into_owned();
+                let literal = Self::Literal {
+                    finder,
+                    fold: fold_case,
+                };
+                Ok((literal, need))
+            }
+            Mode::Regex => {
+                let hir = regex_syntax::ParserBuilder::new()
+                    .case_insensitive(fold_case)
+                    .build()
+                    .parse(text)
+                    .map_err(|error| StoreError::Pattern(error.to_string()))?;
+                let regex = regex::RegexBuilder::new(text)
+                    .case_insensitive(fold_case)
+                    .build()
+                    .map_err(|error| StoreError::Pattern(error.to_string()))?;
+                Ok((Self::Regex(Box::new(regex)), Need::of_regex(&hir)))
+            }
+        }
+    }
+
+    /// Whether the index alone decides.
+    pub(crate) fn is_decided_by_index(&self) -> bool {
+        match self {
+            Self::Terms { terms, fold: true } => terms.iter().all(|term| term.is_exact()),
+            _ => false,
+        }
+    }
+
+    /// Whether `text` matches. `scratch` is reused from text to text.
+    pub(crate) fn is_match(&self, text: &str, scratch: &mut String) -> bool {
+        match self {
+            Self::Terms { terms, fold } => {
+                let text = folded(text, *fold, scratch);
+                terms.iter().all(|term| term.find(text, 0).is_some())
+            }
+            Self::Literal { finder, fold } => finder
+                .find(folded(text, *fold, scratch).as_bytes())
+                .is_some(),
+            Self::Regex(regex) => regex.is_match(text),
+        }
+    }
+
+    /// The places where it matches, in order; at most `limit`.
+    pub(crate) fn places(&self, text: &str, limit: usize) -> Vec<Range<usize>> {
+        let mut scratch = String::new();
+        let mut places: Vec<Range<usize>> = match self {
+            Self::Regex(regex) => {
+                return regex
+                    .find_iter(text)
+                    .take(limit)
+                    .map(|found| found.range())
+                    .collect();
+            }
+            Self::Terms { terms, fold } => {
+                let text = folded(text, *fold, &mut scratch);
+                terms
+                    .iter()
+                    .flat_map(|term| {
+                        let mut from = 0;
+                        std::iter::from_fn(move || {
+                            let found = term.find(text, from)?;
+                            from = found.end.max(from + 1);
+                            Some(found)
+                        })
+                        .take(limit)
+                    })
+                    .collect()
+            }
+            Self::Literal { finder, fold } => {
+                let text = folded(text, *fold, &mut scratch);
+                finder
+                    .find_iter(text.as_bytes())
+                    .take(limit)
+                    .map(|at| at..at + finder.needle().len())
+                    .collect()
+            }
+        };
+        places.sort_by_key(|place| place.start);
+        places.truncate(limit);
+        if matches!(
+            self,
+            Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }
+        ) {
+            for place in &mut places {
+                *place = original_offset(text, place.start)..original_offset(text, place.end);
+            }
+        }
+        places
+    }
+}
+
+fn folded<'t>(text: &'t str, fold: bool, scratch: &'t mut String) -> &'t str {
+    if !fold {
+        return text;
+    }
+    fold_into(text, scratch);
+    scratch
+}
+
+impl Term {
+    /// The words and "phrases" of a query.
+    fn parse(query: &str, fold_case: bool) -> Vec<Self> {
+        let mut terms = Vec::new();
+        let mut rest = query.trim_start();
+        while !rest.is_empty() {
+            let end = phrase_end(rest);
+            let (term, after) = match end {
+                Some(end) => (&rest[1..end], &rest[end + 1..]),
+                None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
+            };
+            let parts: Vec<String> = term
+                .split_whitespace()
+                .map(|part| {
+                    if fold_case {
+                        fold(part)
+                    } else {
+                        part.to_owned()
+                    }
+                })
+                .collect();
+            if !parts.is_empty() {
+                terms.push(Self { parts });
+            }
+            rest = after.trim_start();
+        }
+        terms
+    }
+
+    /// What a text must hold to have this term in it.
+    fn need(&self) -> Need {
+        Need::all(
+            self.parts
+                .iter()
+                .map(|part| Need::of_literal(&fold(part), true, true))
+                .collect(),
+        )
+    }
+
+    /// Whether a text that holds what [`need`](Self::need) says has this term for sure: it is one word,
+    /// or no more characters of a spaceless script than the index knows neighbours of.
+    fn is_exact(&self) -> bool {
+        match (self.parts.as_slice(), self.need()) {
+            ([part], need @ Need::Word { .. }) => {
+                part.chars().all(|c| class(c) == Class::Word) && need.is_exact()
+            }
+            ([part], Need::Gram(gram)) => gram == *part,
+            _ => false,
+        }
+    }
+
+    /// Where it first stands in a text at or after `from`.
+    fn find(&self, text: &str, from: usize) -> Option<Range<usize>> {
+        let (first, others) = self.parts.split_first()?;
+        let mut from = from;
+        loop {
+            let start = from + memmem::find(text.as_bytes().get(from..)?, first.as_bytes())?;
+            if let Some(end) = follow(text, start + first.len(), others)
+                && is_whole(text, start..end)
+            {
+                return Some(start..end);
+            }
+            from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+}
+
+/// Where the closing quote of a phrase stands that begins a query.
+fn phrase_end(query: &str) -> Option<usize> {
+    let inside = query.strip_prefix('"')?;
+    inside.match_indices('"').map(|(at, _)| at + 1).find(|end| {
+        query[end + 1..]
+            .chars()
+            .next()
+            .is_none_or(char::is_whitespace)
+    })
+}
+
+/// Where the further parts of a phrase end that continues at `at`.
+fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
+    for part in parts {
+        let rest = &text[at..];
+        let trimmed = rest.trim_start();
+        if trimmed.len() == rest.len() || !trimmed.starts_with(part.as_str()) {
+            return None;
+        }
+        at = text.len() - trimmed.len() + part.len();
+    }
+    Some(at)
+}
+
+/// Whether no word is cut at either end of the range.
+fn is_whole(text: &str, range: Range<usize>) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(|c| class(c) == Class::Word);
+    let inside = &text[range.clone()];
+    let cut_before =
+        is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());
+    let cut_after =
+        is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
+    !cut_before && !cut_after
+}

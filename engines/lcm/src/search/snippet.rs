@@ -1,0 +1,100 @@
+//! The piece of a text that a hit shows.
+
+use std::ops::Range;
+
+/// A piece of a text around a match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snippet {
+    /// Whole lines, long ones cut at `…`.
+    pub text: String,
+    /// The line of the match, from 1.
+    pub line: usize,
+    /// How many matches the text has, counted up to 100.
+    pub matches: usize,
+}
+
+/// Matches of one text are counted up to here.
+pub(super) const MAX_COUNTED: usize = 100;
+
+/// A line shows at most about this many bytes, around the match.
+const LINE_BYTES: usize = 240;
+
+/// The lines of `text` around the first of `places`, with `context` lines before and after.
+pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Snippet {
+    let place = places.first().cloned().unwrap_or(0..0);
+    let start = place.start.min(text.len());
+    let line = memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count();
+    let mut out = String::new();
+    for (number, content) in text
+        .split('\n')
+        .enumerate()
+        .skip(line.saturating_sub(context))
+        .take(line.min(context) + 1 + context)
+    {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        let offset = content.as_ptr() as usize - text.as_ptr() as usize;
+        let focus = if number == line { start - offset } else { 0 };
+        push_line(content, focus, &mut out);
+    }
+    Snippet {
+        text: out,
+        line: line + 1,
+        matches: places.len(),
+    }
+}
+
+/// Appends a line, cut to what surrounds the byte `focus`.
+fn push_line(line: &str, focus: usize, out: &mut String) {
+    if line.len() <= LINE_BYTES {
+        out.push_str(line);
+        return;
+    }
+    let from = floor(line, focus.saturating_sub(LINE_BYTES / 3));
+    let to = floor(line, (from + LINE_BYTES).min(line.len()));
+    if from > 0 {
+        out.push('…');
+    }
+    out.push_str(&line[from..to]);
+    if to < line.len() {
+        out.push('…');
+    }
+}
+
+fn floor(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shows_the_line_and_its_context() {
+        let found = snippet("one\ntwo\nthree\nfour", &[9..11, 15..16], 1);
+        assert_eq!(found.text, "two\nthree\nfour");
+        assert_eq!((found.line, found.matches), (3, 2));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_match() {
+        let text = format!("{}NEEDLE{}", "世".repeat(500), "x".repeat(500));
+        let found = snippet(&text, &[1500..1506], 0);
+        assert!(found.text.contains("NEEDLE") && found.text.len() < 300);
+        assert!(found.text.starts_with('…') && found.text.ends_with('…'));
+    }
+
+    proptest! {
+        #[test]
+        fn any_place_can_be_shown(text in "(\\PC|\\n){0,600}", at in 0usize..700, context in 0usize..4) {
+            let shown = snippet(&text, std::slice::from_ref(&(at..at + 3)), context);
+            prop_assert!(shown.text.lines().count() <= 2 * context + 1);
+        }
+    }
+}

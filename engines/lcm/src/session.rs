@@ -1,0 +1,219 @@
+//! What the engine knows of its session: the frontier, the messages that no node covers, and what was
+//! prepared in the background.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use contexture_engine_api::{LogLevel, MessageId, MessageView, OpenRequest, Services};
+
+use crate::assemble::nodes_in;
+use crate::dag::{NodeId, Under};
+use crate::error::StoreError;
+use crate::material::Material;
+use crate::nodes::{self, Placed};
+use crate::store::{Key, SessionId, Store};
+use crate::summarise::Written;
+
+/// A message that no node of the frontier covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loose {
+    pub(crate) key: Key,
+    pub(crate) tokens: u64,
+}
+
+/// A session of the store.
+pub(crate) struct Session {
+    pub(crate) store: Store,
+    pub(crate) id: SessionId,
+    pub(crate) services: Services,
+    /// What stands in the window in place of messages, oldest first.
+    frontier: Vec<Placed>,
+    /// The compaction that the frontier stands for.
+    pub(crate) compaction: u64,
+    /// The messages outside the frontier; read from the store when first asked for.
+    loose: Option<BTreeMap<MessageId, Loose>>,
+}
+
+impl Session {
+    pub(crate) fn open(store: Store, request: &OpenRequest<'_>) -> Result<Self, StoreError> {
+        let services = request.services.clone();
+        let id = store.open_session(request.session, services.now_ms())?;
+        let (frontier, compaction) = nodes::frontier(&store, id)?;
+        let mut session = Self {
+            store,
+            id,
+            services,
+            frontier,
+            compaction,
+            loose: None,
+        };
+        let in_force = request
+            .compaction
+            .filter(|current| current.engine == crate::NAME && current.id != session.compaction);
+        if let Some(current) = in_force {
+            let shown = current.summaries.iter().flat_map(|text| nodes_in(text));
+            session.adopt(current.id, shown.collect())?;
+        }
+        Ok(session)
+    }
+
+    /// Takes over the compaction that the host has in force: it was committed, and the end of the process
+    /// came before the engine was told.
+    fn adopt(&mut self, compaction: u64, shown: Vec<NodeId>) -> Result<(), StoreError> {
+        let mut frontier = Vec::with_capacity(shown.len());
+        for id in &shown {
+            match nodes::node(&self.store, self.id, *id)? {
+                Some(node) => frontier.push(node),
+                None => {
+                    self.services.log(
+                        LogLevel::Warn,
+                        &format!(
+                            "compaction {compaction} shows summary {id}, which the store does not have: the \
+                             frontier stays as it was"
+                        ),
+                    );
+                    return Ok(());
+                }
+            }
+        }
+        nodes::set_frontier(&self.store, self.id, compaction, &shown, &[])?;
+        self.frontier = frontier;
+        self.compaction = compaction;
+        Ok(())
+    }
+
+    pub(crate) fn frontier(&self) -> &[Placed] {
+        &self.frontier
+    }
+
+    pub(crate) fn in_frontier(&self, id: NodeId) -> Option<&Placed> {
+        self.frontier.iter().find(|placed| placed.node.id == id)
+    }
+
+    /// The messages that no node of the frontier covers, in order. A message that was revised is no part
+    /// of the conversation any more.
+    pub(crate) fn loose(&mut self) -> Result<&BTreeMap<MessageId, Loose>, StoreError> {
+        if self.loose.is_none() {
+            let covered = nodes::covered(&self.store, self.id)?;
+            let mut rows = Vec::new();
+            for range in self.store.live(self.id)? {
+                rows.extend(self.store.rows(self.id, range)?);
+            }
+            let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
+            let loose = rows
+                .into_iter()
+                .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
+                .map(|row| {
+                    let loose = Loose {
+                        key: row.key,
+                        tokens: row.tokens,
+                    };
+                    (row.id, loose)
+                });
+            self.loose = Some(loose.collect());
+        }
+        Ok(self.loose.get_or_insert_default())
+    }
+
+    /// Takes in messages that were stored; `first` is the ordinal of the first of them.
+    pub(crate) fn stored(&mut self, new: &[MessageView<'_>], first: u32) {
+        let Some(loose) = &mut self.loose else { return };
+        for (view, ordinal) in new.iter().zip(first..) {
+            let message = Loose {
+                key: Key::new(self.id, ordinal),
+                tokens: view.tokens(),
+            };
+            loose.insert(view.id(), message);
+        }
+    }
+
+    /// A message is no part of the conversation any more.
+    pub(crate) fn revised(&mut self, old: MessageId) {
+        if let Some(loose) = &mut self.loose {
+            loose.remove(&old);
+        }
+    }
+
+    /// These messages, whole.
+    pub(crate) fn material(&self, keys: &[Key]) -> Result<Material, StoreError> {
+        let mut messages = Vec::with_capacity(keys.len());
+        // Neighbours are read together.
+        for run in keys.chunk_by(|one, next| one.0 + 1 == next.0) {
+            if let [first, .., last] | [first @ last] = run {
+                let ordinals = first.ordinal()..last.ordinal() + 1;
+                messages.extend(self.store.messages(self.id, ordinals)?);
+            }
+        }
+        Ok(Material::of(messages))
+    }
+
+    /// The conversation was cut back to `last`. Nodes that reach beyond it give way to what is under
+    /// them; a leaf that does is left behind, and what remains of its messages is loose again.
+    pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
+        self.store.cut(self.id, last)?;
+        self.loose = None;
+        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
+        if !self.frontier.iter().any(reaches_beyond) {
+            return Ok(());
+        }
+        let frontier = std::mem::take(&mut self.frontier);
+        let kept = self.take_apart(frontier, &reaches_beyond)?;
+        self.move_frontier(self.compaction, kept, &[])
+    }
+
+    /// Replaces nodes by what is under them for as long as they are `unfit`; an unfit leaf goes.
+    pub(crate) fn take_apart(
+        &self,
+        nodes: Vec<Placed>,
+        unfit: &impl Fn(&Placed) -> bool,
+    ) -> Result<Vec<Placed>, StoreError> {
+        let mut fit = Vec::with_capacity(nodes.len());
+        // The next node is the last one of the stack.
+        let mut waiting: Vec<Placed> = nodes.into_iter().rev().collect();
+        while let Some(placed) = waiting.pop() {
+            if !unfit(&placed) {
+                fit.push(placed);
+                continue;
+            }
+            if let Under::Nodes(children) = nodes::under(&self.store, self.id, placed.node.id)? {
+                for child in children.iter().rev() {
+                    waiting.extend(nodes::node(&self.store, self.id, *child)?);
+                }
+            }
+        }
+        Ok(fit)
+    }
+
+    /// Puts a new frontier in place, in the store first.
+    pub(crate) fn move_frontier(
+        &mut self,
+        compaction: u64,
+        frontier: Vec<Placed>,
+        better: &[(NodeId, Written)],
+    ) -> Result<(), StoreError> {
+        let ids: Vec<NodeId> = frontier.iter().map(|placed| placed.node.id).collect();
+        nodes::set_frontier(&self.store, self.id, compaction, &ids, better)?;
+        self.frontier = frontier;
+        self.compaction = compaction;
+        Ok(())
+    }
+
+    /// These messages are under the frontier now.
+    pub(crate) fn now_covered(&mut self, ids: &[MessageId]) {
+        if let Some(loose) = &mut self.loose {
+            for id in ids {
+                loose.remove(id);
+            }
+        }
+    }
+
+    /// The messages outside the frontier have to be read anew.
+    pub(crate) fn forget_loose(&mut self) {
+        self.loose = None;
+    }
+
+    /// The first message below each node of the frontier.
+    pub(crate) fn first_messages(nodes: &[Placed]) -> HashMap<NodeId, MessageId> {
+        let first = |placed: &Placed| (placed.node.id, placed.node.first);
+        nodes.iter().map(first).collect()
+    }
+}

@@ -1,0 +1,165 @@
+//! What `context.engines.lcm` says, and the token budgets that follow from it.
+
+use contexture_engine_api::{EngineError, WindowState};
+use serde::{Deserialize, Serialize};
+
+/// The settings of the engine. Every key has a default; an unknown key is an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The share of the model's window, 0.05 to 0.95, from which summaries are prepared between turns and
+    /// put into the window. Default: 0.50.
+    pub soft_threshold: f64,
+    /// The share of the window, above `soft_threshold` and at most 0.98, from which a compaction does not
+    /// wait for the model. Default: 0.80.
+    pub hard_threshold: f64,
+    /// The share of the soft threshold, 0.05 to 0.80, that the fresh tail may take. Default: 0.20.
+    pub fresh_tail: f64,
+    /// The least number of messages in the fresh tail, where they fit. Default: 20.
+    pub fresh_tail_messages: usize,
+    /// The share of the soft threshold, 0.02 to 0.50, that all summaries together may take. Default: 0.15.
+    pub summaries: f64,
+    /// A message of more tokens than this is shown as a preview once the model has seen it. Default: 10,000.
+    pub large_message_tokens: u64,
+    /// The other sessions that this one may search: their ids, or `*` for all. Default: none.
+    pub searchable_sessions: Vec<String>,
+    /// Whether secrets are masked before messages are stored. What is masked cannot be had back.
+    /// Default: false.
+    pub redact: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            soft_threshold: 0.50,
+            hard_threshold: 0.80,
+            fresh_tail: 0.20,
+            fresh_tail_messages: 20,
+            summaries: 0.15,
+            large_message_tokens: 10_000,
+            searchable_sessions: Vec::new(),
+            redact: false,
+        }
+    }
+}
+
+/// The least that a node's text may take, in tokens.
+const MIN_NODE_TOKENS: u64 = 48;
+/// The most that a node's text may take, in tokens.
+const MAX_NODE_TOKENS: u64 = 2_000;
+/// How many nodes the budget for summaries is made for: with more of them the oldest are condensed.
+const NODES_IN_BUDGET: u64 = 8;
+/// How much longer than its summary the span under a leaf is.
+const LEAF_RATIO: u64 = 10;
+
+/// Token budgets in one window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Budgets {
+    /// From here on summaries are prepared, and a compaction is due once they are.
+    pub(crate) soft: u64,
+    /// From here on a compaction is due at once.
+    pub(crate) hard: u64,
+    /// What the prompt may have at all: the window less the answer.
+    pub(crate) usable: u64,
+    /// The fresh tail.
+    pub(crate) tail: u64,
+    /// All summaries together.
+    pub(crate) summaries: u64,
+    /// One node's text, where many share the budget.
+    pub(crate) node: u64,
+    /// The messages under one leaf.
+    pub(crate) leaf_span: u64,
+}
+
+impl Settings {
+    /// Reads and checks the settings.
+    ///
+    /// # Errors
+    /// [`EngineError::Settings`] that names the key, its value and what it may be.
+    pub fn read(json: &str) -> Result<Self, EngineError> {
+        let settings: Self =
+            serde_json::from_str(json).map_err(|error| EngineError::Settings(error.to_string()))?;
+        let check = |key: &str, value: f64, low: f64, high: f64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(EngineError::Settings(format!(
+                "`context.engines.lcm.{key}` is {value}; it must be from {low} to {high}"
+            )))
+        };
+        check("soft_threshold", settings.soft_threshold, 0.05, 0.95)?;
+        check(
+            "hard_threshold",
+            settings.hard_threshold,
+            settings.soft_threshold,
+            0.98,
+        )?;
+        check("fresh_tail", settings.fresh_tail, 0.05, 0.80)?;
+        check("summaries", settings.summaries, 0.02, 0.50)?;
+        Ok(settings)
+    }
+
+    /// Whether this session may search that other one.
+    pub(crate) fn may_search(&self, other: &str) -> bool {
+        let granted = |name: &String| name == "*" || name == other;
+        self.searchable_sessions.iter().any(granted)
+    }
+
+    pub(crate) fn budgets(&self, window: &WindowState) -> Budgets {
+        let usable = window.usable_tokens();
+        let share = |tokens: u64, ratio: f64| (tokens as f64 * ratio) as u64;
+        let soft = share(window.context_length, self.soft_threshold).min(usable);
+        let hard = share(window.context_length, self.hard_threshold).min(usable);
+        // A system prompt that fills the threshold leaves the conversation the room up to the hard one.
+        let room = soft
+            .saturating_sub(window.fixed_tokens)
+            .max(share(hard.saturating_sub(window.fixed_tokens), 0.5));
+        let summaries = share(room, self.summaries);
+        let node = (summaries / NODES_IN_BUDGET).clamp(MIN_NODE_TOKENS, MAX_NODE_TOKENS);
+        Budgets {
+            soft,
+            hard,
+            usable,
+            tail: share(room, self.fresh_tail),
+            summaries,
+            node,
+            leaf_span: node * LEAF_RATIO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_setting_is_named_with_what_it_may_be() {
+        let error = Settings::read(r#"{"hard_threshold": 0.3}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "settings: `context.engines.lcm.hard_threshold` is 0.3; it must be from 0.5 to 0.98"
+        );
+        let error = Settings::read(r#"{"sof_threshold": 0.3}"#).unwrap_err();
+        assert!(error.to_string().contains("sof_threshold"), "{error}");
+        assert_eq!(Settings::read("{}").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn budgets_follow_the_window_and_leave_room_beside_a_large_system_prompt() {
+        let window = |context_length, fixed_tokens| WindowState {
+            context_length,
+            fixed_tokens,
+            max_output_tokens: 4_000,
+            ..WindowState::default()
+        };
+        let budgets = Settings::default().budgets(&window(100_000, 0));
+        assert_eq!((budgets.soft, budgets.hard), (50_000, 80_000));
+        assert_eq!((budgets.tail, budgets.summaries), (10_000, 7_500));
+        let crowded = Settings::default().budgets(&window(100_000, 60_000));
+        assert!(crowded.tail > 0 && crowded.summaries > 0);
+        let tiny = Settings::default().budgets(&window(0, 0));
+        assert_eq!(tiny.usable, 0);
+    }
+}

@@ -1,0 +1,325 @@
+//! The store: one SQLite file that keeps every message of every session.
+//!
+//! - **Immutable.** A message is written once. A cut starts a branch, a revision is a new message.
+//! - **Exactly once.** A delivery, its cursor and the host's chain hash commit together; what comes
+//!   again by the same id is not stored again.
+//! - **Durable at the end of each turn.** In WAL mode with `synchronous = NORMAL` a commit has been
+//!   written to the operating system when it returns, so it survives the death of the process. Only the
+//!   loss of power can undo the last commits, never damage the file; waiting for the disk each turn
+//!   would let a slow one stall the conversation, so the disk is awaited at checkpoints, off the turn's path.
+//! - **One writer, any number of readers.** Writes go through one connection behind a lock; a read is a
+//!   snapshot on a connection of its own and waits for nobody. Several processes may share the file.
+//! - **Small.** Bodies are compressed by the turn; the wire JSON is stored without the text that it
+//!   repeats; a large text is kept aside, once.
+//!
+//! Indexing follows in batches on a thread of the store; see [`crate::search`].
+
+mod block;
+mod body;
+mod branch;
+mod ingest;
+mod nodes;
+mod payload;
+mod read;
+mod schema;
+mod sessions;
+mod varint;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::error::StoreError;
+use crate::index::worker::IndexWorker;
+
+pub use ingest::Ingested;
+pub use payload::{PayloadId, PayloadInfo, PayloadPart};
+pub use read::{MessageRow, StoredMessage};
+pub use sessions::SessionInfo;
+
+pub(crate) use branch::live_ranges;
+pub(crate) use nodes::{StoredNode, nodes_in};
+pub(crate) use read::{Blocks, for_each_body, row_in};
+pub(crate) use sessions::info_in;
+pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
+
+/// The database's name in the engine's data directory.
+pub const FILE_NAME: &str = "lcm.sqlite3";
+
+/// How long to wait for another process's write, in milliseconds.
+const BUSY_MS: u64 = 5_000;
+
+/// A session's number in this store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub(crate) i64);
+
+/// A message's, block's or summary's key: its session and its place in the order of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub(crate) i64);
+
+impl Key {
+    /// The key of the `ordinal`-th message (from 0) of a session.
+    pub fn new(session: SessionId, ordinal: u32) -> Self {
+        Self(session.0 << 32 | i64::from(ordinal))
+    }
+
+    /// The session.
+    pub fn session(self) -> SessionId {
+        SessionId(self.0 >> 32)
+    }
+
+    /// The place in the session, counted from 0 over all that ever arrived, left branches included.
+    pub fn ordinal(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// What a store can be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// Texts of more tokens than this are kept aside, with a preview in their place.
+    pub large_tokens: u64,
+    /// Whether a thread of the store indexes in batches. Without it, [`Store::index_now`] has to be called.
+    pub background_index: bool,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            large_tokens: 10_000,
+            background_index: true,
+        }
+    }
+}
+
+/// The store. Cheap to clone; every clone is the same store.
+#[derive(Clone)]
+pub struct Store(Arc<Handle>);
+
+struct Handle {
+    database: Arc<Database>,
+    worker: Option<IndexWorker>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Store").field(&self.0.database.path).finish()
+    }
+}
+
+/// The connections to one file.
+pub(crate) struct Database {
+    path: PathBuf,
+    settings: StoreSettings,
+    writer: Mutex<Writer>,
+    readers: Mutex<Vec<Connection>>,
+}
+
+struct Writer {
+    connection: Connection,
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+impl Store {
+    /// Opens the store in `directory`, making or migrating the file where needed.
+    ///
+    /// # Errors
+    /// A directory that cannot be written, a damaged file, one of another program or of a newer version.
+    pub fn open(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
+        let background = settings.background_index;
+        let database = Arc::new(Database::open(&directory.join(FILE_NAME), settings)?);
+        let worker = background
+            .then(|| IndexWorker::start(Arc::clone(&database)))
+            .transpose()
+            .map_err(|source| StoreError::File {
+                path: directory.to_owned(),
+                source,
+            })?;
+        Ok(Self(Arc::new(Handle { database, worker })))
+    }
+
+    /// The database's path.
+    pub fn path(&self) -> &Path {
+        &self.0.database.path
+    }
+
+    /// What it was opened with.
+    pub fn settings(&self) -> &StoreSettings {
+        &self.0.database.settings
+    }
+
+    /// Runs `work` on a snapshot that no write changes and that waits for none.
+    pub(crate) fn read<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.0.database.read(work)
+    }
+
+    /// Runs `work` in the one write transaction; an error takes all of it back.
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.0.database.write(work)
+    }
+
+    /// Indexes everything of a session that is not in the index yet. Search is complete without it;
+    /// this makes it faster.
+    ///
+    /// # Errors
+    /// A store that failed; search then scans what is missing.
+    pub fn index_now(&self, session: SessionId) -> Result<(), StoreError> {
+        crate::index::build::catch_up(self.database(), session)
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.0.database
+    }
+}
+
+impl Database {
+    fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
+        let mut connection = Connection::open_with_flags(
+            path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )
+        .map_err(|error| match StoreError::from(error) {
+            StoreError::Sqlite(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen) =>
+            {
+                StoreError::ReadOnly
+            }
+            other => other,
+        })?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        if connection.is_readonly(rusqlite::MAIN_DB)? {
+            return Err(StoreError::ReadOnly);
+        }
+        connection.execute_batch(
+            "PRAGMA page_size = 4096;
+             PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = NORMAL;
+             PRAGMA foreign_keys = ON;
+             PRAGMA cache_size = -4096;
+             PRAGMA temp_store = MEMORY;
+             PRAGMA wal_autocheckpoint = 8192;",
+        )?;
+        connection.set_prepared_statement_cache_capacity(64);
+        schema::migrate(&mut connection, path)?;
+        let mut compressor = zstd::bulk::Compressor::new(COMPRESSION_LEVEL).map_err(damaged)?;
+        compressor.include_checksum(true).map_err(damaged)?;
+        Ok(Self {
+            path: path.to_owned(),
+            settings,
+            writer: Mutex::new(Writer {
+                connection,
+                compressor,
+            }),
+            readers: Mutex::new(Vec::new()),
+        })
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic inside a transaction rolled it back: the connection is as good as before.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn read<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let pooled = self
+            .readers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let mut connection = match pooled {
+            Some(connection) => connection,
+            None => self.open_reader()?,
+        };
+        let result = {
+            let snapshot = connection.transaction()?;
+            work(&snapshot)
+        };
+        self.readers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(connection);
+        result
+    }
+
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.write_compressing(|transaction, _| work(transaction))
+    }
+
+    fn write_compressing<T>(
+        &self,
+        work: impl FnOnce(
+            &Transaction<'_>,
+            &mut zstd::bulk::Compressor<'static>,
+        ) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut writer = self.writer();
+        let Writer {
+            connection,
+            compressor,
+        } = &mut *writer;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let result = work(&transaction, compressor)?;
+        transaction.commit()?;
+        Ok(result)
+    }
+
+    /// A connection for checkpoints, which wait for the disk and so are made off the turn's path.
+    pub(crate) fn open_checkpointer(&self) -> Result<Connection, StoreError> {
+        let connection = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
+        connection.execute_batch("PRAGMA synchronous = NORMAL;")?;
+        Ok(connection)
+    }
+
+    fn open_reader(&self) -> Result<Connection, StoreError> {
+        let connection = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        connection.execute_batch("PRAGMA cache_size = -4096;")?;
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(connection)
+    }
+}
+
+/// Level 1: turns are small, and higher levels win 1 % on them for twice the time.
+const COMPRESSION_LEVEL: i32 = 1;
+
+/// The largest piece that a sound file holds, in bytes decompressed.
+const MAX_PIECE_BYTES: usize = 1 << 30;
+
+fn damaged(error: std::io::Error) -> StoreError {
+    StoreError::Damaged(error.to_string())
+}
+
+/// Decompresses what `compressor` wrote; `bytes` is the decompressed size.
+pub(crate) fn decompress(
+    decompressor: &mut zstd::bulk::Decompressor<'_>,
+    data: &[u8],
+    bytes: i64,
+) -> Result<Vec<u8>, StoreError> {
+    let bytes = usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= MAX_PIECE_BYTES)
+        .ok_or_else(|| StoreError::Damaged("an impossible size".into()))?;
+    decompressor.decompress(data, bytes).map_err(damaged)
+}

@@ -1,0 +1,121 @@
+//! What search sees of a message beside its text: its calls, and its thinking.
+
+use contexture_engine_api::MessageView;
+use serde_json::Value;
+
+/// The keys under which the wire formats carry thinking that can be read.
+const THINKING_KEYS: [&str; 4] = ["thinking", "reasoning", "reasoning_content", "summary"];
+
+/// The calls, a line each: the tool's name and its arguments with the escapes of their strings resolved,
+/// so that a path or a line of code is found as it was meant; then the thinking.
+pub(super) fn beside_text(view: &MessageView<'_>) -> String {
+    let mut out = String::new();
+    for call in view.tool_calls() {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(call.name());
+        out.push(' ');
+        unescape_strings(call.arguments(), &mut out);
+    }
+    if view.has_thinking()
+        && let Ok(wire) = serde_json::from_str::<Value>(view.raw())
+    {
+        collect_thinking(&wire, false, &mut out);
+    }
+    out
+}
+
+/// Appends JSON text with the escapes in its strings resolved; what is no JSON stays as it is.
+fn unescape_strings(json: &str, out: &mut String) {
+    if !json.contains('\\') {
+        out.push_str(json);
+        return;
+    }
+    let mut rest = json;
+    while let Some(quote) = rest.find('"') {
+        out.push_str(&rest[..=quote]);
+        rest = &rest[quote + 1..];
+        let Some(end) = string_end(rest) else {
+            break;
+        };
+        // Quoted again for the parser, which resolves every kind of escape.
+        match serde_json::from_str::<String>(&format!("\"{}\"", &rest[..end])) {
+            Ok(text) => out.push_str(&text),
+            Err(_) => out.push_str(&rest[..end]),
+        }
+        out.push('"');
+        rest = &rest[end + 1..];
+    }
+    out.push_str(rest);
+}
+
+/// Where a string that has been opened is closed.
+fn string_end(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn collect_thinking(value: &Value, inside: bool, out: &mut String) {
+    match value {
+        Value::String(text) if inside => {
+            out.push('\n');
+            out.push_str(text);
+        }
+        Value::Array(items) => {
+            for item in items {
+                collect_thinking(item, inside, out);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                let inside = THINKING_KEYS.contains(&key.as_str()) || inside && key == "text";
+                collect_thinking(field, inside, out);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contexture_engine_api::{MessageId, ToolCallView};
+
+    use super::*;
+
+    #[test]
+    fn arguments_read_as_they_were_meant() {
+        let calls = [
+            ToolCallView::new(
+                "1",
+                "write",
+                r#"{"path":"a\\b","text":"line 1\nsay \"\u7d22\""}"#,
+            ),
+            ToolCallView::new("2", "odd", r#"{"cut off\"#),
+        ];
+        let view = MessageView::new(MessageId(1), "assistant").with_tool_calls(&calls);
+        assert_eq!(
+            beside_text(&view),
+            "write {\"path\":\"a\\b\",\"text\":\"line 1\nsay \"索\"\"}\nodd {\"cut off\\"
+        );
+    }
+
+    #[test]
+    fn thinking_is_seen_and_signatures_are_not() {
+        let raw = r#"{"content":[{"type":"thinking","thinking":"deep thought","signature":"c2ln"},
+                      {"type":"text","text":"said"}]}"#;
+        let view = MessageView::new(MessageId(1), "assistant")
+            .with_text("said")
+            .with_raw(raw)
+            .with_thinking(true);
+        assert_eq!(beside_text(&view), "\ndeep thought");
+    }
+}

@@ -1,0 +1,308 @@
+//! Large texts, kept aside: whole, once a session, readable by range.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{SessionId, Store, damaged, decompress};
+use crate::error::StoreError;
+use crate::preview;
+
+/// A chunk of a large text, in bytes: what reading a few lines has to decompress.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Large texts compress well at a higher level, and are rare.
+const PAYLOAD_LEVEL: i32 = 3;
+
+/// A large text's number in this store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PayloadId(pub i64);
+
+/// What is known of a large text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadInfo {
+    /// Its number.
+    pub id: PayloadId,
+    /// Its session.
+    pub session: SessionId,
+    /// What it looks like: `json`, `code`, `log`, `csv` or `text`.
+    pub kind: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its lines; a last one without a newline counts.
+    pub lines: u64,
+    /// Its tokens, as the host counted the message that brought it first.
+    pub tokens: u64,
+}
+
+/// A part of a large text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadPart {
+    /// The text.
+    pub text: String,
+    /// Where it begins, in bytes.
+    pub first_byte: u64,
+    /// Which line it begins in, from 1.
+    pub first_line: u64,
+}
+
+impl Store {
+    /// What is known of a large text.
+    ///
+    /// # Errors
+    /// There is none of this number; a store that failed.
+    pub fn payload_info(&self, id: PayloadId) -> Result<PayloadInfo, StoreError> {
+        self.read(|connection| info(connection, id))
+    }
+
+    /// The bytes `range` of a large text, widened to whole characters; less where it ends before.
+    ///
+    /// # Errors
+    /// There is none of this number; a store that failed.
+    pub fn read_payload_bytes(
+        &self,
+        id: PayloadId,
+        range: std::ops::Range<u64>,
+    ) -> Result<PayloadPart, StoreError> {
+        self.read(|connection| {
+            let bytes = info(connection, id)?.bytes;
+            let range = range.start.min(bytes)..range.end.min(bytes).max(range.start.min(bytes));
+            // A chunk more on both sides: a character may begin in the one before.
+            let chunks = Chunks::read(
+                connection,
+                id,
+                "first_byte + bytes >= ?2 AND first_byte <= ?3",
+                [range.start as i64, range.end as i64],
+            )?;
+            let mut start = chunks.at(range.start);
+            while start > 0 && !chunks.text.is_char_boundary(start) {
+                start -= 1;
+            }
+            let mut end = chunks.at(range.end).max(start);
+            while !chunks.text.is_char_boundary(end) {
+                end += 1;
+            }
+            Ok(chunks.part(start..end))
+        })
+    }
+
+    /// The lines `range` of a large text, counted from 1, with their newlines; less where it ends before.
+    ///
+    /// # Errors
+    /// There is none of this number; a store that failed.
+    pub fn read_payload_lines(
+        &self,
+        id: PayloadId,
+        range: std::ops::Range<u64>,
+    ) -> Result<PayloadPart, StoreError> {
+        self.read(|connection| {
+            info(connection, id)?;
+            let skipped = range.start.saturating_sub(1);
+            let last = range.end.saturating_sub(1);
+            // The chunk that begins with newline number n may be followed by others that begin there too.
+            let chunks = Chunks::read(
+                connection,
+                id,
+                "first_byte >= coalesce((SELECT max(first_byte) FROM payload_chunks
+                                         WHERE payload = ?1 AND first_line < max(?2, 1)), 0)
+                 AND first_line <= ?3",
+                [clamp(skipped), clamp(last)],
+            )?;
+            let start = line_start(&chunks.text, skipped.saturating_sub(chunks.first_line));
+            let end = line_start(&chunks.text, last.saturating_sub(chunks.first_line)).max(start);
+            Ok(chunks.part(start..end))
+        })
+    }
+
+    /// A large text, whole.
+    ///
+    /// # Errors
+    /// There is none of this number; a store that failed.
+    pub fn read_payload(&self, id: PayloadId) -> Result<String, StoreError> {
+        self.read(|connection| {
+            info(connection, id)?;
+            whole(connection, id.0)
+        })
+    }
+
+    /// The large texts of a session, oldest first.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn payloads(&self, session: SessionId) -> Result<Vec<PayloadInfo>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT id, session, kind, bytes, lines, tokens FROM payloads
+                 WHERE session = ?1 ORDER BY id",
+            )?;
+            let rows = statement.query_map([session.0], row_info)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+fn clamp(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The byte at which the line after `newlines` newlines begins.
+fn line_start(text: &str, newlines: u64) -> usize {
+    match newlines.checked_sub(1) {
+        None => 0,
+        Some(nth) => memchr::memchr_iter(b'\n', text.as_bytes())
+            .nth(usize::try_from(nth).unwrap_or(usize::MAX))
+            .map_or(text.len(), |at| at + 1),
+    }
+}
+
+/// Consecutive chunks of a text, joined.
+struct Chunks {
+    text: String,
+    first_byte: u64,
+    first_line: u64,
+}
+
+impl Chunks {
+    fn read(
+        connection: &Connection,
+        id: PayloadId,
+        which: &str,
+        bounds: [i64; 2],
+    ) -> Result<Self, StoreError> {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT first_byte, first_line, bytes, data FROM payload_chunks
+             WHERE payload = ?1 AND {which} ORDER BY first_byte"
+        ))?;
+        let mut rows = statement.query(params![id.0, bounds[0], bounds[1]])?;
+        let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+        let mut joined = Self {
+            text: String::new(),
+            first_byte: 0,
+            first_line: 0,
+        };
+        while let Some(row) = rows.next()? {
+            if joined.text.is_empty() {
+                joined.first_byte = row.get::<_, i64>(0)? as u64;
+                joined.first_line = row.get::<_, i64>(1)? as u64;
+            }
+            let data = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
+            let bytes = decompress(&mut decompressor, data, row.get(2)?)?;
+            joined.text.push_str(as_text(&bytes)?);
+        }
+        Ok(joined)
+    }
+
+    fn at(&self, byte: u64) -> usize {
+        usize::try_from(byte.saturating_sub(self.first_byte))
+            .unwrap_or(usize::MAX)
+            .min(self.text.len())
+    }
+
+    fn part(&self, range: std::ops::Range<usize>) -> PayloadPart {
+        PayloadPart {
+            first_byte: self.first_byte + range.start as u64,
+            first_line: self.first_line + count_newlines(&self.text[..range.start]) + 1,
+            text: self.text[range].to_owned(),
+        }
+    }
+}
+
+fn as_text(bytes: &[u8]) -> Result<&str, StoreError> {
+    std::str::from_utf8(bytes).map_err(|_| StoreError::Damaged("a large text is not UTF-8".into()))
+}
+
+fn count_newlines(text: &str) -> u64 {
+    memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64
+}
+
+fn row_info(row: &rusqlite::Row<'_>) -> rusqlite::Result<PayloadInfo> {
+    Ok(PayloadInfo {
+        id: PayloadId(row.get(0)?),
+        session: SessionId(row.get(1)?),
+        kind: row.get(2)?,
+        bytes: row.get::<_, i64>(3)? as u64,
+        lines: row.get::<_, i64>(4)? as u64,
+        tokens: row.get::<_, i64>(5)? as u64,
+    })
+}
+
+fn info(connection: &Connection, id: PayloadId) -> Result<PayloadInfo, StoreError> {
+    connection
+        .prepare_cached(
+            "SELECT id, session, kind, bytes, lines, tokens FROM payloads WHERE id = ?1",
+        )?
+        .query_row([id.0], row_info)
+        .optional()?
+        .ok_or_else(|| StoreError::Unknown(format!("file f{}", id.0)))
+}
+
+/// A large text, whole.
+pub(crate) fn whole(connection: &Connection, id: i64) -> Result<String, StoreError> {
+    Ok(Chunks::read(
+        connection,
+        PayloadId(id),
+        "first_byte >= ?2 AND first_byte < ?3",
+        [0, i64::MAX],
+    )?
+    .text)
+}
+
+/// Stores a large text, or finds the same one in the session; gives its number.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    text: &str,
+    tokens: u64,
+) -> Result<i64, StoreError> {
+    let hash = xxh3_128(text.as_bytes()).to_le_bytes();
+    let known: Option<i64> = transaction
+        .prepare_cached("SELECT id FROM payloads WHERE session = ?1 AND hash = ?2")?
+        .query_row(params![session.0, hash], |row| row.get(0))
+        .optional()?;
+    if let Some(id) = known {
+        return Ok(id);
+    }
+    let lines = count_newlines(text) + u64::from(!text.is_empty() && !text.ends_with('\n'));
+    transaction.execute(
+        "INSERT INTO payloads(session, hash, kind, bytes, lines, tokens) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            session.0,
+            hash,
+            preview::Kind::of(text).name(),
+            text.len() as i64,
+            lines as i64,
+            tokens as i64
+        ],
+    )?;
+    let id = transaction.last_insert_rowid();
+    let mut compressor = zstd::bulk::Compressor::new(PAYLOAD_LEVEL).map_err(damaged)?;
+    compressor.include_checksum(true).map_err(damaged)?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO payload_chunks(payload, first_byte, first_line, bytes, data)
+         VALUES(?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let (mut start, mut line) = (0, 0);
+    while start < text.len() {
+        let chunk = &text[start..chunk_end(text, start)];
+        let data = compressor.compress(chunk.as_bytes()).map_err(damaged)?;
+        insert.execute(params![id, start as i64, line, chunk.len() as i64, data])?;
+        start += chunk.len();
+        line += count_newlines(chunk) as i64;
+    }
+    Ok(id)
+}
+
+/// Where the chunk that begins at `start` ends: after a line where one ends in its second half.
+fn chunk_end(text: &str, start: usize) -> usize {
+    let mut end = text.len().min(start + CHUNK_BYTES);
+    if end == text.len() {
+        return end;
+    }
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let middle = start + CHUNK_BYTES / 2;
+    match memchr::memrchr(b'\n', &text.as_bytes()[middle..end]) {
+        Some(at) => middle + at + 1,
+        None => end,
+    }
+}

@@ -1,0 +1,361 @@
+//! Reading messages back.
+
+use std::borrow::Cow;
+use std::ops::{ControlFlow, Range};
+
+use contexture_engine_api::{MessageId, MessageKind};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::block::Block;
+use super::branch::{keys, live_ordinal, live_ranges};
+use super::{Key, PayloadId, SessionId, Store, damaged, decompress, payload};
+use crate::error::StoreError;
+
+/// What is known of a message without reading its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRow {
+    /// Its key: session and ordinal.
+    pub key: Key,
+    /// The host's id for it.
+    pub id: MessageId,
+    /// `user`, `assistant`, `tool`, or whatever else the wire said.
+    pub role: String,
+    /// For a tool result: the tool.
+    pub tool: Option<String>,
+    /// For a tool result: the call that it answers.
+    pub call_id: Option<String>,
+    /// When it was said, in ms since the Unix epoch, where the transcript tells.
+    pub at: Option<i64>,
+    /// As `at`, but never earlier than that of a message before it: for sorting.
+    pub order_at: i64,
+    /// Its tokens, as the host counted them.
+    pub tokens: u64,
+    /// Whether it holds thinking.
+    pub has_thinking: bool,
+    /// Whether it holds an image or a document.
+    pub has_media: bool,
+    /// Whether it is a tool result that reports an error.
+    pub is_error: bool,
+    /// Whether it is an original or what an earlier compaction left.
+    pub kind: MessageKind,
+    /// The message that it is a revision of.
+    pub replaces: Option<Key>,
+    /// Its text, where that is kept aside.
+    pub payload: Option<PayloadId>,
+}
+
+/// A message, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// What is known of it.
+    pub row: MessageRow,
+    /// Its text.
+    pub text: String,
+    /// Its tool calls and thinking, as search sees them; empty where there are none.
+    pub calls: String,
+    /// The JSON that it was on the wire, byte for byte.
+    pub raw: String,
+}
+
+const COLUMNS: &str =
+    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload";
+
+fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
+    let flags: i64 = row.get(8)?;
+    Ok(MessageRow {
+        key: Key(row.get(0)?),
+        id: MessageId(row.get::<_, i64>(1)? as u64),
+        role: row.get(2)?,
+        tool: row.get(3)?,
+        call_id: row.get(4)?,
+        at: row.get(5)?,
+        order_at: row.get(6)?,
+        tokens: row.get::<_, i64>(7)? as u64,
+        has_thinking: flags & 1 != 0,
+        has_media: flags & 2 != 0,
+        is_error: flags & 4 != 0,
+        kind: match flags >> 8 {
+            0 => MessageKind::Original,
+            1 => MessageKind::Summary,
+            2 => MessageKind::Replaced,
+            _ => MessageKind::Unknown,
+        },
+        replaces: row.get::<_, Option<i64>>(9)?.map(Key),
+        payload: row.get::<_, Option<i64>>(10)?.map(PayloadId),
+    })
+}
+
+impl Store {
+    /// The rows of these ordinals of a session, in order.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn rows(
+        &self,
+        session: SessionId,
+        ordinals: Range<u32>,
+    ) -> Result<Vec<MessageRow>, StoreError> {
+        self.read(|connection| rows_in(connection, session, &ordinals))
+    }
+
+    /// The messages of these ordinals of a session, whole, in order.
+    ///
+    /// # Errors
+    /// A store that failed, or a damaged message.
+    pub fn messages(
+        &self,
+        session: SessionId,
+        ordinals: Range<u32>,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        self.read(|connection| {
+            let mut blocks = Blocks::new(connection)?;
+            rows_in(connection, session, &ordinals)?
+                .into_iter()
+                .map(|row| whole(connection, &mut blocks, row))
+                .collect()
+        })
+    }
+
+    /// The message with this id of the host's: the live one, else the newest of those that a cut left.
+    ///
+    /// # Errors
+    /// There is none; a store that failed.
+    pub fn message(&self, session: SessionId, id: MessageId) -> Result<StoredMessage, StoreError> {
+        self.read(|connection| {
+            let key = key_in(connection, session, id)?
+                .ok_or_else(|| StoreError::Unknown(format!("message {id}")))?;
+            let found = row_in(connection, key)?
+                .ok_or_else(|| StoreError::Unknown(format!("message {id}")))?;
+            whole(connection, &mut Blocks::new(connection)?, found)
+        })
+    }
+
+    /// The key of the message with this id of the host's: the live one, else the newest of those that a
+    /// cut left.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn key(&self, session: SessionId, id: MessageId) -> Result<Option<Key>, StoreError> {
+        self.read(|connection| key_in(connection, session, id))
+    }
+
+    /// The originals of these messages, as [`ContextEngine::recall`] wants them.
+    ///
+    /// [`ContextEngine::recall`]: contexture_engine_api::ContextEngine::recall
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn recall(
+        &self,
+        session: SessionId,
+        ids: &[MessageId],
+    ) -> Result<Vec<Option<String>>, StoreError> {
+        self.read(|connection| {
+            let mut blocks = Blocks::new(connection)?;
+            ids.iter()
+                .map(|id| {
+                    let Some(key) = key_in(connection, session, *id)? else {
+                        return Ok(None);
+                    };
+                    Ok(Some(raw_in(connection, &mut blocks, key)?))
+                })
+                .collect()
+        })
+    }
+}
+
+fn key_in(
+    connection: &Connection,
+    session: SessionId,
+    id: MessageId,
+) -> Result<Option<Key>, StoreError> {
+    let live = live_ranges(connection, session)?;
+    if let Some(ordinal) = live_ordinal(connection, session, &live, id)? {
+        return Ok(Some(Key::new(session, ordinal)));
+    }
+    let newest: Option<i64> = connection
+        .prepare_cached("SELECT max(id) FROM messages WHERE session = ?1 AND host = ?2")?
+        .query_row([session.0, id.0 as i64], |row| row.get(0))?;
+    Ok(newest.map(Key))
+}
+
+pub(crate) fn row_in(connection: &Connection, key: Key) -> Result<Option<MessageRow>, StoreError> {
+    Ok(connection
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE id = ?1"))?
+        .query_row([key.0], row)
+        .optional()?)
+}
+
+pub(crate) fn rows_in(
+    connection: &Connection,
+    session: SessionId,
+    ordinals: &Range<u32>,
+) -> Result<Vec<MessageRow>, StoreError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM messages WHERE id >= ?1 AND id < ?2 ORDER BY id"
+    ))?;
+    let rows = statement.query_map(keys(session, ordinals), row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn whole(
+    connection: &Connection,
+    blocks: &mut Blocks<'_>,
+    row: MessageRow,
+) -> Result<StoredMessage, StoreError> {
+    let raw = raw_in(connection, blocks, row.key)?;
+    let (block, slot) = blocks.of(row.key)?;
+    let inline = block.text(slot);
+    let calls = block.body(slot)[inline.len()..]
+        .trim_start_matches('\n')
+        .to_owned();
+    let text = match row.payload {
+        Some(id) => payload::whole(connection, id.0)?,
+        None => inline.to_owned(),
+    };
+    Ok(StoredMessage {
+        row,
+        text,
+        calls,
+        raw,
+    })
+}
+
+/// The wire JSON of a message, byte for byte.
+pub(crate) fn raw_in(
+    connection: &Connection,
+    blocks: &mut Blocks<'_>,
+    key: Key,
+) -> Result<String, StoreError> {
+    let (block, slot) = blocks.of(key)?;
+    let first = key.ordinal() - slot as u32;
+    // Texts that are kept aside have to be fetched before they can be put back in.
+    let mut aside: Vec<(usize, String)> = Vec::new();
+    for source in block.raw_sources(slot) {
+        let source_key = Key::new(key.session(), first + source as u32);
+        if let Some(id) = row_in(connection, source_key)?.and_then(|row| row.payload) {
+            aside.push((source, payload::whole(connection, id.0)?));
+        }
+    }
+    Ok(block.raw(slot, |wanted| {
+        aside
+            .iter()
+            .find(|(source, _)| *source == wanted)
+            .map(|(_, text)| text.clone())
+    }))
+}
+
+/// Calls `each` with what search sees of each of these messages, in order, until it breaks.
+pub(crate) fn for_each_body(
+    connection: &Connection,
+    session: SessionId,
+    ordinals: &Range<u32>,
+    mut each: impl FnMut(Key, &str) -> Result<ControlFlow<()>, StoreError>,
+) -> Result<(), StoreError> {
+    if ordinals.is_empty() {
+        return Ok(());
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT id, bytes, data FROM blocks
+         WHERE id >= coalesce((SELECT max(id) FROM blocks WHERE id <= ?1), ?1) AND id < ?2
+         ORDER BY id",
+    )?;
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+    let mut rows = statement.query(keys(session, ordinals))?;
+    while let Some(row) = rows.next()? {
+        let first = Key(row.get(0)?);
+        if first.session() != session {
+            continue;
+        }
+        let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+        let block = Block::read(decompress(&mut decompressor, data, row.get(1)?)?)?;
+        for slot in 0..block.len() {
+            let key = Key(first.0 + slot as i64);
+            if !ordinals.contains(&key.ordinal()) {
+                continue;
+            }
+            let flow = match body_aside(connection, &block, slot, key)? {
+                Some(body) => each(key, &body)?,
+                None => each(key, block.body(slot))?,
+            };
+            if flow.is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What search sees of a message whose text is kept aside; none where it is not.
+fn body_aside(
+    connection: &Connection,
+    block: &Block,
+    slot: usize,
+    key: Key,
+) -> Result<Option<String>, StoreError> {
+    if !block.is_aside(slot) {
+        return Ok(None);
+    }
+    let Some(payload) = row_in(connection, key)?.and_then(|row| row.payload) else {
+        return Ok(None);
+    };
+    let mut body = payload::whole(connection, payload.0)?;
+    body.push_str(block.body(slot));
+    Ok(Some(body))
+}
+
+/// Blocks, read one after the other; the last one is kept, for neighbours are read together.
+pub(crate) struct Blocks<'c> {
+    statement: rusqlite::CachedStatement<'c>,
+    decompressor: zstd::bulk::Decompressor<'static>,
+    current: Option<(Key, Block)>,
+}
+
+impl<'c> Blocks<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Result<Self, StoreError> {
+        Ok(Self {
+            statement: connection.prepare_cached(
+                "SELECT id, bytes, data FROM blocks WHERE id <= ?1 ORDER BY id DESC LIMIT 1",
+            )?,
+            decompressor: zstd::bulk::Decompressor::new().map_err(damaged)?,
+            current: None,
+        })
+    }
+
+    /// What search sees of a message.
+    pub(crate) fn body(
+        &mut self,
+        connection: &Connection,
+        key: Key,
+    ) -> Result<Cow<'_, str>, StoreError> {
+        let (block, slot) = self.of(key)?;
+        Ok(match body_aside(connection, block, slot, key)? {
+            Some(body) => Cow::Owned(body),
+            None => Cow::Borrowed(block.body(slot)),
+        })
+    }
+
+    /// The block that holds a message, and the message's slot in it.
+    pub(crate) fn of(&mut self, key: Key) -> Result<(&Block, usize), StoreError> {
+        let holds =
+            |(first, block): &(Key, Block)| *first <= key && key.0 < first.0 + block.len() as i64;
+        if !self.current.as_ref().is_some_and(holds) {
+            self.current = None;
+            let mut rows = self.statement.query([key.0])?;
+            if let Some(row) = rows.next()? {
+                let first = Key(row.get(0)?);
+                let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+                let bytes = decompress(&mut self.decompressor, data, row.get(1)?)?;
+                self.current = Some((first, Block::read(bytes)?));
+            }
+        }
+        match &self.current {
+            Some(current) if holds(current) => Ok((&current.1, (key.0 - current.0.0) as usize)),
+            _ => Err(StoreError::Damaged(format!(
+                "message {} of session {} has no content",
+                key.ordinal(),
+                key.session().0
+            ))),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The database's tables, and how an older file becomes a newer one.
+//!
+//! Keys of messages, blocks and nodes carry their session: `session << 32 | ordinal`. So everything of a
+//! session lies together in the file, is read in order and is deleted as one range.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::error::StoreError;
+
+/// "CtxL", so that `file` and we can tell the database from any other.
+const APPLICATION_ID: i64 = 0x4374_784c;
+
+/// One entry for every version: what turns the version before into it.
+const MIGRATIONS: &[&str] = &[VERSION_1];
+
+const VERSION_1: &str = r"
+CREATE TABLE sessions(
+    id           INTEGER PRIMARY KEY,
+    name         TEXT NOT NULL UNIQUE,
+    created_at   INTEGER NOT NULL,          -- ms since the epoch
+    archived_at  INTEGER,
+    branch       INTEGER NOT NULL DEFAULT 0,-- the branch that grows
+    next_ordinal INTEGER NOT NULL DEFAULT 0,
+    last_host    INTEGER,                   -- the host's id of the last live message
+    order_at     INTEGER NOT NULL DEFAULT 0,-- latest time seen; never goes back
+    indexed      INTEGER NOT NULL DEFAULT 0 -- ordinals below this are in a segment
+);
+-- A cut starts a branch: it shares the messages of its parent before `forked_at`, and owns those from
+-- `first` on. Only the newest branch grows, so each branch's own messages are one run of ordinals.
+CREATE TABLE branches(
+    session   INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    number    INTEGER NOT NULL,
+    parent    INTEGER,
+    forked_at INTEGER NOT NULL,
+    first     INTEGER NOT NULL,
+    PRIMARY KEY(session, number)
+) WITHOUT ROWID;
+CREATE TABLE payloads(
+    id      INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    hash    BLOB NOT NULL,
+    kind    TEXT NOT NULL,
+    bytes   INTEGER NOT NULL,
+    lines   INTEGER NOT NULL,
+    tokens  INTEGER NOT NULL,
+    UNIQUE(session, hash)
+);
+CREATE TABLE payload_chunks(
+    payload    INTEGER NOT NULL REFERENCES payloads(id) ON DELETE CASCADE,
+    first_byte INTEGER NOT NULL,
+    first_line INTEGER NOT NULL,            -- newlines before the chunk
+    bytes      INTEGER NOT NULL,
+    data       BLOB NOT NULL
+);
+CREATE UNIQUE INDEX payload_chunks_by_byte ON payload_chunks(payload, first_byte);
+CREATE TABLE messages(
+    id       INTEGER PRIMARY KEY,
+    session  INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    host     INTEGER NOT NULL,
+    role     TEXT NOT NULL,
+    tool     TEXT,
+    call_id  TEXT,
+    at       INTEGER,
+    order_at INTEGER NOT NULL,
+    tokens   INTEGER NOT NULL,
+    flags    INTEGER NOT NULL,
+    hash     BLOB NOT NULL,
+    chain    INTEGER,                       -- the host's, where a delivery ended
+    replaces INTEGER REFERENCES messages(id) ON DELETE SET NULL,
+    payload  INTEGER REFERENCES payloads(id)
+);
+CREATE INDEX messages_by_host ON messages(session, host);
+CREATE INDEX messages_by_payload ON messages(payload) WHERE payload IS NOT NULL;
+CREATE INDEX messages_by_replaced ON messages(replaces) WHERE replaces IS NOT NULL;
+CREATE TABLE blocks(
+    id    INTEGER PRIMARY KEY,              -- the key of its first message
+    bytes INTEGER NOT NULL,                 -- decompressed
+    data  BLOB NOT NULL
+);
+-- Summaries: the text is compressed, sources are rows.
+CREATE TABLE nodes(
+    id         INTEGER PRIMARY KEY,
+    session    INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    depth      INTEGER NOT NULL,            -- 0: a leaf, over messages
+    level      INTEGER NOT NULL,            -- 1 normal, 2 aggressive, 3 deterministic
+    degraded   INTEGER NOT NULL DEFAULT 0,  -- to be made anew once a model is there
+    superseded INTEGER REFERENCES nodes(id) ON DELETE SET NULL,
+    tokens     INTEGER NOT NULL,
+    source_tokens INTEGER NOT NULL,
+    first_at   INTEGER,
+    last_at    INTEGER,
+    created_at INTEGER NOT NULL,
+    model      TEXT,
+    hash       BLOB NOT NULL,
+    bytes      INTEGER NOT NULL,
+    data       BLOB NOT NULL
+);
+CREATE INDEX nodes_by_session ON nodes(session);
+CREATE INDEX nodes_by_superseded ON nodes(superseded) WHERE superseded IS NOT NULL;
+CREATE TABLE node_messages(
+    node    INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
+    message INTEGER NOT NULL REFERENCES messages(id),
+    PRIMARY KEY(node, message)
+) WITHOUT ROWID;
+CREATE INDEX node_messages_by_message ON node_messages(message);
+CREATE TABLE node_children(
+    node     INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    child    INTEGER NOT NULL REFERENCES nodes(id),
+    PRIMARY KEY(node, position)
+) WITHOUT ROWID;
+CREATE INDEX node_children_by_child ON node_children(child);
+-- What the window shows in place of messages, oldest first.
+CREATE TABLE frontier(
+    session    INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    position   INTEGER NOT NULL,
+    node       INTEGER NOT NULL REFERENCES nodes(id),
+    compaction INTEGER NOT NULL,
+    PRIMARY KEY(session, position)
+) WITHOUT ROWID;
+CREATE INDEX frontier_by_node ON frontier(node);
+-- The search index; all of it can be made anew from the messages.
+CREATE TABLE segments(
+    id      INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    first   INTEGER NOT NULL,               -- ordinals first .. last
+    last    INTEGER NOT NULL,
+    level   INTEGER NOT NULL
+);
+CREATE INDEX segments_by_session ON segments(session, first);
+CREATE TABLE term_chunks(
+    id      INTEGER PRIMARY KEY,
+    segment INTEGER NOT NULL REFERENCES segments(id) ON DELETE CASCADE,
+    first   BLOB NOT NULL,
+    terms   BLOB NOT NULL
+);
+CREATE INDEX term_chunks_by_term ON term_chunks(segment, first);
+CREATE TABLE posting_chunks(
+    id   INTEGER PRIMARY KEY REFERENCES term_chunks(id) ON DELETE CASCADE,
+    data BLOB NOT NULL
+);
+";
+
+/// The newest version that this program knows.
+pub(crate) fn known_version() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+/// Brings the database to the newest version, in one transaction.
+///
+/// # Errors
+/// A file of another program, or of a newer version of this one.
+pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    if version(connection)? == known_version() {
+        return check_owner(connection, path);
+    }
+    let transaction =
+        connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    // Another process may have migrated while this one waited for the lock.
+    let found = version(&transaction)?;
+    if found > known_version() {
+        check_owner(&transaction, path)?;
+        return Err(StoreError::NewerSchema {
+            found,
+            known: known_version(),
+        });
+    }
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if found > 0 || tables > 0 {
+        check_owner(&transaction, path)?;
+    }
+    for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", known_version())?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn version(connection: &Connection) -> Result<i64, StoreError> {
+    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
+}
+
+fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let owner: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if owner == APPLICATION_ID {
+        Ok(())
+    } else {
+        Err(StoreError::Foreign(path.to_owned()))
+    }
+}

@@ -1,0 +1,331 @@
+//! The store as its user sees it: what goes in comes back, once, whatever happens in between.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use contexture_engine_api::{MessageId, MessageView, ToolCallView};
+use contexture_lcm::store::PayloadId;
+use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use proptest::prelude::*;
+
+struct Said {
+    id: u64,
+    role: &'static str,
+    text: String,
+    raw: String,
+}
+
+fn said(id: u64, text: &str) -> Said {
+    let role = if id % 2 == 0 { "assistant" } else { "user" };
+    Said {
+        id,
+        role,
+        text: text.to_owned(),
+        raw: serde_json::json!({"role": role, "content": text}).to_string(),
+    }
+}
+
+impl Said {
+    fn view(&self) -> MessageView<'_> {
+        MessageView::new(MessageId(self.id), self.role)
+            .with_text(&self.text)
+            .with_raw(&self.raw)
+            .with_time(self.id as i64 * 1000)
+    }
+}
+
+fn deliver(store: &Store, session: SessionId, messages: &[Said], chain: u64) {
+    let views: Vec<_> = messages.iter().map(Said::view).collect();
+    store.ingest(session, &views, chain).unwrap();
+}
+
+fn open(directory: &tempfile::TempDir) -> (Store, SessionId) {
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    (store, session)
+}
+
+fn live_ids(store: &Store, session: SessionId) -> Vec<u64> {
+    let mut ids = Vec::new();
+    for range in store.live(session).unwrap() {
+        ids.extend(
+            store
+                .rows(session, range)
+                .unwrap()
+                .iter()
+                .map(|row| row.id.0),
+        );
+    }
+    ids
+}
+
+#[test]
+fn the_same_words_said_six_times_are_stored_six_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let messages: Vec<Said> = (1..=6).map(|id| said(id * 2, "yes")).collect();
+    deliver(&store, session, &messages, 7);
+    assert_eq!(live_ids(&store, session).len(), 6);
+}
+
+#[test]
+fn a_delivery_that_comes_again_is_stored_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let messages: Vec<Said> = (1..=5).map(|id| said(id, "hello")).collect();
+    deliver(&store, session, &messages[..3], 3);
+    deliver(&store, session, &messages[..3], 3);
+    drop(store);
+    let (store, session) = open(&directory);
+    deliver(&store, session, &messages, 5);
+    assert_eq!(live_ids(&store, session), [1, 2, 3, 4, 5]);
+    let observed = store.observed(session).unwrap().unwrap();
+    assert_eq!((observed.last.0, observed.chain), (5, 5));
+}
+
+#[test]
+fn an_id_with_another_content_is_refused_and_nothing_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
+    let (changed, new) = (said(2, "c"), said(3, "d"));
+    let error = store
+        .ingest(session, &[changed.view(), new.view()], 3)
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::IdReused(MessageId(2))),
+        "{error}"
+    );
+    assert_eq!(live_ids(&store, session), [1, 2]);
+}
+
+#[test]
+fn a_cut_keeps_what_is_common_and_what_it_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    deliver(
+        &store,
+        session,
+        &[said(1, "a"), said(2, "b"), said(3, "c")],
+        3,
+    );
+    deliver(&store, session, &[said(4, "d")], 4);
+    store.cut(session, Some(MessageId(3))).unwrap();
+    assert_eq!(store.observed(session).unwrap().unwrap().chain, 3);
+    deliver(&store, session, &[said(5, "e")], 5);
+    store.cut(session, Some(MessageId(1))).unwrap();
+    assert_eq!(
+        store.observed(session).unwrap(),
+        None,
+        "one is inside a delivery"
+    );
+    deliver(&store, session, &[said(1, "a"), said(6, "f")], 6);
+    assert_eq!(live_ids(&store, session), [1, 6]);
+    assert_eq!(store.session_info(session).unwrap().messages, 6);
+    assert_eq!(store.message(session, MessageId(4)).unwrap().text, "d");
+    // A host that lost its own store begins anew, with ids that were used before.
+    store.cut(session, None).unwrap();
+    deliver(&store, session, &[said(1, "other")], 1);
+    assert_eq!(store.message(session, MessageId(1)).unwrap().text, "other");
+    assert_eq!(live_ids(&store, session), [1]);
+}
+
+#[test]
+fn views_of_one_wire_message_come_back_with_the_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let long = "a result that is long enough to be taken out of the wire message\n".repeat(3);
+    let raw = serde_json::json!({"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "c1", "content": long},
+        {"type": "text", "text": "and \"this\""},
+    ]})
+    .to_string();
+    let calls = [ToolCallView::new("c2", "ls", "{\"path\":\"/tmp\"}")];
+    let views = [
+        MessageView::new(MessageId(1), "tool")
+            .with_text(&long)
+            .with_result_of("c1", "cat")
+            .with_raw(&raw),
+        MessageView::new(MessageId(2), "user")
+            .with_text("and \"this\"")
+            .with_tool_calls(&calls)
+            .with_raw(&raw),
+    ];
+    store.ingest(session, &views, 2).unwrap();
+    let stored = store.messages(session, 0..2).unwrap();
+    assert!(stored.iter().all(|message| message.raw == raw));
+    assert_eq!(stored[0].text, long);
+    assert_eq!(stored[0].row.tool.as_deref(), Some("cat"));
+    assert_eq!(stored[1].calls, "ls {\"path\":\"/tmp\"}");
+    let recalled = store
+        .recall(session, &[MessageId(2), MessageId(9)])
+        .unwrap();
+    assert_eq!(recalled, [Some(raw), None]);
+}
+
+#[test]
+fn a_large_text_is_kept_aside_once_and_read_by_range() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let text: String = (1..=20_000).map(|i| format!("line {i} 世界\n")).collect();
+    deliver(
+        &store,
+        session,
+        &[said(1, &text), said(2, &text), said(3, "small")],
+        3,
+    );
+    let payloads = store.payloads(session).unwrap();
+    assert_eq!(payloads.len(), 1);
+    let payload = &payloads[0];
+    assert_eq!((payload.bytes, payload.lines), (text.len() as u64, 20_000));
+    for message in store.messages(session, 0..2).unwrap() {
+        assert_eq!(message.text, text);
+        assert_eq!(message.raw, said(message.row.id.0, &text).raw);
+        assert_eq!(message.row.payload, Some(payload.id));
+    }
+    for first in [1, 2, 4_999, 5_000, 19_998, 20_001] {
+        let part = store
+            .read_payload_lines(payload.id, first..first + 3)
+            .unwrap();
+        let expected: String = text
+            .split_inclusive('\n')
+            .skip(first as usize - 1)
+            .take(3)
+            .collect();
+        assert_eq!(part.text, expected);
+        if !expected.is_empty() {
+            assert_eq!(part.first_line, first);
+            assert!(text[part.first_byte as usize..].starts_with(&expected));
+        }
+    }
+    let size = std::fs::metadata(store.path()).unwrap().len();
+    assert!(size < text.len() as u64 * 2, "{size}");
+    assert!(matches!(
+        store.payload_info(PayloadId(99)),
+        Err(StoreError::Unknown(_))
+    ));
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_a_foreign_database_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(&directory);
+    let path = store.path().to_owned();
+    drop(store);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
+    assert!(
+        matches!(error, StoreError::NewerSchema { found: 99, .. }),
+        "{error}"
+    );
+
+    let other = tempfile::tempdir().unwrap();
+    let connection =
+        rusqlite::Connection::open(other.path().join(contexture_lcm::store::FILE_NAME)).unwrap();
+    connection.execute_batch("CREATE TABLE theirs(a)").unwrap();
+    drop(connection);
+    let error = Store::open(other.path(), StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreError::Foreign(_)), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(
+        directory.path().join(contexture_lcm::store::FILE_NAME),
+        "no database at all, but long enough to look like one\n".repeat(100),
+    )
+    .unwrap();
+    let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged(_)), "{error}");
+}
+
+#[test]
+fn two_stores_on_one_file_agree() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, session) = open(&directory);
+    let (two, same) = open(&directory);
+    assert_eq!(session, same);
+    std::thread::scope(|scope| {
+        for store in [&one, &two] {
+            scope.spawn(move || {
+                for turn in 0..100u64 {
+                    // Both deliver everything: one of them is always the second.
+                    let messages: Vec<Said> = (turn * 3 + 1..=turn * 3 + 3)
+                        .map(|id| said(id, "both"))
+                        .collect();
+                    deliver(store, session, &messages, turn);
+                }
+            });
+        }
+    });
+    assert_eq!(live_ids(&one, session), (1..=300).collect::<Vec<_>>());
+}
+
+/// What may happen to a conversation.
+#[derive(Debug, Clone)]
+enum Step {
+    Deliver(Vec<String>),
+    Again(usize),
+    Cut(usize),
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let text = prop_oneof!["(\\PC|\\n){0,90}", Just("yes".to_owned())];
+    let step = prop_oneof![
+        4 => prop::collection::vec(text, 1..5).prop_map(Step::Deliver),
+        2 => (0usize..6).prop_map(Step::Again),
+        1 => (0usize..30).prop_map(Step::Cut),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 0..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn every_history_comes_back(steps in steps()) {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, mut session) = open(&directory);
+        let (mut live, mut all): (Vec<(u64, String)>, usize) = (Vec::new(), 0);
+        let mut next = 1;
+        for step in steps {
+            match step {
+                Step::Deliver(texts) => {
+                    let messages: Vec<Said> = texts.iter().map(|text| {
+                        next += 1;
+                        said(next, text)
+                    }).collect();
+                    deliver(&store, session, &messages, next);
+                    all += texts.len();
+                    live.extend(messages.into_iter().map(|said| (said.id, said.text)));
+                }
+                Step::Again(count) => {
+                    let start = live.len().saturating_sub(count);
+                    let messages: Vec<Said> =
+                        live[start..].iter().map(|(id, text)| said(*id, text)).collect();
+                    deliver(&store, session, &messages, next);
+                }
+                Step::Cut(keep) => {
+                    live.truncate(keep);
+                    store.cut(session, live.last().map(|(id, _)| MessageId(*id))).unwrap();
+                }
+                Step::Reopen => {
+                    drop(store);
+                    (store, session) = open(&directory);
+                }
+            }
+            let mut found = Vec::new();
+            for range in store.live(session).unwrap() {
+                for message in store.messages(session, range).unwrap() {
+                    let expected = said(message.row.id.0, &message.text);
+                    prop_assert_eq!(&message.raw, &expected.raw);
+                    found.push((message.row.id.0, message.text));
+                }
+            }
+            prop_assert_eq!(&found, &live);
+            prop_assert_eq!(store.session_info(session).unwrap().messages as usize, all);
+        }
+    }
+}

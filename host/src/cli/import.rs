@@ -1,0 +1,95 @@
+//! `contexture import`: a recorded conversation into an engine's store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::error::{CliError, Lines};
+use super::terminal::{self, Progress};
+use super::{Global, OK, input, output, setup, window};
+use crate::config::OnFailure;
+use crate::formats::Format;
+use crate::session::Session;
+
+/// The engine that keeps what it is shown.
+pub(super) const KEEPER: &str = "lcm";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  contexture import ~/.claude/projects/p/s.jsonl --session p
+  contexture import corpus.jsonl --session corpus
+
+Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
+has one. What the session holds already is not stored again.
+
+Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine failed.")]
+pub(super) struct ImportArgs {
+    /// A conversation; `-` is stdin
+    file: PathBuf,
+    /// The session that it becomes, or goes on with
+    #[arg(long, value_name = "ID")]
+    session: String,
+    /// The engine [default: the one that the session was kept by, else lcm]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// The format of the input [default: detected]
+    #[arg(long)]
+    format: Option<Format>,
+    /// Of a file with several conversations, take the N-th (from 1)
+    #[arg(long, value_name = "N")]
+    select: Option<usize>,
+}
+
+pub(super) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
+    let mut loaded = setup::load_config(global)?;
+    loaded.config.context.on_failure = OnFailure::Fail;
+    let engines = setup::open_engines(loaded, global.offline, None)?;
+    let store = setup::open_store(&engines)?;
+    let mut read = input::read(&args.file, args.format)?;
+    input::select(&mut read, args.select)?;
+    let count = read.conversations.len();
+    let conversation = match (read.conversations.pop(), count) {
+        (Some(conversation), 1) => Arc::new(conversation),
+        _ => {
+            return Err(CliError::usage(
+                format!(
+                    "{} holds {count} conversations, and a session is one",
+                    read.name
+                ),
+                "choose one with --select",
+            ));
+        }
+    };
+    for warning in conversation.warnings() {
+        terminal::say(&format!("{}\n", terminal::warning(warning)));
+    }
+
+    let remembered = setup::engine_of(&store, &args.session)?;
+    let engine = args.engine.as_deref().or(remembered.as_deref());
+    let engine = engine.unwrap_or(KEEPER);
+    let configured = &engines.config().model;
+    let agent = window::choose(None, None, conversation.model(), configured).agent;
+    let failed = |error: crate::session::SessionError| CliError::EngineFailed {
+        because: "an import is for one engine",
+        reason: Lines(error.to_string()),
+    };
+    let mut session =
+        Session::resume(&engines, &store, &args.session, Some(engine), agent).map_err(failed)?;
+    let progress = Progress::new(conversation.messages().len(), "importing");
+    let shown = &mut |messages| (0..messages).for_each(|_| progress.step());
+    let taken = session.take(&conversation, shown).map_err(failed)?;
+    drop(progress);
+    for warning in session.take_warnings() {
+        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+    }
+    session.end().map_err(failed)?;
+    output::print_json(&json!({
+        "session": args.session,
+        "engine": engine,
+        "messages": conversation.messages().len(),
+        "new": taken.new.len(),
+    }))?;
+    Ok(OK)
+}

@@ -1,0 +1,212 @@
+//! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
+//! its files are its own.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use contexture_engine_api::{EngineError, StoreCommand};
+use serde_json::Value;
+
+use super::error::{CliError, Lines};
+use super::import::KEEPER;
+use super::terminal;
+use super::{Global, NEGATIVE, OK, output, setup};
+use crate::engines::{Engines, OpenError};
+use crate::session::Store;
+use crate::supervision::CallError;
+
+/// Messages of an export that are held at a time.
+const PAGE: usize = 256;
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SessionsCommand {
+    /// List the sessions, with their sizes
+    List(Of),
+    /// Show one session
+    Show {
+        /// The session
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Write the messages of a session to stdout as they were on the wire, one a line
+    Export {
+        /// The session
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a session, or all in which nothing was said for long; says what would go unless --yes
+    Delete {
+        /// The session
+        #[arg(required_unless_present = "older_than")]
+        id: Option<String>,
+        /// All sessions without a message for so many days
+        #[arg(long, value_name = "DAYS", conflicts_with = "id")]
+        older_than: Option<u32>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Check everything that is kept; exits with 1 where something is wrong
+    Verify(Of),
+    /// Copy everything that is kept into a new file
+    Backup {
+        /// The file
+        to: PathBuf,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Give back the room of what is no longer needed; says how much it would be unless --yes
+    Gc {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+/// Whose sessions.
+#[derive(Debug, clap::Args)]
+pub(super) struct Of {
+    /// The engine [default: the one that the session was kept by, else lcm]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+}
+
+pub(super) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
+    let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
+    let store = setup::open_store(&engines)?;
+    let keeper = Keeper {
+        engines: &engines,
+        store: &store,
+    };
+    match command {
+        SessionsCommand::List(of) => {
+            output::print_json(&keeper.ask(of, None, StoreCommand::List)?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Show { id, of } => {
+            let session = id.clone();
+            output::print_json(&keeper.ask(of, Some(id), StoreCommand::Show { session })?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Export { id, of } => export(&keeper, id, of),
+        SessionsCommand::Delete {
+            id,
+            older_than,
+            yes,
+            of,
+        } => {
+            let command = StoreCommand::Delete {
+                session: id.clone(),
+                older_than_ms: older_than.map(|days| now_ms() - i64::from(days) * DAY_MS),
+                dry_run: !yes,
+            };
+            let answer = keeper.ask(of, id.as_deref(), command)?;
+            if *yes {
+                let gone = answer.get("sessions").and_then(Value::as_array);
+                for id in gone.into_iter().flatten().filter_map(Value::as_str) {
+                    store.forget(id).map_err(CliError::Sessions)?;
+                }
+            }
+            done(&answer, *yes)
+        }
+        SessionsCommand::Verify(of) => {
+            let answer = keeper.ask(of, None, StoreCommand::Verify)?;
+            output::print_json(&answer)?;
+            let ok = answer.get("ok").and_then(Value::as_bool) == Some(true);
+            Ok(if ok { OK } else { NEGATIVE })
+        }
+        SessionsCommand::Backup { to, of } => {
+            let to = std::path::absolute(to).map_err(|source| CliError::Write {
+                path: to.clone(),
+                source,
+            })?;
+            output::print_json(&keeper.ask(of, None, StoreCommand::Backup { to })?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Gc { yes, of } => {
+            let answer = keeper.ask(of, None, StoreCommand::Gc { dry_run: !yes })?;
+            done(&answer, *yes)
+        }
+    }
+}
+
+fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
+    output::print_json(answer)?;
+    if !yes {
+        terminal::say("nothing was removed; add --yes to do it\n");
+    }
+    Ok(OK)
+}
+
+fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
+    let mut after = None;
+    loop {
+        let command = StoreCommand::Export {
+            session: id.to_owned(),
+            after,
+            limit: PAGE,
+        };
+        let page = keeper.ask(of, Some(id), command)?;
+        let messages = page.get("messages").and_then(Value::as_array);
+        let mut lines = String::new();
+        for message in messages.into_iter().flatten() {
+            if let Some(text) = message.get("message").and_then(Value::as_str) {
+                lines.push_str(text);
+                lines.push('\n');
+            }
+        }
+        output::print(&lines)?;
+        after = page.get("next").and_then(Value::as_u64);
+        if after.is_none() {
+            return Ok(OK);
+        }
+    }
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}
+
+struct Keeper<'a> {
+    engines: &'a Engines,
+    store: &'a Store,
+}
+
+impl Keeper<'_> {
+    fn ask(
+        &self,
+        of: &Of,
+        session: Option<&str>,
+        command: StoreCommand,
+    ) -> Result<Value, CliError> {
+        let remembered = match session {
+            Some(session) => setup::engine_of(self.store, session)?,
+            None => None,
+        };
+        let engine = of.engine.as_deref().or(remembered.as_deref());
+        let answer = self
+            .engines
+            .manage(Some(engine.unwrap_or(KEEPER)), &command);
+        answer.map_err(|error| match error {
+            OpenError::Call(CallError::Failed {
+                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+                ..
+            }) => CliError::Refused(Lines(error.to_string())),
+            OpenError::Call(error) => CliError::EngineFailed {
+                because: "what it keeps is its own",
+                reason: Lines(error.to_string()),
+            },
+            error => CliError::NoEngine(error),
+        })
+    }
+}

@@ -1,0 +1,3 @@
+//! The lossless engine as a plugin.
+
+contexture_engine_api::export_engine!("lcm", factory contexture_lcm::Lcm);
