@@ -17,7 +17,7 @@ pub(crate) enum Matcher {
     Terms { terms: Vec<Term>, fold: bool },
     /// This, anywhere.
     Literal {
-        finder: memmem::Finder<'static>,
+        finder: Box<memmem::Finder<'static>>,
         fold: bool,
     },
     /// A regular expression.
@@ -64,7 +64,7 @@ impl Matcher {
                 let needle = if fold_case { &folded } else { text };
                 let finder = memmem::Finder::new(needle.as_bytes()).into_owned();
                 let literal = Self::Literal {
-                    finder,
+                    finder: Box::new(finder),
                     fold: fold_case,
                 };
                 Ok((literal, need))
