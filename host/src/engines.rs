@@ -333,13 +333,15 @@ impl Engines {
         command: &StoreCommand,
     ) -> Result<serde_json::Value, OpenError> {
         let resolution = resolve(&self.catalog, self.config(), named)?;
-        let found = self.find(&resolution.engine).map_err(|failure| match failure {
-            Failure::Open(error) => error,
-            Failure::Load(reason) => match resolution.after_load_failure(&reason) {
-                Ok(_) => OpenError::NotLoaded(reason),
-                Err(error) => error.into(),
-            },
-        })?;
+        let found = self
+            .find(&resolution.engine)
+            .map_err(|failure| match failure {
+                Failure::Open(error) => error,
+                Failure::Load(reason) => match resolution.after_load_failure(&reason) {
+                    Ok(_) => OpenError::NotLoaded(reason),
+                    Err(error) => error.into(),
+                },
+            })?;
         let data_dir = self.data_dir(&found.name)?;
         let settings = self.config().engine_settings(&found.name).to_string();
         let name = found.name.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use contexture::engines::{Engines, Source, registered_engines};
 use contexture::formats::{self, Conversation};
 use contexture::session::{AgentWindow, Ask, OutcomeKind, Session, Store};
-use contexture_engine_api::{MessageId, StoreCommand, ToolCall};
+use contexture_engine_api::{MessageId, SUMMARY_END_MARK, StoreCommand, ToolCall};
 use contexture_tests::{Home, engines, shared_data};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -28,7 +28,9 @@ fn tool(session: &mut Session, name: &str, arguments: &Value) -> Value {
         name: name.to_owned(),
         arguments: arguments.to_string(),
     };
-    let answer = session.call_tool(call).unwrap_or_else(|error| panic!("{name} {arguments}: {error}"));
+    let answer = session
+        .call_tool(call)
+        .unwrap_or_else(|error| panic!("{name} {arguments}: {error}"));
     serde_json::from_str(&answer).unwrap()
 }
 
@@ -62,17 +64,33 @@ fn expand(session: &mut Session, id: &str, max_tokens: u64) -> Vec<(String, Stri
 /// The summaries that the window shows, as the store has them.
 fn frontier(engines: &Engines) -> (Vec<String>, u64) {
     let shown = engines
-        .manage(Some("lcm"), &StoreCommand::Show { session: "s".to_owned() })
+        .manage(
+            Some("lcm"),
+            &StoreCommand::Show {
+                session: "s".to_owned(),
+            },
+        )
         .unwrap();
     let ids = shown["window"]["summaries"].as_array().unwrap();
-    let ids = ids.iter().map(|id| id.as_str().unwrap().to_owned()).collect();
-    (ids, shown["window"]["messages_under_summaries"].as_u64().unwrap())
+    let ids = ids
+        .iter()
+        .map(|id| id.as_str().unwrap().to_owned())
+        .collect();
+    (
+        ids,
+        shown["window"]["messages_under_summaries"]
+            .as_u64()
+            .unwrap(),
+    )
 }
 
 #[test]
 fn it_is_registered_and_needs_no_plugin() {
     let all = registered_engines().unwrap();
-    let lcm = all.iter().find(|engine| engine.name == "lcm").expect("lcm is linked in");
+    let lcm = all
+        .iter()
+        .find(|engine| engine.name == "lcm")
+        .expect("lcm is linked in");
     assert_eq!(lcm.owner, "contexture-lcm");
     let home = Home::new();
     let session = Session::open(&engines(&home), "s", Some("lcm"), agent(8_000)).unwrap();
@@ -85,7 +103,10 @@ enum Event {
     User(usize),
     /// The same words as before.
     Repeat,
-    Tools { calls: usize, size: usize },
+    Tools {
+        calls: usize,
+        size: usize,
+    },
     Answer(usize),
     /// The client sends the same again.
     Resend,
@@ -121,6 +142,8 @@ struct Play {
     number: usize,
     /// Everything that was ever said, by the host's id.
     said: BTreeMap<MessageId, String>,
+    /// The edits among them.
+    edited: HashSet<String>,
 }
 
 impl Play {
@@ -137,6 +160,7 @@ impl Play {
             messages: Vec::new(),
             number: 0,
             said: BTreeMap::new(),
+            edited: HashSet::new(),
         };
         play.restart();
         play
@@ -157,34 +181,45 @@ impl Play {
     fn words(&mut self, size: usize) -> String {
         self.number += 1;
         let filler = format!("word{} ", self.number);
-        format!("needle-{}-alpha {}", self.number, filler.repeat(size / filler.len()))
+        format!(
+            "needle-{}-alpha {}",
+            self.number,
+            filler.repeat(size / filler.len())
+        )
     }
 
     fn apply(&mut self, event: &Event) {
         match event {
             Event::User(size) => {
                 let words = self.words(*size);
-                self.messages.push(json!({"role": "user", "content": words}));
+                self.messages
+                    .push(json!({"role": "user", "content": words}));
             }
             Event::Repeat => {
-                self.messages.push(json!({"role": "user", "content": "the same words again"}));
+                self.messages
+                    .push(json!({"role": "user", "content": "the same words again"}));
             }
             Event::Tools { calls, size } => {
-                let ids: Vec<String> = (0..*calls).map(|at| format!("c{}_{at}", self.messages.len())).collect();
+                let ids: Vec<String> = (0..*calls)
+                    .map(|at| format!("c{}_{at}", self.messages.len()))
+                    .collect();
                 let listed: Vec<Value> = ids
                     .iter()
                     .map(|id| json!({"id": id, "type": "function",
                                      "function": {"name": "bash", "arguments": "{\"command\": \"ls\"}"}}))
                     .collect();
-                self.messages.push(json!({"role": "assistant", "content": null, "tool_calls": listed}));
+                self.messages
+                    .push(json!({"role": "assistant", "content": null, "tool_calls": listed}));
                 for id in ids {
                     let output = self.words(*size);
-                    self.messages.push(json!({"role": "tool", "tool_call_id": id, "content": output}));
+                    self.messages
+                        .push(json!({"role": "tool", "tool_call_id": id, "content": output}));
                 }
             }
             Event::Answer(size) => {
                 let words = self.words(*size);
-                self.messages.push(json!({"role": "assistant", "content": words}));
+                self.messages
+                    .push(json!({"role": "assistant", "content": words}));
             }
             Event::Resend => {}
             Event::Edit(index) => {
@@ -209,7 +244,11 @@ impl Play {
                 }
             }
             Event::Compact => {
-                let ask = Ask { force: true, may_wait_for_model: true, ..Ask::default() };
+                let ask = Ask {
+                    force: true,
+                    may_wait_for_model: true,
+                    ..Ask::default()
+                };
                 let report = self.session().compact(&ask).unwrap();
                 assert_ne!(report.outcome, OutcomeKind::Failed, "{}", report.reason);
                 return;
@@ -229,30 +268,28 @@ impl Play {
             assert_ne!(report.outcome, OutcomeKind::Failed, "{}", report.reason);
         }
         let new = turn.new.clone();
+        let edits: HashSet<MessageId> = turn.revised.iter().map(|(new, _)| *new).collect();
         drop(turn);
         let warnings = self.session().take_warnings();
         assert!(warnings.is_empty(), "{warnings:?}");
         // New messages stand in the order of their ids; find each by what the store has of it.
         for id in new {
             let whole = expand(self.session(), &id.to_string(), 4_000);
+            if edits.contains(&id) {
+                self.edited.insert(whole[0].1.clone());
+            }
             self.said.insert(id, whole[0].1.clone());
         }
     }
 
     fn check(&mut self) {
-        let wire: HashMap<String, usize> = self.messages.iter().fold(HashMap::new(), |mut all, message| {
-            *all.entry(message.to_string()).or_default() += 1;
-            all
-        });
-        let (nodes, count) = frontier(&self.engines);
-        let mut under: Vec<(String, String)> = Vec::new();
-        for node in &nodes {
-            under.extend(expand(self.session(), node, 600));
-        }
-        assert_eq!(under.len() as u64, count);
-        let ids: HashSet<&String> = under.iter().map(|(id, _)| id).collect();
-        assert_eq!(ids.len(), under.len(), "a message is under two nodes of the frontier");
-
+        let wire: HashMap<String, usize> =
+            self.messages
+                .iter()
+                .fold(HashMap::new(), |mut all, message| {
+                    *all.entry(message.to_string()).or_default() += 1;
+                    all
+                });
         // What the model is sent now, and what is under its summaries, is the whole conversation.
         let body = json!({"model": "gpt-5", "messages": self.messages}).to_string();
         let sent = match self.messages.is_empty() {
@@ -262,14 +299,58 @@ impl Play {
                 serde_json::from_str::<Value>(&turn.body).unwrap()
             }
         };
+        let (nodes, count) = frontier(&self.engines);
+        let mut under: Vec<(String, String)> = Vec::new();
+        for node in &nodes {
+            under.extend(expand(self.session(), node, 600));
+        }
+        assert_eq!(under.len() as u64, count);
+        let ids: HashSet<&String> = under.iter().map(|(id, _)| id).collect();
+        assert_eq!(
+            ids.len(),
+            under.len(),
+            "a message is under two nodes of the frontier"
+        );
+
         let mut there: HashMap<String, usize> = HashMap::new();
-        let raw = sent["messages"].as_array().unwrap().iter().map(Value::to_string);
+        let raw = sent["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Value::to_string);
         for text in raw.chain(under.iter().map(|(_, text)| text.clone())) {
             *there.entry(text).or_default() += 1;
         }
+        // Where the roles want it, a summary and the message beside it share one.
+        let joined: Vec<&Value> = (sent["messages"].as_array().unwrap().iter())
+            .filter(|message| {
+                message["content"]
+                    .as_str()
+                    .is_some_and(|text| text.contains(SUMMARY_END_MARK))
+            })
+            .collect();
         for (message, times) in &wire {
-            let found = there.get(message).copied().unwrap_or(0);
-            assert!(found >= *times, "{message} was said {times} times and is there {found} times");
+            let said: Value = serde_json::from_str(message).unwrap();
+            let words = said["content"].as_str().unwrap_or_default().trim();
+            let with_summary = joined
+                .iter()
+                .filter(|one| {
+                    one["role"] == said["role"] && one["tool_calls"] == said["tool_calls"]
+                })
+                .filter(|one| {
+                    one["content"]
+                        .as_str()
+                        .is_some_and(|text| text.contains(words))
+                })
+                .count();
+            // An edit of a message that a summary covers is kept, and goes under a summary at the next
+            // compaction; until then no window shows it.
+            let waits = usize::from(self.edited.contains(message));
+            let found = there.get(message).copied().unwrap_or(0) + with_summary + waits;
+            assert!(
+                found >= *times,
+                "{message} was said {times} times and is there {found} times: {sent:#}"
+            );
         }
 
         // Everything ever said comes back, and is found.
@@ -280,7 +361,10 @@ impl Play {
         }
         let known: HashSet<&String> = said.values().collect();
         for message in wire.keys() {
-            assert!(known.contains(message), "{message} was never stored as it came");
+            assert!(
+                known.contains(message),
+                "{message} was never stored as it came"
+            );
         }
         for needle in said.values().filter_map(|text| {
             let at = text.find("needle-")?;
@@ -313,17 +397,32 @@ proptest! {
 }
 
 fn conversations() -> Vec<(String, Arc<Conversation>)> {
-    let Some(data) = shared_data() else { return Vec::new() };
+    let Some(data) = shared_data() else {
+        return Vec::new();
+    };
     let mut all = Vec::new();
-    for folder in ["claude-code", "tau2-bench", "swe-agent", "memorybank", "bfcl-memory"] {
+    for folder in [
+        "claude-code",
+        "tau2-bench",
+        "swe-agent",
+        "memorybank",
+        "bfcl-memory",
+    ] {
         for entry in std::fs::read_dir(data.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.display().to_string();
-            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                continue;
+            };
             // Some of the sets hold lists of questions, too.
-            let Ok(read) = formats::read(text, None) else { continue };
+            let Ok(read) = formats::read(text, None) else {
+                continue;
+            };
             let some = read.into_iter().take(8);
-            all.extend(some.enumerate().map(|(at, one)| (format!("{name} {at}"), Arc::new(one))));
+            all.extend(
+                some.enumerate()
+                    .map(|(at, one)| (format!("{name} {at}"), Arc::new(one))),
+            );
         }
     }
     all
@@ -339,9 +438,18 @@ fn every_real_conversation_comes_back_byte_for_byte() {
         let mut session = Session::resume(&engines, &store, "s", None, agent(12_000)).unwrap();
         let taken = session.take(&conversation, &mut |_| {}).unwrap();
         assert_eq!(taken.new.len(), conversation.messages().len(), "{name}");
-        let ask = Ask { force: true, may_wait_for_model: true, ..Ask::default() };
+        let ask = Ask {
+            force: true,
+            may_wait_for_model: true,
+            ..Ask::default()
+        };
         let report = session.compact(&ask).unwrap();
-        assert_ne!(report.outcome, OutcomeKind::Failed, "{name}: {}", report.reason);
+        assert_ne!(
+            report.outcome,
+            OutcomeKind::Failed,
+            "{name}: {}",
+            report.reason
+        );
 
         let (nodes, _) = frontier(&engines);
         let mut under = Vec::new();

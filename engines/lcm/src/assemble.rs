@@ -66,7 +66,9 @@ fn harmless(text: &str) -> String {
 /// The nodes that a block shows; empty where the text is no block of ours.
 pub(crate) fn nodes_in(text: &str) -> Vec<NodeId> {
     let mut lines = text.trim_start().lines();
-    let ours = lines.next().is_some_and(|line| line.trim_end() == SUMMARY_MARK)
+    let ours = lines
+        .next()
+        .is_some_and(|line| line.trim_end() == SUMMARY_MARK)
         && lines.next().is_some_and(|line| line == PREAMBLE);
     match ours {
         true => lines.filter_map(node_of).collect(),
@@ -118,11 +120,16 @@ mod tests {
         assert_eq!(nodes_in(&text), [NodeId(7), NodeId(12)]);
         assert!(text.starts_with(SUMMARY_MARK) && !text.contains(SUMMARY_END_MARK));
         assert!(
-            text.contains("[s7 | summary | 3 messages, m4 to m6 | 2026-01-01 00:00 to 2026-01-01 02:00]"),
+            text.contains(
+                "[s7 | summary | 3 messages, m4 to m6 | 2026-01-01 00:00 to 2026-01-01 02:00]"
+            ),
             "{text}"
         );
         assert_eq!(text, block(&[&one, &two]));
-        assert!(text.starts_with(&block(&[&one])), "the prefix is stable when nodes are added");
+        assert!(
+            text.starts_with(&block(&[&one])),
+            "the prefix is stable when nodes are added"
+        );
         assert!(nodes_in("[CONTEXT COMPACTION]\nsomeone else's\n[s7 | summary | x]").is_empty());
     }
 }

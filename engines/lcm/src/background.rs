@@ -56,7 +56,10 @@ pub(crate) struct Background {
 impl Background {
     /// How many calls are out.
     pub(crate) fn out(&self) -> usize {
-        self.pending.values().filter(|pending| pending.is_out).count()
+        self.pending
+            .values()
+            .filter(|pending| pending.is_out)
+            .count()
     }
 
     pub(crate) fn forget(&mut self) {
@@ -175,7 +178,10 @@ impl Background {
         if staging.condensed(&ids).is_some() {
             return;
         }
-        let texts: Vec<&str> = nodes.iter().map(|placed| placed.node.text.as_str()).collect();
+        let texts: Vec<&str> = nodes
+            .iter()
+            .map(|placed| placed.node.text.as_str())
+            .collect();
         let tokens: u64 = nodes.iter().map(|placed| placed.node.tokens).sum();
         let budget = budgets.node.min(tokens / 2).max(LEAST_TEXT);
         let job = Job::condensed(&texts, tokens, budget, None, &session.services);
@@ -198,7 +204,9 @@ impl Background {
                 continue;
             }
             // No longer than what it replaces may be, so that the window does not grow by it.
-            let budget = node.tokens.max(budgets.node.min(node.source_tokens / LEAF_SHARE));
+            let budget = node
+                .tokens
+                .max(budgets.node.min(node.source_tokens / LEAF_SHARE));
             let job = match nodes::under(&session.store, session.id, node.id)? {
                 Under::Messages(_) => {
                     let count = node.messages as usize;

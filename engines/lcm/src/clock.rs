@@ -53,7 +53,11 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.strip_suffix(['Z', 'z']).unwrap_or(text);
     let (date, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "0:0"));
     let mut parts = date.splitn(3, '-').map(str::parse::<i64>);
-    let (year, month, day) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
+    let (year, month, day) = (
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+    );
     let in_calendar = civil(days(year, month, day)) == (year, month, day);
     let mut parts = time.splitn(3, ':');
     let hour: i64 = parts.next()?.parse().ok()?;

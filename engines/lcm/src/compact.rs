@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind,
-    MessageView, ModelFailure, Outcome, Replacement,
+    COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
+    ModelFailure, Outcome, Replacement,
 };
 
 use crate::assemble::{block, nodes_in, shortened};
@@ -160,7 +160,9 @@ impl Compactor<'_, '_> {
             if view.kind() == MessageKind::Summary {
                 let nodes = nodes_in(view.text());
                 let ours = !nodes.is_empty()
-                    && nodes.iter().all(|id| self.session.in_frontier(*id).is_some());
+                    && nodes
+                        .iter()
+                        .all(|id| self.session.in_frontier(*id).is_some());
                 spots.push(match ours {
                     true => Spot::Ours(nodes),
                     false => Spot::Foreign,
@@ -247,9 +249,9 @@ impl Compactor<'_, '_> {
             let mut split = outline.split(protection);
             if at + 1 == rungs.len() {
                 // The last answer is no part of the floor.
-                split.islands.retain(|island| {
-                    outline.last_user.is_some_and(|user| island.contains(&user))
-                });
+                split
+                    .islands
+                    .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
             }
             let arrangement = self.arrangement(outline, spots, &split)?;
             let fits = arrangement.estimate <= self.comfortable();
@@ -284,9 +286,7 @@ impl Compactor<'_, '_> {
             tokens: self.budgets.tail,
         });
         let ready = |at: &usize| {
-            split.keeps(*at)
-                || spots[*at] != Spot::Raw
-                || self.staging.holds(self.views[*at].id())
+            split.keeps(*at) || spots[*at] != Spot::Raw || self.staging.holds(self.views[*at].id())
         };
         let first_unready = (0..split.tail).find(|at| !ready(at));
         if let Some(at) = first_unready {
@@ -370,7 +370,8 @@ impl Compactor<'_, '_> {
         for child in children {
             let id = child.node.id;
             let count = child.node.messages as usize;
-            let keys = nodes::messages_under(&self.session.store, self.session.id, id, None, count)?;
+            let keys =
+                nodes::messages_under(&self.session.store, self.session.id, id, None, count)?;
             owner.extend(keys.into_iter().map(|key| (key, id)));
         }
         for (view, spot) in self.views.iter().zip(spots) {
@@ -422,10 +423,13 @@ impl Compactor<'_, '_> {
     /// Large messages that stay and that the model has seen, with what is to stand in their place.
     fn large(&self, arrangement: &Arrangement, outline: &Outline) -> Vec<(usize, String)> {
         let limit = self.settings.large_message_tokens;
-        let kept = arrangement.segments.iter().filter_map(|segment| match segment {
-            Segment::Keep(places) => Some(places.clone()),
-            Segment::Run(_) => None,
-        });
+        let kept = arrangement
+            .segments
+            .iter()
+            .filter_map(|segment| match segment {
+                Segment::Keep(places) => Some(places.clone()),
+                Segment::Run(_) => None,
+            });
         kept.flatten()
             .filter(|at| *at < outline.last_turn && Some(*at) != outline.last_user)
             .filter(|at| self.views[*at].tokens() > limit)
@@ -445,7 +449,11 @@ impl Compactor<'_, '_> {
         }
         let text = view.text();
         let services = &self.session.services;
-        let shown = crate::transcript::fit(&preview(text, max_tokens as usize * 4), max_tokens, services);
+        let shown = crate::transcript::fit(
+            &preview(text, max_tokens as usize * 4),
+            max_tokens,
+            services,
+        );
         let short = shortened(view.id(), view.tokens(), text.len(), &shown);
         (short.len() < text.len() && services.count_tokens(&short) < view.tokens()).then_some(short)
     }
@@ -511,7 +519,8 @@ impl Compactor<'_, '_> {
                                 nodes += placed.map_or(0, cost);
                             }
                             Part::Span(units) => {
-                                new += units.iter().map(|unit| unit.tokens).sum::<u64>() / LEAF_SHARE
+                                new += units.iter().map(|unit| unit.tokens).sum::<u64>()
+                                    / LEAF_SHARE
                                     + HEADING_TOKENS;
                             }
                         }
@@ -541,8 +550,7 @@ impl Compactor<'_, '_> {
     ) -> Result<Compacted, EngineError> {
         let mut failure = None;
         let mut next = nodes::next_id(&self.session.store, self.session.id)?;
-        let (mut runs, mut better) =
-            self.write_leaves(arrangement, &mut next, &mut failure)?;
+        let (mut runs, mut better) = self.write_leaves(arrangement, &mut next, &mut failure)?;
         self.condense(&mut runs, &mut next, &mut failure)?;
 
         let entries = self.entries(arrangement, &runs);
@@ -558,7 +566,11 @@ impl Compactor<'_, '_> {
             ))));
         }
 
-        let frontier: Vec<Placed> = runs.iter().flatten().map(|made| made.placed.clone()).collect();
+        let frontier: Vec<Placed> = runs
+            .iter()
+            .flatten()
+            .map(|made| made.placed.clone())
+            .collect();
         let shown: HashSet<NodeId> = frontier.iter().map(|placed| placed.node.id).collect();
         better.retain(|(id, _)| shown.contains(id));
         let new = self.new_nodes(&runs);
@@ -616,7 +628,8 @@ impl Compactor<'_, '_> {
             for part in &run.parts {
                 match part {
                     Part::Node(id) => {
-                        let Some(placed) = arrangement.frontier.iter().find(|p| p.node.id == *id) else {
+                        let Some(placed) = arrangement.frontier.iter().find(|p| p.node.id == *id)
+                        else {
                             continue;
                         };
                         let mut placed = placed.clone();
@@ -628,7 +641,9 @@ impl Compactor<'_, '_> {
                         plan.push(Ok(placed));
                     }
                     Part::Span(units) => {
-                        for ids in leaves(units, self.budgets.leaf_span, |first| self.staging.ids(first)) {
+                        for ids in leaves(units, self.budgets.leaf_span, |first| {
+                            self.staging.ids(first)
+                        }) {
                             plan.push(Err(spans.len()));
                             spans.push(ids);
                         }
@@ -659,7 +674,10 @@ impl Compactor<'_, '_> {
         next: &mut NodeId,
         failure: &mut Option<ModelFailure>,
     ) -> Result<Vec<Option<Made>>, EngineError> {
-        let room = self.budgets.summaries.saturating_sub(standing + PREAMBLE_TOKENS);
+        let room = self
+            .budgets
+            .summaries
+            .saturating_sub(standing + PREAMBLE_TOKENS);
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         let each = each.clamp(self.budgets.node, MAX_LEAF_TOKENS);
         let mut jobs: Vec<(usize, Job)> = Vec::new();
@@ -863,7 +881,8 @@ impl Compactor<'_, '_> {
 
     /// Remembers new nodes that a condensed one stands over: they are written, too.
     fn retire(&mut self, children: Vec<Made>) {
-        self.retired.extend(children.into_iter().filter_map(|made| made.new));
+        self.retired
+            .extend(children.into_iter().filter_map(|made| made.new));
     }
 
     /// All nodes to be written, children before their parents.

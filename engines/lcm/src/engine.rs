@@ -92,7 +92,11 @@ impl Engine {
         let asked = failure
             .retry_after_ms
             .map_or(0, |ms| i64::try_from(ms).unwrap_or(i64::MAX / 2));
-        let until = self.session.services.now_ms().saturating_add(for_ms.max(asked));
+        let until = self
+            .session
+            .services
+            .now_ms()
+            .saturating_add(for_ms.max(asked));
         self.cool_down = Some((until, failure));
     }
 
@@ -192,8 +196,12 @@ impl ContextEngine for Engine {
             ));
         }
         let mut budgets = self.settings.budgets(&window);
-        let counted: u64 =
-            window.fixed_tokens + request.messages.iter().map(MessageView::tokens).sum::<u64>();
+        let counted: u64 = window.fixed_tokens
+            + request
+                .messages
+                .iter()
+                .map(MessageView::tokens)
+                .sum::<u64>();
         // The provider may count otherwise than the host: its figure decides, in the host's units.
         if let Some(reported) = window.reported_tokens.filter(|reported| *reported > 0) {
             let scale = (counted as f64 / reported as f64).clamp(0.5, 2.0);
@@ -296,7 +304,9 @@ impl ContextEngine for Engine {
             // The host's record of this compaction names its nodes: the next opening catches up.
             self.log(
                 LogLevel::Error,
-                &format!("compaction {compaction} is in force and could not be recorded yet: {error}"),
+                &format!(
+                    "compaction {compaction} is in force and could not be recorded yet: {error}"
+                ),
             );
             self.session.forget_loose();
             return;
@@ -317,7 +327,11 @@ impl ContextEngine for Engine {
                 "compaction {compaction}: {} to {} tokens{}",
                 proposal.before,
                 proposal.after,
-                if proposal.degraded { ", some summaries without the model" } else { "" }
+                if proposal.degraded {
+                    ", some summaries without the model"
+                } else {
+                    ""
+                }
             ),
         );
     }
@@ -373,7 +387,10 @@ impl ContextEngine for Engine {
             due,
         );
         calls.unwrap_or_else(|error| {
-            self.log(LogLevel::Warn, &format!("no summary is being prepared: {error}"));
+            self.log(
+                LogLevel::Warn,
+                &format!("no summary is being prepared: {error}"),
+            );
             Vec::new()
         })
     }
@@ -397,7 +414,8 @@ impl ContextEngine for Engine {
     fn branched(&mut self, last: Option<MessageId>) {
         self.withdraw();
         self.background.forget();
-        self.staging.retain(|id| last.is_some_and(|last| id <= last));
+        self.staging
+            .retain(|id| last.is_some_and(|last| id <= last));
         self.revisions.clear();
         self.stuck_at.set(None);
         if let Err(error) = self.session.cut(last) {
@@ -491,7 +509,11 @@ impl Redacted {
             .collect()
     }
 
-    fn view<'a>(&'a self, view: &MessageView<'a>, calls: &'a [ToolCallView<'a>]) -> MessageView<'a> {
+    fn view<'a>(
+        &'a self,
+        view: &MessageView<'a>,
+        calls: &'a [ToolCallView<'a>],
+    ) -> MessageView<'a> {
         view.with_text(&self.text)
             .with_raw(&self.raw)
             .with_tool_calls(calls)

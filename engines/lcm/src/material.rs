@@ -105,7 +105,13 @@ fn collect(message: &Value, calls: &mut Vec<Call>) {
         Some(Value::Null) | None => String::new(),
         Some(other) => other.to_string(),
     };
-    let elements = |key: &str| message.get(key).and_then(Value::as_array).into_iter().flatten();
+    let elements = |key: &str| {
+        message
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
     for call in elements("tool_calls") {
         let function = call.get("function").unwrap_or(call);
         calls.push(Call {
@@ -151,7 +157,10 @@ mod tests {
         let anthropic = r#"{"role":"assistant","content":[{"type":"text","text":"x"},{"type":"tool_use","id":"c1","name":"ls","input":{"a":1}}]}"#;
         assert_eq!(names(anthropic), ls(r#"{"a":1}"#));
         let line = format!(r#"{{"type":"assistant","message":{anthropic}}}"#);
-        assert_eq!(names(&format!("{line}\n{{\"message\":{{\"content\":\"y\"}}}}")), ls(r#"{"a":1}"#));
+        assert_eq!(
+            names(&format!("{line}\n{{\"message\":{{\"content\":\"y\"}}}}")),
+            ls(r#"{"a":1}"#)
+        );
         let item = r#"{"type":"function_call","call_id":"c1","name":"ls","arguments":"{}"}"#;
         assert_eq!(names(item), ls("{}"));
         assert_eq!(names("not json"), []);

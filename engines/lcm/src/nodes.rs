@@ -165,7 +165,11 @@ fn live_key(
 }
 
 /// Removes nodes that no frontier and no other node names.
-pub(crate) fn forget(store: &Store, session: SessionId, nodes: &[NodeId]) -> Result<(), StoreError> {
+pub(crate) fn forget(
+    store: &Store,
+    session: SessionId,
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
     store.write(|transaction| {
         // Parents were added last.
         for node in nodes.iter().rev() {
@@ -292,16 +296,15 @@ fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreErro
         return Ok(None);
     };
     placed.node.text = unpacked(&data, bytes)?;
-    let span = span(connection, key)?.ok_or_else(|| {
-        StoreError::Damaged(format!("summary {} has no sources", placed.node.id))
-    })?;
+    let span = span(connection, key)?
+        .ok_or_else(|| StoreError::Damaged(format!("summary {} has no sources", placed.node.id)))?;
     (placed.node.messages, placed.node.first, placed.node.last) = span;
     Ok(Some(placed))
 }
 
 fn unpacked(data: &[u8], bytes: i64) -> Result<String, StoreError> {
-    let mut decompressor = zstd::bulk::Decompressor::new()
-        .map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let mut decompressor =
+        zstd::bulk::Decompressor::new().map_err(|error| StoreError::Damaged(error.to_string()))?;
     let bytes = crate::store::decompress(&mut decompressor, data, bytes)?;
     String::from_utf8(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
 }
@@ -334,11 +337,7 @@ fn span(
 }
 
 /// What a node stands over.
-pub(crate) fn under(
-    store: &Store,
-    session: SessionId,
-    id: NodeId,
-) -> Result<Under, StoreError> {
+pub(crate) fn under(store: &Store, session: SessionId, id: NodeId) -> Result<Under, StoreError> {
     store.read(|connection| under_in(connection, key(session, id)))
 }
 
@@ -461,10 +460,7 @@ pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, S
 }
 
 /// How many nodes a session has: at each depth, and of these the degraded ones.
-pub(crate) fn count(
-    store: &Store,
-    session: SessionId,
-) -> Result<Vec<(u32, u64, u64)>, StoreError> {
+pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
     let [first, end] = range(session);
     store.read(|connection| {
         let counts = connection

@@ -151,8 +151,7 @@ impl Session {
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
         self.store.cut(self.id, last)?;
         self.loose = None;
-        let reaches_beyond =
-            |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
+        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
         if !self.frontier.iter().any(reaches_beyond) {
             return Ok(());
         }

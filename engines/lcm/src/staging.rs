@@ -62,7 +62,10 @@ impl Staging {
 
     /// Tokens of the prepared leaves.
     pub(crate) fn tokens(&self) -> u64 {
-        self.leaves.values().map(|(_, written)| written.tokens).sum()
+        self.leaves
+            .values()
+            .map(|(_, written)| written.tokens)
+            .sum()
     }
 
     /// Messages are under the frontier now, and these nodes have their better texts.

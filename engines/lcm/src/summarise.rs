@@ -111,9 +111,15 @@ impl Job {
             .map(|(at, text)| MessageView::new(MessageId(at as u64), "user").with_text(text))
             .collect();
         let digest = Digest::of(&views, None);
-        let extracted = extracted(&digest, budget, services, || shares(texts, budget, services));
+        let extracted = extracted(&digest, budget, services, || {
+            shares(texts, budget, services)
+        });
         let material = match services.model() {
-            Some(model) => fit(&joined, material_tokens(model.context_length, budget), services),
+            Some(model) => fit(
+                &joined,
+                material_tokens(model.context_length, budget),
+                services,
+            ),
             None => String::new(),
         };
         Self {

@@ -130,7 +130,10 @@ mod tests {
         let services = Services::none();
         let text = transcript(&messages, 500, &services);
         assert!(services.count_tokens(&text) <= 500);
-        assert!(text.contains("[error of bash] BEGIN") && text.contains("END"), "{text}");
+        assert!(
+            text.contains("[error of bash] BEGIN") && text.contains("END"),
+            "{text}"
+        );
         assert!(!text.contains("abcdefghijklmnop"), "{text}");
     }
 

@@ -54,7 +54,10 @@ pub(super) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         (Some(conversation), 1) => Arc::new(conversation),
         _ => {
             return Err(CliError::usage(
-                format!("{} holds {count} conversations, and a session is one", read.name),
+                format!(
+                    "{} holds {count} conversations, and a session is one",
+                    read.name
+                ),
                 "choose one with --select",
             ));
         }

@@ -194,7 +194,9 @@ impl Keeper<'_> {
             None => None,
         };
         let engine = of.engine.as_deref().or(remembered.as_deref());
-        let answer = self.engines.manage(Some(engine.unwrap_or(KEEPER)), &command);
+        let answer = self
+            .engines
+            .manage(Some(engine.unwrap_or(KEEPER)), &command);
         answer.map_err(|error| match error {
             OpenError::Call(CallError::Failed {
                 error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),

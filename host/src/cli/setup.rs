@@ -8,12 +8,12 @@ use contexture_digest::mask_secrets;
 
 use super::error::CliError;
 use super::{Global, terminal};
-use crate::session::Store;
 use crate::config::{Config, ConfigError, DocumentError, Loaded};
 use crate::engines::Engines;
 use crate::providers::{
     AgentModel, ModelClient, ModelSettings, ProviderChoice, ProviderError, Resolved, resolve,
 };
+use crate::session::Store;
 
 /// Reads the configuration, and says on stderr what is doubtful in it.
 pub(super) fn load_config(global: &Global) -> Result<Loaded, CliError> {

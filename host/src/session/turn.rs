@@ -99,8 +99,7 @@ impl<'b> Request<'b> {
 
     /// Whether a message may stand in several wire messages.
     fn joins(&self) -> bool {
-        self.read.is_some()
-            || matches!(self.wire.format, Format::OpenAiResponses | Format::Codex)
+        self.read.is_some() || matches!(self.wire.format, Format::OpenAiResponses | Format::Codex)
     }
 
     fn texts(&self, wires: &[usize]) -> Vec<&'b str> {
@@ -365,6 +364,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let mut in_force = self.history.in_force.take();
         let mut whole = self.history.resumed;
+        let mut since: HashMap<MessageId, Slot> = HashMap::new();
         if let Some(compaction) = &mut in_force {
             let places: HashSet<MessageId> = if self.history.resumed {
                 compaction.window.ids().collect()
@@ -388,6 +388,11 @@ impl Session {
                 let saved = &compaction.window;
                 let window = Window::restore(saved, &kept, changes.next_id, &self.counter);
                 self.window = Arc::new(window);
+                // What came after the compaction is not in the window that it left.
+                let last = places.iter().max().copied();
+                since = self.read_slots(request, trail, |id| {
+                    Some(id) > last && !changes.new.contains(&id)
+                })?;
                 whole = false;
                 self.history.in_force = in_force;
             } else {
@@ -403,8 +408,18 @@ impl Session {
             let slot = |id: MessageId| all.remove(&id).or_else(|| new.get(&id).cloned());
             let ids = trail.messages().iter().map(|message| message.id);
             ids.filter_map(slot).collect()
-        } else {
+        } else if since.is_empty() {
             changes.apply(self.window.slots(), trail, new)
+        } else {
+            since.extend(new.iter().map(|(id, slot)| (*id, slot.clone())));
+            let ids: HashSet<MessageId> = since.keys().copied().collect();
+            let changes = Changes {
+                new: &ids,
+                lost: changes.lost.clone(),
+                revised: changes.revised.clone(),
+                ..*changes
+            };
+            changes.apply(self.window.slots(), trail, &since)
         };
         self.window = Arc::new(Window::of(slots, note, changes.next_id));
         Ok(())

@@ -185,7 +185,11 @@ mod tests {
             .iter()
             .map(|id| [ToolCallView::new(id, "ls", "{}")])
             .collect();
-        let mut messages = vec![message(1, "user"), message(2, "assistant"), message(3, "user")];
+        let mut messages = vec![
+            message(1, "user"),
+            message(2, "assistant"),
+            message(3, "user"),
+        ];
         for (at, call) in calls.iter().enumerate() {
             let id = 4 + 2 * at as u64;
             messages.push(
@@ -203,7 +207,10 @@ mod tests {
             messages: 3,
             tokens: 0,
         });
-        assert_eq!(split.tail, 7, "the cut moves before the call of the third last");
+        assert_eq!(
+            split.tail, 7,
+            "the cut moves before the call of the third last"
+        );
         assert_eq!(split.islands, [1..2, 2..3]);
     }
 

@@ -79,9 +79,7 @@ pub(crate) fn layout(
     strays: &[Stray],
     first_of: &HashMap<NodeId, MessageId>,
 ) -> Vec<Segment> {
-    let stays = |at: usize| {
-        split.keeps(at) && !matches!(spots[at], Spot::Ours(_) | Spot::Foreign)
-    };
+    let stays = |at: usize| split.keeps(at) && !matches!(spots[at], Spot::Ours(_) | Spot::Foreign);
     let mut segments: Vec<Segment> = Vec::new();
     let mut at = 0;
     while at < views.len() {
@@ -173,7 +171,9 @@ impl Run {
                     tokens,
                 };
                 // A span that begins before the stray may hold what comes after it, too.
-                if let Some(Part::Span(units)) = at.checked_sub(1).and_then(|at| self.parts.get_mut(at)) {
+                if let Some(Part::Span(units)) =
+                    at.checked_sub(1).and_then(|at| self.parts.get_mut(at))
+                {
                     let place = units
                         .iter()
                         .position(|unit| unit.ids.first() > Some(&stray.first))
@@ -211,11 +211,7 @@ impl Run {
     }
 }
 
-fn put_strays(
-    segments: &mut [Segment],
-    strays: &[Stray],
-    first_of: &HashMap<NodeId, MessageId>,
-) {
+fn put_strays(segments: &mut [Segment], strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
     for stray in strays {
         let mut runs: Vec<&mut Run> = segments
             .iter_mut()
@@ -280,7 +276,9 @@ fn units_of(units: &[Unit], ids: &[MessageId]) -> Option<usize> {
 fn cut_loose(loose: &mut Vec<&Unit>, span: u64, leaves: &mut Vec<Vec<MessageId>>) {
     let tokens: Vec<u64> = loose.iter().map(|unit| unit.tokens).collect();
     for chunk in chunks(&tokens, span) {
-        let ids = loose[chunk].iter().flat_map(|unit| unit.ids.iter().copied());
+        let ids = loose[chunk]
+            .iter()
+            .flat_map(|unit| unit.ids.iter().copied());
         leaves.push(ids.collect());
     }
     loose.clear();

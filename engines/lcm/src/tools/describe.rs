@@ -69,7 +69,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             let store = &context.session.store;
             let info = store.payload_info(id)?;
             if info.session != session {
-                return Err(invalid(format!("there is no file f{} in this session", id.0)));
+                return Err(invalid(format!(
+                    "there is no file f{} in this session",
+                    id.0
+                )));
             }
             Ok(json!({
                 "id": arguments.id,
@@ -123,7 +126,11 @@ fn summary(context: &Context<'_>, session: SessionId, id: NodeId) -> Result<Valu
             described["children_total"] = json!(children.len());
         }
         Under::Messages(messages) => {
-            let listed: Vec<String> = messages.iter().take(LISTED).map(ToString::to_string).collect();
+            let listed: Vec<String> = messages
+                .iter()
+                .take(LISTED)
+                .map(ToString::to_string)
+                .collect();
             described["children"] = json!(listed);
             described["children_total"] = json!(messages.len());
         }

@@ -85,7 +85,15 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             let after = |last: Option<Key>, limit: usize| {
                 nodes::messages_under(&context.session.store, session, id, last, limit)
             };
-            messages(context, session, &arguments.id, total, cursor, max_tokens, after)
+            messages(
+                context,
+                session,
+                &arguments.id,
+                total,
+                cursor,
+                max_tokens,
+                after,
+            )
         }
         Id::Message(id) => {
             let key = context
@@ -101,7 +109,9 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             };
             messages(context, session, &arguments.id, 1, cursor, max_tokens, only)
         }
-        Id::File(_) => Err(invalid("a file is read with lcm_read; lcm_expand takes a summary or a message")),
+        Id::File(_) => Err(invalid(
+            "a file is read with lcm_read; lcm_expand takes a summary or a message",
+        )),
     }
 }
 
@@ -117,8 +127,14 @@ fn messages(
     let services = &context.session.services;
     let mut page = Page::new(max_tokens, services);
     let mut next = None;
-    let first = cursor.unwrap_or(Cursor { ordinal: 0, byte: 0 });
-    let mut last = first.ordinal.checked_sub(1).map(|ordinal| Key::new(session, ordinal));
+    let first = cursor.unwrap_or(Cursor {
+        ordinal: 0,
+        byte: 0,
+    });
+    let mut last = first
+        .ordinal
+        .checked_sub(1)
+        .map(|ordinal| Key::new(session, ordinal));
     let mut from = first.byte;
     'pages: loop {
         let keys = keys_after(last, BATCH)?;
@@ -132,7 +148,8 @@ fn messages(
                 true if page.items.len() > 1 || page.left() > 0 => message.raw.len(),
                 true => {
                     page.items.clear();
-                    let end = piece_end(&message.raw, from, max_tokens.saturating_sub(200), services);
+                    let end =
+                        piece_end(&message.raw, from, max_tokens.saturating_sub(200), services);
                     page.push(item(&message, &message.raw, from, end));
                     end
                 }
@@ -145,13 +162,19 @@ fn messages(
                     if end > from && page.push(item(&message, &message.raw, from, end)) {
                         end
                     } else {
-                        next = Some(Cursor { ordinal: key.ordinal(), byte: from });
+                        next = Some(Cursor {
+                            ordinal: key.ordinal(),
+                            byte: from,
+                        });
                         break 'pages;
                     }
                 }
             };
             if end < message.raw.len() {
-                next = Some(Cursor { ordinal: key.ordinal(), byte: end });
+                next = Some(Cursor {
+                    ordinal: key.ordinal(),
+                    byte: end,
+                });
                 break 'pages;
             }
             from = 0;
@@ -218,7 +241,10 @@ fn summaries(
             continue;
         };
         if !page.push(super::describe::summary_line(&placed, true)) {
-            next = Some(Cursor { ordinal: at as u32, byte: 0 });
+            next = Some(Cursor {
+                ordinal: at as u32,
+                byte: 0,
+            });
             break;
         }
     }

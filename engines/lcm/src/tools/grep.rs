@@ -131,7 +131,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
 /// Searches; a call that the host gives up ends soon.
 pub(super) fn search(context: &Context<'_>, query: &Query) -> Result<Answer, EngineError> {
     let services = &context.session.services;
-    Ok(context.session.store.search(query, &|| services.is_cancelled())?)
+    Ok(context
+        .session
+        .store
+        .search(query, &|| services.is_cancelled())?)
 }
 
 fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineError> {
@@ -154,7 +157,9 @@ fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineEr
     };
     let time = |key: &str, value: &Option<Value>| -> Result<Option<i64>, EngineError> {
         let Some(value) = value else { return Ok(None) };
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let time = parse(&text).ok_or_else(|| {
             invalid(format!(
                 "`{key}` is {value}; a time is 2026-01-31, 2026-01-31T23:59:59Z, or Unix seconds"
@@ -205,7 +210,10 @@ fn hits(
     let mut of_session: HashMap<SessionId, Vec<Key>> = HashMap::new();
     for hit in &answer.hits {
         if hit.kind != HitKind::Summary {
-            of_session.entry(hit.key.session()).or_default().push(hit.key);
+            of_session
+                .entry(hit.key.session())
+                .or_default()
+                .push(hit.key);
         }
     }
     let mut covering: HashMap<Key, NodeId> = HashMap::new();
@@ -215,7 +223,10 @@ fn hits(
     let names: HashMap<SessionId, String> = match answer.searched.sessions > 1 {
         true => {
             let sessions = context.session.store.sessions()?;
-            sessions.into_iter().map(|info| (info.id, info.name)).collect()
+            sessions
+                .into_iter()
+                .map(|info| (info.id, info.name))
+                .collect()
         }
         false => HashMap::new(),
     };

@@ -57,7 +57,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     }
     let services = &context.session.services;
     let (answer, reason) = match services.model() {
-        None => (None, Some("no model is configured: these are the best passages".to_owned())),
+        None => (
+            None,
+            Some("no model is configured: these are the best passages".to_owned()),
+        ),
         Some(model) => {
             let room = (model.context_length as f64 * MATERIAL_SHARE) as u64;
             let request = request(&arguments.question, &passages, room, max_tokens, services);
@@ -66,7 +69,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 Err(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }
-                Err(failure) => (None, Some(format!("{failure}: these are the best passages"))),
+                Err(failure) => (
+                    None,
+                    Some(format!("{failure}: these are the best passages")),
+                ),
             }
         }
     };
@@ -137,7 +143,12 @@ fn request(
 ) -> ModelRequest {
     let mut material = String::new();
     for passage in passages {
-        material.push_str(&format!("<{}>\n{}\n</{}>\n", passage.id, passage.text.trim(), passage.id));
+        material.push_str(&format!(
+            "<{}>\n{}\n</{}>\n",
+            passage.id,
+            passage.text.trim(),
+            passage.id
+        ));
     }
     let material = fit(&material, room, services);
     ModelRequest {

@@ -29,7 +29,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn parameters() -> Value {
-    let place = |what: &str, least: u64| json!({"type": "integer", "minimum": least, "description": what});
+    let place =
+        |what: &str, least: u64| json!({"type": "integer", "minimum": least, "description": what});
     object(
         json!({
             "id": {"type": "string", "description": "A message (m34) or a file (f5)"},
@@ -97,8 +98,12 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             source.lines()
         )));
     }
-    let room = bounded(arguments.max_tokens).saturating_sub(FRAME_TOKENS).max(20);
-    let end = range.end.min(start.saturating_add(room * MAX_BYTES_A_TOKEN));
+    let room = bounded(arguments.max_tokens)
+        .saturating_sub(FRAME_TOKENS)
+        .max(20);
+    let end = range
+        .end
+        .min(start.saturating_add(room * MAX_BYTES_A_TOKEN));
     let part = bytes(context, &source, start..end)?;
     let cut = piece_end(&part.text, 0, room, &context.session.services);
     let next = part.first_byte + cut as u64;
@@ -120,7 +125,10 @@ fn source(context: &Context<'_>, session: SessionId, id: Id) -> Result<Source, E
         let info = store.payload_info(file)?;
         match info.session == session {
             true => Ok(Source::Aside(file, info.bytes, info.lines)),
-            false => Err(invalid(format!("there is no file f{} in this session", file.0))),
+            false => Err(invalid(format!(
+                "there is no file f{} in this session",
+                file.0
+            ))),
         }
     };
     match id {
@@ -176,7 +184,11 @@ fn bytes(
             Ok(PayloadPart {
                 text: text.get(start..end).unwrap_or("").to_owned(),
                 first_byte: start as u64,
-                first_line: text.as_bytes()[..start].iter().filter(|b| **b == b'\n').count() as u64 + 1,
+                first_line: text.as_bytes()[..start]
+                    .iter()
+                    .filter(|b| **b == b'\n')
+                    .count() as u64
+                    + 1,
             })
         }
     }

@@ -5,9 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::Page;
-use super::{
-    Context, bounded, cursor_schema, invalid, max_tokens_schema, object, session_schema,
-};
+use super::{Context, bounded, cursor_schema, invalid, max_tokens_schema, object, session_schema};
 use crate::clock::rfc3339;
 use crate::transcript::excerpt;
 
@@ -57,7 +55,11 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             let start = end.saturating_sub(BATCH).max(range.start);
             for message in store.messages(session, start..end)?.into_iter().rev() {
                 let row = &message.row;
-                if arguments.role.as_ref().is_some_and(|role| *role != row.role) {
+                if arguments
+                    .role
+                    .as_ref()
+                    .is_some_and(|role| *role != row.role)
+                {
                     continue;
                 }
                 let shown = match message.text.trim().is_empty() {
