@@ -18,9 +18,11 @@ mod block;
 mod body;
 mod branch;
 mod ingest;
+mod maintenance;
 mod nodes;
 mod payload;
 mod read;
+mod repair;
 mod schema;
 mod sessions;
 mod varint;
@@ -36,13 +38,15 @@ use crate::error::StoreError;
 use crate::index::worker::IndexWorker;
 
 pub use ingest::Ingested;
+pub use maintenance::{Check, IndexCheck, Size};
 pub use payload::{PayloadId, PayloadInfo, PayloadPart};
+pub use repair::Repair;
 pub use read::{MessageRow, StoredMessage};
 pub use sessions::SessionInfo;
 
 pub(crate) use branch::live_ranges;
 pub(crate) use nodes::{StoredNode, nodes_in};
-pub(crate) use read::{Blocks, for_each_body, row_in};
+pub(crate) use read::{Blocks, for_each_body, raw_in, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
@@ -322,4 +326,60 @@ pub(crate) fn decompress(
         .filter(|bytes| *bytes <= MAX_PIECE_BYTES)
         .ok_or_else(|| StoreError::Damaged("an impossible size".into()))?;
     decompressor.decompress(data, bytes).map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use contexture_engine_api::{MessageId, MessageView};
+
+    use super::*;
+
+    /// A store with one message, after this was run on its writing connection.
+    fn store_after(sql: &str) -> (tempfile::TempDir, Store, SessionId) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let session = store.open_session("s", 0).unwrap();
+        let view = MessageView::new(MessageId(1), "user").with_text("before");
+        store.ingest(session, &[view], 1).unwrap();
+        store.database().writer().connection.execute_batch(sql).unwrap();
+        (directory, store, session)
+    }
+
+    fn ingest_more(store: &Store, session: SessionId) -> Result<(), StoreError> {
+        // Does not compress, so that it needs new pages.
+        let text: String = (0..4_000u64)
+            .map(|i| format!("{:x}", xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes())))
+            .collect();
+        let view = MessageView::new(MessageId(2), "user").with_text(&text);
+        store.ingest(session, &[view], 2).map(|_| ())
+    }
+
+    #[test]
+    fn a_full_disk_is_said_and_nothing_is_lost() {
+        let (_directory, store, session) = store_after("PRAGMA max_page_count = 1;");
+        assert!(matches!(ingest_more(&store, session), Err(StoreError::DiskFull)));
+        assert_eq!(store.session_info(session).unwrap().messages, 1);
+        let connection = &store.database().writer().connection;
+        connection.execute_batch("PRAGMA max_page_count = 100000;").unwrap();
+    }
+
+    #[test]
+    fn a_read_only_file_is_said() {
+        let (_directory, store, session) = store_after("PRAGMA query_only = ON;");
+        assert!(matches!(ingest_more(&store, session), Err(StoreError::ReadOnly)));
+        assert_eq!(store.session_info(session).unwrap().messages, 1);
+    }
+
+    #[test]
+    fn a_lock_is_said_readers_go_on_and_the_writer_recovers() {
+        let (_directory, store, session) = store_after("PRAGMA busy_timeout = 20;");
+        let other = Connection::open(store.path()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(matches!(ingest_more(&store, session), Err(StoreError::Busy)));
+        assert_eq!(store.messages(session, 0..1).unwrap()[0].text, "before");
+        other.execute_batch("ROLLBACK").unwrap();
+        ingest_more(&store, session).unwrap();
+        assert_eq!(store.session_info(session).unwrap().messages, 2);
+    }
 }

@@ -42,7 +42,7 @@ fn index_batch(database: &Database, session: SessionId) -> Result<bool, StoreErr
         let end = info
             .messages
             .min(info.indexed.saturating_add(SEGMENT_MESSAGES));
-        let (end, chunks) = build(connection, session, info.indexed..end)?;
+        let (end, chunks) = build(connection, session, info.indexed..end, SEGMENT_BYTES)?;
         Ok((info.indexed, end, chunks))
     })?;
     if start == end {
@@ -70,11 +70,13 @@ pub(crate) fn set_indexed(
     Ok(())
 }
 
-/// The chunks of a segment over these messages, or the first of them; and where it ends.
+/// The chunks of a segment over these messages, or over the first of them that have `max_bytes` of text;
+/// and where it ends.
 pub(crate) fn build(
     connection: &Connection,
     session: SessionId,
     ordinals: Range<u32>,
+    max_bytes: usize,
 ) -> Result<(u32, Chunks), StoreError> {
     let mut lists: HashMap<Box<str>, Growing, FxBuildHasher> = HashMap::default();
     let mut folded = String::new();
@@ -88,13 +90,13 @@ pub(crate) fn build(
         });
         bytes += body.len();
         end = key.ordinal() + 1;
-        Ok(if bytes < SEGMENT_BYTES {
+        Ok(if bytes < max_bytes {
             std::ops::ControlFlow::Continue(())
         } else {
             std::ops::ControlFlow::Break(())
         })
     })?;
-    if bytes < SEGMENT_BYTES {
+    if bytes < max_bytes {
         end = ordinals.end;
     }
     let mut sorted: Vec<(Box<str>, Growing)> = lists.into_iter().collect();

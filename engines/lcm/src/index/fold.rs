@@ -1,11 +1,18 @@
 //! One case for every letter.
 
+use super::terms::{Class, class};
+
 /// The character that stands for `c` and all that differ from it by case alone. Always exactly one, so
 /// that places in a folded text can be found again in the original.
 #[inline]
 pub(crate) fn fold_char(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
+    }
+    // Only parts of words have a case. (The standard library may know newer letters than `regex` does:
+    // to it those are no parts of words, and must not become some.)
+    if class(c) != Class::Word {
+        return c;
     }
     match c {
         // Pairs that Unicode folds together although neither is the other's upper or lower case.

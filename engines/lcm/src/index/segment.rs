@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::StoreError;
 use crate::store::{SessionId, put_varint, take_usize, take_varint};
@@ -133,6 +134,17 @@ impl Chunks {
         }
     }
 
+    /// A hash of all terms and lists, equal for equal segments.
+    pub(crate) fn digest(&self) -> u128 {
+        let mut hasher = Xxh3::new();
+        for chunk in self.done.iter().chain([&self.open]) {
+            hasher.update(&chunk.terms);
+            hasher.update(&chunk.lengths);
+            hasher.update(&chunk.lists);
+        }
+        hasher.digest128()
+    }
+
     /// Writes them as a segment.
     pub(crate) fn write(
         mut self,
@@ -162,6 +174,22 @@ impl Chunks {
         }
         Ok(())
     }
+}
+
+/// The hash that a stored segment's chunks would have: see [`Chunks::digest`].
+pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u128, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT terms, data FROM term_chunks JOIN posting_chunks USING(id)
+         WHERE segment = ?1 ORDER BY first",
+    )?;
+    let mut rows = statement.query([segment])?;
+    let mut hasher = Xxh3::new();
+    while let Some(row) = rows.next()? {
+        for column in 0..2 {
+            hasher.update(row.get_ref(column)?.as_blob().map_err(rusqlite::Error::from)?);
+        }
+    }
+    Ok(hasher.digest128())
 }
 
 /// The segments of a session, oldest messages first.

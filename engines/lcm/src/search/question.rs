@@ -240,7 +240,7 @@ impl Question {
             let occurrences = search.with_body(Key::new(session, ordinal), |body| {
                 self.occurrences(body, &mut scratch, &mut known).0
             })?;
-            for occurrence in occurrences {
+            for occurrence in occurrences.unwrap_or_default() {
                 lists[occurrence.term].push(ordinal);
             }
         }
@@ -362,7 +362,7 @@ impl Question {
                 let has_figure = body.bytes().any(|byte| byte.is_ascii_digit());
                 (occurrences, words, has_figure)
             })?;
-            read.push((key, text));
+            read.extend(text.map(|text| (key, text)));
         }
         let total: usize = read.iter().map(|(_, text)| text.1).sum();
         self.mean_words = (total as f64 / read.len().max(1) as f64).max(1.0);

@@ -147,7 +147,12 @@ impl Search<'_> {
         let mut covered = 0;
         for segment in segments(self.connection, session)? {
             covered = covered.max(segment.ordinals.end);
-            match need.ordinals(self.connection, &segment)? {
+            let candidates = match need.ordinals(self.connection, &segment) {
+                // What the index cannot say any more, the messages can.
+                Err(StoreError::Damaged(_)) => None,
+                other => other?,
+            };
+            match candidates {
                 Some(mut candidates) => {
                     self.filter(session, &mut candidates)?;
                     if decided {
@@ -180,26 +185,28 @@ impl Search<'_> {
             let is_match = self.with_body(Key::new(session, ordinal), |body| {
                 matcher.is_match(body, scratch)
             })?;
-            if is_match {
+            if is_match == Some(true) {
                 matched.push(ordinal);
             }
         }
         Ok(())
     }
 
-    /// Reads what search sees of a message.
+    /// Reads what search sees of a message; none where a repair could not save it.
     pub(super) fn with_body<T>(
         &mut self,
         key: Key,
         look: impl FnOnce(&str) -> T,
-    ) -> Result<T, StoreError> {
+    ) -> Result<Option<T>, StoreError> {
         if self.searched.messages_read.is_multiple_of(CANCEL_EVERY) && (self.cancelled)() {
             return Err(StoreError::Cancelled);
         }
-        let body = self.blocks.body(self.connection, key)?;
+        let Some(body) = self.blocks.body(self.connection, key)? else {
+            return Ok(None);
+        };
         self.searched.messages_read += 1;
         self.searched.bytes_read += body.len() as u64;
-        Ok(look(&body))
+        Ok(Some(look(&body)))
     }
 
     /// Those of a run of messages that the filters let through.
@@ -306,9 +313,11 @@ impl Search<'_> {
     ) -> Result<(), StoreError> {
         for ordinal in matched {
             let key = Key::new(session, ordinal);
-            let score = self.with_body(key, |body| {
-                density(matcher.places(body, MAX_COUNTED).len(), body.len())
-            })?;
+            let score = self
+                .with_body(key, |body| {
+                    density(matcher.places(body, MAX_COUNTED).len(), body.len())
+                })?
+                .unwrap_or(0.0);
             found.push(Found {
                 place: (
                     row_in(self.connection, key)?.map_or(0, |row| row.order_at),
@@ -431,8 +440,9 @@ impl Search<'_> {
                         *session == key.session()
                             && ranges.iter().any(|range| range.contains(&key.ordinal()))
                     });
-                    let snippet =
-                        self.with_body(key, |body| snippet(body, &places(body), context))?;
+                    let snippet = self
+                        .with_body(key, |body| snippet(body, &places(body), context))?
+                        .unwrap_or_default();
                     hits.push(hit(key, row, is_live, snippet, found.score));
                 }
             }

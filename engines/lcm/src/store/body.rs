@@ -2,9 +2,20 @@
 
 use contexture_engine_api::MessageView;
 use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
 
 /// The keys under which the wire formats carry thinking that can be read.
 const THINKING_KEYS: [&str; 4] = ["thinking", "reasoning", "reasoning_content", "summary"];
+
+/// The content hash of a message: of its role, its wire JSON, its text and what stands beside it.
+pub(super) fn content_hash(role: &str, raw: &str, text: &str, beside: &str) -> [u8; 16] {
+    let mut hasher = Xxh3::new();
+    for part in [role, raw, text, beside] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.digest128().to_le_bytes()
+}
 
 /// The calls, a line each: the tool's name and its arguments with the escapes of their strings resolved,
 /// so that a path or a line of code is found as it was meant; then the thinking.
@@ -67,7 +78,9 @@ fn string_end(text: &str) -> Option<usize> {
 fn collect_thinking(value: &Value, inside: bool, out: &mut String) {
     match value {
         Value::String(text) if inside => {
-            out.push('\n');
+            if !out.is_empty() {
+                out.push('\n');
+            }
             out.push_str(text);
         }
         Value::Array(items) => {
@@ -116,6 +129,6 @@ mod tests {
             .with_text("said")
             .with_raw(raw)
             .with_thinking(true);
-        assert_eq!(beside_text(&view), "\ndeep thought");
+        assert_eq!(beside_text(&view), "deep thought");
     }
 }

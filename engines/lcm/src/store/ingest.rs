@@ -2,10 +2,9 @@
 
 use contexture_engine_api::{MessageId, MessageView};
 use rusqlite::{OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::Xxh3;
 
 use super::block::{self, Draft};
-use super::body::beside_text;
+use super::body::{beside_text, content_hash};
 use super::branch::{live_ordinal, live_ranges};
 use super::sessions::unknown;
 use super::{Database, Key, SessionId, Store, damaged, payload};
@@ -163,17 +162,12 @@ impl<'a> Body<'a> {
         } else {
             std::borrow::Cow::Owned(format!("{kept}\n{rest}"))
         };
-        let mut hasher = Xxh3::new();
-        for part in [view.role(), view.raw(), text, &rest] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
-        }
         Self {
             text: body,
             text_len: kept.len(),
             aside,
             tokens,
-            hash: hasher.digest128().to_le_bytes(),
+            hash: content_hash(view.role(), view.raw(), text, &rest),
         }
     }
 }

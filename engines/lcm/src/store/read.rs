@@ -198,7 +198,7 @@ pub(crate) fn rows_in(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn whole(
+pub(super) fn whole(
     connection: &Connection,
     blocks: &mut Blocks<'_>,
     row: MessageRow,
@@ -206,9 +206,8 @@ fn whole(
     let raw = raw_in(connection, blocks, row.key)?;
     let (block, slot) = blocks.of(row.key)?;
     let inline = block.text(slot);
-    let calls = block.body(slot)[inline.len()..]
-        .trim_start_matches('\n')
-        .to_owned();
+    let rest = &block.body(slot)[inline.len()..];
+    let calls = rest.strip_prefix('\n').unwrap_or(rest).to_owned();
     let text = match row.payload {
         Some(id) => payload::whole(connection, id.0)?,
         None => inline.to_owned(),
@@ -322,23 +321,36 @@ impl<'c> Blocks<'c> {
         })
     }
 
-    /// What search sees of a message.
+    /// What search sees of a message; none where there is none (any more).
     pub(crate) fn body(
         &mut self,
         connection: &Connection,
         key: Key,
-    ) -> Result<Cow<'_, str>, StoreError> {
-        let (block, slot) = self.of(key)?;
-        Ok(match body_aside(connection, block, slot, key)? {
+    ) -> Result<Option<Cow<'_, str>>, StoreError> {
+        let Some((block, slot)) = self.find(key)? else {
+            return Ok(None);
+        };
+        Ok(Some(match body_aside(connection, block, slot, key)? {
             Some(body) => Cow::Owned(body),
             None => Cow::Borrowed(block.body(slot)),
-        })
+        }))
     }
 
     /// The block that holds a message, and the message's slot in it.
-    pub(crate) fn of(&mut self, key: Key) -> Result<(&Block, usize), StoreError> {
-        let holds =
-            |(first, block): &(Key, Block)| *first <= key && key.0 < first.0 + block.len() as i64;
+    fn of(&mut self, key: Key) -> Result<(&Block, usize), StoreError> {
+        self.find(key)?.ok_or_else(|| {
+            StoreError::Damaged(format!(
+                "message {} of session {} has no content",
+                key.ordinal(),
+                key.session().0
+            ))
+        })
+    }
+
+    fn find(&mut self, key: Key) -> Result<Option<(&Block, usize)>, StoreError> {
+        let holds = |(first, block): &(Key, Block)| {
+            *first <= key && key.0 < first.0 + block.len() as i64
+        };
         if !self.current.as_ref().is_some_and(holds) {
             self.current = None;
             let mut rows = self.statement.query([key.0])?;
@@ -349,13 +361,10 @@ impl<'c> Blocks<'c> {
                 self.current = Some((first, Block::read(bytes)?));
             }
         }
-        match &self.current {
-            Some(current) if holds(current) => Ok((&current.1, (key.0 - current.0.0) as usize)),
-            _ => Err(StoreError::Damaged(format!(
-                "message {} of session {} has no content",
-                key.ordinal(),
-                key.session().0
-            ))),
-        }
+        Ok(self
+            .current
+            .as_ref()
+            .filter(|current| holds(current))
+            .map(|(first, block)| (block, (key.0 - first.0) as usize)))
     }
 }

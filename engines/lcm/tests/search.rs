@@ -1,0 +1,353 @@
+//! Search against a plain scan of the same messages, in every mode.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use contexture_engine_api::{MessageId, MessageView};
+use contexture_lcm::search::{Answer, Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
+use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use proptest::prelude::*;
+
+/// Pieces that texts and patterns are made of: so few that they meet.
+const PIECES: [&str; 40] = [
+    "alpha", "Alpha", "ALPHA", "beta", "x_y", "x", "y", "12", "412", "a.rs", "src/a.rs:12",
+    "alpha-beta-1", "索引", "索", "引", "データ", "데이터", "데", "É", "é", "ß", "K", "\u{212a}", "ς", "Σ",
+    " ", " ", " ", "\n", "-", ".", "/", ":", "_", "\"", "?", "₂", "e\u{301}",
+    "0123456789012345678901234567890123456789012345678901234567890123456789", "😀",
+];
+
+fn pieces(count: std::ops::Range<usize>) -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(&PIECES[..]), count).prop_map(|pieces| pieces.concat())
+}
+
+/// A store whose index has several segments, some joined, and a rest that is in none.
+fn store_of(texts: &[String]) -> (tempfile::TempDir, Store, SessionId) {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = StoreSettings {
+        large_tokens: 60,
+        background_index: false,
+    };
+    let store = Store::open(directory.path(), settings).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    let per_turn = (texts.len() / 12).max(1);
+    for (turn, chunk) in texts.chunks(per_turn).enumerate() {
+        let views: Vec<_> = chunk
+            .iter()
+            .enumerate()
+            .map(|(at, text)| {
+                let id = (turn * per_turn + at) as u64;
+                MessageView::new(MessageId(id), if id % 2 == 0 { "user" } else { "assistant" })
+                    .with_text(text)
+                    .with_raw(text)
+                    .with_time(id as i64 * 1000)
+            })
+            .collect();
+        store.ingest(session, &views, 1).unwrap();
+        if turn < 10 {
+            store.index_now(session).unwrap();
+        }
+    }
+    (directory, store, session)
+}
+
+fn search(store: &Store, query: &Query) -> Result<Answer, StoreError> {
+    store.search(query, &|| false)
+}
+
+fn ids(answer: &Answer) -> Vec<u64> {
+    answer
+        .hits
+        .iter()
+        .map(|hit| match hit.kind {
+            HitKind::Message { id } | HitKind::File { id, .. } => id.0,
+            HitKind::Summary => panic!("there are no summaries"),
+        })
+        .collect()
+}
+
+/// All pages of a query, three hits each.
+fn all_pages(store: &Store, mut query: Query) -> (u64, Vec<u64>) {
+    query.limit = 3;
+    let mut found = Vec::new();
+    loop {
+        let answer = search(store, &query).unwrap();
+        found.extend(ids(&answer));
+        match answer.next_cursor {
+            Some(cursor) => query.cursor = Some(cursor),
+            None => return (answer.total, found),
+        }
+    }
+}
+
+fn check(store: &Store, session: SessionId, pattern: Pattern, expected: &[u64]) {
+    let mut query = Query::new(session, Ask::Pattern(pattern.clone()));
+    for sort in [Sort::Oldest, Sort::Recency, Sort::Relevance] {
+        query.sort = Some(sort);
+        let (total, mut found) = all_pages(store, query.clone());
+        match sort {
+            Sort::Oldest => {}
+            Sort::Recency => found.reverse(),
+            Sort::Relevance => found.sort_unstable(),
+        }
+        assert_eq!(found, expected, "{pattern:?} {sort:?}");
+        assert_eq!(total, expected.len() as u64, "{pattern:?}");
+    }
+}
+
+fn matching(texts: &[String], is_match: impl Fn(&str) -> bool) -> Vec<u64> {
+    (0..).zip(texts).filter(|(_, text)| is_match(text)).map(|(id, _)| id).collect()
+}
+
+/// What case makes no difference to, written down as plainly as can be: by the `regex` crate.
+fn occurrences(text: &str, part: &str, case_sensitive: bool) -> Vec<(usize, usize)> {
+    let flags = if case_sensitive { "" } else { "(?i)" };
+    let regex = regex::Regex::new(&format!("{flags}{}", regex::escape(part))).unwrap();
+    (0..=text.len())
+        .filter(|at| text.is_char_boundary(*at))
+        .filter_map(|at| regex.find_at(text, at).filter(|found| found.start() == at))
+        .map(|found| (found.start(), found.end()))
+        .collect()
+}
+
+/// Letters, digits, marks and `_`, without the scripts that put no spaces between words.
+fn in_word(c: Option<char>) -> bool {
+    let word = regex::Regex::new(r"^[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}ー]]$").unwrap();
+    c.is_some_and(|c| word.is_match(&c.to_string()))
+}
+
+fn is_whole(text: &str, (start, end): (usize, usize)) -> bool {
+    let cut = |before: &str, after: &str| in_word(before.chars().next_back()) && in_word(after.chars().next());
+    let inside = &text[start..end];
+    !cut(&text[..start], inside) && !cut(inside, &text[end..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn full_text_finds_whole_words_and_all_of_them(
+        texts in prop::collection::vec(pieces(0..14), 12..70),
+        terms in prop::collection::vec(pieces(1..4), 1..3),
+        case in any::<bool>(),
+    ) {
+        let query = terms.join(" ").replace('"', "'");
+        prop_assume!(!query.trim().is_empty());
+        let expected = matching(&texts, |text| {
+            query.split_whitespace().all(|term| {
+                occurrences(text, term, case).into_iter().any(|place| is_whole(text, place))
+            })
+        });
+        let (_directory, store, session) = store_of(&texts);
+        let mut pattern = Pattern::new(Mode::FullText, query);
+        pattern.case_sensitive = case.then_some(true);
+        check(&store, session, pattern, &expected);
+    }
+
+    #[test]
+    fn a_literal_is_found_wherever_it_stands(
+        texts in prop::collection::vec(pieces(0..14), 12..70),
+        literal in pieces(1..4),
+        cut in 0usize..4,
+        case in any::<bool>(),
+    ) {
+        let literal: String = literal.chars().skip(cut).collect();
+        prop_assume!(!literal.is_empty());
+        let expected = matching(&texts, |text| !occurrences(text, &literal, case).is_empty());
+        let (_directory, store, session) = store_of(&texts);
+        let mut pattern = Pattern::new(Mode::Literal, literal);
+        pattern.case_sensitive = Some(case);
+        check(&store, session, pattern, &expected);
+    }
+
+    #[test]
+    fn a_regular_expression_finds_what_it_matches(
+        texts in prop::collection::vec(pieces(0..14), 12..70),
+        parts in prop::collection::vec((
+            prop::sample::select(&PIECES[..]),
+            prop::sample::select(&["", "", ".*", r"\s+", r"\b", r"\B", "[a-z]+", "|", "+", "?", "{2}", "$",
+                r"[^\w]", r"(?-u:\b)", r"\d*", "[Aa]", "|^"][..]),
+        ), 1..5),
+        ignore_case in any::<bool>(),
+        group in any::<bool>(),
+    ) {
+        let mut pattern: String =
+            parts.iter().map(|(piece, glue)| format!("{}{glue}", regex::escape(piece))).collect();
+        if group {
+            pattern = format!("(?:{pattern})+");
+        }
+        if ignore_case {
+            pattern.insert_str(0, "(?i)");
+        }
+        let Ok(regex) = regex::Regex::new(&pattern) else {
+            return Ok(());
+        };
+        let expected = matching(&texts, |text| regex.is_match(text));
+        let (_directory, store, session) = store_of(&texts);
+        check(&store, session, Pattern::new(Mode::Regex, pattern), &expected);
+    }
+
+    #[test]
+    fn a_question_of_any_kind_is_answered(
+        texts in prop::collection::vec(pieces(0..14), 1..40),
+        question in pieces(1..8),
+    ) {
+        let (_directory, store, session) = store_of(&texts);
+        match search(&store, &Query::new(session, Ask::Question(question))) {
+            Ok(answer) => prop_assert!(answer.hits.len() <= 20),
+            Err(error) => prop_assert!(matches!(error, StoreError::Query(_))),
+        }
+    }
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn total(store: &Store, session: SessionId, mode: Mode, pattern: &str) -> u64 {
+    let query = Query::new(session, Ask::Pattern(Pattern::new(mode, pattern)));
+    search(store, &query).unwrap().total
+}
+
+#[test]
+fn words_identifiers_and_paths_are_exact() {
+    let (_directory, store, session) = store_of(&texts(&[
+        "panics at src/ledger/epoch.rs:412 in reconcile_ledger_epoch()",
+        "panics at src/ledger/epoch.rs:4123",
+        "needle-5001-alpha and needle-5001-alphabet",
+        "needle-5001-alphabet alone",
+        "the copper\nlantern protocol",
+        "数据库索引重建完成",
+        "Mixed索引x",
+        "don't stop",
+    ]));
+    for (pattern, expected) in [
+        ("src/ledger/epoch.rs:412", 1),
+        ("epoch.rs", 2),
+        ("reconcile_ledger_epoch", 1),
+        ("reconcile_ledger", 0),
+        ("needle-5001-alpha", 1),
+        ("needle-5001-alphabet", 2),
+        ("\"copper lantern\"", 1),
+        ("\"lantern copper\"", 0),
+        ("lantern copper", 1),
+        ("PANICS", 2),
+        ("panic", 0),
+        ("索引", 2),
+        ("索", 2),
+        ("索引重建完", 1),
+        ("mixed", 1),
+        ("don't", 1),
+        ("--", 0),
+        ("()", 1),
+    ] {
+        assert_eq!(total(&store, session, Mode::FullText, pattern), expected, "{pattern}");
+    }
+}
+
+#[test]
+fn a_bad_pattern_is_an_error_that_shows_where() {
+    let (_directory, store, session) = store_of(&texts(&["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab!"]));
+    let query = |mode, text: &str| Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
+    let error = search(&store, &query(Mode::Regex, "hello[")).unwrap_err().to_string();
+    assert!(error.contains("hello[\n") && error.contains('^'), "{error}");
+    for mode in [Mode::Regex, Mode::Literal, Mode::FullText] {
+        assert!(matches!(search(&store, &query(mode, "")), Err(StoreError::Query(_))));
+    }
+    assert!(matches!(search(&store, &query(Mode::FullText, " \n")), Err(StoreError::Query(_))));
+    assert_eq!(total(&store, session, Mode::Regex, "(?i)AAB!"), 1);
+    assert_eq!(total(&store, session, Mode::Regex, "(a|b)+$"), 0);
+    let mut paged = query(Mode::Literal, "a");
+    paged.cursor = Some("nonsense".into());
+    assert!(matches!(search(&store, &paged), Err(StoreError::Query(_))));
+    assert!(matches!(
+        search(&store, &Query::new(session, Ask::Question("?!".into()))),
+        Err(StoreError::Query(_))
+    ));
+    assert!(matches!(
+        store.search(&query(Mode::Literal, "!"), &|| true),
+        Err(StoreError::Cancelled)
+    ));
+}
+
+#[test]
+fn filters_narrow_by_what_was_said_by_whom_and_when() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    let other = store.open_session("other", 0).unwrap();
+    let large = "word ".repeat(20_000);
+    let views = [
+        MessageView::new(MessageId(1), "user").with_text("word").with_time(1_000),
+        MessageView::new(MessageId(2), "tool")
+            .with_text(&large)
+            .with_result_of("c", "ls")
+            .with_time(5_000),
+        // The clock went back.
+        MessageView::new(MessageId(3), "tool")
+            .with_text("word")
+            .with_result_of("d", "cat")
+            .with_time(2_000),
+        MessageView::new(MessageId(4), "assistant").with_text("word"),
+    ];
+    store.ingest(session, &views, 4).unwrap();
+    store.ingest(other, &views[..1], 1).unwrap();
+    for indexed in [false, true] {
+        if indexed {
+            store.index_now(session).unwrap();
+        }
+        let ask = |change: &dyn Fn(&mut Query)| {
+            let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "word")));
+            query.sort = Some(Sort::Oldest);
+            change(&mut query);
+            let answer = search(&store, &query).unwrap();
+            assert_eq!(answer.total, answer.hits.len() as u64);
+            ids(&answer)
+        };
+        assert_eq!(ask(&|_| ()), [1, 2, 3, 4]);
+        assert_eq!(ask(&|query| query.role = Some("tool".into())), [2, 3]);
+        assert_eq!(ask(&|query| query.tool = Some("cat".into())), [3]);
+        assert_eq!(ask(&|query| query.since_ms = Some(2_000)), [2, 3]);
+        assert_eq!(ask(&|query| query.until_ms = Some(2_000)), [1, 3]);
+        assert_eq!(ask(&|query| query.scope = Scope::Files), [2]);
+        assert_eq!(ask(&|query| query.scope = Scope::Summaries), [0u64; 0]);
+        assert_eq!(ask(&|query| query.sessions = vec![session, other]), [1, 1, 2, 3, 4]);
+        assert_eq!(ask(&|query| query.sessions = vec![other]), [1]);
+    }
+}
+
+#[test]
+fn what_a_cut_left_is_found_and_marked() {
+    let (_directory, store, session) = store_of(&texts(&["kept word", "left word"]));
+    store.cut(session, Some(MessageId(0))).unwrap();
+    let query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "word")));
+    let hits = search(&store, &query).unwrap().hits;
+    assert_eq!(hits.iter().map(|hit| hit.live).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
+fn a_snippet_shows_the_match_with_its_context() {
+    let (_directory, store, session) = store_of(&texts(&["one\ntwo\nthe İ NEEDLE here\nfour\nfive"]));
+    let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "needle")));
+    query.context_lines = 1;
+    let hit = search(&store, &query).unwrap().hits.remove(0);
+    assert_eq!(hit.snippet.text, "two\nthe İ NEEDLE here\nfour");
+    assert_eq!(hit.snippet.line, 3);
+}
+
+#[test]
+fn a_question_finds_other_forms_of_its_words() {
+    let (_directory, store, session) = store_of(&texts(&[
+        "We talked about the weather in the morning.",
+        "My sister bought a red bicycle in Lisbon last spring.",
+        "The bicycle race was cancelled.",
+        "Nothing to see here, only words about words.",
+        "昨天我在里斯本买了一辆自行车。",
+    ]));
+    let ask = |question: &str| {
+        let query = Query::new(session, Ask::Question(question.into()));
+        search(&store, &query).unwrap()
+    };
+    let answer = ask("Which bicycles did my sister buy?");
+    assert_eq!(ids(&answer)[0], 1);
+    assert!(!answer.total_is_exact);
+    assert!(answer.hits[0].snippet.text.contains("bought"));
+    assert_eq!(ids(&ask("谁买了自行车？"))[0], 4);
+}
