@@ -132,6 +132,16 @@ impl<'m, 'a> Outline<'m, 'a> {
         self.cut_before(at).min(at)..self.cut_after(at + 1)
     }
 
+    /// The message that holds the call of a tool result, where it is known.
+    pub(crate) fn caller(&self, at: usize) -> Option<&'m MessageView<'a>> {
+        self.call_of[at].map(|call| &self.messages[call])
+    }
+
+    /// Whether this is a tool result whose call is nowhere before it.
+    pub(crate) fn is_orphan(&self, at: usize) -> bool {
+        self.messages[at].role() == "tool" && self.call_of[at].is_none()
+    }
+
     /// Whether an earlier compaction left its summary here.
     pub(crate) fn was_compacted(&self) -> bool {
         self.messages

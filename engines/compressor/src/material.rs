@@ -4,6 +4,7 @@
 //! The model is spared most of the tool output. What that would lose, hashes, paths, figures, is taken
 //! from the untouched originals by the digest, which goes along.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use contexture_digest::mask_secrets;
@@ -120,6 +121,21 @@ impl Noted {
             let _ = writeln!(into, "[call of {}] {}", call.name, call.arguments);
         }
     }
+}
+
+/// The compact forms of messages, each given with the message that holds its call: those in the log, the
+/// others made now.
+pub(crate) fn noted<'m, 'a: 'm>(
+    messages: impl Iterator<Item = (&'m MessageView<'a>, Option<&'m MessageView<'a>>)>,
+    log: &[Noted],
+) -> Vec<Noted> {
+    let known: HashMap<MessageId, &Noted> = log.iter().map(|note| (note.id, note)).collect();
+    messages
+        .map(|(message, caller)| match known.get(&message.id()) {
+            Some(note) => (*note).clone(),
+            None => Noted::of(message, caller),
+        })
+        .collect()
 }
 
 fn compact_arguments(arguments: &str) -> String {

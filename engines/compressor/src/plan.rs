@@ -141,8 +141,7 @@ impl Plan {
         let candidates: Vec<usize> = (0..seen_end)
             .filter(|at| self.split.keeps(*at))
             .filter(|at| {
-                let caller = outline.call_of[*at].map(|call| &outline.messages[call]);
-                is_clearable(&outline.messages[*at], caller)
+                is_clearable(&outline.messages[*at], outline.caller(*at))
                     && outline.tokens[*at] > limits.cleared_tokens
             })
             .collect();

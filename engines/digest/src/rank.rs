@@ -8,9 +8,6 @@ use crate::span::{Origin, Span};
 use crate::text::chars;
 use crate::tool::Act;
 
-/// Text that is dense in facts has one in so many bytes.
-const BYTES_PER_FACT: usize = 64;
-
 /// A fact, at the place where it first stands.
 #[derive(Debug, Clone)]
 pub(crate) struct Fact {
@@ -34,7 +31,7 @@ impl Fact {
 }
 
 /// The facts of every source, in order of their first place.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) all: Vec<Fact>,
     by_text: HashTable<usize>,
@@ -43,12 +40,7 @@ pub(crate) struct Facts {
 impl Facts {
     /// Takes the facts out of every source, and notes in each source where it tells how something went.
     pub(crate) fn of(span: &mut Span<'_>) -> Self {
-        let bytes: usize = span.sources.iter().map(|source| source.text.len()).sum();
-        let expected = bytes / BYTES_PER_FACT;
-        let mut facts = Self {
-            all: Vec::with_capacity(expected),
-            by_text: HashTable::with_capacity(expected),
-        };
+        let mut facts = Self::default();
         for at in 0..span.sources.len() {
             let source = &span.sources[at];
             let mut error = None;

@@ -1,0 +1,138 @@
+//! Whether a compaction may be tried, and how far it may go.
+
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Outcome, WindowState};
+
+use super::{Compressor, FRAMING_TOKENS};
+use crate::boundaries::{Outline, Protection};
+use crate::plan::{LAST_CALL, Limits};
+use crate::settings::{Budgets, room_for_prompt, share};
+
+impl Compressor {
+    /// Whether a compaction is due in this window, and why.
+    pub(super) fn due(&self, window: &WindowState) -> Decision {
+        if !self.settings.enabled {
+            return Decision::No("compaction is off (`compression.enabled: false`)".into());
+        }
+        if window.context_length == 0 {
+            return Decision::No("the model's context length is not known".into());
+        }
+        let prompt = window.best_prompt_tokens();
+        let threshold = Budgets::for_window(&self.settings, window).threshold_tokens;
+        if prompt < threshold {
+            return Decision::No(format!(
+                "the prompt has {prompt} tokens; a compaction is due from {threshold}"
+            ));
+        }
+        if let Some(reason) = self.progress.stopped(prompt) {
+            return Decision::No(reason.to_owned());
+        }
+        let last_call = share(room_for_prompt(window), LAST_CALL);
+        if window.fixed_tokens >= threshold
+            && (window.fixed_tokens >= last_call || prompt < last_call)
+        {
+            return Decision::No(format!(
+                "the system prompt and the tools alone have {} tokens, and a compaction cannot get below \
+                 them; the threshold is {threshold}: raise `compression.threshold` or offer fewer tools",
+                window.fixed_tokens
+            ));
+        }
+        Decision::Yes(format!(
+            "the prompt has {prompt} tokens; a compaction is due from {threshold}, in a window of {}",
+            window.context_length
+        ))
+    }
+
+    /// The window of a request; where the request does not say, the one last told.
+    pub(super) fn window_of(&mut self, order: &CompressOrder) -> WindowState {
+        if order.window.context_length > 0 {
+            self.window = order.window.clone();
+        }
+        self.window.clone()
+    }
+
+    pub(super) fn protection(&self, outline: &Outline<'_, '_>, window: &WindowState) -> Protection {
+        Protection {
+            first: outline.protected_first(window.fixed_tokens > 0),
+            last: self.settings.protect_last_n,
+            tail_tokens: Budgets::for_window(&self.settings, window).tail_token_budget,
+        }
+    }
+
+    /// Why nothing is even tried.
+    pub(super) fn refusal(
+        &self,
+        order: &CompressOrder,
+        window: &WindowState,
+        before: u64,
+    ) -> Option<Outcome> {
+        if window.context_length == 0 {
+            return Some(Outcome::NothingToDo(
+                "the model's context length is not known: set `model.context_length`".into(),
+            ));
+        }
+        if order.force {
+            return None;
+        }
+        if !self.settings.enabled {
+            return Some(Outcome::NothingToDo(
+                "compaction is off (`compression.enabled: false`)".into(),
+            ));
+        }
+        let prompt = order.window.reported_tokens.unwrap_or(before);
+        self.progress
+            .stopped(prompt)
+            .map(|reason| Outcome::Deferred(reason.to_owned()))
+    }
+
+    /// The limits in the units of the views' counts, and the floor that no compaction gets below.
+    pub(super) fn limits(
+        &self,
+        window: &WindowState,
+        outline: &Outline<'_, '_>,
+        before: u64,
+    ) -> (Limits, u64) {
+        let mut budgets = Budgets::for_window(&self.settings, window);
+        // The provider may count otherwise than the host. What it reported is right, so the limits are
+        // put into the host's units.
+        let scale = window.reported_tokens.map_or(1.0, |reported| {
+            (before as f64 / reported.max(1) as f64).clamp(0.5, 2.0)
+        });
+        budgets.threshold_tokens = share(budgets.threshold_tokens, scale);
+        budgets.tail_token_budget = share(budgets.tail_token_budget, scale);
+        let room_for_prompt = share(room_for_prompt(window), scale);
+
+        let in_flight = outline.in_flight.clone().unwrap_or(0..0);
+        let user = outline
+            .last_user
+            .filter(|at| !in_flight.contains(at))
+            .map_or(0, |at| outline.tokens[at]);
+        let floor = window.fixed_tokens + user + outline.tokens[in_flight].iter().sum::<u64>();
+        let trigger = match floor < budgets.threshold_tokens {
+            true => budgets.threshold_tokens,
+            false => share(room_for_prompt, LAST_CALL),
+        };
+        let limits = Limits {
+            fixed: window.fixed_tokens,
+            trigger,
+            room_for_prompt,
+            budgets,
+            protect_last_n: self.settings.protect_last_n,
+            cleared_tokens: self.services.count_tokens(CLEARED_TOOL_OUTPUT) + FRAMING_TOKENS,
+        };
+        (limits, floor)
+    }
+
+    pub(super) fn floor_too_high(
+        &mut self,
+        floor_tokens: u64,
+        before: u64,
+        threshold: u64,
+        reason: String,
+    ) -> Outcome {
+        self.progress.stop(reason.clone(), before, threshold);
+        Outcome::FloorTooHigh {
+            floor_tokens,
+            reason,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Summaries that are prepared between turns.
+
+use contexture_engine_api::{
+    BackgroundCall, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
+};
+
+use super::Compressor;
+use crate::background::{Pending, Purpose, Staged};
+use crate::boundaries::Outline;
+use crate::material::{self, Noted};
+use crate::prompt::Brief;
+use crate::settings::{Budgets, share};
+use crate::summariser::Summariser;
+
+/// The share of the threshold from which the next summary is prepared in the background.
+const PREPARE_FROM: f64 = 0.80;
+
+/// What a summary that was made without the model could be made from again.
+pub(super) struct Redo {
+    pub(super) of: String,
+    pub(super) covers: Vec<MessageId>,
+    pub(super) previous: Option<String>,
+    pub(super) budget: u64,
+    pub(super) units: Vec<String>,
+}
+
+impl Compressor {
+    /// The model calls for the summary in the making, or for the one to make next.
+    pub(super) fn calls_to_make(&mut self) -> Vec<BackgroundCall> {
+        let Some(model) = self.services.model() else {
+            return Vec::new();
+        };
+        if self.cool_downs.of(&model.name).is_some() {
+            return Vec::new();
+        }
+        if self.pending.is_none() {
+            self.pending = self.next_background(&model);
+        }
+        match &mut self.pending {
+            Some(pending) => pending.calls(&mut self.last_call),
+            None => Vec::new(),
+        }
+    }
+
+    /// Stages what an answer completes.
+    pub(super) fn take_answer(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        let Some(finished) = pending.answered(id, answer) else {
+            return;
+        };
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        match finished {
+            Ok(text) => {
+                self.cool_downs.succeeded();
+                match pending.purpose {
+                    Purpose::Next { previous } => {
+                        self.staged = Some(Staged {
+                            text,
+                            covers: pending.covers,
+                            previous,
+                        });
+                    }
+                    Purpose::Redo { of } => {
+                        self.redo = None;
+                        if self.previous.as_deref() == Some(&of) {
+                            self.previous = Some(text.clone());
+                        }
+                        self.improved = Some((of, text));
+                    }
+                }
+            }
+            // The host gave the call up for reasons of its own; the model is not to blame.
+            Err(failure) if failure.kind == FailureKind::Cancelled => {}
+            Err(failure) => self.cool_downs.failed(&pending.model, &failure),
+        }
+    }
+
+    /// What to have made in the background now, if anything: first what was made without the model,
+    /// then the next summary, once the threshold is near.
+    fn next_background(&self, model: &ModelInfo) -> Option<Pending> {
+        if let Some(redo) = &self.redo {
+            let brief = Brief {
+                previous: redo.previous.clone(),
+                facts: Some(redo.of.clone()),
+                budget: redo.budget,
+                ..Brief::default()
+            };
+            let purpose = Purpose::Redo {
+                of: redo.of.clone(),
+            };
+            return Some(self.pending(
+                purpose,
+                redo.covers.clone(),
+                model,
+                brief,
+                redo.units.clone(),
+            ));
+        }
+        if self.staged.is_some() || !self.settings.enabled || self.window.context_length == 0 {
+            return None;
+        }
+        let budgets = Budgets::for_window(&self.settings, &self.window);
+        let summary = self
+            .previous
+            .as_deref()
+            .map_or(0, |text| self.services.count_tokens(text));
+        let counted = self.window.fixed_tokens
+            + summary
+            + self.log.iter().map(|note| note.tokens).sum::<u64>();
+        let filled = counted.max(self.reported_tokens.unwrap_or(0));
+        if filled < share(budgets.threshold_tokens, PREPARE_FROM) {
+            return None;
+        }
+
+        let calls = material::call_views(&self.log);
+        let views = material::views(&self.log, &calls);
+        let outline = Outline::of(&views);
+        let mut protection = self.protection(&outline, &self.window);
+        if self.previous.is_some() {
+            protection.first = 0;
+        }
+        let middle: Vec<Noted> = outline
+            .split(protection)
+            .middle()
+            .map(|at| self.log[at].clone())
+            .collect();
+        let content: u64 = middle.iter().map(|note| note.tokens).sum();
+        if middle.is_empty() {
+            return None;
+        }
+        let brief = Brief {
+            previous: self.previous.clone(),
+            budget: budgets.summary_tokens(content + summary),
+            ..Brief::default()
+        };
+        let covers = middle.iter().map(|note| note.id).collect();
+        let purpose = Purpose::Next {
+            previous: self.previous.clone(),
+        };
+        Some(self.pending(purpose, covers, model, brief, material::units(&middle)))
+    }
+
+    fn pending(
+        &self,
+        purpose: Purpose,
+        covers: Vec<MessageId>,
+        model: &ModelInfo,
+        brief: Brief,
+        units: Vec<String>,
+    ) -> Pending {
+        let summariser = Summariser::new(brief, units, model.context_length, self.services.clone());
+        Pending::new(purpose, covers, model.name.clone(), summariser)
+    }
+}

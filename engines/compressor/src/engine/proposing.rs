@@ -1,0 +1,192 @@
+//! Proposals: what a plan is put into, and what becomes of it once the host has decided.
+
+use std::collections::HashSet;
+
+use contexture_engine_api::{
+    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome,
+};
+use serde_json::json;
+
+use super::preparing::Redo;
+use super::writing::Written;
+use super::{Compressor, FRAMING_TOKENS};
+use crate::boundaries::Outline;
+use crate::covered::Covered;
+use crate::entries::{STUB, entries};
+use crate::material::{self, Noted, noted};
+use crate::plan::{Limits, Plan};
+use crate::prompt::{body_of, marked};
+use crate::settings::share;
+
+/// What a compaction must save to be proposed unforced, as a share of the prompt.
+const MIN_SAVING: f64 = 0.03;
+
+/// A proposal that the host has not decided on yet.
+pub(super) struct Proposal {
+    pub(super) before: u64,
+    after: u64,
+    pub(super) threshold: u64,
+    /// The summary's text without its mark; none where nothing was summarised.
+    body: Option<String>,
+    degraded: bool,
+    redo: Option<Redo>,
+    /// The log after it.
+    kept: Vec<Noted>,
+    /// The messages that it is about.
+    seen: HashSet<MessageId>,
+    messages: (usize, usize),
+}
+
+/// What a proposal is made from.
+pub(super) struct Draft<'r, 'm, 'a> {
+    pub(super) outline: &'r Outline<'m, 'a>,
+    pub(super) plan: &'r Plan,
+    pub(super) limits: &'r Limits,
+    /// The tokens of the prompt as it is.
+    pub(super) before: u64,
+    pub(super) force: bool,
+    pub(super) covered: Covered<'a>,
+    /// The text of the summary; none where nothing is summarised.
+    pub(super) written: Option<Written>,
+}
+
+impl Compressor {
+    /// Checks that the plan is worth it, and puts it into entries.
+    pub(super) fn propose(&mut self, draft: Draft<'_, '_, '_>) -> Outcome {
+        let Draft {
+            outline,
+            plan,
+            limits,
+            before,
+            force,
+            covered,
+            written,
+        } = draft;
+        let threshold = limits.budgets.threshold_tokens;
+        let summary = written.as_ref().map(|written| marked(&written.body));
+        let summary_tokens = summary
+            .as_deref()
+            .map_or(0, |text| self.services.count_tokens(text) + FRAMING_TOKENS);
+        let entries = entries(outline, plan, summary);
+        let after = plan.kept_tokens + summary_tokens + self.added_tokens(outline, &entries);
+        let saved = before.saturating_sub(after);
+        if saved == 0 || (!force && saved < share(before, MIN_SAVING)) {
+            let reason = format!(
+                "a compaction would take the prompt from {before} to {after} tokens, which is not worth it"
+            );
+            if before >= limits.trigger {
+                self.progress.stop(reason.clone(), before, threshold);
+            }
+            return Outcome::NothingToDo(reason);
+        }
+
+        let mut notes = self.settings.warnings().to_vec();
+        let degraded = written.as_ref().is_some_and(|written| written.degraded);
+        let body = written.map(|written| {
+            notes.push(written.note);
+            body_of(&written.body)
+        });
+        if !plan.replaced.is_empty() {
+            notes.push(format!(
+                "{} of the protected messages were shortened, since those did not fit",
+                plan.replaced.len()
+            ));
+        }
+        if after >= limits.trigger {
+            notes.push(format!(
+                "the prompt still has {after} tokens and is above the threshold of {threshold}: what is left \
+                 may not be removed"
+            ));
+        }
+
+        let (kept, redo) = match self.services.model() {
+            None => (Vec::new(), None),
+            Some(_) => {
+                let kept = (0..outline.messages.len())
+                    .filter(|at| plan.split.keeps(*at) && !outline.is_orphan(*at))
+                    .map(|at| (&outline.messages[at], outline.caller(at)))
+                    .filter(|(message, _)| message.kind() != MessageKind::Summary);
+                let redo = body.as_ref().filter(|_| degraded).map(|body| Redo {
+                    of: body.clone(),
+                    covers: covered.messages.iter().map(MessageView::id).collect(),
+                    previous: covered.previous.clone(),
+                    budget: plan.summary_tokens,
+                    units: material::units(&covered.notes(&self.log)),
+                });
+                (noted(kept, &self.log), redo)
+            }
+        };
+        let messages_after = entries
+            .iter()
+            .filter(|entry| !matches!(entry, Entry::Drop { .. }))
+            .count();
+        self.proposal = Some(Proposal {
+            before,
+            after,
+            threshold,
+            body,
+            degraded,
+            redo,
+            kept,
+            seen: outline.messages.iter().map(MessageView::id).collect(),
+            messages: (outline.messages.len(), messages_after),
+        });
+        Outcome::Compacted(Compaction {
+            entries,
+            system_note: Some(COMPACTION_NOTE.to_owned()),
+            degraded,
+            notes,
+        })
+    }
+
+    /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the
+    /// system prompt, the first time.
+    fn added_tokens(&self, outline: &Outline<'_, '_>, entries: &[Entry]) -> u64 {
+        let stubs = entries
+            .iter()
+            .filter(|entry| matches!(entry, Entry::StubResult { .. }))
+            .count() as u64;
+        let stub_tokens = match stubs {
+            0 => 0,
+            _ => stubs * (self.services.count_tokens(STUB) + FRAMING_TOKENS),
+        };
+        let note_tokens = match outline.was_compacted() {
+            true => 0,
+            false => self.services.count_tokens(COMPACTION_NOTE),
+        };
+        stub_tokens + note_tokens
+    }
+
+    /// The host committed the proposal: the window is as it says from now on.
+    pub(super) fn adopt(&mut self, proposal: Proposal, compaction: u64) {
+        self.progress
+            .compacted(proposal.before, proposal.after, proposal.threshold);
+        self.compactions += 1;
+        self.degraded += u64::from(proposal.degraded);
+        self.last_compaction = Some(json!({
+            "id": compaction,
+            "at_ms": self.services.now_ms(),
+            "tokens_before": proposal.before,
+            "tokens_after": proposal.after,
+            "messages_before": proposal.messages.0,
+            "messages_after": proposal.messages.1,
+            "degraded": proposal.degraded,
+        }));
+        let later: Vec<Noted> = self
+            .log
+            .drain(..)
+            .filter(|note| !proposal.seen.contains(&note.id))
+            .collect();
+        self.log = proposal.kept;
+        self.log.extend(later);
+        // The usage was that of another prompt.
+        self.reported_tokens = None;
+        if let Some(body) = proposal.body {
+            self.previous = Some(body);
+            self.redo = proposal.redo;
+            self.improved = None;
+            self.staged = None;
+            self.pending = None;
+        }
+    }
+}

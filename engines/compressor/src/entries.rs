@@ -1,0 +1,111 @@
+//! Decisions put into the entries of a compaction: every message of the request occurs once.
+
+use std::collections::HashMap;
+
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Entry, MessageView, Replacement, ShortArguments};
+
+use crate::boundaries::{Outline, Split};
+use crate::clearing::{is_clearable, shorten_arguments};
+use crate::plan::Plan;
+
+/// Answers a call whose result is nowhere.
+pub(crate) const STUB: &str = "[The result of this call is not part of the conversation]";
+
+/// The new window: the head, the summary, what is kept after it.
+pub(crate) fn entries(
+    outline: &Outline<'_, '_>,
+    plan: &Plan,
+    summary: Option<String>,
+) -> Vec<Entry> {
+    let messages = outline.messages;
+    let mut entries = Vec::with_capacity(messages.len());
+    let mut replaced: HashMap<usize, &str> = plan
+        .replaced
+        .iter()
+        .map(|(at, text)| (*at, text.as_str()))
+        .collect();
+    let mut summary = summary.map(|text| Entry::Summary {
+        text,
+        covers: plan.split.middle().map(|at| messages[at].id()).collect(),
+    });
+    let summarised = summary.is_some();
+    for (at, message) in messages.iter().enumerate() {
+        if at == plan.split.head {
+            entries.extend(summary.take());
+        }
+        if summarised && !plan.split.keeps(at) {
+            continue;
+        }
+        if outline.is_orphan(at) {
+            entries.push(Entry::Drop {
+                id: message.id(),
+                reason: format!(
+                    "the call {:?} that this is the result of is not part of the conversation",
+                    message.tool_call_id().unwrap_or_default()
+                ),
+            });
+            continue;
+        }
+        match replaced.remove(&at) {
+            Some(text) => entries.push(Entry::Replace(Replacement {
+                id: message.id(),
+                text: Some(text.to_owned()),
+                arguments: Vec::new(),
+            })),
+            None => entries.push(Entry::Keep(message.id())),
+        }
+        let from = outline.unanswered.partition_point(|(call, _)| *call < at);
+        for (_, index) in outline.unanswered[from..]
+            .iter()
+            .take_while(|(call, _)| *call == at)
+        {
+            entries.push(Entry::StubResult {
+                call: message.id(),
+                index: *index,
+                text: STUB.to_owned(),
+            });
+        }
+    }
+    entries
+}
+
+/// Every message where it is, those outside the protected ones in their shorter form, and how many
+/// have one.
+pub(crate) fn pruned(outline: &Outline<'_, '_>, split: &Split) -> (Vec<Entry>, usize) {
+    let mut pruned = 0;
+    let entries = outline
+        .messages
+        .iter()
+        .enumerate()
+        .map(|(at, message)| {
+            let shorter = match split.keeps(at) {
+                true => None,
+                false => pruned_form(message, outline.caller(at)),
+            };
+            pruned += usize::from(shorter.is_some());
+            shorter.map_or(Entry::Keep(message.id()), Entry::Replace)
+        })
+        .collect();
+    (entries, pruned)
+}
+
+/// The shorter form of a message outside the protected ones, where it has one.
+fn pruned_form(message: &MessageView<'_>, caller: Option<&MessageView<'_>>) -> Option<Replacement> {
+    let text = is_clearable(message, caller).then(|| CLEARED_TOOL_OUTPUT.to_owned());
+    // A message with thinking is kept whole or leaves whole.
+    let arguments: Vec<ShortArguments> = message
+        .tool_calls()
+        .iter()
+        .enumerate()
+        .filter(|_| !message.has_thinking())
+        .filter_map(|(index, call)| {
+            let arguments = shorten_arguments(call.arguments())?;
+            Some(ShortArguments { index, arguments })
+        })
+        .collect();
+    (text.is_some() || !arguments.is_empty()).then(|| Replacement {
+        id: message.id(),
+        text,
+        arguments,
+    })
+}
