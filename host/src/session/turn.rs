@@ -368,45 +368,12 @@ impl Session {
     ) -> Result<(), SessionError> {
         let resumed = self.history.resumed;
         let mut in_force = self.history.in_force.take();
-        let mut whole = self.history.resumed;
-        let mut since: HashMap<MessageId, Slot> = HashMap::new();
-        if let Some(compaction) = &mut in_force {
-            let places: HashSet<MessageId> = if self.history.resumed {
-                compaction.window.ids().collect()
-            } else {
-                self.window.slots().iter().map(Slot::id).collect()
-            };
-            let covers_lost = || changes.lost.iter().any(|id| !places.contains(id));
-            if changes.carried_on && !compaction.carried_on {
-                compaction.carried_on = true;
-                whole = true;
-                let lost = self.history.set_in_force(in_force, changes.next_id);
-                self.warn(lost);
-            } else if changes.cut && !compaction.carried_on && covers_lost() {
-                // The summary tells of messages that are no longer part of the conversation.
-                whole = true;
-                let lost = self.history.set_in_force(None, changes.next_id);
-                self.warn(lost);
-                self.window = Arc::new(Window::of(Vec::new(), None, changes.next_id));
-            } else if self.history.resumed && !compaction.carried_on {
-                let kept = self.read_slots(request, trail, |id| places.contains(&id))?;
-                let saved = &compaction.window;
-                let window = Window::restore(saved, &kept, changes.next_id, &self.counter);
-                self.window = Arc::new(window);
-                // What came after the compaction is not in the window that it left.
-                let last = places.iter().max().copied();
-                since = self.read_slots(request, trail, |id| {
-                    Some(id) > last && !changes.new.contains(&id)
-                })?;
-                whole = false;
-                self.history.in_force = in_force;
-            } else {
-                self.history.in_force = in_force;
-            }
-        }
-        let note = self.window.system_note().map(str::to_owned).or_else(|| {
-            let in_force = self.history.in_force.as_ref()?;
-            in_force.window.system_note().map(str::to_owned)
+        let applied = in_force.as_mut().filter(|in_force| !in_force.carried_on);
+        let takes_over = applied.is_some() && changes.carried_on;
+        // A summary that tells of messages which are no longer part of the conversation is void.
+        let void = applied.as_ref().is_some_and(|in_force| {
+            let is_covered = |id: &MessageId| in_force.window.has_left_out(*id);
+            !takes_over && changes.cut && changes.lost.iter().any(is_covered)
         });
         match applied {
             Some(in_force) if takes_over => in_force.carried_on = true,
@@ -419,18 +386,14 @@ impl Session {
             let slot = |id: MessageId| all.remove(&id).or_else(|| new.get(&id).cloned());
             let ids = trail.messages().iter().map(|message| message.id);
             ids.filter_map(slot).collect()
-        } else if since.is_empty() {
-            changes.apply(self.window.slots(), trail, new)
         } else {
-            since.extend(new.iter().map(|(id, slot)| (*id, slot.clone())));
-            let ids: HashSet<MessageId> = since.keys().copied().collect();
-            let changes = Changes {
-                new: &ids,
-                lost: changes.lost.clone(),
-                revised: changes.revised.clone(),
-                ..*changes
-            };
-            changes.apply(self.window.slots(), trail, &since)
+            match applied.filter(|_| resumed) {
+                Some(in_force) => {
+                    let restored = self.restore(request, trail, changes, &in_force.window)?;
+                    changes.apply(&restored, trail, new)
+                }
+                None => changes.apply(self.window.slots(), trail, new),
+            }
         };
         let note = in_force
             .as_ref()
