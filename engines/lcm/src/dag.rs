@@ -46,28 +46,6 @@ pub enum Level {
     Deterministic,
 }
 
-impl Level {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Verbatim => "verbatim",
-            Self::Normal => "normal",
-            Self::Aggressive => "aggressive",
-            Self::Deterministic => "deterministic",
-        }
-    }
-
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        [
-            Self::Verbatim,
-            Self::Normal,
-            Self::Aggressive,
-            Self::Deterministic,
-        ]
-        .into_iter()
-        .find(|level| level.name() == name)
-    }
-}
-
 /// What a node stands over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Under {

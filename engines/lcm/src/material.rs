@@ -1,6 +1,6 @@
 //! Stored messages as engines see messages: the calls of a message are read out of its wire JSON again.
 
-use contexture_engine_api::{MessageId, MessageView, ToolCallView};
+use contexture_engine_api::{MessageView, ToolCallView};
 use serde_json::Value;
 
 use crate::store::StoredMessage;
@@ -38,10 +38,6 @@ impl Material {
         Self {
             messages: messages.into_iter().map(with_calls).collect(),
         }
-    }
-
-    pub(crate) fn ids(&self) -> impl Iterator<Item = MessageId> {
-        self.messages.iter().map(|(message, _)| message.row.id)
     }
 
     /// The calls of each message, for [`views`](Self::views).

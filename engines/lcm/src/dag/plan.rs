@@ -200,15 +200,6 @@ impl Run {
             })
             .max()
     }
-
-    /// The nodes that stand in for this run alone, where there is nothing to be made.
-    pub(crate) fn only_nodes(&self) -> Option<Vec<NodeId>> {
-        let nodes = self.parts.iter().map(|part| match part {
-            Part::Node(node) => Some(*node),
-            Part::Span(_) => None,
-        });
-        nodes.collect()
-    }
 }
 
 fn put_strays(segments: &mut [Segment], strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
