@@ -27,6 +27,24 @@ pub(crate) fn answer(store: &Store, command: &StoreCommand) -> Result<Value, Eng
             after,
             limit,
         } => export(store, find(store, session)?, *after, *limit),
+        StoreCommand::Delete {
+            session,
+            older_than_ms,
+            dry_run,
+        } => delete(store, session.as_deref(), *older_than_ms, *dry_run),
+        StoreCommand::Verify => verify(store),
+        StoreCommand::Backup { to } => {
+            store.backup(to, |_, _| {})?;
+            let bytes = std::fs::metadata(to).map_or(0, |file| file.len());
+            Ok(json!({"backup": to, "bytes": bytes}))
+        }
+        StoreCommand::Gc { dry_run } => {
+            let free = store.free_bytes()?;
+            if !dry_run {
+                store.shrink()?;
+            }
+            Ok(json!({"dry_run": dry_run, "freed_bytes": free}))
+        }
         other => Err(EngineError::Unsupported(format!("the command {other:?}"))),
     }
 }
@@ -112,4 +130,67 @@ fn export(
         .map(|(id, original)| json!({"id": id.0, "message": original}))
         .collect();
     Ok(json!({"messages": lines, "next": next.map(|id: MessageId| id.0)}))
+}
+
+/// Removes one session, or all in which nothing was said since `older_than_ms`. The room in the file is
+/// given back by `gc`.
+fn delete(
+    store: &Store,
+    session: Option<&str>,
+    older_than_ms: Option<i64>,
+    dry_run: bool,
+) -> Result<Value, EngineError> {
+    let chosen: Vec<SessionInfo> = match (session, older_than_ms) {
+        (Some(name), _) => vec![store.session_info(find(store, name)?)?],
+        (None, Some(before)) => {
+            let last = |info: &SessionInfo| info.last_at.max(info.created_at);
+            let mut sessions = store.sessions()?;
+            sessions.retain(|info| last(info) < before);
+            sessions
+        }
+        (None, None) => {
+            return Err(EngineError::InvalidInput(
+                "a deletion names a session or an age".to_owned(),
+            ));
+        }
+    };
+    let ids: Vec<SessionId> = chosen.iter().map(|info| info.id).collect();
+    let size = store.size(&ids)?;
+    if !dry_run {
+        store.delete_sessions(&ids)?;
+    }
+    Ok(json!({
+        "dry_run": dry_run,
+        "sessions": chosen.iter().map(|info| &info.name).collect::<Vec<_>>(),
+        "messages": size.messages,
+        "summaries": size.summaries,
+        "files": size.files,
+        "bytes": size.bytes,
+    }))
+}
+
+/// Reads everything and compares it with its hashes, its lineage and its index.
+fn verify(store: &Store) -> Result<Value, EngineError> {
+    let check = store.check(|_, _| {})?;
+    let mut ok = check.is_sound();
+    let mut sessions = Vec::new();
+    for info in store.sessions()? {
+        let index = store.check_index(info.id)?;
+        let broken = nodes::broken(store, info.id)?;
+        ok &= index.wrong.is_empty() && broken.is_empty();
+        sessions.push(json!({
+            "session": info.name,
+            "messages": info.messages,
+            "index_wrong": index.wrong.len(),
+            "index_waiting": index.waiting,
+            "summaries_without_sources": broken.len(),
+        }));
+    }
+    Ok(json!({
+        "ok": ok,
+        "problems": check.problems,
+        "messages": check.messages,
+        "damaged": check.damaged.len(),
+        "sessions": sessions,
+    }))
 }

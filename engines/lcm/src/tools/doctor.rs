@@ -28,9 +28,42 @@ pub(super) fn parameters() -> Value {
 }
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
-    let _ = arguments.repair;
     let lineage = lineage(context)?;
-    Ok(json!({"lineage": lineage}))
+    let (store, id) = (&context.session.store, context.session.id);
+    let check = store.check(|_, _| {})?;
+    let index = store.check_index(id)?;
+    let mut answer = json!({
+        "ok": check.is_sound() && index.wrong.is_empty() && lineage["ok"] == json!(true),
+        "file": {
+            "problems": check.problems,
+            "messages_read": check.messages,
+            "damaged": check.damaged.len(),
+        },
+        "index": {
+            "segments": index.segments,
+            "wrong": index.wrong.len(),
+            "messages_waiting": index.waiting,
+        },
+        "lineage": lineage,
+    });
+    if arguments.repair {
+        let now = context.session.services.now_ms();
+        let backup = store.path().with_extension(format!("backup-{now}.sqlite3"));
+        store.backup(&backup, |_, _| {})?;
+        store.rebuild_index(id)?;
+        let after = store.check_index(id)?;
+        answer["repair"] = json!({
+            "backup": backup,
+            "index_made_anew": true,
+            "index_wrong_after": after.wrong.len(),
+        });
+        if !check.is_sound() {
+            answer["repair"]["not_mended"] = json!(
+                "damage to the file itself: end every process that uses the store and restore a backup"
+            );
+        }
+    }
+    Ok(answer)
 }
 
 /// Whether each message of the conversation is outside the frontier or under exactly one node of it.

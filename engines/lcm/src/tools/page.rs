@@ -44,7 +44,7 @@ impl<'a> Page<'a> {
 pub(crate) fn piece_end(text: &str, from: usize, max_tokens: u64, services: &Services) -> usize {
     let rest = text.get(from..).unwrap_or("");
     // No text has fewer than a sixteenth of a token a byte for long; a cut there keeps counting cheap.
-    let mut end = rest.floor_char_boundary(rest.len().min(max_tokens as usize * 16));
+    let mut end = char_start(rest, rest.len().min(max_tokens as usize * 16));
     loop {
         let tokens = services.count_tokens(&rest[..end]);
         if tokens <= max_tokens {
@@ -52,10 +52,18 @@ pub(crate) fn piece_end(text: &str, from: usize, max_tokens: u64, services: &Ser
         }
         let first = rest.chars().next().map_or(0, char::len_utf8);
         let share = max_tokens as f64 / tokens as f64 * 0.95;
-        let shorter = rest.floor_char_boundary((end as f64 * share) as usize);
+        let shorter = char_start(rest, (end as f64 * share) as usize);
         if shorter <= first {
             return from + first;
         }
         end = shorter;
     }
+}
+
+/// The nearest place at or before `at` where a character begins.
+pub(crate) fn char_start(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
 }

@@ -4,7 +4,7 @@ use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::piece_end;
+use super::page::{char_start, piece_end};
 use super::{
     Context, Id, bounded, cursor_schema, invalid, max_tokens_schema, object, session_schema,
 };
@@ -179,8 +179,10 @@ fn bytes(
         Source::Aside(file, ..) => Ok(context.session.store.read_payload_bytes(*file, range)?),
         Source::Inline(text) => {
             let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
-            let start = text.floor_char_boundary(at(range.start));
-            let end = text.ceil_char_boundary(at(range.end));
+            let start = char_start(text, at(range.start));
+            let end = (at(range.end)..=text.len())
+                .find(|at| text.is_char_boundary(*at))
+                .unwrap_or(text.len());
             Ok(PayloadPart {
                 text: text.get(start..end).unwrap_or("").to_owned(),
                 first_byte: start as u64,
