@@ -47,7 +47,8 @@ impl Matcher {
                 let terms = Term::parse(text, fold_case);
                 if terms.is_empty() {
                     return Err(StoreError::Query(
-                        "the pattern is blank; to find blanks, use mode `literal` or `regex`".into(),
+                        "the pattern is blank; to find blanks, use mode `literal` or `regex`"
+                            .into(),
                     ));
                 }
                 let need = Need::all(terms.iter().map(Term::need).collect());
@@ -86,9 +87,7 @@ impl Matcher {
     /// Whether the index alone decides.
     pub(crate) fn is_decided_by_index(&self) -> bool {
         match self {
-            Self::Terms { terms, fold: true } => terms
-                .iter()
-                .all(|term| term.is_exact()),
+            Self::Terms { terms, fold: true } => terms.iter().all(|term| term.is_exact()),
             _ => false,
         }
     }
@@ -100,9 +99,9 @@ impl Matcher {
                 let text = folded(text, *fold, scratch);
                 terms.iter().all(|term| term.find(text, 0).is_some())
             }
-            Self::Literal { finder, fold } => {
-                finder.find(folded(text, *fold, scratch).as_bytes()).is_some()
-            }
+            Self::Literal { finder, fold } => finder
+                .find(folded(text, *fold, scratch).as_bytes())
+                .is_some(),
             Self::Regex(regex) => regex.is_match(text),
         }
     }
@@ -144,7 +143,10 @@ impl Matcher {
         };
         places.sort_by_key(|place| place.start);
         places.truncate(limit);
-        if matches!(self, Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }) {
+        if matches!(
+            self,
+            Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }
+        ) {
             for place in &mut places {
                 *place = original_offset(text, place.start)..original_offset(text, place.end);
             }
@@ -174,7 +176,13 @@ impl Term {
             };
             let parts: Vec<String> = term
                 .split_whitespace()
-                .map(|part| if fold_case { fold(part) } else { part.to_owned() })
+                .map(|part| {
+                    if fold_case {
+                        fold(part)
+                    } else {
+                        part.to_owned()
+                    }
+                })
                 .collect();
             if !parts.is_empty() {
                 terms.push(Self { parts });
@@ -225,10 +233,12 @@ impl Term {
 /// Where the closing quote of a phrase stands that begins a query.
 fn phrase_end(query: &str) -> Option<usize> {
     let inside = query.strip_prefix('"')?;
-    inside
-        .match_indices('"')
-        .map(|(at, _)| at + 1)
-        .find(|end| query[end + 1..].chars().next().is_none_or(char::is_whitespace))
+    inside.match_indices('"').map(|(at, _)| at + 1).find(|end| {
+        query[end + 1..]
+            .chars()
+            .next()
+            .is_none_or(char::is_whitespace)
+    })
 }
 
 /// Where the further parts of a phrase end that continues at `at`.
@@ -248,7 +258,9 @@ fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
 fn is_whole(text: &str, range: Range<usize>) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| class(c) == Class::Word);
     let inside = &text[range.clone()];
-    let cut_before = is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());
-    let cut_after = is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
+    let cut_before =
+        is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());
+    let cut_after =
+        is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
     !cut_before && !cut_after
 }

@@ -127,7 +127,16 @@ impl Question {
             about_asker: has(&["i", "my", "me", "mine", "myself"]),
             wants_figure: has(&["how"])
                 && has(&["many", "much", "old", "long", "far", "often", "tall", "big"])
-                || has(&["number", "percent", "percentage", "age", "when", "year", "price", "date"]),
+                || has(&[
+                    "number",
+                    "percent",
+                    "percentage",
+                    "age",
+                    "when",
+                    "year",
+                    "price",
+                    "date",
+                ]),
             words,
             terms: Vec::new(),
             mean_words: 100.0,
@@ -149,7 +158,8 @@ impl Question {
             self.terms.push(self.stem_term(stem, group, 1.0));
             for synonym in self.words.synonyms(stem) {
                 if !stems.contains(&synonym) {
-                    self.terms.push(self.stem_term(&synonym, group, SYNONYM_WEIGHT));
+                    self.terms
+                        .push(self.stem_term(&synonym, group, SYNONYM_WEIGHT));
                 }
             }
         }
@@ -213,11 +223,7 @@ impl Question {
     }
 
     /// Which messages of a session hold which term.
-    fn holders(
-        &self,
-        search: &mut Search<'_>,
-        session: SessionId,
-    ) -> Result<Holders, StoreError> {
+    fn holders(&self, search: &mut Search<'_>, session: SessionId) -> Result<Holders, StoreError> {
         let messages = info_in(search.connection, session)?.messages;
         let mut lists = vec![Vec::new(); self.terms.len()];
         let mut covered = 0;
@@ -254,11 +260,18 @@ impl Question {
     ) -> Result<(), StoreError> {
         let base = segment.ordinals.start;
         let exact = |word: &str, out: &mut Vec<u32>| {
-            for_each_term_like(search.connection, segment, word, true, true, |found, list| {
-                if found == word.as_bytes() {
-                    list.ordinals(base, out);
-                }
-            })
+            for_each_term_like(
+                search.connection,
+                segment,
+                word,
+                true,
+                true,
+                |found, list| {
+                    if found == word.as_bytes() {
+                        list.ordinals(base, out);
+                    }
+                },
+            )
         };
         match &term.form {
             Form::Gram(gram) => exact(gram, out),
@@ -270,11 +283,20 @@ impl Question {
                 for form in irregular {
                     exact(form, out)?;
                 }
-                for_each_term_like(search.connection, segment, prefix, true, false, |found, list| {
-                    if std::str::from_utf8(found).is_ok_and(|word| self.words.stem(word) == *stem) {
-                        list.ordinals(base, out);
-                    }
-                })
+                for_each_term_like(
+                    search.connection,
+                    segment,
+                    prefix,
+                    true,
+                    false,
+                    |found, list| {
+                        if std::str::from_utf8(found)
+                            .is_ok_and(|word| self.words.stem(word) == *stem)
+                        {
+                            list.ordinals(base, out);
+                        }
+                    },
+                )
             }
         }
     }
@@ -288,7 +310,12 @@ impl Question {
         out: &mut Vec<(Key, f64)>,
     ) -> Result<(), StoreError> {
         let mut scores = vec![0f64; holders.messages as usize];
-        let groups = self.terms.iter().map(|term| term.group + 1).max().unwrap_or(0);
+        let groups = self
+            .terms
+            .iter()
+            .map(|term| term.group + 1)
+            .max()
+            .unwrap_or(0);
         for group in 0..groups {
             let mut best: HashMap<u32, f64, FxBuildHasher> = HashMap::default();
             for (term, list) in self.terms.iter().zip(&holders.lists) {
@@ -368,7 +395,8 @@ impl Question {
 
     /// How well a text by itself could answer; 0 where it shares no word.
     pub(super) fn score_text(&self, text: &str) -> f64 {
-        let (occurrences, words) = self.occurrences(text, &mut String::new(), &mut HashMap::default());
+        let (occurrences, words) =
+            self.occurrences(text, &mut String::new(), &mut HashMap::default());
         self.score(&occurrences, words)
     }
 
