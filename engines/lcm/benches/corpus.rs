@@ -8,7 +8,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use contexture_engine_api::{MessageId, MessageView, ToolCallView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
@@ -63,9 +63,14 @@ fn main() {
     println!("ingest, 4 a turn, index included");
     println!(
         "  {:<34}{:>9.4} ms a message ({messages} messages; wall {:.4})",
-        "ours", cpu / messages as f64, wall / messages as f64
+        "ours",
+        cpu / messages as f64,
+        wall / messages as f64
     );
-    println!("  {:<34}{:>9}", "hermes-lcm 0.7 / 0.21 / claw", "0.49 / 0.69 / 1.5–1.9");
+    println!(
+        "  {:<34}{:>9}",
+        "hermes-lcm 0.7 / 0.21 / claw", "0.49 / 0.69 / 1.5–1.9"
+    );
     let size = std::fs::metadata(store.path()).unwrap().len();
     println!(
         "database: {:.1} MB, {:.2} of the raw {:.1} MB (hermes-lcm 1.9, claw 5.7)",
@@ -89,9 +94,16 @@ fn main() {
     summary(&mut times);
     let question = "What was the launch code word that we agreed on?";
     let query = Query::new(session, Ask::Question(question.into()));
-    let (ms, answer) = timed(|| store.search(&query, &|| false).unwrap());
-    println!("question: {ms:.2} ms, {} candidates", answer.total);
-    println!("peak memory: {} MB (hermes-lcm 0.7: 114 MB)", peak_memory_mb());
+    let (ms, ()) = timed(|| {
+        for _ in 0..10 {
+            store.search(&query, &|| false).unwrap();
+        }
+    });
+    println!("question: {:.2} ms", ms / 10.0);
+    println!(
+        "peak memory: {} MB (hermes-lcm 0.7: 114 MB)",
+        peak_memory_mb()
+    );
 }
 
 fn ask(
@@ -102,15 +114,19 @@ fn ask(
     expected: u64,
 ) -> f64 {
     let query = Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
-    let mut times: Vec<f64> = Vec::new();
-    for _ in 0..5 {
-        let (ms, answer) = timed(|| store.search(&query, &|| false).unwrap());
-        assert_eq!(answer.total, expected, "{text}");
-        times.push(ms);
-    }
-    times.sort_by(f64::total_cmp);
-    println!("  {text:<34}{:>9.2} ms{expected:>8} hits", times[2]);
-    times[2]
+    // The kernel accounts in steps of some ms: repeated until they do not matter.
+    let start = Instant::now();
+    let mut runs = 0;
+    let (ms, ()) = timed(|| {
+        while runs < 3 || start.elapsed() < Duration::from_millis(150) {
+            let answer = store.search(&query, &|| false).unwrap();
+            assert_eq!(answer.total, expected, "{text}");
+            runs += 1;
+        }
+    });
+    let ms = ms / f64::from(runs);
+    println!("  {text:<34}{ms:>9.2} ms{expected:>8} hits");
+    ms
 }
 
 fn summary(times: &mut [f64]) {
@@ -144,8 +160,16 @@ fn process_cpu_ms() -> f64 {
 
 fn peak_memory_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        / 1024
 }
 
 fn lines(corpus: &Path) -> impl Iterator<Item = Value> {
@@ -156,7 +180,10 @@ fn lines(corpus: &Path) -> impl Iterator<Item = Value> {
 
 /// What a plain scan of the corpus finds.
 fn truth(corpus: &Path) -> (Vec<u64>, Vec<u64>) {
-    let regexes: Vec<regex::Regex> = REGEX.iter().map(|text| regex::Regex::new(text).unwrap()).collect();
+    let regexes: Vec<regex::Regex> = REGEX
+        .iter()
+        .map(|text| regex::Regex::new(text).unwrap())
+        .collect();
     let terms: Vec<Vec<String>> = FULL_TEXT
         .iter()
         .map(|text| match text.strip_prefix('"') {
@@ -195,14 +222,22 @@ fn ingest(store: &Store, session: contexture_lcm::SessionId, corpus: &Path) -> (
         if turn.is_empty() {
             return (id, bytes, parsing);
         }
-        let field = |message: &'_ Value, name: &str| message[name].as_str().unwrap_or("").to_owned();
+        let field =
+            |message: &'_ Value, name: &str| message[name].as_str().unwrap_or("").to_owned();
         let calls: Vec<Vec<[String; 3]>> = turn
             .iter()
             .map(|(_, message)| {
-                let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+                let calls = message["tool_calls"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 let fields = |call: &Value| {
                     let function = &call["function"];
-                    [field(call, "id"), field(function, "name"), field(function, "arguments")]
+                    [
+                        field(call, "id"),
+                        field(function, "name"),
+                        field(function, "arguments"),
+                    ]
                 };
                 calls.iter().map(fields).collect()
             })
@@ -241,14 +276,20 @@ fn generate(directory: &Path, count: u64) -> PathBuf {
     let mut out = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     let mut random = Random(20_261_121);
     let common: Vec<String> = (0..400)
-        .map(|_| (0..2 + random.below(3)).map(|_| random.of(&["ba", "to", "ri", "ken", "ul", "sho"])).collect())
+        .map(|_| {
+            (0..2 + random.below(3))
+                .map(|_| random.of(&["ba", "to", "ri", "ken", "ul", "sho"]))
+                .collect()
+        })
         .collect();
     for i in 0..count {
         let role = ["user", "assistant", "tool", "assistant"][(i % 4) as usize];
         let target = 200.0 * 20f64.powf(random.unit());
         let mut text = String::new();
         if random.below(12) == 0 {
-            text.push_str("数据库索引重建完成。端到端测试结果全部通过。데이터베이스 마이그레이션.\n");
+            text.push_str(
+                "数据库索引重建完成。端到端测试结果全部通过。데이터베이스 마이그레이션.\n",
+            );
         }
         while (text.len() as f64) < target {
             if role == "tool" {
@@ -259,21 +300,35 @@ fn generate(directory: &Path, count: u64) -> PathBuf {
                 ));
             } else if random.below(4) == 0 {
                 let name = random.of(&["ledger", "order", "token", "shard"]);
-                text.push_str(&format!("fn load_{name}(x: &X) -> Y {{\n    x.{name}({})\n}}\n", random.below(9999)));
+                text.push_str(&format!(
+                    "fn load_{name}(x: &X) -> Y {{\n    x.{name}({})\n}}\n",
+                    random.below(9999)
+                ));
             } else {
-                let known = random.of(&["database", "quorum", "shipment", "avro", "hotfix", "jitter", "the", "of"]);
+                let known = random.of(&[
+                    "database", "quorum", "shipment", "avro", "hotfix", "jitter", "the", "of",
+                ]);
                 let at = random.unit() * random.unit() * common.len() as f64;
-                text.push_str(&format!("{} {} ", common[at as usize], if random.below(5) == 0 { known } else { "and" }));
+                text.push_str(&format!(
+                    "{} {} ",
+                    common[at as usize],
+                    if random.below(5) == 0 { known } else { "and" }
+                ));
             }
         }
         match i {
-            37 => text.push_str("\nneedle-0037-alpha zircon7713 the launch code word is Peregrine."),
+            37 => {
+                text.push_str("\nneedle-0037-alpha zircon7713 the launch code word is Peregrine.")
+            }
             5001 => text.push_str("\nneedle-5001-alpha 紫水晶計畫的密碼是七七三一。 ERR_QUOTA_431"),
-            12000 => text.push_str("\nfn reconcile_ledger_epoch() panics at src/ledger/epoch.rs:412."),
+            12000 => {
+                text.push_str("\nfn reconcile_ledger_epoch() panics at src/ledger/epoch.rs:412.")
+            }
             19990 => text.push_str("\nthe copper lantern protocol is closed; zircon7713"),
             _ => {}
         }
-        let message = serde_json::json!({"role": role, "content": text, "ts": 1_767_225_600 + 30 * i});
+        let message =
+            serde_json::json!({"role": role, "content": text, "ts": 1_767_225_600 + 30 * i});
         writeln!(out, "{message}").unwrap();
     }
     out.flush().unwrap();
@@ -284,7 +339,10 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 20
     }
 

@@ -40,8 +40,8 @@ use crate::index::worker::IndexWorker;
 pub use ingest::Ingested;
 pub use maintenance::{Check, IndexCheck, Size};
 pub use payload::{PayloadId, PayloadInfo, PayloadPart};
-pub use repair::Repair;
 pub use read::{MessageRow, StoredMessage};
+pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use branch::live_ranges;
@@ -342,7 +342,12 @@ mod tests {
         let session = store.open_session("s", 0).unwrap();
         let view = MessageView::new(MessageId(1), "user").with_text("before");
         store.ingest(session, &[view], 1).unwrap();
-        store.database().writer().connection.execute_batch(sql).unwrap();
+        store
+            .database()
+            .writer()
+            .connection
+            .execute_batch(sql)
+            .unwrap();
         (directory, store, session)
     }
 
@@ -358,16 +363,24 @@ mod tests {
     #[test]
     fn a_full_disk_is_said_and_nothing_is_lost() {
         let (_directory, store, session) = store_after("PRAGMA max_page_count = 1;");
-        assert!(matches!(ingest_more(&store, session), Err(StoreError::DiskFull)));
+        assert!(matches!(
+            ingest_more(&store, session),
+            Err(StoreError::DiskFull)
+        ));
         assert_eq!(store.session_info(session).unwrap().messages, 1);
         let connection = &store.database().writer().connection;
-        connection.execute_batch("PRAGMA max_page_count = 100000;").unwrap();
+        connection
+            .execute_batch("PRAGMA max_page_count = 100000;")
+            .unwrap();
     }
 
     #[test]
     fn a_read_only_file_is_said() {
         let (_directory, store, session) = store_after("PRAGMA query_only = ON;");
-        assert!(matches!(ingest_more(&store, session), Err(StoreError::ReadOnly)));
+        assert!(matches!(
+            ingest_more(&store, session),
+            Err(StoreError::ReadOnly)
+        ));
         assert_eq!(store.session_info(session).unwrap().messages, 1);
     }
 
@@ -376,7 +389,10 @@ mod tests {
         let (_directory, store, session) = store_after("PRAGMA busy_timeout = 20;");
         let other = Connection::open(store.path()).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert!(matches!(ingest_more(&store, session), Err(StoreError::Busy)));
+        assert!(matches!(
+            ingest_more(&store, session),
+            Err(StoreError::Busy)
+        ));
         assert_eq!(store.messages(session, 0..1).unwrap()[0].text, "before");
         other.execute_batch("ROLLBACK").unwrap();
         ingest_more(&store, session).unwrap();

@@ -11,7 +11,10 @@ use contexture_lcm::{Store, StoreSettings};
 const DIRECTORY: &str = "CONTEXTURE_LCM_KILL_TEST";
 
 fn text(id: u64) -> String {
-    format!("message {id}: {}", "the words of it ".repeat(id as usize % 60))
+    format!(
+        "message {id}: {}",
+        "the words of it ".repeat(id as usize % 60)
+    )
 }
 
 /// Delivers turns of four until it is killed, from wherever the store stands; says so after each.
@@ -30,7 +33,11 @@ fn child() {
         let texts: Vec<(u64, String)> = (id + 1..=id + 4).map(|id| (id, text(id))).collect();
         let views: Vec<_> = texts
             .iter()
-            .map(|(id, text)| MessageView::new(MessageId(*id), "user").with_text(text).with_raw(text))
+            .map(|(id, text)| {
+                MessageView::new(MessageId(*id), "user")
+                    .with_text(text)
+                    .with_raw(text)
+            })
             .collect();
         id += 4;
         store.ingest(session, &views, id * 3).unwrap();
@@ -57,7 +64,11 @@ fn survives_being_killed() {
         let mut killed = false;
         for line in lines.by_ref() {
             // A line may have been cut off by the end of the process.
-            if let Some(id) = line.unwrap().strip_prefix("stored ").and_then(|id| id.parse().ok()) {
+            if let Some(id) = line
+                .unwrap()
+                .strip_prefix("stored ")
+                .and_then(|id| id.parse().ok())
+            {
                 said = id;
             }
             if !killed && start.elapsed() > life {

@@ -33,12 +33,17 @@ fn filled(directory: &tempfile::TempDir, sessions: &[&str], count: u64) -> Store
 
 fn text(name: &str, id: u64) -> String {
     let words = if id % 10 == 0 { 1_500 } else { 12 };
-    (0..words).map(|i| format!("{name} word{} ", (id * 7_919 + i * 104_729) % 1_000_003)).collect()
+    (0..words)
+        .map(|i| format!("{name} word{} ", (id * 7_919 + i * 104_729) % 1_000_003))
+        .collect()
 }
 
 fn total(store: &Store, session: SessionId, text: &str) -> u64 {
     let ask = Ask::Pattern(Pattern::new(Mode::FullText, text));
-    store.search(&Query::new(session, ask), &|| false).unwrap().total
+    store
+        .search(&Query::new(session, ask), &|| false)
+        .unwrap()
+        .total
 }
 
 #[test]
@@ -70,17 +75,27 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
     assert_eq!(total(&store, session, "one"), 100);
     drop(store);
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.execute("UPDATE posting_chunks SET data = x'ff'", []).unwrap();
+    connection
+        .execute("UPDATE posting_chunks SET data = x'ff'", [])
+        .unwrap();
     drop(connection);
     let store = Store::open(directory.path(), settings()).unwrap();
-    assert_eq!(total(&store, session, "one"), 100, "search reads what the index cannot tell");
+    assert_eq!(
+        total(&store, session, "one"),
+        100,
+        "search reads what the index cannot tell"
+    );
     assert_eq!(store.check_index(session).unwrap().wrong, [0..100]);
     drop(store);
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute("DELETE FROM segments", []).unwrap();
     drop(connection);
     let store = Store::open(directory.path(), settings()).unwrap();
-    assert_eq!(total(&store, session, "one"), 100, "search reads what no segment holds");
+    assert_eq!(
+        total(&store, session, "one"),
+        100,
+        "search reads what no segment holds"
+    );
     assert_eq!(store.check_index(session).unwrap().wrong, [0..100]);
 }
 
@@ -91,9 +106,14 @@ fn a_changed_message_is_noticed() {
     let path = store.path().to_owned();
     drop(store);
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.execute("UPDATE messages SET role = 'tool' WHERE host = 7", []).unwrap();
     connection
-        .execute("UPDATE blocks SET data = x'00' WHERE id & 0xffffffff = 3", [])
+        .execute("UPDATE messages SET role = 'tool' WHERE host = 7", [])
+        .unwrap();
+    connection
+        .execute(
+            "UPDATE blocks SET data = x'00' WHERE id & 0xffffffff = 3",
+            [],
+        )
         .unwrap();
     drop(connection);
     let store = Store::open(directory.path(), settings()).unwrap();
@@ -115,7 +135,10 @@ fn a_backup_is_the_same_store() {
     assert!(copy.check(|_, _| ()).unwrap().is_sound());
     for name in ["one", "two"] {
         let session = copy.find_session(name).unwrap().unwrap();
-        assert_eq!(copy.messages(session, 0..50).unwrap(), store.messages(session, 0..50).unwrap());
+        assert_eq!(
+            copy.messages(session, 0..50).unwrap(),
+            store.messages(session, 0..50).unwrap()
+        );
     }
 }
 
@@ -142,7 +165,10 @@ fn what_is_deleted_is_gone_and_its_space_comes_back() {
     assert_eq!((size.messages, size.files), (200, 20));
     store.delete_sessions(&[one]).unwrap();
     assert_eq!(store.size(&[one]).unwrap(), Default::default());
-    assert!(matches!(store.session_info(one), Err(StoreError::UnknownSession(_))));
+    assert!(matches!(
+        store.session_info(one),
+        Err(StoreError::UnknownSession(_))
+    ));
     assert_eq!(total(&store, two, "two"), 200);
     let free = store.free_bytes().unwrap();
     assert!(free > size.bytes / 2, "{free} of {}", size.bytes);

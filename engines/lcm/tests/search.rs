@@ -8,14 +8,51 @@ use proptest::prelude::*;
 
 /// Pieces that texts and patterns are made of: so few that they meet.
 const PIECES: [&str; 40] = [
-    "alpha", "Alpha", "ALPHA", "beta", "x_y", "x", "y", "12", "412", "a.rs", "src/a.rs:12",
-    "alpha-beta-1", "索引", "索", "引", "データ", "데이터", "데", "É", "é", "ß", "K", "\u{212a}", "ς", "Σ",
-    " ", " ", " ", "\n", "-", ".", "/", ":", "_", "\"", "?", "₂", "e\u{301}",
-    "0123456789012345678901234567890123456789012345678901234567890123456789", "😀",
+    "alpha",
+    "Alpha",
+    "ALPHA",
+    "beta",
+    "x_y",
+    "x",
+    "y",
+    "12",
+    "412",
+    "a.rs",
+    "src/a.rs:12",
+    "alpha-beta-1",
+    "索引",
+    "索",
+    "引",
+    "データ",
+    "데이터",
+    "데",
+    "É",
+    "é",
+    "ß",
+    "K",
+    "\u{212a}",
+    "ς",
+    "Σ",
+    " ",
+    " ",
+    " ",
+    "\n",
+    "-",
+    ".",
+    "/",
+    ":",
+    "_",
+    "\"",
+    "?",
+    "₂",
+    "e\u{301}",
+    "0123456789012345678901234567890123456789012345678901234567890123456789",
+    "😀",
 ];
 
 fn pieces(count: std::ops::Range<usize>) -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(&PIECES[..]), count).prop_map(|pieces| pieces.concat())
+    prop::collection::vec(prop::sample::select(&PIECES[..]), count)
+        .prop_map(|pieces| pieces.concat())
 }
 
 /// A store whose index has several segments, some joined, and a rest that is in none.
@@ -34,10 +71,17 @@ fn store_of(texts: &[String]) -> (tempfile::TempDir, Store, SessionId) {
             .enumerate()
             .map(|(at, text)| {
                 let id = (turn * per_turn + at) as u64;
-                MessageView::new(MessageId(id), if id % 2 == 0 { "user" } else { "assistant" })
-                    .with_text(text)
-                    .with_raw(text)
-                    .with_time(id as i64 * 1000)
+                MessageView::new(
+                    MessageId(id),
+                    if id.is_multiple_of(2) {
+                        "user"
+                    } else {
+                        "assistant"
+                    },
+                )
+                .with_text(text)
+                .with_raw(text)
+                .with_time(id as i64 * 1000)
             })
             .collect();
         store.ingest(session, &views, 1).unwrap();
@@ -93,7 +137,11 @@ fn check(store: &Store, session: SessionId, pattern: Pattern, expected: &[u64]) 
 }
 
 fn matching(texts: &[String], is_match: impl Fn(&str) -> bool) -> Vec<u64> {
-    (0..).zip(texts).filter(|(_, text)| is_match(text)).map(|(id, _)| id).collect()
+    (0..)
+        .zip(texts)
+        .filter(|(_, text)| is_match(text))
+        .map(|(id, _)| id)
+        .collect()
 }
 
 /// What case makes no difference to, written down as plainly as can be: by the `regex` crate.
@@ -114,7 +162,9 @@ fn in_word(c: Option<char>) -> bool {
 }
 
 fn is_whole(text: &str, (start, end): (usize, usize)) -> bool {
-    let cut = |before: &str, after: &str| in_word(before.chars().next_back()) && in_word(after.chars().next());
+    let cut = |before: &str, after: &str| {
+        in_word(before.chars().next_back()) && in_word(after.chars().next())
+    };
     let inside = &text[start..end];
     !cut(&text[..start], inside) && !cut(inside, &text[end..])
 }
@@ -238,20 +288,33 @@ fn words_identifiers_and_paths_are_exact() {
         ("--", 0),
         ("()", 1),
     ] {
-        assert_eq!(total(&store, session, Mode::FullText, pattern), expected, "{pattern}");
+        assert_eq!(
+            total(&store, session, Mode::FullText, pattern),
+            expected,
+            "{pattern}"
+        );
     }
 }
 
 #[test]
 fn a_bad_pattern_is_an_error_that_shows_where() {
-    let (_directory, store, session) = store_of(&texts(&["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab!"]));
+    let (_directory, store, session) =
+        store_of(&texts(&["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab!"]));
     let query = |mode, text: &str| Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
-    let error = search(&store, &query(Mode::Regex, "hello[")).unwrap_err().to_string();
+    let error = search(&store, &query(Mode::Regex, "hello["))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("hello[\n") && error.contains('^'), "{error}");
     for mode in [Mode::Regex, Mode::Literal, Mode::FullText] {
-        assert!(matches!(search(&store, &query(mode, "")), Err(StoreError::Query(_))));
+        assert!(matches!(
+            search(&store, &query(mode, "")),
+            Err(StoreError::Query(_))
+        ));
     }
-    assert!(matches!(search(&store, &query(Mode::FullText, " \n")), Err(StoreError::Query(_))));
+    assert!(matches!(
+        search(&store, &query(Mode::FullText, " \n")),
+        Err(StoreError::Query(_))
+    ));
     assert_eq!(total(&store, session, Mode::Regex, "(?i)AAB!"), 1);
     assert_eq!(total(&store, session, Mode::Regex, "(a|b)+$"), 0);
     let mut paged = query(Mode::Literal, "a");
@@ -275,7 +338,9 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
     let other = store.open_session("other", 0).unwrap();
     let large = "word ".repeat(20_000);
     let views = [
-        MessageView::new(MessageId(1), "user").with_text("word").with_time(1_000),
+        MessageView::new(MessageId(1), "user")
+            .with_text("word")
+            .with_time(1_000),
         MessageView::new(MessageId(2), "tool")
             .with_text(&large)
             .with_result_of("c", "ls")
@@ -308,7 +373,10 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
         assert_eq!(ask(&|query| query.until_ms = Some(2_000)), [1, 3]);
         assert_eq!(ask(&|query| query.scope = Scope::Files), [2]);
         assert_eq!(ask(&|query| query.scope = Scope::Summaries), [0u64; 0]);
-        assert_eq!(ask(&|query| query.sessions = vec![session, other]), [1, 1, 2, 3, 4]);
+        assert_eq!(
+            ask(&|query| query.sessions = vec![session, other]),
+            [1, 1, 2, 3, 4]
+        );
         assert_eq!(ask(&|query| query.sessions = vec![other]), [1]);
     }
 }
@@ -319,13 +387,20 @@ fn what_a_cut_left_is_found_and_marked() {
     store.cut(session, Some(MessageId(0))).unwrap();
     let query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "word")));
     let hits = search(&store, &query).unwrap().hits;
-    assert_eq!(hits.iter().map(|hit| hit.live).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(
+        hits.iter().map(|hit| hit.live).collect::<Vec<_>>(),
+        [false, true]
+    );
 }
 
 #[test]
 fn a_snippet_shows_the_match_with_its_context() {
-    let (_directory, store, session) = store_of(&texts(&["one\ntwo\nthe İ NEEDLE here\nfour\nfive"]));
-    let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "needle")));
+    let (_directory, store, session) =
+        store_of(&texts(&["one\ntwo\nthe İ NEEDLE here\nfour\nfive"]));
+    let mut query = Query::new(
+        session,
+        Ask::Pattern(Pattern::new(Mode::FullText, "needle")),
+    );
     query.context_lines = 1;
     let hit = search(&store, &query).unwrap().hits.remove(0);
     assert_eq!(hit.snippet.text, "two\nthe İ NEEDLE here\nfour");

@@ -187,9 +187,10 @@ fn all(
     });
     let mut found: Option<Vec<u32>> = None;
     for need in order {
-        if found.as_ref().is_some_and(|found| {
-            found.is_empty() || need.cost() > 0 && found.len() <= FEW
-        }) {
+        if found
+            .as_ref()
+            .is_some_and(|found| found.is_empty() || need.cost() > 0 && found.len() <= FEW)
+        {
             break;
         }
         let Some(ordinals) = need.ordinals(connection, segment)? else {
@@ -223,18 +224,16 @@ fn sorted(mut ordinals: Vec<u32>) -> Vec<u32> {
     ordinals
 }
 
-fn exact(
-    connection: &Connection,
-    segment: &Segment,
-    term: &str,
-) -> Result<Vec<u32>, StoreError> {
+fn exact(connection: &Connection, segment: &Segment, term: &str) -> Result<Vec<u32>, StoreError> {
     let mut out = Vec::new();
     let Some(chunk) = chunk_of(connection, segment.id, term.as_bytes())? else {
         return Ok(out);
     };
     if let Some(index) = chunk.find(term.as_bytes()) {
         let lists = ListChunk::read(connection, chunk.id, chunk.iter().count())?;
-        lists.list(index)?.ordinals(segment.ordinals.start, &mut out);
+        lists
+            .list(index)?
+            .ordinals(segment.ordinals.start, &mut out);
     }
     Ok(out)
 }
@@ -427,11 +426,17 @@ mod tests {
     fn needs_of_regular_expressions() {
         assert_eq!(
             of(r"needle-[0-9]+-alpha"),
-            Need::All(vec![word("needle", false, true), word("alpha", true, false)])
+            Need::All(vec![
+                word("needle", false, true),
+                word("alpha", true, false)
+            ])
         );
         assert_eq!(
             of(r"(?i)COPPER\s+LANTERN"),
-            Need::All(vec![word("copper", false, true), word("lantern", true, false)])
+            Need::All(vec![
+                word("copper", false, true),
+                word("lantern", true, false)
+            ])
         );
         assert_eq!(of(r"\bepoch\b"), word("epoch", true, true));
         assert_eq!(of(r"(?-u:\b)epoch"), word("epoch", false, false));
@@ -442,10 +447,10 @@ mod tests {
                 Need::All(vec![word("epoch", false, true), word("rs", true, false)])
             ])
         );
-        assert_eq!(of("密碼是.{4}"), Need::All(vec![
-            Need::Gram("密碼".into()),
-            Need::Gram("碼是".into())
-        ]));
+        assert_eq!(
+            of("密碼是.{4}"),
+            Need::All(vec![Need::Gram("密碼".into()), Need::Gram("碼是".into())])
+        );
         for anything in ["", "a*", "[a-z]+", "(foo|.)x?", "(a|b)+", r"\d{4}"] {
             assert_eq!(of(anything), Need::Anything, "{anything}");
         }

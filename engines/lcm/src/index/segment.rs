@@ -186,7 +186,11 @@ pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u12
     let mut hasher = Xxh3::new();
     while let Some(row) = rows.next()? {
         for column in 0..2 {
-            hasher.update(row.get_ref(column)?.as_blob().map_err(rusqlite::Error::from)?);
+            hasher.update(
+                row.get_ref(column)?
+                    .as_blob()
+                    .map_err(rusqlite::Error::from)?,
+            );
         }
     }
     Ok(hasher.digest128())

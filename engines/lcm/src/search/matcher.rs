@@ -16,10 +16,7 @@ pub(crate) enum Matcher {
     /// Every one of these.
     Terms { terms: Vec<Term>, fold: bool },
     /// This, anywhere.
-    Literal {
-        finder: memmem::Finder<'static>,
-        fold: bool,
-    },
+    Literal { needle: String, fold: bool },
     /// A regular expression.
     Regex(Box<regex::Regex>),
 }
@@ -47,7 +44,8 @@ impl Matcher {
                 let terms = Term::parse(text, fold_case);
                 if terms.is_empty() {
                     return Err(StoreError::Query(
-                        "the pattern is blank; to find blanks, use mode `literal` or `regex`".into(),
+                        "the pattern is blank; to find blanks, use mode `literal` or `regex`"
+                            .into(),
                     ));
                 }
                 let need = Need::all(terms.iter().map(Term::need).collect());
@@ -60,10 +58,8 @@ impl Matcher {
             Mode::Literal => {
                 let folded = fold(text);
                 let need = Need::of_literal(&folded, false, false);
-                let needle = if fold_case { &folded } else { text };
-                let finder = memmem::Finder::new(needle.as_bytes()).into_owned();
                 let literal = Self::Literal {
-                    finder,
+                    needle: if fold_case { folded } else { text.clone() },
                     fold: fold_case,
                 };
                 Ok((literal, need))
@@ -86,9 +82,7 @@ impl Matcher {
     /// Whether the index alone decides.
     pub(crate) fn is_decided_by_index(&self) -> bool {
         match self {
-            Self::Terms { terms, fold: true } => terms
-                .iter()
-                .all(|term| term.is_exact()),
+            Self::Terms { terms, fold: true } => terms.iter().all(|term| term.is_exact()),
             _ => false,
         }
     }
@@ -100,8 +94,9 @@ impl Matcher {
                 let text = folded(text, *fold, scratch);
                 terms.iter().all(|term| term.find(text, 0).is_some())
             }
-            Self::Literal { finder, fold } => {
-                finder.find(folded(text, *fold, scratch).as_bytes()).is_some()
+            Self::Literal { needle, fold } => {
+                let text = folded(text, *fold, scratch);
+                memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
             }
             Self::Regex(regex) => regex.is_match(text),
         }
@@ -133,18 +128,20 @@ impl Matcher {
                     })
                     .collect()
             }
-            Self::Literal { finder, fold } => {
+            Self::Literal { needle, fold } => {
                 let text = folded(text, *fold, &mut scratch);
-                finder
-                    .find_iter(text.as_bytes())
+                memmem::find_iter(text.as_bytes(), needle)
                     .take(limit)
-                    .map(|at| at..at + finder.needle().len())
+                    .map(|at| at..at + needle.len())
                     .collect()
             }
         };
         places.sort_by_key(|place| place.start);
         places.truncate(limit);
-        if matches!(self, Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }) {
+        if matches!(
+            self,
+            Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }
+        ) {
             for place in &mut places {
                 *place = original_offset(text, place.start)..original_offset(text, place.end);
             }
@@ -174,7 +171,13 @@ impl Term {
             };
             let parts: Vec<String> = term
                 .split_whitespace()
-                .map(|part| if fold_case { fold(part) } else { part.to_owned() })
+                .map(|part| {
+                    if fold_case {
+                        fold(part)
+                    } else {
+                        part.to_owned()
+                    }
+                })
                 .collect();
             if !parts.is_empty() {
                 terms.push(Self { parts });
@@ -225,10 +228,12 @@ impl Term {
 /// Where the closing quote of a phrase stands that begins a query.
 fn phrase_end(query: &str) -> Option<usize> {
     let inside = query.strip_prefix('"')?;
-    inside
-        .match_indices('"')
-        .map(|(at, _)| at + 1)
-        .find(|end| query[end + 1..].chars().next().is_none_or(char::is_whitespace))
+    inside.match_indices('"').map(|(at, _)| at + 1).find(|end| {
+        query[end + 1..]
+            .chars()
+            .next()
+            .is_none_or(char::is_whitespace)
+    })
 }
 
 /// Where the further parts of a phrase end that continues at `at`.
@@ -248,7 +253,9 @@ fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
 fn is_whole(text: &str, range: Range<usize>) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| class(c) == Class::Word);
     let inside = &text[range.clone()];
-    let cut_before = is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());
-    let cut_after = is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
+    let cut_before =
+        is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());
+    let cut_after =
+        is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
     !cut_before && !cut_after
 }

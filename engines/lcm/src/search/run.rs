@@ -236,15 +236,15 @@ impl Search<'_> {
             return Ok(());
         }
         let mut failed = None;
-        ordinals.retain(|ordinal| {
-            match row_in(self.connection, Key::new(session, *ordinal)) {
+        ordinals.retain(
+            |ordinal| match row_in(self.connection, Key::new(session, *ordinal)) {
                 Ok(row) => row.is_some_and(|row| lets_through(query, &row)),
                 Err(error) => {
                     failed = Some(error);
                     false
                 }
-            }
-        });
+            },
+        );
         failed.map_or(Ok(()), Err)
     }
 
@@ -270,7 +270,11 @@ impl Search<'_> {
             while from < to {
                 let middle = from.midpoint(to);
                 let before = place(matched[middle])?;
-                if if latest_first { before < end } else { before <= end } {
+                if if latest_first {
+                    before < end
+                } else {
+                    before <= end
+                } {
                     from = middle + 1;
                 } else {
                     to = middle;

@@ -176,7 +176,11 @@ impl Words {
     pub(super) fn synonyms(&self, stem: &str) -> Vec<String> {
         let mut found: Vec<String> = SYNONYMS
             .lines()
-            .map(|line| line.split(' ').map(|word| self.stem(word)).collect::<Vec<_>>())
+            .map(|line| {
+                line.split(' ')
+                    .map(|word| self.stem(word))
+                    .collect::<Vec<_>>()
+            })
             .filter(|stems| stems.iter().any(|other| other == stem))
             .flatten()
             .filter(|other| other != stem)
@@ -218,7 +222,12 @@ mod tests {
     #[test]
     fn forms_share_a_stem() {
         let words = Words::new();
-        for (a, b) in [("went", "going"), ("bought", "buys"), ("children", "child"), ("ponies", "pony")] {
+        for (a, b) in [
+            ("went", "going"),
+            ("bought", "buys"),
+            ("children", "child"),
+            ("ponies", "pony"),
+        ] {
             assert_eq!(words.stem(a), words.stem(b), "{a} and {b}");
         }
         assert_ne!(words.stem("universe"), words.stem("unit"));
@@ -228,7 +237,15 @@ mod tests {
     #[test]
     fn synonyms_go_both_ways() {
         let words = Words::new();
-        assert!(words.synonyms(&words.stem("purchased")).contains(&words.stem("bought")));
-        assert!(words.synonyms(&words.stem("buy")).contains(&words.stem("purchase")));
+        assert!(
+            words
+                .synonyms(&words.stem("purchased"))
+                .contains(&words.stem("bought"))
+        );
+        assert!(
+            words
+                .synonyms(&words.stem("buy"))
+                .contains(&words.stem("purchase"))
+        );
     }
 }

@@ -289,9 +289,8 @@ impl Store {
     /// A store that failed.
     pub fn free_bytes(&self) -> Result<u64, StoreError> {
         self.read(|connection| {
-            let pragma = |name| {
-                connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0))
-            };
+            let pragma =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
             Ok((pragma("freelist_count")? * pragma("page_size")?).max(0) as u64)
         })
     }
@@ -323,7 +322,9 @@ fn file_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
         let (table, id, parent): (String, Option<i64>, String) =
             (row.get(0)?, row.get(1)?, row.get(2)?);
         let id = id.map_or_else(String::new, |id| format!(" {id}"));
-        problems.push(format!("row{id} of {table} refers to a missing row of {parent}"));
+        problems.push(format!(
+            "row{id} of {table} refers to a missing row of {parent}"
+        ));
     }
     Ok(problems)
 }
@@ -348,9 +349,7 @@ fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreErr
          WHERE s.session = ?1 AND ?2 <= ?3",
     ];
     Ok(Size {
-        messages: count(
-            "SELECT count(*) FROM messages WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3",
-        )?,
+        messages: count("SELECT count(*) FROM messages WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3")?,
         summaries: count("SELECT count(*) FROM nodes WHERE session = ?1 AND ?2 <= ?3")?,
         files: count("SELECT count(*) FROM payloads WHERE session = ?1 AND ?2 <= ?3")?,
         bytes: bytes.iter().map(|sql| count(sql)).sum::<Result<u64, _>>()?,

@@ -348,9 +348,8 @@ impl<'c> Blocks<'c> {
     }
 
     fn find(&mut self, key: Key) -> Result<Option<(&Block, usize)>, StoreError> {
-        let holds = |(first, block): &(Key, Block)| {
-            *first <= key && key.0 < first.0 + block.len() as i64
-        };
+        let holds =
+            |(first, block): &(Key, Block)| *first <= key && key.0 < first.0 + block.len() as i64;
         if !self.current.as_ref().is_some_and(holds) {
             self.current = None;
             let mut rows = self.statement.query([key.0])?;

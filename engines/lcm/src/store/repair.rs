@@ -96,12 +96,16 @@ fn carry_over(directory: &Path, kept: &Path) -> Result<(u64, u64), StoreError> {
     {
         let writer = new.writer();
         // References are mended below, once all that is left is there.
-        writer.connection.execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
+        writer
+            .connection
+            .execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
         for table in TABLES {
             copy_table(&old, &writer.connection, table)?;
         }
         writer.connection.execute_batch(MEND)?;
-        writer.connection.execute_batch("COMMIT; PRAGMA foreign_keys = ON;")?;
+        writer
+            .connection
+            .execute_batch("COMMIT; PRAGMA foreign_keys = ON;")?;
     }
     let (messages, lost) = drop_unreadable(&new)?;
     for info in new.read(sessions::sessions_in)? {
@@ -159,7 +163,13 @@ fn copy_table(old: &Connection, new: &Connection, table: &str) -> Result<(), Sto
     let mut step = 1i64;
     while step < i64::MAX / 2 {
         let before = after;
-        match copy_rows(&mut select, &[after], columns.len(), &mut insert, &mut after) {
+        match copy_rows(
+            &mut select,
+            &[after],
+            columns.len(),
+            &mut insert,
+            &mut after,
+        ) {
             Ok(()) => break,
             Err(StoreError::DiskFull) => return Err(StoreError::DiskFull),
             Err(_) => {
