@@ -73,7 +73,11 @@ fn store_of(texts: &[String]) -> (tempfile::TempDir, Store, SessionId) {
                 let id = (turn * per_turn + at) as u64;
                 MessageView::new(
                     MessageId(id),
-                    if id % 2 == 0 { "user" } else { "assistant" },
+                    if id.is_multiple_of(2) {
+                        "user"
+                    } else {
+                        "assistant"
+                    },
                 )
                 .with_text(text)
                 .with_raw(text)
