@@ -550,7 +550,7 @@ impl Compactor<'_, '_> {
     ) -> Result<Compacted, EngineError> {
         let mut failure = None;
         let mut next = nodes::next_id(&self.session.store, self.session.id)?;
-        let (mut runs, mut better) = self.write_leaves(arrangement, &mut next, &mut failure)?;
+        let (mut runs, better) = self.write_leaves(arrangement, &mut next, &mut failure)?;
         self.condense(&mut runs, &mut next, &mut failure)?;
 
         let entries = self.entries(arrangement, &runs);
@@ -571,8 +571,6 @@ impl Compactor<'_, '_> {
             .flatten()
             .map(|made| made.placed.clone())
             .collect();
-        let shown: HashSet<NodeId> = frontier.iter().map(|placed| placed.node.id).collect();
-        better.retain(|(id, _)| shown.contains(id));
         let new = self.new_nodes(&runs);
         let covered = new
             .iter()

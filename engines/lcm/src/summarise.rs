@@ -4,8 +4,7 @@
 
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
-    EngineError, FailureKind, MessageId, MessageView, ModelAnswer, ModelFailure, ModelRequest,
-    SUMMARY_MARK, Services,
+    EngineError, FailureKind, MessageView, ModelAnswer, ModelFailure, ModelRequest, Services,
 };
 
 use crate::dag::Level;
@@ -101,16 +100,7 @@ impl Job {
         services: &Services,
     ) -> Self {
         let joined = texts.join("\n\n");
-        let marked: Vec<String> = texts
-            .iter()
-            .map(|text| format!("{SUMMARY_MARK}\n{text}"))
-            .collect();
-        let views: Vec<MessageView<'_>> = marked
-            .iter()
-            .enumerate()
-            .map(|(at, text)| MessageView::new(MessageId(at as u64), "user").with_text(text))
-            .collect();
-        let digest = Digest::of(&views, None);
+        let digest = Digest::of(&[], Some(&joined));
         let extracted = extracted(&digest, budget, services, || {
             shares(texts, budget, services)
         });

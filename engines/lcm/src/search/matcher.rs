@@ -16,10 +16,7 @@ pub(crate) enum Matcher {
     /// Every one of these.
     Terms { terms: Vec<Term>, fold: bool },
     /// This, anywhere.
-    Literal {
-        finder: Box<memmem::Finder<'static>>,
-        fold: bool,
-    },
+    Literal { needle: String, fold: bool },
     /// A regular expression.
     Regex(Box<regex::Regex>),
 }
@@ -61,10 +58,8 @@ impl Matcher {
             Mode::Literal => {
                 let folded = fold(text);
                 let need = Need::of_literal(&folded, false, false);
-                let needle = if fold_case { &folded } else { text };
-                let finder = memmem::Finder::new(needle.as_bytes()).into_owned();
                 let literal = Self::Literal {
-                    finder: Box::new(finder),
+                    needle: if fold_case { folded } else { text.clone() },
                     fold: fold_case,
                 };
                 Ok((literal, need))
@@ -99,9 +94,10 @@ impl Matcher {
                 let text = folded(text, *fold, scratch);
                 terms.iter().all(|term| term.find(text, 0).is_some())
             }
-            Self::Literal { finder, fold } => finder
-                .find(folded(text, *fold, scratch).as_bytes())
-                .is_some(),
+            Self::Literal { needle, fold } => {
+                let text = folded(text, *fold, scratch);
+                memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
+            }
             Self::Regex(regex) => regex.is_match(text),
         }
     }
@@ -132,12 +128,11 @@ impl Matcher {
                     })
                     .collect()
             }
-            Self::Literal { finder, fold } => {
+            Self::Literal { needle, fold } => {
                 let text = folded(text, *fold, &mut scratch);
-                finder
-                    .find_iter(text.as_bytes())
+                memmem::find_iter(text.as_bytes(), needle)
                     .take(limit)
-                    .map(|at| at..at + finder.needle().len())
+                    .map(|at| at..at + needle.len())
                     .collect()
             }
         };

@@ -26,8 +26,10 @@ const CANDIDATES: usize = 300;
 /// What a word that means nearly the same counts beside the word itself.
 const SYNONYM_WEIGHT: f64 = 0.4;
 
-/// What a neighbour's words count beside a message's own, in the first and in the second round.
-const NEIGHBOUR_WEIGHT: f64 = 0.3;
+/// What a neighbour's words count beside a message's own, and what those of a question do for the message
+/// that follows it.
+const NEIGHBOUR_WEIGHT: f64 = 0.1;
+const ANSWER_WEIGHT: f64 = 0.3;
 
 /// BM25's own two: how soon repetition stops to count, and how much length does.
 const K1: f64 = 1.2;
@@ -39,9 +41,14 @@ const PROXIMITY_WEIGHT: f64 = 0.5;
 /// Words further apart than this say nothing of each other.
 const PROXIMITY_WORDS: usize = 8;
 
+/// What the best passage of a text counts beside the whole, and how long a passage is: about two sentences.
+/// In a long text the words of a question may stand far apart by chance.
+const PASSAGE_WEIGHT: f64 = 0.5;
+const PASSAGE_WORDS: usize = 40;
+
 /// The small preferences, as factors.
 const ASKER_FACTOR: f64 = 1.1;
-const FIGURE_FACTOR: f64 = 1.1;
+const FIGURE_FACTOR: f64 = 1.2;
 const RECENCY_FACTOR: f64 = 0.03;
 
 /// A question, taken apart.
@@ -334,17 +341,20 @@ impl Question {
             let before = at.checked_sub(1).map_or(0.0, |before| scores[before]);
             before.max(scores.get(at + 1).copied().unwrap_or(0.0))
         };
+        let total = |ordinal: u32| {
+            let at = ordinal as usize;
+            // Whether the neighbour is a question is not known yet.
+            scores[at] + ANSWER_WEIGHT * beside(at)
+        };
         let mut ordinals: Vec<u32> = (0..holders.messages)
-            .filter(|ordinal| {
-                scores[*ordinal as usize] + NEIGHBOUR_WEIGHT * beside(*ordinal as usize) > 0.0
-            })
+            .filter(|ordinal| total(*ordinal) > 0.0)
             .collect();
         search.filter(session, &mut ordinals)?;
-        out.extend(ordinals.into_iter().map(|ordinal| {
-            let at = ordinal as usize;
-            let score = scores[at] + NEIGHBOUR_WEIGHT * beside(at);
-            (Key::new(session, ordinal), score)
-        }));
+        out.extend(
+            ordinals
+                .into_iter()
+                .map(|ordinal| (Key::new(session, ordinal), total(ordinal))),
+        );
         Ok(())
     }
 
@@ -359,25 +369,38 @@ impl Question {
         for &(key, _) in candidates {
             let text = search.with_body(key, |body| {
                 let (occurrences, words) = self.occurrences(body, &mut scratch, &mut known);
-                let has_figure = body.bytes().any(|byte| byte.is_ascii_digit());
-                (occurrences, words, has_figure)
+                Reading {
+                    occurrences,
+                    words,
+                    has_figure: has_figure(&scratch),
+                    is_question: body.contains(['?', '？']),
+                }
             })?;
             read.extend(text.map(|text| (key, text)));
         }
-        let total: usize = read.iter().map(|(_, text)| text.1).sum();
+        let total: usize = read.iter().map(|(_, reading)| reading.words).sum();
         self.mean_words = (total as f64 / read.len().max(1) as f64).max(1.0);
-        let own: HashMap<Key, f64> = read
+        let own: HashMap<Key, (f64, bool)> = read
             .iter()
-            .map(|(key, (occurrences, words, _))| (*key, self.score(occurrences, *words)))
+            .map(|(key, reading)| {
+                let score = self.score(&reading.occurrences, reading.words);
+                (*key, (score, reading.is_question))
+            })
             .collect();
         let mut ranked = Vec::with_capacity(read.len());
-        for (key, (_, _, has_figure)) in &read {
-            let neighbour = [key.0 - 1, key.0 + 1]
-                .iter()
-                .filter_map(|neighbour| own.get(&Key(*neighbour)))
-                .fold(0.0, |best: f64, score| best.max(*score));
-            let mut score = own.get(key).copied().unwrap_or(0.0) + NEIGHBOUR_WEIGHT * neighbour;
-            if self.wants_figure && *has_figure {
+        for (key, reading) in &read {
+            let of = |key: i64| own.get(&Key(key)).copied().unwrap_or_default();
+            // An answer owes more to the question before it than to what else stands beside it.
+            let (before, answers) = of(key.0 - 1);
+            let before = before
+                * if answers {
+                    ANSWER_WEIGHT
+                } else {
+                    NEIGHBOUR_WEIGHT
+                };
+            let beside = before.max(of(key.0 + 1).0 * NEIGHBOUR_WEIGHT);
+            let mut score = of(key.0).0 + beside;
+            if self.wants_figure && reading.has_figure {
                 score *= FIGURE_FACTOR;
             }
             if let Some(row) = row_in(search.connection, *key)? {
@@ -400,7 +423,8 @@ impl Question {
         self.score(&occurrences, words)
     }
 
-    /// BM25 over the groups of terms, and how close together they stand.
+    /// BM25 over the groups of terms, how close together they stand, and how much of the question the best
+    /// passage holds.
     fn score(&self, occurrences: &[Occurrence], words: usize) -> f64 {
         let mut counts = vec![0f64; self.terms.len()];
         for occurrence in occurrences {
@@ -413,7 +437,30 @@ impl Question {
             let best = groups.entry(term.group).or_default();
             *best = best.max(score);
         }
-        groups.values().sum::<f64>() + self.proximity(occurrences)
+        groups.values().sum::<f64>()
+            + self.proximity(occurrences)
+            + PASSAGE_WEIGHT * self.best_passage(occurrences)
+    }
+
+    /// The most that one passage holds: the weights of the words of the question in it, each once.
+    fn best_passage(&self, occurrences: &[Occurrence]) -> f64 {
+        let mut best = 0f64;
+        for (at, first) in occurrences.iter().enumerate() {
+            let mut groups: Vec<(usize, f64)> = Vec::new();
+            for occurrence in &occurrences[at..] {
+                if occurrence.word > first.word + PASSAGE_WORDS {
+                    break;
+                }
+                let term = &self.terms[occurrence.term];
+                let weight = term.idf * term.weight;
+                match groups.iter_mut().find(|(group, _)| *group == term.group) {
+                    Some((_, known)) => *known = known.max(weight),
+                    None => groups.push((term.group, weight)),
+                }
+            }
+            best = best.max(groups.iter().map(|(_, weight)| weight).sum());
+        }
+        best
     }
 
     fn proximity(&self, occurrences: &[Occurrence]) -> f64 {
@@ -549,6 +596,26 @@ impl Question {
             .collect()
     }
 }
+
+/// What the second round saw in a text.
+struct Reading {
+    occurrences: Vec<Occurrence>,
+    words: usize,
+    has_figure: bool,
+    is_question: bool,
+}
+
+/// Whether a folded text has a number in it, in figures or in words.
+fn has_figure(folded: &str) -> bool {
+    folded.bytes().any(|byte| byte.is_ascii_digit())
+        || runs(folded).any(|run| NUMBERS.contains(&&folded[run.range]))
+}
+
+const NUMBERS: [&str; 24] = [
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "twenty", "thirty", "forty", "fifty", "dozen",
+    "hundred", "thousand", "million", "half",
+];
 
 /// Which messages of a session hold which term.
 struct Holders {
