@@ -1,5 +1,9 @@
 //! Checks, backup, deletion and repair.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::single_range_in_vec_init
+)]
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
@@ -32,7 +36,7 @@ fn filled(directory: &tempfile::TempDir, sessions: &[&str], count: u64) -> Store
 }
 
 fn text(name: &str, id: u64) -> String {
-    let words = if id % 10 == 0 { 1_500 } else { 12 };
+    let words = if id.is_multiple_of(10) { 1_500 } else { 12 };
     (0..words)
         .map(|i| format!("{name} word{} ", (id * 7_919 + i * 104_729) % 1_000_003))
         .collect()

@@ -14,7 +14,11 @@ struct Said {
 }
 
 fn said(id: u64, text: &str) -> Said {
-    let role = if id % 2 == 0 { "assistant" } else { "user" };
+    let role = if id.is_multiple_of(2) {
+        "assistant"
+    } else {
+        "user"
+    };
     Said {
         id,
         role,
