@@ -1,5 +1,9 @@
 //! Checks, backup, deletion and repair.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::single_range_in_vec_init
+)]
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
