@@ -34,7 +34,8 @@ impl Fact {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) all: Vec<Fact>,
-    by_text: HashTable<usize>,
+    /// The hash of a fact's text, and its index; the hash saves a look at the text when the table grows.
+    by_text: HashTable<(u64, usize)>,
 }
 
 impl Facts {
@@ -63,13 +64,14 @@ impl Facts {
     fn add(&mut self, span: &Span<'_>, source: usize, kind: Kind, place: std::ops::Range<usize>) {
         let message = span.sources[source].message;
         let text = &span.sources[source].text[place.clone()];
+        let hash = xxh3_64(text.as_bytes());
         let next = self.all.len();
         let entry = self.by_text.entry(
-            xxh3_64(text.as_bytes()),
-            |at| self.all[*at].text(span) == text,
-            |at| xxh3_64(self.all[*at].text(span).as_bytes()),
+            hash,
+            |(known, at)| *known == hash && self.all[*at].text(span) == text,
+            |(known, _)| *known,
         );
-        let index = *entry.or_insert(next).get();
+        let (_, index) = *entry.or_insert((hash, next)).get();
         if index == next {
             self.all.push(Fact {
                 kind,
@@ -89,10 +91,10 @@ impl Facts {
 
     /// The fact that reads like this.
     pub(crate) fn find(&self, text: &str, span: &Span<'_>) -> Option<usize> {
-        let reads_so = |at: &usize| self.all[*at].text(span) == text;
-        self.by_text
-            .find(xxh3_64(text.as_bytes()), reads_so)
-            .copied()
+        let hash = xxh3_64(text.as_bytes());
+        let reads_so =
+            |(known, at): &(u64, usize)| *known == hash && self.all[*at].text(span) == text;
+        self.by_text.find(hash, reads_so).map(|(_, at)| *at)
     }
 }
 
