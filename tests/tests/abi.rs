@@ -167,7 +167,11 @@ fn older_newer_and_lying_plugins() {
                 "    pub status: unsafe extern \"C\" fn(*mut (), RStr<'_>) -> Answer,\n",
                 "",
             ),
-            ("abi/export.rs", "    end,\n    status,\n", "    end,\n"),
+            (
+                "abi/export.rs",
+                "    revised,\n    status,\n",
+                "    revised,\n",
+            ),
             (
                 "abi/export.rs",
                 "    status(_) => |engine| Ok(engine.status());\n",
@@ -195,8 +199,8 @@ fn older_newer_and_lying_plugins() {
             ),
             (
                 "abi/export.rs",
-                "    end,\n    status,\n",
-                "    end,\n    status,\n    annotate: status,\n",
+                "    revised,\n    status,\n",
+                "    revised,\n    status,\n    annotate: status,\n",
             ),
         ],
     );

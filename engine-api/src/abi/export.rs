@@ -161,8 +161,8 @@ const ENGINE_TABLE: &WithMetadata<EngineTable> = &WithMetadata::new(EngineTable 
     branched,
     reset,
     end,
-    status,
     revised,
+    status,
 });
 
 /// # Safety

@@ -98,8 +98,8 @@ pub struct EngineTable {
     pub branched: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub reset: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub end: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub status: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub revised: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
+    pub status: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
 }
 
 /// The host's services, owned by whoever holds this and dropped through its table.
