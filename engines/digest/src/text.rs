@@ -36,7 +36,7 @@ pub(crate) fn shorten_middle(text: &str, max: usize) -> Cow<'_, str> {
     }
     let room = max.saturating_sub(chars(LEFT_OUT));
     let head = byte_of_char(text, room * 2 / 3);
-    let tail = byte_of_char(text, total - (room - room * 2 / 3));
+    let tail = byte_after_char(text, total - (room - room * 2 / 3));
     Cow::Owned(format!(
         "{}{LEFT_OUT}{}",
         text[..head].trim_end(),
@@ -47,19 +47,32 @@ pub(crate) fn shorten_middle(text: &str, max: usize) -> Cow<'_, str> {
 /// The byte at which the `count`th character begins, moved back so that no emoji or accent is torn from
 /// what it belongs to.
 fn byte_of_char(text: &str, count: usize) -> usize {
-    let joins = |character: char| matches!(character, '\u{300}'..='\u{36f}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
-    let mut at = text
-        .char_indices()
-        .nth(count)
-        .map_or(text.len(), |(at, _)| at);
-    while let Some(before) = text[..at].chars().next_back() {
-        if text[at..].chars().next().is_some_and(joins) || before == '\u{200d}' {
-            at -= before.len_utf8();
-        } else {
-            break;
-        }
+    let mut at = byte_of_nth(text, count);
+    while let Some(before) = text[..at].chars().next_back().filter(|_| tears(text, at)) {
+        at -= before.len_utf8();
     }
     at
+}
+
+/// As [`byte_of_char`], moved on instead of back.
+fn byte_after_char(text: &str, count: usize) -> usize {
+    let mut at = byte_of_nth(text, count);
+    while let Some(next) = text[at..].chars().next().filter(|_| tears(text, at)) {
+        at += next.len_utf8();
+    }
+    at
+}
+
+fn byte_of_nth(text: &str, count: usize) -> usize {
+    text.char_indices()
+        .nth(count)
+        .map_or(text.len(), |(at, _)| at)
+}
+
+/// Whether a cut here would part what is one character to a reader.
+fn tears(text: &str, at: usize) -> bool {
+    let joins = |character: char| matches!(character, '\u{300}'..='\u{36f}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
+    text[at..].chars().next().is_some_and(joins) || text[..at].ends_with('\u{200d}')
 }
 
 /// The text with every run of white space as one space, and encoded bytes left out.
