@@ -54,7 +54,7 @@ fn run(home: &Home, engine: &str) -> (Arc<Engines>, Session, CompactionReport) {
 fn run_as_configured(home: &Home) -> (Arc<Engines>, Session, CompactionReport) {
     let engines = engines(home);
     let conversation = conversation(&chat(30, 2_000).to_string());
-    let (mut session, decision) = session(&engines, &conversation, 20_000).unwrap();
+    let (mut session, decision) = session(&engines, &conversation, 30_000).unwrap();
     assert!(decision.is_yes(), "{decision:?}");
     let report = session.compact(&Ask::default()).unwrap();
     (engines, session, report)
