@@ -57,8 +57,9 @@ fn survives_being_killed() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let start = Instant::now();
-        let life = Duration::from_millis(20 + u64::from(round.wrapping_mul(2_654_435_761) % 120));
+        // From when it has opened the store.
+        let mut start = None;
+        let life = Duration::from_millis(u64::from(round.wrapping_mul(2_654_435_761) % 120));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut said = 0;
         let mut killed = false;
@@ -70,8 +71,9 @@ fn survives_being_killed() {
                 .and_then(|id| id.parse().ok())
             {
                 said = id;
+                start.get_or_insert_with(Instant::now);
             }
-            if !killed && start.elapsed() > life {
+            if !killed && start.is_some_and(|start| start.elapsed() > life) {
                 child.kill().unwrap();
                 killed = true;
             }
