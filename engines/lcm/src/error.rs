@@ -74,8 +74,9 @@ pub enum StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        // A value of a kind that is never written.
-        if let rusqlite::Error::FromSqlConversionFailure(..)
+        // A value of a kind that is never written, or a row missing that must be there.
+        if let rusqlite::Error::QueryReturnedNoRows
+        | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::IntegralValueOutOfRange(..) = error
         {

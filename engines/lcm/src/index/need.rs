@@ -9,7 +9,9 @@ use regex_syntax::hir::{Class as HirClass, Hir, HirKind, Look};
 use rusqlite::Connection;
 
 use super::fold::fold_char;
-use super::segment::{ListChunk, Segment, chunk_of, for_each_chunk};
+use super::segment::{
+    ListChunk, Segment, TermChunk, chunk_of, for_each_chunk, for_each_chunk_with,
+};
 use super::terms::{Class, LONG_WORD, MAX_WORD_BYTES, class, for_each_gram, indexed_part, runs};
 use crate::error::StoreError;
 
@@ -271,18 +273,9 @@ pub(crate) fn for_each_term_like(
 ) -> Result<(), StoreError> {
     let needle = text.as_bytes();
     let finder = memchr::memmem::Finder::new(needle);
-    let from: &[u8] = if starts { needle } else { b"" };
-    for_each_chunk(connection, segment.id, from, |chunk| {
-        if starts
-            && chunk
-                .iter()
-                .next()
-                .is_some_and(|first| first > needle && !first.starts_with(needle))
-        {
-            return Ok(ControlFlow::Break(()));
-        }
+    let mut look_through = |chunk: TermChunk| -> Result<(), StoreError> {
         if finder.find(&chunk.terms).is_none() {
-            return Ok(ControlFlow::Continue(()));
+            return Ok(());
         }
         let mut lists = None;
         let terms = chunk.iter().count();
@@ -302,6 +295,20 @@ pub(crate) fn for_each_term_like(
                 each(term, lists.list(index)?);
             }
         }
+        Ok(())
+    };
+    if !starts {
+        return for_each_chunk_with(connection, segment.id, needle, look_through);
+    }
+    for_each_chunk(connection, segment.id, needle, |chunk| {
+        let is_behind = chunk
+            .iter()
+            .next()
+            .is_some_and(|first| first > needle && !first.starts_with(needle));
+        if is_behind {
+            return Ok(ControlFlow::Break(()));
+        }
+        look_through(chunk)?;
         Ok(ControlFlow::Continue(()))
     })
 }

@@ -142,7 +142,17 @@ impl Chunks {
             hasher.update(&chunk.lengths);
             hasher.update(&chunk.lists);
         }
+        hasher.update(&self.signatures());
         hasher.digest128()
+    }
+
+    fn signatures(&self) -> Vec<u8> {
+        let open = Some(&self.open).filter(|chunk| !chunk.terms.is_empty());
+        self.done
+            .iter()
+            .chain(open)
+            .flat_map(|chunk| signature(&chunk.terms))
+            .collect()
     }
 
     /// Writes them as a segment.
@@ -154,13 +164,21 @@ impl Chunks {
         level: u32,
     ) -> Result<(), StoreError> {
         if !self.open.terms.is_empty() {
-            self.done.push(self.open);
+            self.done.push(std::mem::take(&mut self.open));
         }
+        let signatures = self.signatures();
         transaction
             .prepare_cached(
-                "INSERT INTO segments(session, first, last, level) VALUES(?1, ?2, ?3, ?4)",
+                "INSERT INTO segments(session, first, last, level, signatures)
+                 VALUES(?1, ?2, ?3, ?4, ?5)",
             )?
-            .execute(params![session.0, ordinals.start, ordinals.end, level])?;
+            .execute(params![
+                session.0,
+                ordinals.start,
+                ordinals.end,
+                level,
+                signatures
+            ])?;
         let segment = transaction.last_insert_rowid();
         let mut insert_terms = transaction
             .prepare_cached("INSERT INTO term_chunks(segment, first, terms) VALUES(?1, ?2, ?3)")?;
@@ -193,6 +211,10 @@ pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u12
             );
         }
     }
+    let signatures: Vec<u8> = connection
+        .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
+        .query_row([segment], |row| row.get(0))?;
+    hasher.update(&signatures);
     Ok(hasher.digest128())
 }
 
@@ -255,6 +277,49 @@ pub(crate) fn for_each_chunk(
         }
     }
     Ok(())
+}
+
+/// Calls `each` with every chunk of a segment that can hold a term with `part` in it.
+pub(crate) fn for_each_chunk_with(
+    connection: &Connection,
+    segment: i64,
+    part: &[u8],
+    mut each: impl FnMut(TermChunk) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let signatures: Vec<u8> = connection
+        .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
+        .query_row([segment], |row| row.get(0))?;
+    // The chunks of a segment are written one after the other: their ids follow each other.
+    let first: Option<i64> = connection
+        .prepare_cached("SELECT id FROM term_chunks WHERE segment = ?1 ORDER BY first LIMIT 1")?
+        .query_row([segment], |row| row.get(0))
+        .optional()?;
+    let mut statement = connection
+        .prepare_cached("SELECT id, terms FROM term_chunks WHERE id = ?1 AND segment = ?2")?;
+    let wanted = signature(part);
+    for (id, signature) in (first.unwrap_or(0)..).zip(signatures.chunks(SIGNATURE_BYTES)) {
+        if wanted
+            .iter()
+            .zip(signature)
+            .all(|(wanted, has)| wanted & !has == 0)
+        {
+            each(statement.query_row([id, segment], term_chunk)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// A bit for each pair of neighbouring bytes, by hash: enough to pass by most chunks of numbers and
+/// hashes when a part of a word is looked for.
+const SIGNATURE_BYTES: usize = 128;
+
+fn signature(bytes: &[u8]) -> [u8; SIGNATURE_BYTES] {
+    let mut bits = [0; SIGNATURE_BYTES];
+    for pair in bytes.windows(2).filter(|pair| !pair.contains(&b'\n')) {
+        let hash = (u32::from(pair[0]) << 8 | u32::from(pair[1])).wrapping_mul(0x9e37_79b1) >> 22;
+        bits[hash as usize / 8] |= 1 << (hash % 8);
+    }
+    bits
 }
 
 fn term_chunk(row: &rusqlite::Row<'_>) -> rusqlite::Result<TermChunk> {

@@ -127,7 +127,8 @@ CREATE TABLE segments(
     session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     first   INTEGER NOT NULL,               -- ordinals first .. last
     last    INTEGER NOT NULL,
-    level   INTEGER NOT NULL
+    level   INTEGER NOT NULL,
+    signatures BLOB NOT NULL                -- which pairs of bytes each chunk of terms has
 );
 CREATE INDEX segments_by_session ON segments(session, first);
 CREATE TABLE term_chunks(
