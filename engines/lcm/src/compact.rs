@@ -310,19 +310,12 @@ impl Compactor<'_, '_> {
         spots: &[Spot],
         split: &Split,
     ) -> Result<Arrangement, EngineError> {
-        // A node over a message that stays in the window would say it twice.
+        // A node over a message that stays in the window, or on both sides of one, would say it twice.
         let mut spots = spots.to_vec();
         let mut frontier = self.session.frontier().to_vec();
         let mut took_apart = false;
         loop {
-            let unfit: HashSet<NodeId> = spots
-                .iter()
-                .enumerate()
-                .filter_map(|(at, spot)| match spot {
-                    Spot::Covered(node) if split.keeps(at) => Some(*node),
-                    _ => None,
-                })
-                .collect();
+            let unfit = parted(&spots, split);
             if unfit.is_empty() {
                 break;
             }
@@ -1001,6 +994,23 @@ impl Compactor<'_, '_> {
         }
         notes
     }
+}
+
+/// The nodes over messages that stay, and those whose messages stand on both sides of one that does.
+fn parted(spots: &[Spot], split: &Split) -> HashSet<NodeId> {
+    let mut parted = HashSet::new();
+    let mut run_of: HashMap<NodeId, usize> = HashMap::new();
+    let mut run = 0;
+    for (at, spot) in spots.iter().enumerate() {
+        let keeps = split.keeps(at);
+        run += usize::from(keeps);
+        if let Spot::Covered(node) = spot
+            && (keeps || *run_of.entry(*node).or_insert(run) != run)
+        {
+            parted.insert(*node);
+        }
+    }
+    parted
 }
 
 fn rewrite(placed: &mut Placed, written: &Written) {

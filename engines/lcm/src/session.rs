@@ -149,7 +149,11 @@ impl Session {
     /// The conversation was cut back to `last`. Nodes that reach beyond it give way to what is under
     /// them; a leaf that does is left behind, and what remains of its messages is loose again.
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
-        self.store.cut(self.id, last)?;
+        match self.store.cut(self.id, last) {
+            // It was revised, and cut off by an earlier cut: what is left ends before it.
+            Err(StoreError::Unknown(_)) => self.store.cut(self.id, self.last_live(last)?)?,
+            cut => cut?,
+        }
         self.loose = None;
         let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
         if !self.frontier.iter().any(reaches_beyond) {
@@ -158,6 +162,18 @@ impl Session {
         let frontier = std::mem::take(&mut self.frontier);
         let kept = self.take_apart(frontier, &reaches_beyond)?;
         self.move_frontier(self.compaction, kept, &[])
+    }
+
+    /// The last message of the conversation that is not after `last`.
+    fn last_live(&self, last: Option<MessageId>) -> Result<Option<MessageId>, StoreError> {
+        for range in self.store.live(self.id)?.into_iter().rev() {
+            let rows = self.store.rows(self.id, range)?;
+            let found = rows.iter().rev().find(|row| Some(row.id) <= last);
+            if let Some(row) = found {
+                return Ok(Some(row.id));
+            }
+        }
+        Ok(None)
     }
 
     /// Replaces nodes by what is under them for as long as they are `unfit`; an unfit leaf goes.

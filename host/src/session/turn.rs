@@ -481,6 +481,16 @@ impl Session {
             );
             answer = self.show_from(request, &fresh, (from, cut), Expected::Anything, shown)?;
         }
+        // A cut into the middle of what was shown at once leaves an engine at the end of what was shown
+        // before it: it is shown the rest again.
+        if let Ok(Shown::Seen(Some(seen), _)) = &answer
+            && cut.is_some()
+            && Some(*seen) != self.history.end()
+            && self.history.agrees(*seen)
+        {
+            let from = Some(seen.last);
+            answer = self.show_from(request, &fresh, (from, None), Expected::Anything, shown)?;
+        }
         match answer {
             Ok(Shown::Seen(seen, decision)) => {
                 self.history.pending_cut = None;
@@ -489,7 +499,16 @@ impl Session {
                 // After a cut inside what was shown at once, an engine has no chain hash for its place.
                 let nothing_shown = self.history.after(from).is_empty();
                 let same_place = seen.map(|seen| seen.last) == end.map(|end| end.last);
-                let remembers = seen.is_some() && (seen == end || (nothing_shown && same_place));
+                // What comes after it may be messages that were revised since: there is nothing to show of
+                // them, and the next turn begins where the engine is.
+                let has_all_there_is = match seen.filter(|seen| self.history.agrees(*seen)) {
+                    Some(seen) if Some(seen) != end => {
+                        self.reel(request, &fresh, Some(seen.last))?.is_empty()
+                    }
+                    _ => false,
+                };
+                let remembers = seen.is_some()
+                    && (seen == end || (nothing_shown && same_place) || has_all_there_is);
                 if seen.is_some() && !remembers && !self.history.distrusted {
                     self.history.distrusted = true;
                     let warning = format!(
