@@ -104,8 +104,9 @@ impl Default for StoreSettings {
 pub struct Store(Arc<Handle>);
 
 struct Handle {
-    database: Arc<Database>,
+    // Dropped, and so ended, first: the last connection to close has to be the writer.
     worker: Option<IndexWorker>,
+    database: Arc<Database>,
 }
 
 impl std::fmt::Debug for Store {
@@ -118,8 +119,10 @@ impl std::fmt::Debug for Store {
 pub(crate) struct Database {
     path: PathBuf,
     settings: StoreSettings,
-    writer: Mutex<Writer>,
+    // Closed before the writer: the last connection to close moves the write-ahead log into the file and
+    // deletes it, which one that only reads cannot.
     readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Writer>,
 }
 
 struct Writer {
@@ -142,7 +145,7 @@ impl Store {
                 path: directory.to_owned(),
                 source,
             })?;
-        Ok(Self(Arc::new(Handle { database, worker })))
+        Ok(Self(Arc::new(Handle { worker, database })))
     }
 
     /// The database's path.
@@ -372,6 +375,20 @@ mod tests {
         connection
             .execute_batch("PRAGMA max_page_count = 100000;")
             .unwrap();
+    }
+
+    #[test]
+    fn closing_leaves_one_file() {
+        let (directory, store, session) = store_after("");
+        ingest_more(&store, session).unwrap();
+        store.index_now(session).unwrap();
+        assert_eq!(store.messages(session, 0..2).unwrap().len(), 2);
+        drop(store);
+        let files: Vec<_> = std::fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(files, [FILE_NAME]);
     }
 
     #[test]
