@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::EngineError;
 
-use super::{Compactor, FRAMING_TOKENS, HEADING_TOKENS, ModelUse, PREAMBLE_TOKENS, cost};
+use super::{Compactor, FRAMING_TOKENS, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{Part, Segment, Spot, layout};
 use crate::nodes::Placed;
 use crate::session::Session;
-use crate::settings::LEAF_SHARE;
+use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 
 /// The share of the soft threshold below which a compaction should end, so that the next turn is not due
 /// again.
@@ -213,14 +213,13 @@ impl Compactor<'_, '_> {
         (self.budgets.soft as f64 * COMFORTABLE) as u64
     }
 
-    /// Whether the summaries alone are over their budget.
+    /// Whether the summaries alone are worth a compaction: they are over their budget, or somebody asks
+    /// for one and there are better texts. By itself a better text is not worth a new prefix.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
         let total: u64 = arrangement.frontier.iter().map(cost).sum();
-        let better = arrangement
-            .frontier
-            .iter()
-            .any(|placed| self.staging.better(placed.node.id).is_some());
-        better || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
+        let has_better = |placed: &Placed| self.staging.better(placed.node.id).is_some();
+        (self.force && arrangement.frontier.iter().any(has_better))
+            || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
     }
 }
 

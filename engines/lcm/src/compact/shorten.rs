@@ -74,7 +74,7 @@ impl Compactor<'_, '_> {
         let last_user = outline
             .last_user
             .filter(|at| !in_flight.contains(at))
-            .filter(|_| self.floor(outline) > self.budgets.usable);
+            .filter(|at| self.fixed + self.views[*at].tokens() > self.may_shorten_user);
         for at in results.into_iter().chain(last_user) {
             if arrangement.estimate < self.budgets.hard {
                 break;

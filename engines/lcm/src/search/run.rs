@@ -424,7 +424,7 @@ impl Search<'_> {
                     role: "summary".into(),
                     tool: None,
                     at_ms: node.last_at,
-                    live: !node.superseded,
+                    live: true,
                     snippet: snippet(&node.text, &places(&node.text), context),
                     score: found.score,
                 }),

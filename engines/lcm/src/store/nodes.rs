@@ -13,7 +13,6 @@ pub(crate) struct StoredNode {
     pub(crate) first_at: Option<i64>,
     pub(crate) last_at: Option<i64>,
     pub(crate) created_at: i64,
-    pub(crate) superseded: bool,
 }
 
 /// The summaries of a session, oldest first.
@@ -22,7 +21,7 @@ pub(crate) fn nodes_in(
     session: SessionId,
 ) -> Result<Vec<StoredNode>, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, bytes, data, first_at, last_at, created_at, superseded IS NOT NULL
+        "SELECT id, bytes, data, first_at, last_at, created_at
          FROM nodes WHERE session = ?1 ORDER BY id",
     )?;
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
@@ -38,7 +37,6 @@ pub(crate) fn nodes_in(
             first_at: row.get(3)?,
             last_at: row.get(4)?,
             created_at: row.get(5)?,
-            superseded: row.get(6)?,
         });
     }
     Ok(nodes)
