@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, Replacement};
 
-use super::{Compactor, FRAMING_TOKENS, ModelUse, PREAMBLE_TOKENS, cost};
+use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{Part, Segment, Spot, layout};
@@ -28,8 +28,8 @@ pub(super) struct Arrangement {
     pub(super) segments: Vec<Segment>,
     pub(super) frontier: Vec<Placed>,
     pub(super) took_apart: bool,
-    /// Replaced large messages that stay: place and new text.
-    pub(super) replaced: Vec<(usize, String)>,
+    /// Large messages that stay in a shorter form, by their place.
+    pub(super) replaced: Vec<(usize, Replacement)>,
     /// The prompt that it would come to.
     pub(super) estimate: u64,
     /// Tokens of what stays, and `fixed`.
@@ -172,11 +172,10 @@ impl Compactor<'_, '_> {
     }
 
     pub(super) fn estimate(&self, arrangement: &mut Arrangement) {
-        let count = |text: &str| self.session.services.count_tokens(text);
         let replaced: HashMap<usize, u64> = arrangement
             .replaced
             .iter()
-            .map(|(at, text)| (*at, count(text) + FRAMING_TOKENS))
+            .map(|(at, short)| (*at, self.tokens_of(&self.views[*at], short)))
             .collect();
         let (mut kept, mut nodes, mut new) = (self.fixed, 0, 0);
         for segment in &arrangement.segments {

@@ -89,10 +89,10 @@ impl Compactor<'_, '_> {
     }
 
     fn entries(&self, arrangement: &Arrangement, runs: &[Vec<Made>]) -> Vec<Entry> {
-        let replaced: HashMap<usize, &String> = arrangement
+        let replaced: HashMap<usize, &Replacement> = arrangement
             .replaced
             .iter()
-            .map(|(at, text)| (*at, text))
+            .map(|(at, short)| (*at, short))
             .collect();
         let mut entries = Vec::new();
         let mut runs = runs.iter();
@@ -101,11 +101,7 @@ impl Compactor<'_, '_> {
                 Segment::Keep(places) => entries.extend(places.clone().map(|at| {
                     let id = self.views[at].id();
                     match replaced.get(&at) {
-                        Some(text) => Entry::Replace(Replacement {
-                            id,
-                            text: Some((*text).clone()),
-                            arguments: Vec::new(),
-                        }),
+                        Some(short) => Entry::Replace((*short).clone()),
                         None => Entry::Keep(id),
                     }
                 })),
@@ -136,16 +132,15 @@ impl Compactor<'_, '_> {
 
     /// The prompt that these entries come to, in tokens.
     fn after(&self, entries: &[Entry]) -> u64 {
-        let tokens: HashMap<MessageId, u64> = self
-            .views
-            .iter()
-            .map(|view| (view.id(), view.tokens()))
-            .collect();
+        let views: HashMap<MessageId, &MessageView<'_>> =
+            self.views.iter().map(|view| (view.id(), view)).collect();
         let count = |text: &str| self.session.services.count_tokens(text) + FRAMING_TOKENS;
         entries.iter().fold(self.fixed, |sum, entry| {
             sum + match entry {
-                Entry::Keep(id) => tokens.get(id).copied().unwrap_or(0),
-                Entry::Replace(new) => new.text.as_deref().map_or(0, count),
+                Entry::Keep(id) => views.get(id).map_or(0, |view| view.tokens()),
+                Entry::Replace(new) => views
+                    .get(&new.id)
+                    .map_or(0, |view| self.tokens_of(view, new)),
                 Entry::Summary { text, .. } => count(text),
                 Entry::StubResult { text, .. } => count(text),
                 Entry::Drop { .. } => 0,
