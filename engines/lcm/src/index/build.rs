@@ -25,8 +25,8 @@ const SEGMENT_BYTES: usize = 4 << 20;
 /// How many neighbours of one level are joined.
 const FAN_IN: usize = 8;
 
-/// No segment is larger than one of this level: some 16,000 messages.
-const MAX_LEVEL: u32 = 2;
+/// No segment is larger than one of this level: some 20,000 messages.
+const MAX_LEVEL: u32 = 3;
 
 /// Indexes everything of a session that awaits it, then joins segments.
 pub(crate) fn catch_up(database: &Database, session: SessionId) -> Result<(), StoreError> {
