@@ -59,7 +59,13 @@ fn index_batch(database: &Database, session: SessionId) -> Result<bool, StoreErr
     Ok(true)
 }
 
-pub(crate) fn set_indexed(
+/// Drops the index of a session; it is made anew from the messages.
+pub(crate) fn forget(transaction: &Transaction<'_>, session: SessionId) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM segments WHERE session = ?1", [session.0])?;
+    set_indexed(transaction, session, 0)
+}
+
+fn set_indexed(
     transaction: &Transaction<'_>,
     session: SessionId,
     indexed: u32,
