@@ -460,7 +460,7 @@ impl ContextEngine for Engine {
             "settings": self.settings,
             "budgets": self.settings.budgets(&self.window.borrow()),
             "messages": info.as_ref().map(|info| info.messages),
-            "indexed": info.as_ref().map(|info| info.indexed),
+            "indexed": self.session.store.indexed(self.session.id).ok(),
             "frontier": {
                 "nodes": frontier.len(),
                 "messages": frontier.iter().map(|placed| placed.node.messages).sum::<u64>(),

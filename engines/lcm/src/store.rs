@@ -38,6 +38,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use zstd::bulk::Compressor;
 
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
+use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
 use writer::Writer;
 
@@ -49,7 +51,9 @@ pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use live::{cut_in, live_ranges};
-pub(crate) use nodes::{StoredNode, nodes_in};
+pub(crate) use nodes::{
+    SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
+};
 pub(crate) use read::{Blocks, for_each_body, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
@@ -189,6 +193,14 @@ impl Store {
         if let Some(worker) = &self.0.worker {
             worker.wake(session);
         }
+    }
+
+    /// How many of a session's messages the index holds; search reads the others.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn indexed(&self, session: SessionId) -> Result<u32, StoreError> {
+        self.read(|connection| indexed_end(connection, session, Corpus::Messages))
     }
 
     pub(crate) fn database(&self) -> &Database {

@@ -1,4 +1,5 @@
-//! Segments: the terms of a run of messages, sorted, each with the ordinals of the messages that hold it.
+//! Segments: the terms of a run of texts, sorted, each with the numbers of the texts that hold it: the
+//! ordinals of messages, or the numbers of summaries.
 //!
 //! A segment is cut into chunks of some hundred terms. A chunk is two rows: its terms, one a line (few
 //! enough that all of a session's can be gone through for a part of a word), and their lists of ordinals.
@@ -12,6 +13,7 @@ use std::ops::Range;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::corpus::Corpus;
 use crate::error::StoreError;
 use crate::store::{SessionId, put_varint, take_usize, take_varint};
 
@@ -23,7 +25,7 @@ const CHUNK_LIST_BYTES: usize = 8_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) id: i64,
-    /// The ordinals of the messages it covers.
+    /// The numbers of the texts it covers.
     pub(crate) ordinals: Range<u32>,
     pub(crate) level: u32,
 }
@@ -160,6 +162,7 @@ impl Chunks {
         mut self,
         transaction: &Transaction<'_>,
         session: SessionId,
+        corpus: Corpus,
         ordinals: &Range<u32>,
         level: u32,
     ) -> Result<(), StoreError> {
@@ -169,11 +172,12 @@ impl Chunks {
         let signatures = self.signatures();
         transaction
             .prepare_cached(
-                "INSERT INTO segments(session, first, last, level, signatures)
-                 VALUES(?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO segments(session, corpus, first, last, level, signatures)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
             )?
             .execute(params![
                 session.0,
+                corpus.code(),
                 ordinals.start,
                 ordinals.end,
                 level,
@@ -218,15 +222,32 @@ pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u12
     Ok(hasher.digest128())
 }
 
-/// The segments of a session, oldest messages first.
+/// One past the number of the last text that a segment covers.
+pub(crate) fn indexed_end(
+    connection: &Connection,
+    session: SessionId,
+    corpus: Corpus,
+) -> Result<u32, StoreError> {
+    let end = connection
+        .prepare_cached(
+            "SELECT last FROM segments WHERE session = ?1 AND corpus = ?2
+             ORDER BY first DESC LIMIT 1",
+        )?
+        .query_row([session.0, corpus.code()], |row| row.get(0));
+    Ok(end.optional()?.unwrap_or(0))
+}
+
+/// The segments of a session's messages or summaries, oldest texts first.
 pub(crate) fn segments(
     connection: &Connection,
     session: SessionId,
+    corpus: Corpus,
 ) -> Result<Vec<Segment>, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, first, last, level FROM segments WHERE session = ?1 ORDER BY first",
+        "SELECT id, first, last, level FROM segments WHERE session = ?1 AND corpus = ?2
+         ORDER BY first",
     )?;
-    let rows = statement.query_map([session.0], |row| {
+    let rows = statement.query_map([session.0, corpus.code()], |row| {
         Ok(Segment {
             id: row.get(0)?,
             ordinals: row.get(1)?..row.get(2)?,

@@ -18,6 +18,8 @@ use super::sessions::unknown;
 use super::{Database, Key, SessionId, Store, payload};
 use crate::error::StoreError;
 use crate::index::build;
+use crate::index::corpus::Corpus;
+use crate::index::segment::indexed_end;
 
 /// A block takes further messages up to this many bytes.
 const BLOCK_BYTES: usize = 48 * 1024;
@@ -143,7 +145,8 @@ impl Database {
                         delivery.now_ms
                     ])?;
             }
-            let waiting = ordinals.end.saturating_sub(cursor.indexed);
+            let indexed = indexed_end(transaction, session, Corpus::Messages)?;
+            let waiting = ordinals.end.saturating_sub(indexed);
             let ingested = Ingested {
                 new: ordinals,
                 known: stored.known,
@@ -200,7 +203,6 @@ struct Cursor {
     next: u32,
     last_host: Option<MessageId>,
     order_at: i64,
-    indexed: u32,
     /// Whether a cut left anything behind.
     was_cut: bool,
 }
@@ -209,7 +211,7 @@ impl Cursor {
     fn read(transaction: &Transaction<'_>, session: SessionId) -> Result<Self, StoreError> {
         transaction
             .prepare_cached(
-                "SELECT next_ordinal, last_host, order_at, indexed,
+                "SELECT next_ordinal, last_host, order_at,
                         EXISTS(SELECT 1 FROM live WHERE session = ?1 AND first > 0)
                  FROM sessions WHERE id = ?1 AND deleted = 0",
             )?
@@ -220,8 +222,7 @@ impl Cursor {
                         .get::<_, Option<i64>>(1)?
                         .map(|host| MessageId(host as u64)),
                     order_at: row.get(2)?,
-                    indexed: row.get(3)?,
-                    was_cut: row.get(4)?,
+                    was_cut: row.get(3)?,
                 })
             })
             .optional()?

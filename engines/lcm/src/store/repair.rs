@@ -114,7 +114,7 @@ fn carry_over(directory: &Path, kept: &Path) -> Result<(u64, u64), StoreError> {
 const MEND: &str = "
 INSERT OR IGNORE INTO sessions(id, name, created_at, touched_at)
     SELECT DISTINCT session, 'recovered-' || session, 0, 0 FROM messages;
-UPDATE sessions SET indexed = 0,
+UPDATE sessions SET
     next_ordinal = max(next_ordinal,
         coalesce((SELECT max(messages.id) & 0xffffffff FROM messages WHERE session = sessions.id) + 1, 0)),
     order_at = max(order_at,

@@ -22,12 +22,9 @@ pub struct SessionInfo {
     pub last_at: i64,
     /// Messages, those that a cut left behind included.
     pub messages: u32,
-    /// Of these, how many a segment of the search index holds.
-    pub indexed: u32,
 }
 
-const COLUMNS: &str =
-    "id, name, created_at, touched_at, archived_at, order_at, next_ordinal, indexed";
+const COLUMNS: &str = "id, name, created_at, touched_at, archived_at, order_at, next_ordinal";
 
 fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
     Ok(SessionInfo {
@@ -38,7 +35,6 @@ fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
         archived_at: row.get(4)?,
         last_at: row.get(5)?,
         messages: row.get(6)?,
-        indexed: row.get(7)?,
     })
 }
 
