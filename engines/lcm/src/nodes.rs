@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dag::{Level, Node, NodeId, Under};
 use crate::error::StoreError;
-use crate::store::{Key, SessionId, Store};
+use crate::store::{Key, SessionId, Store, cut_in};
 use crate::summarise::Written;
 
 /// Summaries are a few kilobytes of prose: a little more effort pays.
@@ -198,18 +198,7 @@ pub(crate) fn set_frontier(
     better: &[(NodeId, Written)],
 ) -> Result<(), StoreError> {
     store.write(|transaction| {
-        transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
-        let mut insert = transaction.prepare_cached(
-            "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
-        )?;
-        for (position, node) in nodes.iter().enumerate() {
-            insert.execute(params![
-                session.0,
-                position as i64,
-                key(session, *node),
-                compaction as i64
-            ])?;
-        }
+        write_frontier(transaction, session, compaction, nodes)?;
         for (node, written) in better {
             transaction.execute(
                 "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, model = ?4, hash = ?5, bytes = ?6,
@@ -224,6 +213,45 @@ pub(crate) fn set_frontier(
                     packed(&written.text)?,
                 ],
             )?;
+        }
+        Ok(())
+    })
+}
+
+fn write_frontier(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    compaction: u64,
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
+    )?;
+    for (position, node) in nodes.iter().enumerate() {
+        insert.execute(params![
+            session.0,
+            position as i64,
+            key(session, *node),
+            compaction as i64
+        ])?;
+    }
+    Ok(())
+}
+
+/// Cuts the conversation back to `last` and moves the frontier, where that is given, in one transaction: a
+/// node over messages that were cut off is never in the window.
+pub(crate) fn cut(
+    store: &Store,
+    session: SessionId,
+    last: Option<MessageId>,
+    frontier: Option<(u64, &[Placed])>,
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        cut_in(transaction, session, last)?;
+        if let Some((compaction, nodes)) = frontier {
+            let ids: Vec<NodeId> = nodes.iter().map(|placed| placed.node.id).collect();
+            write_frontier(transaction, session, compaction, &ids)?;
         }
         Ok(())
     })

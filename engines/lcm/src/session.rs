@@ -152,19 +152,25 @@ impl Session {
     /// The conversation was cut back to `last`. Nodes that reach beyond it give way to what is under
     /// them; a leaf that does is left behind, and what remains of its messages is loose again.
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
-        match self.store.cut(self.id, last) {
+        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
+        let frontier = match self.frontier.iter().any(reaches_beyond) {
+            true => Some(self.take_apart(self.frontier.clone(), &reaches_beyond)?),
+            false => None,
+        };
+        let cut = |last| {
+            let moved = frontier.as_deref().map(|nodes| (self.compaction, nodes));
+            nodes::cut(&self.store, self.id, last, moved)
+        };
+        match cut(last) {
             // It was revised, and cut off by an earlier cut: what is left ends before it.
-            Err(StoreError::Unknown(_)) => self.store.cut(self.id, self.last_live(last)?)?,
-            cut => cut?,
+            Err(StoreError::Unknown(_)) => cut(self.last_live(last)?)?,
+            done => done?,
         }
         self.loose = OnceCell::new();
-        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
-        if !self.frontier.iter().any(reaches_beyond) {
-            return Ok(());
+        if let Some(frontier) = frontier {
+            self.frontier = frontier;
         }
-        let frontier = std::mem::take(&mut self.frontier);
-        let kept = self.take_apart(frontier, &reaches_beyond)?;
-        self.move_frontier(self.compaction, kept, &[])
+        Ok(())
     }
 
     /// The last message of the conversation that is not after `last`.

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::branch::keys;
+use super::live::keys;
 use super::{Key, SessionId, damaged, decompress};
 use crate::error::StoreError;
 
