@@ -19,7 +19,7 @@ use crate::nodes;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::staging::Staging;
-use crate::store::Store;
+use crate::store::{Delivery, Store};
 use crate::tools;
 
 /// The share of the soft threshold from which summaries are prepared.
@@ -303,12 +303,26 @@ impl ContextEngine for Engine {
             }
         };
         self.settle()?;
-        let (store, id) = (&self.session.store, self.session.id);
-        let ingested = store.ingest(id, messages, chain)?;
-        for (new, old) in std::mem::take(&mut self.revisions) {
-            store.mark_revision(id, new, old)?;
+        let delivery = Delivery {
+            messages,
+            chain,
+            revisions: &self.revisions,
+            now_ms: self.session.services.now_ms(),
+        };
+        let ingested = self.session.store.deliver(self.session.id, &delivery)?;
+        for (new, old) in &ingested.replaces_nothing {
+            self.log(
+                LogLevel::Info,
+                &format!(
+                    "{new} replaces {old}, which this store never had: {new} stands for itself"
+                ),
+            );
         }
-        let new = &messages[ingested.known.min(messages.len())..];
+        self.revisions.clear();
+        if ingested.restored > 0 {
+            self.session.forget_loose();
+        }
+        let new = &messages[ingested.known..];
         self.session.stored(new, ingested.new.start);
         Ok(())
     }
@@ -472,9 +486,7 @@ impl ContextEngine for Engine {
     fn end(&mut self) {
         self.withdraw();
         // The next process finds the index complete.
-        if let Err(error) = self.session.store.index_now(self.session.id) {
-            self.log(LogLevel::Warn, &error.to_string());
-        }
+        self.session.store.index_soon(self.session.id);
     }
 
     fn status(&self) -> Value {
@@ -486,7 +498,7 @@ impl ContextEngine for Engine {
             "settings": self.settings,
             "budgets": self.settings.budgets(&self.window.borrow()),
             "messages": info.as_ref().map(|info| info.messages),
-            "indexed": info.as_ref().map(|info| info.indexed),
+            "indexed": self.session.store.indexed(self.session.id).ok(),
             "frontier": {
                 "nodes": frontier.len(),
                 "messages": frontier.iter().map(|placed| placed.node.messages).sum::<u64>(),

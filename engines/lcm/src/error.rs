@@ -40,6 +40,11 @@ pub enum StoreError {
     /// There is no such session.
     #[error("there is no session `{0}`")]
     UnknownSession(String),
+    /// A session was deleted while it was open.
+    #[error(
+        "session number {0} was deleted from the store while it was open; open it anew to have it kept again"
+    )]
+    SessionDeleted(i64),
     /// There is no such message, file or summary.
     #[error("there is no {0}")]
     Unknown(String),

@@ -187,17 +187,24 @@ impl Session {
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
         self.refresh()?;
         let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
-        let kept = self.take_apart(self.frontier.clone(), &reaches_beyond)?;
-        match self.store.cut(self.id, last) {
+        let frontier = match self.frontier.iter().any(reaches_beyond) {
+            true => Some(self.take_apart(self.frontier.clone(), &reaches_beyond)?),
+            false => None,
+        };
+        let cut = |last| {
+            let moved = frontier.as_deref().map(|nodes| (self.compaction, nodes));
+            nodes::cut(&self.store, self.id, last, moved)
+        };
+        match cut(last) {
             // It was revised, and cut off by an earlier cut: what is left ends before it.
-            Err(StoreError::Unknown(_)) => self.store.cut(self.id, self.last_live(last)?)?,
-            cut => cut?,
+            Err(StoreError::Unknown(_)) => cut(self.last_live(last)?)?,
+            done => done?,
         }
         self.loose = OnceCell::new();
-        match kept == self.frontier {
-            true => Ok(()),
-            false => self.move_frontier(self.compaction, kept, &[]),
+        if let Some(frontier) = frontier {
+            self.frontier = frontier;
         }
+        Ok(())
     }
 
     /// Takes over what another engine of this session made of the frontier.

@@ -1,6 +1,6 @@
 //! Carrying a search out: candidates from the index, filters, texts, order, pages.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use rusqlite::Connection;
 
@@ -10,10 +10,12 @@ use super::question;
 use super::snippet::{MAX_COUNTED, snippet};
 use super::{Answer, Ask, Hit, HitKind, Query, Scope, Searched, Sort};
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
 use crate::index::need::Need;
 use crate::index::segment::segments;
 use crate::store::{
-    Blocks, Key, MessageRow, SessionId, Store, StoredNode, info_in, live_ranges, nodes_in, row_in,
+    Blocks, Key, MessageRow, SessionId, Store, SummaryTimes, count_summaries, for_each_summary,
+    info_in, live_ranges, row_in, summary_in, summary_times,
 };
 
 /// How many texts are read between two looks at whether to stop.
@@ -60,7 +62,7 @@ struct Found {
 
 enum What {
     Message(Key),
-    Summary(Box<StoredNode>),
+    Summary(Key),
 }
 
 impl Search<'_> {
@@ -79,7 +81,7 @@ impl Search<'_> {
                 }
             }
             if self.looks_in_summaries() {
-                let summaries = self.matching_summaries(session, matcher)?;
+                let summaries = self.matching_summaries(session, matcher, need)?;
                 total += summaries.len() as u64;
                 found.extend(summaries);
             }
@@ -112,12 +114,15 @@ impl Search<'_> {
         }
         if self.looks_in_summaries() {
             for &session in &self.query.sessions {
-                for node in self.summaries(session)? {
-                    let score = question.score_text(&node.text);
-                    if score > 0.0 {
-                        found.push(Found::summary(node, score));
+                self.searched.summaries += count_summaries(self.connection, session)?;
+                let all = 0..Corpus::Summaries.end(self.connection, session)?;
+                for_each_summary(self.connection, session, &all, |summary| {
+                    let score = question.score_text(&summary.text);
+                    if score > 0.0 && self.lets_summary_through(&summary.times) {
+                        found.push(Found::summary(summary.key, summary.times, score));
                     }
-                }
+                    Ok(ControlFlow::Continue(()))
+                })?;
             }
         }
         let total = found.len() as u64;
@@ -145,7 +150,7 @@ impl Search<'_> {
         let mut matched = Vec::new();
         let mut scratch = String::new();
         let mut covered = 0;
-        for segment in segments(self.connection, session)? {
+        for segment in segments(self.connection, session, Corpus::Messages)? {
             covered = covered.max(segment.ordinals.end);
             let candidates = match need.ordinals(self.connection, &segment) {
                 // What the index cannot say any more, the messages can.
@@ -336,39 +341,63 @@ impl Search<'_> {
             && self.query.tool.is_none()
     }
 
-    /// The summaries of a session that the filters let through.
-    fn summaries(&mut self, session: SessionId) -> Result<Vec<StoredNode>, StoreError> {
-        let query = self.query;
-        let mut nodes = nodes_in(self.connection, session)?;
-        self.searched.summaries += nodes.len() as u64;
-        nodes.retain(|node| {
-            query
-                .since_ms
-                .is_none_or(|since| node.last_at.is_some_and(|last| last >= since))
-                && query
-                    .until_ms
-                    .is_none_or(|until| node.first_at.is_some_and(|first| first <= until))
-        });
-        Ok(nodes)
+    fn lets_summary_through(&self, times: &SummaryTimes) -> bool {
+        let Query {
+            since_ms, until_ms, ..
+        } = self.query;
+        since_ms.is_none_or(|since| times.last_at.is_some_and(|last| last >= since))
+            && until_ms.is_none_or(|until| times.first_at.is_some_and(|first| first <= until))
     }
 
+    /// The summaries of a session that match and that the filters let through.
     fn matching_summaries(
         &mut self,
         session: SessionId,
         matcher: &Matcher,
+        need: &Need,
     ) -> Result<Vec<Found>, StoreError> {
+        self.searched.summaries += count_summaries(self.connection, session)?;
+        let by_relevance = self.query.order() == Sort::Relevance;
         let mut scratch = String::new();
         let mut found = Vec::new();
-        for node in self.summaries(session)? {
-            if matcher.is_match(&node.text, &mut scratch) {
-                let score = match self.query.order() {
-                    Sort::Relevance => density(
-                        matcher.places(&node.text, MAX_COUNTED).len(),
-                        node.text.len(),
-                    ),
-                    _ => 0.0,
-                };
-                found.push(Found::summary(node, score));
+        let mut read = |numbers: Range<u32>| {
+            for_each_summary(self.connection, session, &numbers, |summary| {
+                if self.lets_summary_through(&summary.times)
+                    && matcher.is_match(&summary.text, &mut scratch)
+                {
+                    let places = match by_relevance {
+                        true => matcher.places(&summary.text, MAX_COUNTED).len(),
+                        false => 0,
+                    };
+                    let score = density(places, summary.text.len());
+                    found.push(Found::summary(summary.key, summary.times, score));
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        };
+        let mut decided = Vec::new();
+        let mut covered = 0;
+        for segment in segments(self.connection, session, Corpus::Summaries)? {
+            covered = segment.ordinals.end;
+            match need.ordinals(self.connection, &segment) {
+                Ok(Some(numbers)) if matcher.is_decided_by_index() && !by_relevance => {
+                    decided.extend(numbers);
+                }
+                Ok(Some(numbers)) => numbers
+                    .into_iter()
+                    .try_for_each(|number| read(number..number + 1))?,
+                // What the index cannot say, the summaries can.
+                Ok(None) | Err(StoreError::Damaged(_)) => read(segment.ordinals)?,
+                Err(error) => return Err(error),
+            }
+        }
+        read(covered..Corpus::Summaries.end(self.connection, session)?)?;
+        for number in decided {
+            let key = Key::new(session, number);
+            if let Some(times) = summary_times(self.connection, key)?
+                && self.lets_summary_through(&times)
+            {
+                found.push(Found::summary(key, times, 0.0));
             }
         }
         Ok(found)
@@ -418,16 +447,21 @@ impl Search<'_> {
         let mut hits = Vec::with_capacity(page.len());
         for found in page {
             match found.what {
-                What::Summary(node) => hits.push(Hit {
-                    key: node.key,
-                    kind: HitKind::Summary,
-                    role: "summary".into(),
-                    tool: None,
-                    at_ms: node.last_at,
-                    live: true,
-                    snippet: snippet(&node.text, &places(&node.text), context),
-                    score: found.score,
-                }),
+                What::Summary(key) => {
+                    let Some(summary) = summary_in(self.connection, key)? else {
+                        continue;
+                    };
+                    hits.push(Hit {
+                        key,
+                        kind: HitKind::Summary,
+                        role: "summary".into(),
+                        tool: None,
+                        at_ms: summary.times.last_at,
+                        live: true,
+                        snippet: snippet(&summary.text, &places(&summary.text), context),
+                        score: found.score,
+                    });
+                }
                 What::Message(key) => {
                     let Some(row) = row_in(self.connection, key)? else {
                         continue;
@@ -452,15 +486,12 @@ impl Search<'_> {
 }
 
 impl Found {
-    fn summary(node: StoredNode, score: f64) -> Self {
+    fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
         Self {
             // Told from the place of a message that was said at the same time.
-            place: (
-                node.last_at.unwrap_or(node.created_at),
-                node.key.0 | 1 << 62,
-            ),
+            place: (times.last_at.unwrap_or(times.created_at), key.0 | 1 << 62),
             score,
-            what: What::Summary(Box::new(node)),
+            what: What::Summary(key),
         }
     }
 }

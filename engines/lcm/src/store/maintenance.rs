@@ -9,13 +9,13 @@ use rusqlite::backup::Backup;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::body::content_hash;
-use super::branch::{keys, live_ranges};
+use super::live::{keys, live_ranges};
 use super::read::{rows_in, whole};
-use super::sessions::{info_in, sessions_in};
+use super::sessions::sessions_in;
 use super::{Blocks, Key, SessionId, Store};
 use crate::error::StoreError;
 use crate::index::build;
+use crate::index::corpus::Corpus;
 use crate::index::segment::{segments, stored_digest};
 
 /// Pages copied between two looks at whether somebody else wants to write.
@@ -39,14 +39,14 @@ impl Check {
     }
 }
 
-/// How the search index of a session stands to its messages.
+/// How the search index of a session stands to its messages and summaries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexCheck {
     /// Segments that were made anew in memory and compared.
     pub segments: u64,
-    /// Runs of ordinals whose segment says something else than the messages do, or is missing.
+    /// Runs of numbers whose segment says something else than the texts do, or is missing.
     pub wrong: Vec<std::ops::Range<u32>>,
-    /// Messages that await the index; search reads them.
+    /// Messages and summaries that await the index; search reads them.
     pub waiting: u32,
 }
 
@@ -94,15 +94,10 @@ impl Store {
             for info in sessions {
                 for row in rows_in(connection, info.id, &(0..info.messages))? {
                     let key = row.key;
-                    let hash: Vec<u8> = connection
-                        .prepare_cached("SELECT hash FROM messages WHERE id = ?1")?
-                        .query_row([key.0], |row| row.get(0))?;
-                    let sound = whole(connection, &mut blocks, row).is_ok_and(|message| {
-                        let role = &message.row.role;
-                        hash == content_hash(role, &message.raw, &message.text, &message.calls)
-                    });
-                    if !sound {
-                        check.damaged.push(key);
+                    match whole(connection, &mut blocks, row) {
+                        Ok(_) => {}
+                        Err(StoreError::Damaged(_)) => check.damaged.push(key),
+                        Err(error) => return Err(error),
                     }
                     check.messages += 1;
                     progress(check.messages, total);
@@ -118,31 +113,29 @@ impl Store {
     /// A store that failed, or messages that cannot be read.
     pub fn check_index(&self, session: SessionId) -> Result<IndexCheck, StoreError> {
         self.read(|connection| {
-            let info = info_in(connection, session)?;
-            let mut check = IndexCheck {
-                waiting: info.messages.saturating_sub(info.indexed),
-                ..IndexCheck::default()
-            };
-            let mut covered = 0;
-            for segment in segments(connection, session)? {
-                if segment.ordinals.start != covered {
-                    check.wrong.push(covered..segment.ordinals.start);
+            let mut check = IndexCheck::default();
+            for corpus in Corpus::ALL {
+                let mut covered = 0;
+                for segment in segments(connection, session, corpus)? {
+                    if segment.ordinals.start != covered {
+                        check.wrong.push(covered..segment.ordinals.start);
+                    }
+                    covered = segment.ordinals.end;
+                    let numbers = segment.ordinals.clone();
+                    let (_, fresh) =
+                        build::build(connection, session, corpus, numbers, usize::MAX)?;
+                    let same = match stored_digest(connection, segment.id) {
+                        Ok(stored) => stored == fresh.digest(),
+                        Err(StoreError::Damaged(_)) => false,
+                        Err(error) => return Err(error),
+                    };
+                    if !same {
+                        check.wrong.push(segment.ordinals);
+                    }
+                    check.segments += 1;
                 }
-                covered = segment.ordinals.end;
-                let (_, fresh) =
-                    build::build(connection, session, segment.ordinals.clone(), usize::MAX)?;
-                let same = match stored_digest(connection, segment.id) {
-                    Ok(stored) => stored == fresh.digest(),
-                    Err(StoreError::Damaged(_)) => false,
-                    Err(error) => return Err(error),
-                };
-                if !same {
-                    check.wrong.push(segment.ordinals);
-                }
-                check.segments += 1;
-            }
-            if covered != info.indexed {
-                check.wrong.push(covered..info.indexed);
+                let end = corpus.end(connection, session)?;
+                check.waiting += end.saturating_sub(covered);
             }
             Ok(check)
         })
@@ -153,10 +146,7 @@ impl Store {
     /// # Errors
     /// A store that failed, or messages that cannot be read. Search is complete either way.
     pub fn rebuild_index(&self, session: SessionId) -> Result<(), StoreError> {
-        self.write(|transaction| {
-            transaction.execute("DELETE FROM segments WHERE session = ?1", [session.0])?;
-            build::set_indexed(transaction, session, 0)
-        })?;
+        self.write(|transaction| build::forget(transaction, session))?;
         self.index_now(session)
     }
 
@@ -300,11 +290,9 @@ impl Store {
     /// # Errors
     /// A store that failed, or is being read by another process; the file is then as it was.
     pub fn shrink(&self) -> Result<(), StoreError> {
-        let writer = self.database().writer();
-        writer.connection.execute_batch("VACUUM")?;
-        writer
-            .connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        let writer = self.database().writer.take()?;
+        writer.execute_batch("VACUUM")?;
+        writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(())
     }
 }
