@@ -17,6 +17,7 @@
 mod block;
 mod body;
 mod branch;
+mod current;
 mod ingest;
 mod maintenance;
 mod nodes;
@@ -44,7 +45,7 @@ pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;
 pub use sessions::SessionInfo;
 
-pub(crate) use branch::live_ranges;
+pub(crate) use current::Current;
 pub(crate) use nodes::{StoredNode, nodes_in};
 pub(crate) use read::{Blocks, for_each_body, raw_in, row_in};
 pub(crate) use sessions::info_in;
