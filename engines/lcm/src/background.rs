@@ -14,7 +14,7 @@ use crate::dag::plan::{Part, Segment, Spot, layout, leaves};
 use crate::dag::{Level, NodeId, Under};
 use crate::nodes;
 use crate::session::Session;
-use crate::settings::{Budgets, Settings};
+use crate::settings::{Budgets, CONDENSED_SHARE, LEAF_SHARE, LEAST_TEXT, Settings};
 use crate::staging::Staging;
 use crate::store::Key;
 use crate::summarise::{Job, Next};
@@ -23,9 +23,6 @@ use crate::summarise::{Job, Next};
 const MAX_CALLS: usize = 8;
 /// The share of a leaf's span from which the newest leaf is worth preparing.
 const NEWEST_SHARE: f64 = 0.75;
-/// The share of its material that a leaf's text takes at most.
-const LEAF_SHARE: u64 = 5;
-const LEAST_TEXT: u64 = 16;
 
 /// What a call is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +66,7 @@ impl Background {
     /// The calls to make now. `due` says whether the window is full enough for leaves.
     pub(crate) fn calls(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         settings: &Settings,
         budgets: &Budgets,
         staging: &Staging,
@@ -114,7 +111,7 @@ impl Background {
 
     fn plan_leaves(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         settings: &Settings,
         budgets: &Budgets,
         staging: &Staging,
@@ -183,7 +180,7 @@ impl Background {
             .map(|placed| placed.node.text.as_str())
             .collect();
         let tokens: u64 = nodes.iter().map(|placed| placed.node.tokens).sum();
-        let budget = budgets.node.min(tokens / 2).max(LEAST_TEXT);
+        let budget = budgets.node.min(tokens / CONDENSED_SHARE).max(LEAST_TEXT);
         let job = Job::condensed(&texts, tokens, budget, None, &session.services);
         let covers = nodes.iter().map(|placed| placed.node.last).collect();
         self.add(Purpose::Condensed(ids), covers, job);

@@ -211,7 +211,7 @@ impl ContextEngine for Engine {
         }
         let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
         let compactor = Compactor {
-            session: &mut self.session,
+            session: &self.session,
             settings: &self.settings,
             budgets,
             staging: &self.staging,
@@ -220,7 +220,6 @@ impl ContextEngine for Engine {
             focus: order.focus.as_deref(),
             model,
             force: order.force,
-            retired: Vec::new(),
         };
         match compactor.run()? {
             Compacted::Proposed(proposal, compaction, failure) => {
@@ -379,13 +378,9 @@ impl ContextEngine for Engine {
         }
         let budgets = self.settings.budgets(&window);
         let due = window.best_prompt_tokens() as f64 >= budgets.soft as f64 * PREPARE_FROM;
-        let calls = self.background.calls(
-            &mut self.session,
-            &self.settings,
-            &budgets,
-            &self.staging,
-            due,
-        );
+        let calls =
+            self.background
+                .calls(&self.session, &self.settings, &budgets, &self.staging, due);
         calls.unwrap_or_else(|error| {
             self.log(
                 LogLevel::Warn,
@@ -448,7 +443,7 @@ impl ContextEngine for Engine {
             "settings": self.settings,
             "budgets": self.settings.budgets(&self.window.borrow()),
             "messages": info.as_ref().map(|info| info.messages),
-            "indexed": info.as_ref().map(|info| info.indexed),
+            "indexed": self.session.store.indexed(self.session.id).ok(),
             "frontier": {
                 "nodes": frontier.len(),
                 "messages": frontier.iter().map(|placed| placed.node.messages).sum::<u64>(),

@@ -1,11 +1,12 @@
-//! The search index: which messages hold which terms.
+//! The search index: which messages, and which summaries, hold which terms.
 //!
+//! - [`corpus`]: the two things that are indexed, messages and summaries;
 //! - [`fold`]: one case for letters, so that case can be ignored;
 //! - [`terms`]: what a text is indexed under: words whole, scripts without spaces by the character and
 //!   the pair of neighbours;
-//! - [`segment`]: sorted terms with compressed lists of ordinals, in chunks that are rows of SQLite;
-//! - [`build`]: making segments from messages and joining small ones to larger;
-//! - [`need`]: what must be in a message for it to match, and which messages have it;
+//! - [`segment`]: sorted terms with compressed lists of numbers, in chunks that are rows of SQLite;
+//! - [`build`]: making segments from texts and joining small ones to larger;
+//! - [`need`]: what must be in a text for it to match, and which texts have it;
 //! - [`worker`]: the thread that keeps up.
 //!
 //! The index only narrows, or answers where a whole word is asked for; anything else is decided on the
@@ -13,6 +14,7 @@
 //! text, so no list of trigrams is kept.
 
 pub(crate) mod build;
+pub(crate) mod corpus;
 pub(crate) mod fold;
 pub(crate) mod need;
 pub(crate) mod segment;

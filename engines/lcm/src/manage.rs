@@ -77,7 +77,7 @@ fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
     let files = store.payloads(session)?;
     let mut shown = line(&info);
     shown["in_conversation"] = json!(live);
-    shown["indexed"] = json!(info.indexed);
+    shown["indexed"] = json!(store.indexed(session)?);
     shown["files"] = json!({
         "count": files.len(),
         "bytes": files.iter().map(|file| file.bytes).sum::<u64>(),

@@ -174,7 +174,7 @@ pub struct Searched {
     pub sessions: u64,
     /// Messages that the answer accounts for, by the index or by reading them.
     pub messages: u64,
-    /// Summaries that were read.
+    /// Summaries that the answer accounts for, in the same way.
     pub summaries: u64,
     /// Of the messages, how many had their text read.
     pub messages_read: u64,

@@ -1,6 +1,7 @@
 //! What the engine knows of its session: the frontier, the messages that no node covers, and what was
 //! prepared in the background.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contexture_engine_api::{LogLevel, MessageId, MessageView, OpenRequest, Services};
@@ -30,7 +31,7 @@ pub(crate) struct Session {
     /// The compaction that the frontier stands for.
     pub(crate) compaction: u64,
     /// The messages outside the frontier; read from the store when first asked for.
-    loose: Option<BTreeMap<MessageId, Loose>>,
+    loose: OnceCell<BTreeMap<MessageId, Loose>>,
 }
 
 impl Session {
@@ -44,7 +45,7 @@ impl Session {
             services,
             frontier,
             compaction,
-            loose: None,
+            loose: OnceCell::new(),
         };
         let in_force = request
             .compaction
@@ -91,32 +92,34 @@ impl Session {
 
     /// The messages that no node of the frontier covers, in order. A message that was revised is no part
     /// of the conversation any more.
-    pub(crate) fn loose(&mut self) -> Result<&BTreeMap<MessageId, Loose>, StoreError> {
-        if self.loose.is_none() {
-            let covered = nodes::covered(&self.store, self.id)?;
-            let mut rows = Vec::new();
-            for range in self.store.live(self.id)? {
-                rows.extend(self.store.rows(self.id, range)?);
-            }
-            let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
-            let loose = rows
-                .into_iter()
-                .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
-                .map(|row| {
-                    let loose = Loose {
-                        key: row.key,
-                        tokens: row.tokens,
-                    };
-                    (row.id, loose)
-                });
-            self.loose = Some(loose.collect());
+    pub(crate) fn loose(&self) -> Result<&BTreeMap<MessageId, Loose>, StoreError> {
+        if let Some(loose) = self.loose.get() {
+            return Ok(loose);
         }
-        Ok(self.loose.get_or_insert_default())
+        let covered = nodes::covered(&self.store, self.id)?;
+        let mut rows = Vec::new();
+        for range in self.store.live(self.id)? {
+            rows.extend(self.store.rows(self.id, range)?);
+        }
+        let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
+        let loose = rows
+            .into_iter()
+            .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
+            .map(|row| {
+                let loose = Loose {
+                    key: row.key,
+                    tokens: row.tokens,
+                };
+                (row.id, loose)
+            });
+        Ok(self.loose.get_or_init(|| loose.collect()))
     }
 
     /// Takes in messages that were stored; `first` is the ordinal of the first of them.
     pub(crate) fn stored(&mut self, new: &[MessageView<'_>], first: u32) {
-        let Some(loose) = &mut self.loose else { return };
+        let Some(loose) = self.loose.get_mut() else {
+            return;
+        };
         for (view, ordinal) in new.iter().zip(first..) {
             let message = Loose {
                 key: Key::new(self.id, ordinal),
@@ -128,7 +131,7 @@ impl Session {
 
     /// A message is no part of the conversation any more.
     pub(crate) fn revised(&mut self, old: MessageId) {
-        if let Some(loose) = &mut self.loose {
+        if let Some(loose) = self.loose.get_mut() {
             loose.remove(&old);
         }
     }
@@ -154,7 +157,7 @@ impl Session {
             Err(StoreError::Unknown(_)) => self.store.cut(self.id, self.last_live(last)?)?,
             cut => cut?,
         }
-        self.loose = None;
+        self.loose = OnceCell::new();
         let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
         if !self.frontier.iter().any(reaches_beyond) {
             return Ok(());
@@ -215,7 +218,7 @@ impl Session {
 
     /// These messages are under the frontier now.
     pub(crate) fn now_covered(&mut self, ids: &[MessageId]) {
-        if let Some(loose) = &mut self.loose {
+        if let Some(loose) = self.loose.get_mut() {
             for id in ids {
                 loose.remove(id);
             }
@@ -224,7 +227,7 @@ impl Session {
 
     /// The messages outside the frontier have to be read anew.
     pub(crate) fn forget_loose(&mut self) {
-        self.loose = None;
+        self.loose = OnceCell::new();
     }
 
     /// The first message below each node of the frontier.

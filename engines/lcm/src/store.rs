@@ -36,6 +36,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
+use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
 
 pub use ingest::Ingested;
@@ -46,7 +48,9 @@ pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use current::Current;
-pub(crate) use nodes::{StoredNode, nodes_in};
+pub(crate) use nodes::{
+    SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
+};
 pub(crate) use read::{Blocks, for_each_body, raw_in, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
@@ -182,6 +186,14 @@ impl Store {
     /// A store that failed; search then scans what is missing.
     pub fn index_now(&self, session: SessionId) -> Result<(), StoreError> {
         crate::index::build::catch_up(self.database(), session)
+    }
+
+    /// How many of a session's messages the index holds; search reads the others.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn indexed(&self, session: SessionId) -> Result<u32, StoreError> {
+        self.read(|connection| indexed_end(connection, session, Corpus::Messages))
     }
 
     pub(crate) fn database(&self) -> &Database {

@@ -1,6 +1,6 @@
-//! Making segments of messages, and larger segments of smaller ones.
+//! Making segments of messages or summaries, and larger segments of smaller ones.
 //!
-//! A batch of new messages becomes a segment of level 0. Eight neighbours of one level become one of the
+//! A batch of new texts becomes a segment of level 0. Eight neighbours of one level become one of the
 //! next, so that each posting is copied a few times in all and a session has few segments. Above
 //! [`MAX_LEVEL`] they stay apart: joining them would hold the writer for too long.
 
@@ -10,14 +10,17 @@ use std::ops::Range;
 use rusqlite::{Connection, Transaction};
 use rustc_hash::FxBuildHasher;
 
+use super::corpus::Corpus;
 use super::fold::fold_into;
-use super::segment::{Chunks, Growing, ListChunk, Segment, TermChunk, for_each_chunk, segments};
+use super::segment::{
+    Chunks, Growing, ListChunk, Segment, TermChunk, for_each_chunk, indexed_end, segments,
+};
 use super::terms::for_each_term;
 use crate::error::StoreError;
-use crate::store::{Database, Key, SessionId, for_each_body, info_in};
+use crate::store::{Database, SessionId};
 
-/// Messages of one segment of level 0, at most: what bounds the memory of a batch.
-const SEGMENT_MESSAGES: u32 = 1024;
+/// Texts of one segment of level 0, at most: what bounds the memory of a batch.
+const SEGMENT_TEXTS: u32 = 1024;
 
 /// Bytes of text of one segment of level 0, about.
 const SEGMENT_BYTES: usize = 4 << 20;
@@ -25,71 +28,66 @@ const SEGMENT_BYTES: usize = 4 << 20;
 /// How many neighbours of one level are joined.
 const FAN_IN: usize = 8;
 
-/// No segment is larger than one of this level: some 16,000 messages.
-const MAX_LEVEL: u32 = 2;
+/// No segment is larger than one of this level: some 20,000 messages.
+const MAX_LEVEL: u32 = 3;
 
 /// Indexes everything of a session that awaits it, then joins segments.
 pub(crate) fn catch_up(database: &Database, session: SessionId) -> Result<(), StoreError> {
-    while index_batch(database, session)? {}
-    while join(database, session)? {}
+    for corpus in Corpus::ALL {
+        while index_batch(database, session, corpus)? {}
+        while join(database, session, corpus)? {}
+    }
     Ok(())
 }
 
-/// Indexes the next messages of a session; whether there were any.
-fn index_batch(database: &Database, session: SessionId) -> Result<bool, StoreError> {
+/// Indexes the next texts of a session; whether there were any.
+fn index_batch(
+    database: &Database,
+    session: SessionId,
+    corpus: Corpus,
+) -> Result<bool, StoreError> {
     let (start, end, chunks) = database.read(|connection| {
-        let info = info_in(connection, session)?;
-        let end = info
-            .messages
-            .min(info.indexed.saturating_add(SEGMENT_MESSAGES));
-        let (end, chunks) = build(connection, session, info.indexed..end, SEGMENT_BYTES)?;
-        Ok((info.indexed, end, chunks))
+        let start = indexed_end(connection, session, corpus)?;
+        let end = corpus
+            .end(connection, session)?
+            .min(start.saturating_add(SEGMENT_TEXTS));
+        let (end, chunks) = build(connection, session, corpus, start..end, SEGMENT_BYTES)?;
+        Ok((start, end, chunks))
     })?;
-    if start == end {
+    if start >= end {
         return Ok(false);
     }
     database.write(|transaction| {
         // Another process may have been faster: then what this one made is not needed.
-        if info_in(transaction, session)?.indexed == start {
-            chunks.write(transaction, session, &(start..end), 0)?;
-            set_indexed(transaction, session, end)?;
+        if indexed_end(transaction, session, corpus)? == start {
+            chunks.write(transaction, session, corpus, &(start..end), 0)?;
         }
         Ok(())
     })?;
     Ok(true)
 }
 
-pub(crate) fn set_indexed(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    indexed: u32,
-) -> Result<(), StoreError> {
-    transaction
-        .prepare_cached("UPDATE sessions SET indexed = ?2 WHERE id = ?1")?
-        .execute([session.0, i64::from(indexed)])?;
-    Ok(())
-}
-
-/// The chunks of a segment over these messages, or over the first of them that have `max_bytes` of text;
-/// and where it ends.
+/// The chunks of a segment over these texts, or over the first of them that have `max_bytes`; and where
+/// it ends.
 pub(crate) fn build(
     connection: &Connection,
     session: SessionId,
-    ordinals: Range<u32>,
+    corpus: Corpus,
+    numbers: Range<u32>,
     max_bytes: usize,
 ) -> Result<(u32, Chunks), StoreError> {
     let mut lists: HashMap<Box<str>, Growing, FxBuildHasher> = HashMap::default();
     let mut folded = String::new();
-    let (mut bytes, mut end) = (0, ordinals.start);
-    for_each_body(connection, session, &ordinals, |key: Key, body| {
-        fold_into(body, &mut folded);
-        let ordinal = key.ordinal() - ordinals.start;
+    let (mut bytes, mut end) = (0, numbers.start);
+    corpus.for_each_text(connection, session, &numbers, |number, text| {
+        fold_into(text, &mut folded);
+        let place = number - numbers.start;
         for_each_term(&folded, |term| match lists.get_mut(term) {
-            Some(list) => list.push(ordinal),
-            None => lists.entry(term.into()).or_default().push(ordinal),
+            Some(list) => list.push(place),
+            None => lists.entry(term.into()).or_default().push(place),
         });
-        bytes += body.len();
-        end = key.ordinal() + 1;
+        bytes += text.len();
+        end = number + 1;
         Ok(if bytes < max_bytes {
             std::ops::ControlFlow::Continue(())
         } else {
@@ -97,7 +95,7 @@ pub(crate) fn build(
         })
     })?;
     if bytes < max_bytes {
-        end = ordinals.end;
+        end = numbers.end;
     }
     let mut sorted: Vec<(Box<str>, Growing)> = lists.into_iter().collect();
     sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -109,9 +107,9 @@ pub(crate) fn build(
 }
 
 /// Joins one group of neighbours; whether there was one.
-fn join(database: &Database, session: SessionId) -> Result<bool, StoreError> {
+fn join(database: &Database, session: SessionId, corpus: Corpus) -> Result<bool, StoreError> {
     let made = database.read(|connection| {
-        let all = segments(connection, session)?;
+        let all = segments(connection, session, corpus)?;
         let Some(group) = group_to_join(&all) else {
             return Ok(None);
         };
@@ -121,14 +119,14 @@ fn join(database: &Database, session: SessionId) -> Result<bool, StoreError> {
         return Ok(false);
     };
     database.write(|transaction| {
-        let all = segments(transaction, session)?;
+        let all = segments(transaction, session, corpus)?;
         if !group.iter().all(|segment| all.contains(segment)) {
             return Ok(());
         }
         delete(transaction, &group)?;
         if let (Some(first), Some(last)) = (group.first(), group.last()) {
             let ordinals = first.ordinals.start..last.ordinals.end;
-            chunks.write(transaction, session, &ordinals, first.level + 1)?;
+            chunks.write(transaction, session, corpus, &ordinals, first.level + 1)?;
         }
         Ok(())
     })?;

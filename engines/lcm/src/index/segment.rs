@@ -1,4 +1,5 @@
-//! Segments: the terms of a run of messages, sorted, each with the ordinals of the messages that hold it.
+//! Segments: the terms of a run of texts, sorted, each with the numbers of the texts that hold it: the
+//! ordinals of messages, or the numbers of summaries.
 //!
 //! A segment is cut into chunks of some hundred terms. A chunk is two rows: its terms, one a line (few
 //! enough that all of a session's can be gone through for a part of a word), and their lists of ordinals.
@@ -6,12 +7,15 @@
 //! postings chunk: lengths of the lists, in the order of the terms │ lists
 //! list:           count │ first ordinal - the segment's first │ last - first │ differences less one
 //! ```
+//! What is read from a row ends with its checksum: a search whose index is damaged reads the texts instead
+//! of giving a wrong total.
 
 use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use super::corpus::Corpus;
 use crate::error::StoreError;
 use crate::store::{SessionId, put_varint, take_usize, take_varint};
 
@@ -23,7 +27,7 @@ const CHUNK_LIST_BYTES: usize = 8_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) id: i64,
-    /// The ordinals of the messages it covers.
+    /// The numbers of the texts it covers.
     pub(crate) ordinals: Range<u32>,
     pub(crate) level: u32,
 }
@@ -160,20 +164,22 @@ impl Chunks {
         mut self,
         transaction: &Transaction<'_>,
         session: SessionId,
+        corpus: Corpus,
         ordinals: &Range<u32>,
         level: u32,
     ) -> Result<(), StoreError> {
         if !self.open.terms.is_empty() {
             self.done.push(std::mem::take(&mut self.open));
         }
-        let signatures = self.signatures();
+        let signatures = seal(self.signatures());
         transaction
             .prepare_cached(
-                "INSERT INTO segments(session, first, last, level, signatures)
-                 VALUES(?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO segments(session, corpus, first, last, level, signatures)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
             )?
             .execute(params![
                 session.0,
+                corpus.code(),
                 ordinals.start,
                 ordinals.end,
                 level,
@@ -186,9 +192,13 @@ impl Chunks {
             transaction.prepare_cached("INSERT INTO posting_chunks(id, data) VALUES(?1, ?2)")?;
         for mut chunk in self.done {
             let first = chunk.terms.split(|byte| *byte == b'\n').next();
-            insert_terms.execute(params![segment, first.unwrap_or_default(), chunk.terms])?;
+            let first = first.unwrap_or_default().to_vec();
+            insert_terms.execute(params![segment, first, seal(chunk.terms)])?;
             chunk.lengths.extend_from_slice(&chunk.lists);
-            insert_lists.execute(params![transaction.last_insert_rowid(), chunk.lengths])?;
+            insert_lists.execute(params![
+                transaction.last_insert_rowid(),
+                seal(chunk.lengths)
+            ])?;
         }
         Ok(())
     }
@@ -204,29 +214,67 @@ pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u12
     let mut hasher = Xxh3::new();
     while let Some(row) = rows.next()? {
         for column in 0..2 {
-            hasher.update(
-                row.get_ref(column)?
-                    .as_blob()
-                    .map_err(rusqlite::Error::from)?,
-            );
+            hasher.update(&unseal(row.get(column)?)?);
         }
     }
-    let signatures: Vec<u8> = connection
-        .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
-        .query_row([segment], |row| row.get(0))?;
-    hasher.update(&signatures);
+    hasher.update(&stored_signatures(connection, segment)?);
     Ok(hasher.digest128())
 }
 
-/// The segments of a session, oldest messages first.
+fn stored_signatures(connection: &Connection, segment: i64) -> Result<Vec<u8>, StoreError> {
+    let sealed = connection
+        .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
+        .query_row([segment], |row| row.get(0))?;
+    unseal(sealed)
+}
+
+/// Adds a checksum.
+fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(&bytes);
+    bytes.extend_from_slice(&sum);
+    bytes
+}
+
+/// Checks and takes off what [`seal`] added.
+fn unseal(mut sealed: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+    let (bytes, sum) = sealed.split_last_chunk().ok_or_else(broken)?;
+    if checksum(bytes) != *sum {
+        return Err(broken());
+    }
+    sealed.truncate(bytes.len());
+    Ok(sealed)
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    (xxh3_64(bytes) as u32).to_le_bytes()
+}
+
+/// One past the number of the last text that a segment covers.
+pub(crate) fn indexed_end(
+    connection: &Connection,
+    session: SessionId,
+    corpus: Corpus,
+) -> Result<u32, StoreError> {
+    let end = connection
+        .prepare_cached(
+            "SELECT last FROM segments WHERE session = ?1 AND corpus = ?2
+             ORDER BY first DESC LIMIT 1",
+        )?
+        .query_row([session.0, corpus.code()], |row| row.get(0));
+    Ok(end.optional()?.unwrap_or(0))
+}
+
+/// The segments of a session's messages or summaries, oldest texts first.
 pub(crate) fn segments(
     connection: &Connection,
     session: SessionId,
+    corpus: Corpus,
 ) -> Result<Vec<Segment>, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, first, last, level FROM segments WHERE session = ?1 ORDER BY first",
+        "SELECT id, first, last, level FROM segments WHERE session = ?1 AND corpus = ?2
+         ORDER BY first",
     )?;
-    let rows = statement.query_map([session.0], |row| {
+    let rows = statement.query_map([session.0, corpus.code()], |row| {
         Ok(Segment {
             id: row.get(0)?,
             ordinals: row.get(1)?..row.get(2)?,
@@ -248,13 +296,14 @@ pub(crate) fn chunk_of(
     segment: i64,
     term: &[u8],
 ) -> Result<Option<TermChunk>, StoreError> {
-    Ok(connection
+    let found = connection
         .prepare_cached(
             "SELECT id, terms FROM term_chunks WHERE segment = ?1 AND first <= ?2
              ORDER BY first DESC LIMIT 1",
         )?
-        .query_row(params![segment, term], term_chunk)
-        .optional()?)
+        .query_row(params![segment, term], sealed_terms)
+        .optional()?;
+    found.map(TermChunk::unseal).transpose()
 }
 
 /// All chunks of a segment, in the order of their terms, from the one that could hold `from` on.
@@ -272,7 +321,7 @@ pub(crate) fn for_each_chunk(
     )?;
     let mut rows = statement.query(params![segment, from])?;
     while let Some(row) = rows.next()? {
-        if each(term_chunk(row)?)?.is_break() {
+        if each(TermChunk::unseal(sealed_terms(row)?)?)?.is_break() {
             break;
         }
     }
@@ -286,9 +335,7 @@ pub(crate) fn for_each_chunk_with(
     part: &[u8],
     mut each: impl FnMut(TermChunk) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let signatures: Vec<u8> = connection
-        .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
-        .query_row([segment], |row| row.get(0))?;
+    let signatures = stored_signatures(connection, segment)?;
     // The chunks of a segment are written one after the other: their ids follow each other.
     let first: Option<i64> = connection
         .prepare_cached("SELECT id FROM term_chunks WHERE segment = ?1 ORDER BY first LIMIT 1")?
@@ -303,7 +350,9 @@ pub(crate) fn for_each_chunk_with(
             .zip(signature)
             .all(|(wanted, has)| wanted & !has == 0)
         {
-            each(statement.query_row([id, segment], term_chunk)?)?;
+            each(TermChunk::unseal(
+                statement.query_row([id, segment], sealed_terms)?,
+            )?)?;
         }
     }
     Ok(())
@@ -322,14 +371,19 @@ fn signature(bytes: &[u8]) -> [u8; SIGNATURE_BYTES] {
     bits
 }
 
-fn term_chunk(row: &rusqlite::Row<'_>) -> rusqlite::Result<TermChunk> {
-    Ok(TermChunk {
-        id: row.get(0)?,
-        terms: row.get(1)?,
-    })
+/// A chunk's number and its terms, sealed.
+fn sealed_terms(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Vec<u8>)> {
+    Ok((row.get(0)?, row.get(1)?))
 }
 
 impl TermChunk {
+    fn unseal((id, terms): (i64, Vec<u8>)) -> Result<Self, StoreError> {
+        Ok(Self {
+            id,
+            terms: unseal(terms)?,
+        })
+    }
+
     /// The index of `term` in the chunk.
     pub(crate) fn find(&self, term: &[u8]) -> Option<usize> {
         self.iter().position(|candidate| candidate == term)
@@ -351,9 +405,10 @@ pub(crate) struct ListChunk {
 
 impl ListChunk {
     pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
-        let data: Vec<u8> = connection
+        let sealed = connection
             .prepare_cached("SELECT data FROM posting_chunks WHERE id = ?1")?
             .query_row([id], |row| row.get(0))?;
+        let data = unseal(sealed)?;
         let mut rest = data.as_slice();
         let mut ends = Vec::with_capacity(terms);
         let mut end = 0usize;

@@ -6,6 +6,7 @@ use super::matcher::Matcher;
 use super::run::Search;
 use super::{Query, Scope};
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
 use crate::index::need::Need;
 use crate::index::segment::{Segment, segments};
 use crate::store::{Key, MessageRow, SessionId, row_in};
@@ -25,7 +26,7 @@ impl Search<'_> {
     /// A session's messages, run by run, in order.
     pub(super) fn stretches(&self, session: SessionId) -> Result<Vec<Stretch>, StoreError> {
         let messages = self.extent(session).messages;
-        let known = match segments(self.connection, session) {
+        let known = match segments(self.connection, session, Corpus::Messages) {
             // What the index cannot say any more, the messages can.
             Err(StoreError::Damaged(_)) => Vec::new(),
             other => other?,

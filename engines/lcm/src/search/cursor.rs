@@ -41,7 +41,7 @@ impl Place {
 pub(super) struct Extent {
     /// Its messages, counted from the first.
     pub(super) messages: u32,
-    /// Its summaries up to this number.
+    /// Its summaries below this number.
     pub(super) summaries: u32,
 }
 
@@ -127,10 +127,12 @@ impl Cursor {
 /// The extent of one session of a query.
 pub(super) fn extent_of(query: &Query, extents: &[Extent], session: SessionId) -> Extent {
     let at = query.sessions.iter().position(|id| *id == session);
-    at.and_then(|at| extents.get(at)).copied().unwrap_or(Extent {
-        messages: 0,
-        summaries: 0,
-    })
+    at.and_then(|at| extents.get(at))
+        .copied()
+        .unwrap_or(Extent {
+            messages: 0,
+            summaries: 0,
+        })
 }
 
 /// What tells queries apart whose pages must not be mixed, in 24 bits.

@@ -11,7 +11,7 @@ use super::run::Search;
 use super::snippet::{MAX_COUNTED, Snippet, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
-use crate::store::{Current, Key, MessageRow, SessionId, StoredNode, row_in};
+use crate::store::{Current, Key, MessageRow, SessionId, SummaryTimes, row_in, summary_in};
 
 /// Something that matched, before it is shown.
 pub(super) struct Found {
@@ -22,7 +22,7 @@ pub(super) struct Found {
 
 pub(super) enum What {
     Message(Key),
-    Summary(Box<StoredNode>),
+    Summary(Key),
 }
 
 impl Found {
@@ -34,18 +34,17 @@ impl Found {
         }
     }
 
-    pub(super) fn summary(node: StoredNode, score: f64) -> Self {
+    pub(super) fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
         Self {
-            place: Place::summary(score, node.last_at.unwrap_or(node.created_at), node.key),
+            place: Place::summary(score, times.last_at.unwrap_or(times.created_at), key),
             score,
-            what: What::Summary(Box::new(node)),
+            what: What::Summary(key),
         }
     }
 
     pub(super) fn key(&self) -> Key {
-        match &self.what {
-            What::Message(key) => *key,
-            What::Summary(node) => node.key,
+        match self.what {
+            What::Message(key) | What::Summary(key) => key,
         }
     }
 
@@ -161,17 +160,22 @@ impl Search<'_> {
         for found in page {
             let cursor = Cursor::write(self.query, found.place, &self.extents);
             match found.what {
-                What::Summary(node) => hits.push(Hit {
-                    key: node.key,
-                    kind: HitKind::Summary,
-                    role: "summary".into(),
-                    tool: None,
-                    at_ms: node.last_at,
-                    live: is_under_frontier(self.connection, node.key)?,
-                    snippet: snippet(&node.text, &places(&node.text), context),
-                    score: found.score,
-                    cursor,
-                }),
+                What::Summary(key) => {
+                    let Some(summary) = summary_in(self.connection, key)? else {
+                        continue;
+                    };
+                    hits.push(Hit {
+                        key,
+                        kind: HitKind::Summary,
+                        role: "summary".into(),
+                        tool: None,
+                        at_ms: summary.times.last_at,
+                        live: is_under_frontier(self.connection, key)?,
+                        snippet: snippet(&summary.text, &places(&summary.text), context),
+                        score: found.score,
+                        cursor,
+                    });
+                }
                 What::Message(key) => {
                     let Some(row) = row_in(self.connection, key)? else {
                         continue;

@@ -14,6 +14,7 @@ use rustc_hash::FxBuildHasher;
 use super::run::Search;
 use super::words::{Words, irregular_forms, is_stop_word};
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
 use crate::index::fold::{fold, fold_into, original_offset};
 use crate::index::need::for_each_term_like;
 use crate::index::segment::{Segment, segments};
@@ -234,7 +235,7 @@ impl Question {
         let messages = info_in(search.connection, session)?.messages;
         let mut lists = vec![Vec::new(); self.terms.len()];
         let mut covered = 0;
-        for segment in segments(search.connection, session)? {
+        for segment in segments(search.connection, session, Corpus::Messages)? {
             covered = covered.max(segment.ordinals.end);
             for (term, list) in self.terms.iter().zip(&mut lists) {
                 self.look_up(search, &segment, term, list)?;

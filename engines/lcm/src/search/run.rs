@@ -1,6 +1,7 @@
 //! Carrying a search out.
 
 use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
 
 use rusqlite::Connection;
 
@@ -11,8 +12,13 @@ use super::question;
 use super::snippet::MAX_COUNTED;
 use super::{Answer, Ask, Query, Scope, Searched, Sort};
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
 use crate::index::need::Need;
-use crate::store::{Blocks, Key, SessionId, Store, StoredNode, info_in, nodes_in, row_in};
+use crate::index::segment::segments;
+use crate::store::{
+    Blocks, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
+    row_in, summary_times,
+};
 
 pub(super) fn search(
     store: &Store,
@@ -49,15 +55,12 @@ pub(super) fn search(
 
 /// How much there is of each session now.
 fn extents(connection: &Connection, sessions: &[SessionId]) -> Result<Vec<Extent>, StoreError> {
-    let mut last_summary = connection.prepare_cached(
-        "SELECT coalesce(max(id), 0) & 4294967295 FROM nodes WHERE session = ?1",
-    )?;
     sessions
         .iter()
         .map(|session| {
             Ok(Extent {
                 messages: info_in(connection, *session)?.messages,
-                summaries: last_summary.query_row([session.0], |row| row.get(0))?,
+                summaries: Corpus::Summaries.end(connection, *session)?,
             })
         })
         .collect()
@@ -95,7 +98,7 @@ impl Search<'_> {
                 }
             }
             if self.looks_in_summaries() {
-                let mut summaries = self.matching_summaries(session, matcher)?;
+                let mut summaries = self.matching_summaries(session, matcher, need)?;
                 summaries.retain(|found| self.is_within(found));
                 total += summaries.len() as u64;
                 found.extend(summaries);
@@ -119,12 +122,15 @@ impl Search<'_> {
         }
         if self.looks_in_summaries() {
             for &session in &self.query.sessions {
-                for node in self.summaries(session)? {
-                    let score = question.score_text(&node.text);
-                    if score > 0.0 {
-                        found.push(Found::summary(node, score));
+                self.searched.summaries += count_summaries(self.connection, session)?;
+                let all = 0..self.extent(session).summaries;
+                for_each_summary(self.connection, session, &all, |summary| {
+                    let score = question.score_text(&summary.text);
+                    if score > 0.0 && self.lets_summary_through(&summary.times) {
+                        found.push(Found::summary(summary.key, summary.times, score));
                     }
-                }
+                    Ok(ControlFlow::Continue(()))
+                })?;
             }
         }
         found.retain(|found| self.is_within(found));
@@ -138,7 +144,7 @@ impl Search<'_> {
         total_is_exact: bool,
         found: Vec<Found>,
         cursor: Option<&Cursor>,
-        places: impl Fn(&str) -> Vec<std::ops::Range<usize>>,
+        places: impl Fn(&str) -> Vec<Range<usize>>,
     ) -> Result<Answer, StoreError> {
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;
@@ -162,7 +168,7 @@ impl Search<'_> {
         let key = found.key();
         let extent = self.extent(key.session());
         match found.is_summary() {
-            true => key.ordinal() <= extent.summaries,
+            true => key.ordinal() < extent.summaries,
             false => key.ordinal() < extent.messages,
         }
     }
@@ -173,39 +179,63 @@ impl Search<'_> {
             && self.query.tool.is_none()
     }
 
-    /// The summaries of a session that the filters let through.
-    fn summaries(&mut self, session: SessionId) -> Result<Vec<StoredNode>, StoreError> {
-        let query = self.query;
-        let mut nodes = nodes_in(self.connection, session)?;
-        self.searched.summaries += nodes.len() as u64;
-        nodes.retain(|node| {
-            query
-                .since_ms
-                .is_none_or(|since| node.last_at.is_some_and(|last| last >= since))
-                && query
-                    .until_ms
-                    .is_none_or(|until| node.first_at.is_some_and(|first| first <= until))
-        });
-        Ok(nodes)
+    fn lets_summary_through(&self, times: &SummaryTimes) -> bool {
+        let Query {
+            since_ms, until_ms, ..
+        } = self.query;
+        since_ms.is_none_or(|since| times.last_at.is_some_and(|last| last >= since))
+            && until_ms.is_none_or(|until| times.first_at.is_some_and(|first| first <= until))
     }
 
+    /// The summaries of a session that match and that the filters let through.
     fn matching_summaries(
         &mut self,
         session: SessionId,
         matcher: &Matcher,
+        need: &Need,
     ) -> Result<Vec<Found>, StoreError> {
+        self.searched.summaries += count_summaries(self.connection, session)?;
+        let by_relevance = self.query.order() == Sort::Relevance;
         let mut scratch = String::new();
         let mut found = Vec::new();
-        for node in self.summaries(session)? {
-            if matcher.is_match(&node.text, &mut scratch) {
-                let score = match self.query.order() {
-                    Sort::Relevance => density(
-                        matcher.places(&node.text, MAX_COUNTED).len(),
-                        node.text.len(),
-                    ),
-                    _ => 0.0,
-                };
-                found.push(Found::summary(node, score));
+        let mut read = |numbers: Range<u32>| {
+            for_each_summary(self.connection, session, &numbers, |summary| {
+                if self.lets_summary_through(&summary.times)
+                    && matcher.is_match(&summary.text, &mut scratch)
+                {
+                    let places = match by_relevance {
+                        true => matcher.places(&summary.text, MAX_COUNTED).len(),
+                        false => 0,
+                    };
+                    let score = density(places, summary.text.len());
+                    found.push(Found::summary(summary.key, summary.times, score));
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        };
+        let mut decided = Vec::new();
+        let mut covered = 0;
+        for segment in segments(self.connection, session, Corpus::Summaries)? {
+            covered = segment.ordinals.end;
+            match need.ordinals(self.connection, &segment) {
+                Ok(Some(numbers)) if matcher.is_decided_by_index() && !by_relevance => {
+                    decided.extend(numbers);
+                }
+                Ok(Some(numbers)) => numbers
+                    .into_iter()
+                    .try_for_each(|number| read(number..number + 1))?,
+                // What the index cannot say, the summaries can.
+                Ok(None) | Err(StoreError::Damaged(_)) => read(segment.ordinals)?,
+                Err(error) => return Err(error),
+            }
+        }
+        read(covered..Corpus::Summaries.end(self.connection, session)?)?;
+        for number in decided {
+            let key = Key::new(session, number);
+            if let Some(times) = summary_times(self.connection, key)?
+                && self.lets_summary_through(&times)
+            {
+                found.push(Found::summary(key, times, 0.0));
             }
         }
         Ok(found)

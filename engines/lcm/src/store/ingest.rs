@@ -9,6 +9,8 @@ use super::branch::{live_ordinal, live_ranges};
 use super::sessions::unknown;
 use super::{Database, Key, SessionId, Store, damaged, payload};
 use crate::error::StoreError;
+use crate::index::corpus::Corpus;
+use crate::index::segment::indexed_end;
 
 /// A block takes further messages up to this many bytes.
 const BLOCK_BYTES: usize = 48 * 1024;
@@ -102,7 +104,8 @@ impl Database {
                 new: ordinals.clone(),
                 known: first_new,
             };
-            Ok((ingested, ordinals.end.saturating_sub(cursor.indexed)))
+            let indexed = indexed_end(transaction, session, Corpus::Messages)?;
+            Ok((ingested, ordinals.end.saturating_sub(indexed)))
         })
     }
 }
@@ -112,15 +115,12 @@ struct Cursor {
     next: u32,
     last_host: Option<MessageId>,
     order_at: i64,
-    indexed: u32,
 }
 
 impl Cursor {
     fn read(transaction: &Transaction<'_>, session: SessionId) -> Result<Self, StoreError> {
         transaction
-            .prepare_cached(
-                "SELECT next_ordinal, last_host, order_at, indexed FROM sessions WHERE id = ?1",
-            )?
+            .prepare_cached("SELECT next_ordinal, last_host, order_at FROM sessions WHERE id = ?1")?
             .query_row([session.0], |row| {
                 Ok(Self {
                     next: row.get(0)?,
@@ -128,7 +128,6 @@ impl Cursor {
                         .get::<_, Option<i64>>(1)?
                         .map(|host| MessageId(host as u64)),
                     order_at: row.get(2)?,
-                    indexed: row.get(3)?,
                 })
             })
             .optional()?

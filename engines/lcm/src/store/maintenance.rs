@@ -12,10 +12,11 @@ use serde_json::value::RawValue;
 use super::body::content_hash;
 use super::branch::{keys, live_ranges};
 use super::read::{rows_in, whole};
-use super::sessions::{info_in, sessions_in};
+use super::sessions::sessions_in;
 use super::{Blocks, Key, SessionId, Store};
 use crate::error::StoreError;
 use crate::index::build;
+use crate::index::corpus::Corpus;
 use crate::index::segment::{segments, stored_digest};
 
 /// Pages copied between two looks at whether somebody else wants to write.
@@ -39,14 +40,14 @@ impl Check {
     }
 }
 
-/// How the search index of a session stands to its messages.
+/// How the search index of a session stands to its messages and summaries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexCheck {
     /// Segments that were made anew in memory and compared.
     pub segments: u64,
-    /// Runs of ordinals whose segment says something else than the messages do, or is missing.
+    /// Runs of numbers whose segment says something else than the texts do, or is missing.
     pub wrong: Vec<std::ops::Range<u32>>,
-    /// Messages that await the index; search reads them.
+    /// Messages and summaries that await the index; search reads them.
     pub waiting: u32,
 }
 
@@ -118,31 +119,29 @@ impl Store {
     /// A store that failed, or messages that cannot be read.
     pub fn check_index(&self, session: SessionId) -> Result<IndexCheck, StoreError> {
         self.read(|connection| {
-            let info = info_in(connection, session)?;
-            let mut check = IndexCheck {
-                waiting: info.messages.saturating_sub(info.indexed),
-                ..IndexCheck::default()
-            };
-            let mut covered = 0;
-            for segment in segments(connection, session)? {
-                if segment.ordinals.start != covered {
-                    check.wrong.push(covered..segment.ordinals.start);
+            let mut check = IndexCheck::default();
+            for corpus in Corpus::ALL {
+                let mut covered = 0;
+                for segment in segments(connection, session, corpus)? {
+                    if segment.ordinals.start != covered {
+                        check.wrong.push(covered..segment.ordinals.start);
+                    }
+                    covered = segment.ordinals.end;
+                    let numbers = segment.ordinals.clone();
+                    let (_, fresh) =
+                        build::build(connection, session, corpus, numbers, usize::MAX)?;
+                    let same = match stored_digest(connection, segment.id) {
+                        Ok(stored) => stored == fresh.digest(),
+                        Err(StoreError::Damaged(_)) => false,
+                        Err(error) => return Err(error),
+                    };
+                    if !same {
+                        check.wrong.push(segment.ordinals);
+                    }
+                    check.segments += 1;
                 }
-                covered = segment.ordinals.end;
-                let (_, fresh) =
-                    build::build(connection, session, segment.ordinals.clone(), usize::MAX)?;
-                let same = match stored_digest(connection, segment.id) {
-                    Ok(stored) => stored == fresh.digest(),
-                    Err(StoreError::Damaged(_)) => false,
-                    Err(error) => return Err(error),
-                };
-                if !same {
-                    check.wrong.push(segment.ordinals);
-                }
-                check.segments += 1;
-            }
-            if covered != info.indexed {
-                check.wrong.push(covered..info.indexed);
+                let end = corpus.end(connection, session)?;
+                check.waiting += end.saturating_sub(covered);
             }
             Ok(check)
         })
@@ -155,7 +154,7 @@ impl Store {
     pub fn rebuild_index(&self, session: SessionId) -> Result<(), StoreError> {
         self.write(|transaction| {
             transaction.execute("DELETE FROM segments WHERE session = ?1", [session.0])?;
-            build::set_indexed(transaction, session, 0)
+            Ok(())
         })?;
         self.index_now(session)
     }

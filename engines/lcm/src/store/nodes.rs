@@ -1,45 +1,111 @@
 //! Summaries, as search sees them.
 
-use rusqlite::Connection;
+use std::ops::{ControlFlow, Range};
 
+use rusqlite::{Connection, OptionalExtension};
+
+use super::branch::keys;
 use super::{Key, SessionId, damaged, decompress};
 use crate::error::StoreError;
 
-/// A summary's text and span.
+/// A summary as search sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredNode {
+pub(crate) struct StoredSummary {
     pub(crate) key: Key,
     pub(crate) text: String,
-    pub(crate) first_at: Option<i64>,
-    pub(crate) last_at: Option<i64>,
-    pub(crate) created_at: i64,
+    pub(crate) times: SummaryTimes,
     pub(crate) superseded: bool,
 }
 
-/// The summaries of a session, oldest first.
-pub(crate) fn nodes_in(
+/// When what a summary covers was said, and when it was written itself, in ms since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SummaryTimes {
+    pub(crate) first_at: Option<i64>,
+    pub(crate) last_at: Option<i64>,
+    pub(crate) created_at: i64,
+}
+
+/// One past the number of a session's last summary; 0 where it has none.
+pub(crate) fn summaries_end(
     connection: &Connection,
     session: SessionId,
-) -> Result<Vec<StoredNode>, StoreError> {
+) -> Result<u32, StoreError> {
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT max(id) FROM nodes WHERE id BETWEEN ?1 AND ?2")?
+        .query_row(keys(session, &(0..u32::MAX)), |row| row.get(0))?;
+    Ok(last.map_or(0, |last| Key(last).ordinal() + 1))
+}
+
+/// How many summaries a session has.
+pub(crate) fn count_summaries(
+    connection: &Connection,
+    session: SessionId,
+) -> Result<u64, StoreError> {
+    let count: i64 = connection
+        .prepare_cached("SELECT count(*) FROM nodes WHERE session = ?1")?
+        .query_row([session.0], |row| row.get(0))?;
+    Ok(count as u64)
+}
+
+/// The times of a summary, without its text; none where there is no such summary.
+pub(crate) fn summary_times(
+    connection: &Connection,
+    key: Key,
+) -> Result<Option<SummaryTimes>, StoreError> {
+    let times = connection
+        .prepare_cached("SELECT first_at, last_at, created_at FROM nodes WHERE id = ?1")?
+        .query_row([key.0], times_of);
+    Ok(times.optional()?)
+}
+
+/// A summary by its key.
+pub(crate) fn summary_in(
+    connection: &Connection,
+    key: Key,
+) -> Result<Option<StoredSummary>, StoreError> {
+    let mut found = None;
+    let numbers = key.ordinal()..key.ordinal() + 1;
+    for_each_summary(connection, key.session(), &numbers, |summary| {
+        found = Some(summary);
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// Calls `each` with those of a session's summaries that have these numbers, in order.
+pub(crate) fn for_each_summary(
+    connection: &Connection,
+    session: SessionId,
+    numbers: &Range<u32>,
+    mut each: impl FnMut(StoredSummary) -> Result<ControlFlow<()>, StoreError>,
+) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, bytes, data, first_at, last_at, created_at, superseded IS NOT NULL
-         FROM nodes WHERE session = ?1 ORDER BY id",
+        "SELECT first_at, last_at, created_at, id, bytes, data, superseded IS NOT NULL
+         FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id",
     )?;
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
-    let mut rows = statement.query([session.0])?;
-    let mut nodes = Vec::new();
+    let mut rows = statement.query(keys(session, numbers))?;
     while let Some(row) = rows.next()? {
-        let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-        let text = decompress(&mut decompressor, data, row.get(1)?)?;
-        nodes.push(StoredNode {
-            key: Key(row.get(0)?),
+        let data = row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?;
+        let text = decompress(&mut decompressor, data, row.get(4)?)?;
+        let summary = StoredSummary {
+            key: Key(row.get(3)?),
             text: String::from_utf8(text)
                 .map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))?,
-            first_at: row.get(3)?,
-            last_at: row.get(4)?,
-            created_at: row.get(5)?,
+            times: times_of(row)?,
             superseded: row.get(6)?,
-        });
+        };
+        if each(summary)?.is_break() {
+            break;
+        }
     }
-    Ok(nodes)
+    Ok(())
+}
+
+fn times_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<SummaryTimes> {
+    Ok(SummaryTimes {
+        first_at: row.get(0)?,
+        last_at: row.get(1)?,
+        created_at: row.get(2)?,
+    })
 }

@@ -118,7 +118,7 @@ fn carry_over(directory: &Path, kept: &Path) -> Result<(u64, u64), StoreError> {
 const MEND: &str = "
 INSERT OR IGNORE INTO sessions(id, name, created_at)
     SELECT DISTINCT session, 'recovered-' || session, 0 FROM messages;
-UPDATE sessions SET indexed = 0,
+UPDATE sessions SET
     branch = coalesce((SELECT max(number) FROM branches WHERE session = sessions.id), 0),
     next_ordinal = max(next_ordinal,
         coalesce((SELECT max(messages.id) & 0xffffffff FROM messages WHERE session = sessions.id) + 1, 0)),

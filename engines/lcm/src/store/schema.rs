@@ -24,8 +24,7 @@ CREATE TABLE sessions(
     branch       INTEGER NOT NULL DEFAULT 0,-- the branch that grows
     next_ordinal INTEGER NOT NULL DEFAULT 0,
     last_host    INTEGER,                   -- the host's id of the last live message
-    order_at     INTEGER NOT NULL DEFAULT 0,-- latest time seen; never goes back
-    indexed      INTEGER NOT NULL DEFAULT 0 -- ordinals below this are in a segment
+    order_at     INTEGER NOT NULL DEFAULT 0 -- latest time seen; never goes back
 );
 -- A cut starts a branch: it shares the messages of its parent before `forked_at`, and owns those from
 -- `first` on. Only the newest branch grows, so each branch's own messages are one run of ordinals.
@@ -125,12 +124,17 @@ CREATE INDEX frontier_by_node ON frontier(node);
 CREATE TABLE segments(
     id      INTEGER PRIMARY KEY,
     session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
-    first   INTEGER NOT NULL,               -- ordinals first .. last
+    corpus  INTEGER NOT NULL,               -- 0 messages, 1 summaries
+    first   INTEGER NOT NULL,               -- their numbers: first .. last
     last    INTEGER NOT NULL,
     level   INTEGER NOT NULL,
     signatures BLOB NOT NULL                -- which pairs of bytes each chunk of terms has
 );
-CREATE INDEX segments_by_session ON segments(session, first);
+CREATE INDEX segments_by_session ON segments(session, corpus, first);
+-- The number of a deleted summary may be given to another one.
+CREATE TRIGGER summaries_deleted AFTER DELETE ON nodes BEGIN
+    DELETE FROM segments WHERE session = old.session AND corpus = 1;
+END;
 CREATE TABLE term_chunks(
     id      INTEGER PRIMARY KEY,
     segment INTEGER NOT NULL REFERENCES segments(id) ON DELETE CASCADE,

@@ -20,11 +20,9 @@ pub struct SessionInfo {
     pub last_at: i64,
     /// Messages, left branches included.
     pub messages: u32,
-    /// Of these, how many a segment of the search index holds.
-    pub indexed: u32,
 }
 
-const COLUMNS: &str = "id, name, created_at, archived_at, order_at, next_ordinal, indexed";
+const COLUMNS: &str = "id, name, created_at, archived_at, order_at, next_ordinal";
 
 fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
     Ok(SessionInfo {
@@ -34,7 +32,6 @@ fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
         archived_at: row.get(3)?,
         last_at: row.get(4)?,
         messages: row.get(5)?,
-        indexed: row.get(6)?,
     })
 }
 

@@ -1,0 +1,179 @@
+//! Summaries are found the same whether the index holds them or not.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+
+use contexture_engine_api::{
+    CompressOrder, CompressRequest, EngineFactory, FactoryRequest, HostServices, LogLevel,
+    MessageId, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest,
+    Outcome, Services, WindowState,
+};
+use contexture_lcm::search::{Ask, Mode, Pattern, Query, Scope, Sort};
+use contexture_lcm::{Lcm, Store, StoreSettings};
+
+/// A host without a model.
+struct Host;
+
+impl HostServices for Host {
+    fn model(&self) -> Option<ModelInfo> {
+        None
+    }
+
+    fn complete(&self, _: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        unreachable!("there is no model")
+    }
+
+    fn complete_many(&self, _: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        Vec::new()
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        (text.len() as u64).div_ceil(4)
+    }
+
+    fn log(&self, _: LogLevel, _: &str) {}
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn now_ms(&self) -> i64 {
+        1_800_000_000_000
+    }
+}
+
+/// A session of 900 messages, compacted to a few summaries over many.
+fn compacted(directory: &std::path::Path) {
+    let texts: Vec<String> = (0..900)
+        .map(|at| {
+            format!(
+                "Message {at} names fact-{at}-x and src/part_{}/file_{at}.rs. 第{at}号索引 is {}. {}",
+                at % 7,
+                if at % 3 == 0 { "ready" } else { "late" },
+                "More words follow here. ".repeat(12)
+            )
+        })
+        .collect();
+    let views: Vec<MessageView<'_>> = (1..)
+        .zip(&texts)
+        .map(|(id, text)| {
+            let role = if id % 2 == 1 { "user" } else { "assistant" };
+            MessageView::new(MessageId(id), role)
+                .with_text(text)
+                .with_tokens((text.len() as u64).div_ceil(4))
+                .with_time(1_700_000_000_000 + id as i64 * 60_000)
+        })
+        .collect();
+    let window = WindowState {
+        context_length: 8_000,
+        max_output_tokens: 500,
+        prompt_tokens: views.iter().map(MessageView::tokens).sum(),
+        ..WindowState::default()
+    };
+    let factory = Lcm::create(&FactoryRequest {
+        settings: "{}",
+        data_dir: directory,
+    })
+    .unwrap();
+    let mut engine = factory
+        .open(&OpenRequest {
+            session: "s",
+            settings: "{}",
+            data_dir: directory,
+            services: Services::new(Arc::new(Host)),
+            window: &window,
+            compaction: None,
+        })
+        .unwrap();
+    engine.observe(&views, 7).unwrap();
+    let order = CompressOrder {
+        window,
+        ..CompressOrder::default()
+    };
+    let outcome = engine
+        .compress(&CompressRequest {
+            messages: &views,
+            order: &order,
+        })
+        .unwrap();
+    assert!(matches!(outcome, Outcome::Compacted(_)), "{outcome:?}");
+    engine.committed(1);
+}
+
+fn patterns() -> Vec<Pattern> {
+    [
+        (Mode::FullText, "ready"),
+        (Mode::FullText, "fact-17-x"),
+        (Mode::FullText, "索引"),
+        (Mode::FullText, "ready late"),
+        (Mode::FullText, "nowhere"),
+        (Mode::Literal, "part_3/file_"),
+        (Mode::Literal, "号索"),
+        (Mode::Regex, r"file_[0-9]+5\.rs"),
+        (Mode::Regex, r"[0-9]{3}"),
+    ]
+    .into_iter()
+    .map(|(mode, text)| Pattern::new(mode, text))
+    .collect()
+}
+
+/// What each pattern finds in summaries: the total, and the keys in order, over all pages.
+fn answers(store: &Store) -> Vec<(u64, Vec<String>)> {
+    let session = store.find_session("s").unwrap().unwrap();
+    let mut all = Vec::new();
+    for pattern in patterns() {
+        for sort in [Sort::Recency, Sort::Oldest, Sort::Relevance] {
+            for since_ms in [None, Some(1_700_000_000_000 + 400 * 60_000)] {
+                let mut query = Query::new(session, Ask::Pattern(pattern.clone()));
+                query.scope = Scope::Summaries;
+                (query.sort, query.since_ms, query.limit) = (Some(sort), since_ms, 3);
+                let mut keys = Vec::new();
+                let total = loop {
+                    let answer = store.search(&query, &|| false).unwrap();
+                    keys.extend(answer.hits.iter().map(|hit| format!("{:?}", hit.key)));
+                    query.cursor = answer.next_cursor;
+                    if query.cursor.is_none() {
+                        break answer.total;
+                    }
+                };
+                assert_eq!(total, keys.len() as u64, "{pattern:?}");
+                all.push((total, keys));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn the_index_of_summaries_changes_nothing_but_the_time() {
+    let directory = tempfile::tempdir().unwrap();
+    compacted(directory.path());
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.find_session("s").unwrap().unwrap();
+    let database = rusqlite::Connection::open(store.path()).unwrap();
+    let count = |sql: &str| -> i64 { database.query_row(sql, [], |row| row.get(0)).unwrap() };
+
+    database
+        .execute("DELETE FROM segments WHERE corpus = 1", [])
+        .unwrap();
+    let read_one_by_one = answers(&store);
+    assert!(read_one_by_one.iter().any(|(total, _)| *total > 10));
+    assert!(read_one_by_one.iter().any(|(total, _)| *total == 0));
+
+    store.index_now(session).unwrap();
+    assert!(count("SELECT count(*) FROM segments WHERE corpus = 1") > 0);
+    assert_eq!(answers(&store), read_one_by_one);
+    assert!(store.check_index(session).unwrap().wrong.is_empty());
+
+    // A summary that is gone takes the index of its session's summaries with it.
+    database
+        .execute_batch(
+            "DELETE FROM frontier; DELETE FROM node_children;
+             DELETE FROM nodes WHERE id = (SELECT max(id) FROM nodes);",
+        )
+        .unwrap();
+    assert_eq!(count("SELECT count(*) FROM segments WHERE corpus = 1"), 0);
+    let without_it = answers(&store);
+    store.index_now(session).unwrap();
+    assert_eq!(answers(&store), without_it);
+}
