@@ -6,7 +6,7 @@ use memchr::memmem;
 
 use super::{Mode, Pattern};
 use crate::error::StoreError;
-use crate::index::fold::{fold, fold_char, fold_into};
+use crate::index::fold::{fold, fold_into, in_original};
 use crate::index::need::Need;
 use crate::index::terms::{Class, class, runs};
 
@@ -154,29 +154,6 @@ impl Matcher {
     }
 }
 
-/// Turns places in the folded form of a text into those in the text itself, in one pass over it.
-pub(super) fn in_original(text: &str, places: &mut [Range<usize>]) {
-    let mut ends: Vec<&mut usize> = places
-        .iter_mut()
-        .flat_map(|place| [&mut place.start, &mut place.end])
-        .collect();
-    ends.sort_unstable();
-    let mut ends = ends.into_iter().peekable();
-    let mut folded = 0;
-    for (at, c) in text.char_indices() {
-        while let Some(end) = ends.next_if(|end| **end <= folded) {
-            *end = at;
-        }
-        if ends.peek().is_none() {
-            return;
-        }
-        folded += fold_char(c).len_utf8();
-    }
-    for end in ends {
-        *end = text.len();
-    }
-}
-
 fn folded<'t>(text: &'t str, fold: bool, scratch: &'t mut String) -> &'t str {
     if !fold {
         return text;
@@ -298,35 +275,18 @@ fn is_whole(text: &str, range: Range<usize>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn places_lead_back_to_the_text_that_was_folded() {
+    fn places_are_those_in_the_text_as_it_was_said() {
         // Each of these changes its length when it is folded.
         let text = "ẞ\u{212a}elvin İ K\u{212a}ELVIN ẞẞ kelvin";
-        let folded = fold(text);
-        assert_ne!(folded.len(), text.len());
-        let mut places: Vec<Range<usize>> = (0..folded.len())
-            .filter(|at| folded.is_char_boundary(*at))
-            .map(|at| at..folded.len())
-            .collect();
-        let expected: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-        in_original(text, &mut places);
-        assert_eq!(
-            places.iter().map(|place| place.start).collect::<Vec<_>>(),
-            expected
-        );
-        assert!(places.iter().all(|place| place.end == text.len()));
         let mut pattern = Pattern::new(Mode::Literal, "kelvin");
         pattern.case_sensitive = Some(false);
-        let shown = Matcher::new(&pattern).map(|(matcher, _)| {
-            let places = matcher.places(text, 10);
-            places
-                .into_iter()
-                .map(|place| text[place].to_owned())
-                .collect::<Vec<_>>()
-        });
-        let expected = ["\u{212a}elvin", "\u{212a}ELVIN", "kelvin"];
-        assert!(matches!(shown, Ok(shown) if shown == expected));
+        let (matcher, _) = Matcher::new(&pattern).unwrap();
+        let places = matcher.places(text, 10).into_iter();
+        let shown: Vec<&str> = places.map(|place| &text[place]).collect();
+        assert_eq!(shown, ["\u{212a}elvin", "\u{212a}ELVIN", "kelvin"]);
     }
 }

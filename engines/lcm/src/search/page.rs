@@ -1,6 +1,7 @@
 //! The page of an answer: what was found put in order, cut, and fetched to be shown.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use rusqlite::Connection;
@@ -180,13 +181,13 @@ impl Search<'_> {
                     let Some(row) = row_in(self.connection, key)? else {
                         continue;
                     };
-                    let session = key.session();
-                    if !current.contains_key(&session) {
-                        current.insert(session, Current::read(self.connection, session)?);
-                    }
-                    let live = current
-                        .get(&session)
-                        .is_some_and(|current| current.contains(key));
+                    let current = match current.entry(key.session()) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => {
+                            new.insert(Current::read(self.connection, key.session())?)
+                        }
+                    };
+                    let live = current.contains(key);
                     let snippet = self
                         .with_body(key, |body| snippet(body, &places(body), context))?
                         .unwrap_or_default();

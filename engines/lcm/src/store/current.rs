@@ -96,7 +96,7 @@ mod tests {
         let left = |runs: &[Range<u32>], out: &[u32]| without(runs, out.iter().copied());
         assert_eq!(left(&[0..3, 5..8], &[]), [0..3, 5..8]);
         assert_eq!(left(&[0..3, 5..8], &[0, 1, 4, 6, 6, 7, 9]), [2..3, 5..6]);
-        assert_eq!(left(&[2..4], &[0, 1, 2, 3]), []);
+        assert_eq!(left(&[2..4, 6..7], &[0, 1, 2, 3, 6]), []);
     }
 
     #[test]
