@@ -1,12 +1,15 @@
 //! `lcm_doctor`: whether everything is there, and whole.
 
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, MessageId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Context, object};
 use crate::dag::NodeId;
 use crate::nodes;
+
+/// How many ids of each kind are shown.
+const SHOWN: usize = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,18 +71,25 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
 
 /// Whether each message of the conversation is outside the frontier or under exactly one node of it.
 fn lineage(context: &mut Context<'_>) -> Result<Value, EngineError> {
-    let session = context.session.id;
-    let store = context.session.store.clone();
-    let broken = nodes::broken(&store, session)?;
-    let (frontier, _) = nodes::frontier(&store, session)?;
-    let under: u64 = frontier.iter().map(|placed| placed.node.messages).sum();
-    let covered = nodes::covered(&store, session)?.len() as u64;
-    let outside = context.session.loose()?.len();
+    let broken = nodes::broken(&context.session.store, context.session.id)?;
+    let coverage = context.session.coverage()?;
+    let ok = broken.is_empty()
+        && coverage.twice.is_empty()
+        && coverage.nowhere.is_empty()
+        && coverage.left_behind == 0;
+    let first = |ids: &[MessageId]| -> Vec<String> {
+        let shown = ids.iter().take(SHOWN);
+        shown.map(MessageId::to_string).collect()
+    };
     Ok(json!({
-        "ok": broken.is_empty() && under == covered,
-        "summaries_without_sources": broken.iter().map(NodeId::to_string).collect::<Vec<_>>(),
-        "messages_under_summaries": covered,
-        "messages_under_two": under.saturating_sub(covered),
-        "messages_outside": outside,
+        "ok": ok,
+        "summaries_with_wrong_sources": broken.iter().take(SHOWN).map(NodeId::to_string).collect::<Vec<_>>(),
+        "messages_outside": coverage.outside,
+        "messages_under_summaries": coverage.under_one,
+        "messages_said_twice": coverage.twice.len(),
+        "said_twice": first(&coverage.twice),
+        "messages_nowhere": coverage.nowhere.len(),
+        "nowhere": first(&coverage.nowhere),
+        "messages_left_behind_and_summarised": coverage.left_behind,
     }))
 }

@@ -82,8 +82,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 return summaries(context, session, id, depth, max_tokens, cursor);
             }
             let total = node.node.messages;
+            let keys = nodes::messages_under(&context.session.store, session, id)?;
             let after = |last: Option<Key>, limit: usize| {
-                nodes::messages_under(&context.session.store, session, id, last, limit)
+                let from = last.map_or(0, |last| keys.partition_point(|key| *key <= last));
+                Ok(keys[from..].iter().copied().take(limit).collect())
             };
             messages(
                 context,
