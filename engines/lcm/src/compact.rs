@@ -14,15 +14,13 @@ use crate::dag::NodeId;
 use crate::dag::outline::Outline;
 use crate::nodes::Placed;
 use crate::session::Session;
-use crate::settings::{Budgets, Settings};
+use crate::settings::{Budgets, HEADING_TOKENS, Settings};
 use crate::staging::Staging;
 use crate::summarise::Written;
 use arrange::Arranged;
 
 /// What the host's framing of a summary costs, in tokens, at most.
 const FRAMING_TOKENS: u64 = 8;
-/// What a node's heading costs, in tokens, about.
-const HEADING_TOKENS: u64 = 40;
 /// What the words around all nodes cost, in tokens, about.
 const PREAMBLE_TOKENS: u64 = 64;
 
@@ -52,6 +50,8 @@ pub(crate) struct Proposal {
     pub(crate) covered: Vec<MessageId>,
     /// Whether nodes were taken apart, so that messages may have become loose.
     pub(crate) took_apart: bool,
+    /// Whether the model wrote some of the new texts.
+    pub(crate) model_wrote: bool,
     pub(crate) before: u64,
     pub(crate) after: u64,
     pub(crate) degraded: bool,
@@ -68,6 +68,8 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) session: &'a Session,
     pub(crate) settings: &'a Settings,
     pub(crate) budgets: Budgets,
+    /// The user's last message may be shortened where it and `fixed` have more tokens than this.
+    pub(crate) may_shorten_user: u64,
     pub(crate) staging: &'a Staging,
     pub(crate) views: &'a [MessageView<'m>],
     pub(crate) fixed: u64,

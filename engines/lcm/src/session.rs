@@ -21,6 +21,18 @@ pub(crate) struct Loose {
     pub(crate) tokens: u64,
 }
 
+/// Where the messages stand that are part of the conversation: outside the frontier, or under one node of it.
+#[derive(Debug, Default)]
+pub(crate) struct Coverage {
+    pub(crate) outside: u64,
+    pub(crate) under_one: u64,
+    /// Under two nodes, or under one and outside, too.
+    pub(crate) twice: Vec<MessageId>,
+    pub(crate) nowhere: Vec<MessageId>,
+    /// Messages under the frontier that a cut left behind.
+    pub(crate) left_behind: u64,
+}
+
 /// A session of the store.
 pub(crate) struct Session {
     pub(crate) store: Store,
@@ -76,10 +88,7 @@ impl Session {
                 }
             }
         }
-        nodes::set_frontier(&self.store, self.id, compaction, &shown, &[])?;
-        self.frontier = frontier;
-        self.compaction = compaction;
-        Ok(())
+        self.move_frontier(compaction, frontier, &[])
     }
 
     pub(crate) fn frontier(&self) -> &[Placed] {
@@ -113,6 +122,30 @@ impl Session {
                 (row.id, loose)
             });
         Ok(self.loose.get_or_init(|| loose.collect()))
+    }
+
+    /// Compares what this engine takes for outside with what the store has under the frontier.
+    pub(crate) fn coverage(&self) -> Result<Coverage, StoreError> {
+        let mut times = nodes::times_covered(&self.store, self.id)?;
+        let loose: HashSet<Key> = self.loose()?.values().map(|loose| loose.key).collect();
+        let mut rows = Vec::new();
+        for range in self.store.live(self.id)? {
+            rows.extend(self.store.rows(self.id, range)?);
+        }
+        let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
+        let mut coverage = Coverage::default();
+        for row in rows {
+            let under = times.remove(&row.key).unwrap_or(0);
+            match (under, loose.contains(&row.key)) {
+                (1, false) => coverage.under_one += 1,
+                (0, true) => coverage.outside += 1,
+                (0, false) if revised.contains(&row.key) => {}
+                (0, false) => coverage.nowhere.push(row.id),
+                _ => coverage.twice.push(row.id),
+            }
+        }
+        coverage.left_behind = times.len() as u64;
+        Ok(coverage)
     }
 
     /// Takes in messages that were stored; `first` is the ordinal of the first of them.
@@ -152,19 +185,29 @@ impl Session {
     /// The conversation was cut back to `last`. Nodes that reach beyond it give way to what is under
     /// them; a leaf that does is left behind, and what remains of its messages is loose again.
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
-        match self.store.cut(self.id, last) {
+        self.refresh()?;
+        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
+        let kept = self.take_apart(self.frontier.clone(), &reaches_beyond)?;
+        let (before, after) = (ids(&self.frontier), ids(&kept));
+        let cut = |last| nodes::cut(&self.store, self.id, last, self.compaction, &before, &after);
+        match cut(last) {
             // It was revised, and cut off by an earlier cut: what is left ends before it.
-            Err(StoreError::Unknown(_)) => self.store.cut(self.id, self.last_live(last)?)?,
-            cut => cut?,
+            Err(StoreError::Unknown(_)) => cut(self.last_live(last)?)?,
+            done => done?,
         }
         self.loose = OnceCell::new();
-        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
-        if !self.frontier.iter().any(reaches_beyond) {
+        self.frontier = kept;
+        Ok(())
+    }
+
+    /// Takes over what another engine of this session made of the frontier.
+    pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
+        if nodes::frontier_ids(&self.store, self.id)? == ids(&self.frontier) {
             return Ok(());
         }
-        let frontier = std::mem::take(&mut self.frontier);
-        let kept = self.take_apart(frontier, &reaches_beyond)?;
-        self.move_frontier(self.compaction, kept, &[])
+        (self.frontier, self.compaction) = nodes::frontier(&self.store, self.id)?;
+        self.loose = OnceCell::new();
+        Ok(())
     }
 
     /// The last message of the conversation that is not after `last`.
@@ -209,8 +252,14 @@ impl Session {
         frontier: Vec<Placed>,
         better: &[(NodeId, Written)],
     ) -> Result<(), StoreError> {
-        let ids: Vec<NodeId> = frontier.iter().map(|placed| placed.node.id).collect();
-        nodes::set_frontier(&self.store, self.id, compaction, &ids, better)?;
+        nodes::set_frontier(
+            &self.store,
+            self.id,
+            &ids(&self.frontier),
+            compaction,
+            &ids(&frontier),
+            better,
+        )?;
         self.frontier = frontier;
         self.compaction = compaction;
         Ok(())
@@ -235,4 +284,8 @@ impl Session {
         let first = |placed: &Placed| (placed.node.id, placed.node.first);
         nodes.iter().map(first).collect()
     }
+}
+
+fn ids(nodes: &[Placed]) -> Vec<NodeId> {
+    nodes.iter().map(|placed| placed.node.id).collect()
 }

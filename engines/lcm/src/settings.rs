@@ -55,6 +55,8 @@ const LEAF_RATIO: u64 = 10;
 /// and of the summaries under a condensed node.
 pub(crate) const LEAF_SHARE: u64 = 4;
 pub(crate) const CONDENSED_SHARE: u64 = 2;
+/// What a node's heading costs in the window, in tokens, about.
+pub(crate) const HEADING_TOKENS: u64 = 40;
 /// The least that a node may be asked to fit into, in tokens.
 pub(crate) const LEAST_TEXT: u64 = 16;
 

@@ -909,14 +909,19 @@ fn what_is_wrong_with_a_call_is_said() {
 fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
     let dir = tempfile::tempdir().unwrap();
     let settings = json!({});
+    {
+        let lcm = factory(dir.path(), &settings);
+        let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+        let view = MessageView::new(MessageId(1), "user")
+            .with_text("needle")
+            .with_raw("{}");
+        engine.observe(&[view], 1).unwrap();
+        // The index is there once both are closed.
+        engine.end();
+    }
     let lcm = factory(dir.path(), &settings);
     let mut engine = open(&lcm, dir.path(), "s", &settings, None);
     let engine = engine.as_mut();
-    let view = MessageView::new(MessageId(1), "user")
-        .with_text("needle")
-        .with_raw("{}");
-    engine.observe(&[view], 1).unwrap();
-    engine.end();
     let path = dir.path().join(contexture_lcm::store::FILE_NAME);
     let copies = || {
         let files = std::fs::read_dir(dir.path()).unwrap();

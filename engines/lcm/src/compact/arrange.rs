@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, Replacement};
 
-use super::{Compactor, FRAMING_TOKENS, HEADING_TOKENS, ModelUse, PREAMBLE_TOKENS, cost};
+use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{Part, Segment, Spot, layout};
 use crate::nodes::Placed;
 use crate::session::Session;
-use crate::settings::LEAF_SHARE;
+use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 
 /// The share of the soft threshold below which a compaction should end, so that the next turn is not due
 /// again.
@@ -28,8 +28,8 @@ pub(super) struct Arrangement {
     pub(super) segments: Vec<Segment>,
     pub(super) frontier: Vec<Placed>,
     pub(super) took_apart: bool,
-    /// Replaced large messages that stay: place and new text.
-    pub(super) replaced: Vec<(usize, String)>,
+    /// Large messages that stay in a shorter form, by their place.
+    pub(super) replaced: Vec<(usize, Replacement)>,
     /// The prompt that it would come to.
     pub(super) estimate: u64,
     /// Tokens of what stays, and `fixed`.
@@ -172,11 +172,10 @@ impl Compactor<'_, '_> {
     }
 
     pub(super) fn estimate(&self, arrangement: &mut Arrangement) {
-        let count = |text: &str| self.session.services.count_tokens(text);
         let replaced: HashMap<usize, u64> = arrangement
             .replaced
             .iter()
-            .map(|(at, text)| (*at, count(text) + FRAMING_TOKENS))
+            .map(|(at, short)| (*at, self.tokens_of(&self.views[*at], short)))
             .collect();
         let (mut kept, mut nodes, mut new) = (self.fixed, 0, 0);
         for segment in &arrangement.segments {
@@ -213,14 +212,13 @@ impl Compactor<'_, '_> {
         (self.budgets.soft as f64 * COMFORTABLE) as u64
     }
 
-    /// Whether the summaries alone are over their budget.
+    /// Whether the summaries alone are worth a compaction: they are over their budget, or somebody asks
+    /// for one and there are better texts. By itself a better text is not worth a new prefix.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
         let total: u64 = arrangement.frontier.iter().map(cost).sum();
-        let better = arrangement
-            .frontier
-            .iter()
-            .any(|placed| self.staging.better(placed.node.id).is_some());
-        better || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
+        let has_better = |placed: &Placed| self.staging.better(placed.node.id).is_some();
+        (self.force && arrangement.frontier.iter().any(has_better))
+            || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
     }
 }
 

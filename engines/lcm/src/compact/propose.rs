@@ -12,7 +12,7 @@ use super::write::{Made, Writer};
 use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal};
 use crate::assemble::block;
 use crate::dag::plan::Segment;
-use crate::dag::{Node, Under};
+use crate::dag::{Level, Node, NodeId};
 use crate::nodes::{self, NewNode, Placed};
 
 impl Compactor<'_, '_> {
@@ -26,9 +26,16 @@ impl Compactor<'_, '_> {
         let mut writer = Writer::new(self, next);
         writer.write(arrangement)?;
 
-        let entries = self.entries(arrangement, &writer.runs);
-        let after = self.after(&entries);
-        if after >= self.budgets.usable && !self.force {
+        let mut entries = self.entries(arrangement, &writer.runs);
+        let mut after = self.after(&entries);
+        if after >= self.budgets.hard && !self.force {
+            writer.tighten(after - self.budgets.hard + FRAMING_TOKENS)?;
+            entries = self.entries(arrangement, &writer.runs);
+            after = self.after(&entries);
+        }
+        // What does not get below the hard threshold is worth it where the provider would refuse the rest.
+        let saves_the_turn = before >= self.budgets.usable && after < self.budgets.usable;
+        if after >= self.budgets.hard && !saves_the_turn && !self.force {
             return Ok(Compacted::Unchanged(
                 self.floor_too_high(floor.max(arrangement.kept)),
             ));
@@ -39,35 +46,31 @@ impl Compactor<'_, '_> {
             ))));
         }
 
-        let frontier: Vec<Placed> = writer
-            .runs
-            .iter()
-            .flatten()
-            .map(|made| made.placed.clone())
-            .collect();
         let new = writer.new_nodes();
-        let covered = new
+        let (store, session) = (&self.session.store, self.session.id);
+        let higher = nodes::add(store, session, &new, next, self.session.services.now_ms())?;
+        if higher > 0 {
+            writer.renumber(next, higher);
+            entries = self.entries(arrangement, &writer.runs);
+        }
+        let made = writer.runs.iter().flatten();
+        let frontier: Vec<Placed> = made.map(|made| made.placed.clone()).collect();
+        let extracted = new
             .iter()
-            .filter_map(|new| match &new.under {
-                Under::Messages(ids) => Some(ids.iter().copied()),
-                Under::Nodes(_) => None,
-            })
-            .flatten()
-            .collect();
-        let degraded = new.iter().any(|new| new.degraded);
-        nodes::add(
-            &self.session.store,
-            self.session.id,
-            &new,
-            self.session.services.now_ms(),
-        )?;
-        let notes = self.notes(&new, arrangement, after, writer.failure.as_ref());
+            .filter(|new| new.node.level == Level::Deterministic)
+            .count();
+        let degraded = self.model_wanted() && extracted > 0;
+        let notes = self.notes(&new, extracted, arrangement, after, writer.failure.as_ref());
         let proposal = Proposal {
             frontier,
             better: writer.better,
-            added: new.iter().map(|new| new.node.id).collect(),
-            covered,
+            added: new
+                .iter()
+                .map(|new| NodeId(new.node.id.0 + higher))
+                .collect(),
+            covered: writer.covered,
             took_apart: arrangement.took_apart,
+            model_wrote: new.iter().any(|new| new.model.is_some()),
             before,
             after,
             degraded,
@@ -86,10 +89,10 @@ impl Compactor<'_, '_> {
     }
 
     fn entries(&self, arrangement: &Arrangement, runs: &[Vec<Made>]) -> Vec<Entry> {
-        let replaced: HashMap<usize, &String> = arrangement
+        let replaced: HashMap<usize, &Replacement> = arrangement
             .replaced
             .iter()
-            .map(|(at, text)| (*at, text))
+            .map(|(at, short)| (*at, short))
             .collect();
         let mut entries = Vec::new();
         let mut runs = runs.iter();
@@ -98,11 +101,7 @@ impl Compactor<'_, '_> {
                 Segment::Keep(places) => entries.extend(places.clone().map(|at| {
                     let id = self.views[at].id();
                     match replaced.get(&at) {
-                        Some(text) => Entry::Replace(Replacement {
-                            id,
-                            text: Some((*text).clone()),
-                            arguments: Vec::new(),
-                        }),
+                        Some(short) => Entry::Replace((*short).clone()),
                         None => Entry::Keep(id),
                     }
                 })),
@@ -133,16 +132,15 @@ impl Compactor<'_, '_> {
 
     /// The prompt that these entries come to, in tokens.
     fn after(&self, entries: &[Entry]) -> u64 {
-        let tokens: HashMap<MessageId, u64> = self
-            .views
-            .iter()
-            .map(|view| (view.id(), view.tokens()))
-            .collect();
+        let views: HashMap<MessageId, &MessageView<'_>> =
+            self.views.iter().map(|view| (view.id(), view)).collect();
         let count = |text: &str| self.session.services.count_tokens(text) + FRAMING_TOKENS;
         entries.iter().fold(self.fixed, |sum, entry| {
             sum + match entry {
-                Entry::Keep(id) => tokens.get(id).copied().unwrap_or(0),
-                Entry::Replace(new) => new.text.as_deref().map_or(0, count),
+                Entry::Keep(id) => views.get(id).map_or(0, |view| view.tokens()),
+                Entry::Replace(new) => views
+                    .get(&new.id)
+                    .map_or(0, |view| self.tokens_of(view, new)),
                 Entry::Summary { text, .. } => count(text),
                 Entry::StubResult { text, .. } => count(text),
                 Entry::Drop { .. } => 0,
@@ -153,6 +151,7 @@ impl Compactor<'_, '_> {
     fn notes(
         &self,
         new: &[NewNode],
+        extracted: usize,
         arrangement: &Arrangement,
         after: u64,
         failure: Option<&ModelFailure>,
@@ -166,12 +165,11 @@ impl Compactor<'_, '_> {
                  be had back"
             ));
         }
-        let extracted = new.iter().filter(|new| new.degraded).count();
         match failure {
             Some(failure) => notes.push(format!(
                 "{extracted} summaries were extracted without the model and will be redone: {failure}"
             )),
-            None if extracted > 0 => notes.push(format!(
+            None if extracted > 0 && self.model_wanted() => notes.push(format!(
                 "{extracted} summaries were extracted without the model, which nobody could wait for, and \
                  will be redone"
             )),

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use contexture_engine_api::MessageKind;
+use contexture_digest::shorten_arguments;
+use contexture_engine_api::{MessageKind, MessageView, Replacement, ShortArguments};
 
 use super::Compactor;
 use super::arrange::Arrangement;
@@ -22,7 +23,7 @@ impl Compactor<'_, '_> {
         &self,
         arrangement: &Arrangement,
         outline: &Outline,
-    ) -> Vec<(usize, String)> {
+    ) -> Vec<(usize, Replacement)> {
         let limit = self.settings.large_message_tokens;
         let kept = arrangement
             .segments
@@ -38,50 +39,85 @@ impl Compactor<'_, '_> {
             .collect()
     }
 
-    /// The preview of a message, where it may be shortened and the preview is shorter.
-    fn shortened(&self, at: usize, max_tokens: u64) -> Option<String> {
+    /// A shorter form of a message, where it may be shortened and that makes it shorter: its text as a
+    /// preview, and the arguments of its calls without their long strings.
+    fn shortened(&self, at: usize, max_tokens: u64) -> Option<Replacement> {
         let view = &self.views[at];
-        let whole = view.kind() == MessageKind::Original
-            && !view.has_thinking()
-            && !view.has_media()
-            && !view.text().is_empty();
-        if !whole {
+        let may_be =
+            view.kind() == MessageKind::Original && !view.has_thinking() && !view.has_media();
+        if !may_be {
             return None;
         }
+        let id = view.id();
+        let mark = format!("… [shortened; lcm_expand with the id {id} gives it back]");
+        let calls = view.tool_calls().iter().enumerate();
+        let short = Replacement {
+            id,
+            text: self.preview(view, max_tokens),
+            arguments: calls
+                .filter_map(|(index, call)| {
+                    let arguments = shorten_arguments(call.arguments(), &mark)?;
+                    Some(ShortArguments { index, arguments })
+                })
+                .collect(),
+        };
+        let changes = short.text.is_some() || !short.arguments.is_empty();
+        (changes && self.tokens_of(view, &short) < view.tokens()).then_some(short)
+    }
+
+    fn preview(&self, view: &MessageView<'_>, max_tokens: u64) -> Option<String> {
         let text = view.text();
         let services = &self.session.services;
+        let tokens = services.count_tokens(text);
+        if tokens <= max_tokens {
+            return None;
+        }
         let shown = fit(
             &preview(text, max_tokens as usize * 4),
             max_tokens,
             services,
         );
-        let short = shortened(view.id(), view.tokens(), text.len(), &shown);
-        (short.len() < text.len() && services.count_tokens(&short) < view.tokens()).then_some(short)
+        let short = shortened(view.id(), tokens, text.len(), &shown);
+        (short.len() < text.len() && services.count_tokens(&short) < tokens).then_some(short)
     }
 
-    /// Results that the model has not seen are shortened only where there is no other way below the hard
-    /// threshold; so is, at the very last, the user's own message.
+    /// The tokens of a message in its shorter form.
+    pub(super) fn tokens_of(&self, view: &MessageView<'_>, short: &Replacement) -> u64 {
+        let count = |text: &str| self.session.services.count_tokens(text);
+        let text = short.text.iter().map(|new| (view.text(), new.as_str()));
+        let arguments = short.arguments.iter().filter_map(|new| {
+            let call = view.tool_calls().get(new.index)?;
+            Some((call.arguments(), new.arguments.as_str()))
+        });
+        text.chain(arguments)
+            .fold(view.tokens(), |tokens, (old, new)| {
+                (tokens + count(new)).saturating_sub(count(old))
+            })
+    }
+
+    /// What the model has not seen is shortened only where there is no other way below the hard threshold;
+    /// so is, at the very last, the user's own last message.
     pub(super) fn shorten_unseen(&self, arrangement: &mut Arrangement, outline: &Outline) {
         let in_flight = outline.in_flight.clone().unwrap_or(0..0);
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
-        let mut results: Vec<usize> = (0..self.views.len())
+        let mut messages: Vec<usize> = (0..self.views.len())
             .filter(|at| !done.contains(at) && !in_flight.contains(at))
             .filter(|at| self.stays(arrangement, *at))
-            .filter(|at| self.views[*at].role() == "tool" || self.views[*at].role() == "assistant")
+            .filter(|at| Some(*at) != outline.last_user)
             .collect();
         // The largest first.
-        results.sort_by_key(|at| std::cmp::Reverse(self.views[*at].tokens()));
+        messages.sort_by_key(|at| std::cmp::Reverse(self.views[*at].tokens()));
         let last_user = outline
             .last_user
             .filter(|at| !in_flight.contains(at))
-            .filter(|_| self.floor(outline) > self.budgets.usable);
-        for at in results.into_iter().chain(last_user) {
+            .filter(|at| self.fixed + self.views[*at].tokens() > self.may_shorten_user);
+        for at in messages.into_iter().chain(last_user) {
             if arrangement.estimate < self.budgets.hard {
                 break;
             }
             let most = (self.views[at].tokens() / 4).clamp(LEAST_PREVIEW, PREVIEW_TOKENS);
-            if let Some(text) = self.shortened(at, most) {
-                arrangement.replaced.push((at, text));
+            if let Some(short) = self.shortened(at, most) {
+                arrangement.replaced.push((at, short));
                 self.estimate(arrangement);
             }
         }

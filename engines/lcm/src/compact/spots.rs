@@ -73,9 +73,7 @@ impl Compactor<'_, '_> {
         let mut owner: HashMap<Key, NodeId> = HashMap::new();
         for child in children {
             let id = child.node.id;
-            let count = child.node.messages as usize;
-            let keys =
-                nodes::messages_under(&self.session.store, self.session.id, id, None, count)?;
+            let keys = nodes::messages_under(&self.session.store, self.session.id, id)?;
             owner.extend(keys.into_iter().map(|key| (key, id)));
         }
         for (view, spot) in self.views.iter().zip(spots) {

@@ -1,14 +1,16 @@
 //! Writing the nodes of a compaction: leaves over messages, condensed nodes over nodes.
 
-use contexture_engine_api::{EngineError, MessageId, MessageView, ModelFailure};
+use std::ops::Range;
+
+use contexture_engine_api::{EngineError, MessageId, MessageView, ModelFailure, ModelInfo};
 
 use super::arrange::Arrangement;
-use super::{Compactor, HEADING_TOKENS, ModelUse, PREAMBLE_TOKENS, cost, sum};
+use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
 use crate::dag::condense::next_group;
 use crate::dag::plan::{Part, Run, Segment, leaves};
-use crate::dag::{Level, Node, NodeId, Under};
-use crate::nodes::{NewNode, Placed};
-use crate::settings::{CONDENSED_SHARE, LEAF_SHARE, LEAST_TEXT};
+use crate::dag::{Level, Node, NodeId};
+use crate::nodes::{NewNode, Over, Placed};
+use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
 use crate::summarise::{Job, Written, write_all};
 use crate::transcript::plain;
@@ -47,6 +49,8 @@ pub(super) struct Writer<'c, 'a, 'm> {
     retired: Vec<NewNode>,
     /// Nodes whose better text goes in.
     pub(super) better: Vec<(NodeId, Written)>,
+    /// The messages under the new leaves.
+    pub(super) covered: Vec<MessageId>,
     /// Why the model could not help with some of them.
     pub(super) failure: Option<ModelFailure>,
 }
@@ -60,6 +64,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             runs: Vec::new(),
             retired: Vec::new(),
             better: Vec::new(),
+            covered: Vec::new(),
             failure: None,
         }
     }
@@ -89,6 +94,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             })
             .collect();
         let mut leaves = self.leaves(&spans, standing)?.into_iter();
+        self.covered = spans.concat();
         for plan in plans {
             let run = plan.into_iter().filter_map(|planned| match planned {
                 Planned::There(placed) => Some(Made { placed, new: None }),
@@ -133,9 +139,10 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         let each = (room / (spans.len() as u64).max(1)).saturating_sub(HEADING_TOKENS);
         let each = each.clamp(budgets.node, MAX_LEAF_TOKENS);
         let mut jobs: Vec<Job> = Vec::new();
-        let mut drafts: Vec<(Node, Option<Written>)> = Vec::with_capacity(spans.len());
+        let mut drafts: Vec<(Node, Vec<Key>, Option<Written>)> = Vec::with_capacity(spans.len());
         for ids in spans {
-            let material = self.compactor.session.material(&self.keys(ids)?)?;
+            let keys = self.keys(ids)?;
+            let material = self.compactor.session.material(&keys)?;
             let calls = material.call_views();
             let views = material.views(&calls);
             let node = self.leaf(ids, &views);
@@ -143,18 +150,21 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             let written = prepared.or_else(|| self.word_for_word(&views));
             if written.is_none() {
                 let budget = each.min(node.source_tokens / LEAF_SHARE).max(LEAST_TEXT);
-                jobs.push(Job::leaf(&views, budget, self.compactor.focus, services));
+                jobs.push(Job::leaf(
+                    &views,
+                    budget,
+                    self.compactor.focus,
+                    self.model().as_ref(),
+                    services,
+                ));
             }
-            drafts.push((node, written));
+            drafts.push((node, keys, written));
         }
         let mut texts = self.texts(jobs)?.into_iter();
-        let made = drafts
-            .into_iter()
-            .zip(spans)
-            .filter_map(|((node, written), ids)| {
-                let written = written.or_else(|| texts.next())?;
-                Some(self.made(node, written, Under::Messages(ids.to_vec())))
-            });
+        let made = drafts.into_iter().filter_map(|(node, keys, written)| {
+            let written = written.or_else(|| texts.next())?;
+            Some(made(node, written, Over::Messages(keys)))
+        });
         Ok(made.collect())
     }
 
@@ -191,33 +201,19 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         })
     }
 
-    fn made(&self, mut node: Node, written: Written, under: Under) -> Made {
-        let degraded = written.level == Level::Deterministic && self.compactor.model_wanted();
-        (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
-        let placed = Placed {
-            node: node.clone(),
-            degraded,
-        };
-        Made {
-            placed,
-            new: Some(NewNode {
-                node,
-                under,
-                degraded,
-                model: written.model,
-            }),
-        }
-    }
-
     fn texts(&mut self, jobs: Vec<Job>) -> Result<Vec<Written>, EngineError> {
         let services = &self.compactor.session.services;
-        // A model that has just failed is not asked again for the next round.
-        if self.compactor.model != ModelUse::Now || self.failure.is_some() {
-            return Ok(jobs.iter().map(|job| job.without_model(services)).collect());
-        }
         let (texts, failure) = write_all(jobs, services)?;
-        self.failure = failure;
+        self.failure = self.failure.take().or(failure);
         Ok(texts)
+    }
+
+    /// The model, where it is asked now. One that has just failed is not asked again for the next round.
+    fn model(&self) -> Option<ModelInfo> {
+        let asked = self.compactor.model == ModelUse::Now && self.failure.is_none();
+        asked
+            .then(|| self.compactor.session.services.model())
+            .flatten()
     }
 
     fn keys(&self, ids: &[MessageId]) -> Result<Vec<Key>, EngineError> {
@@ -235,17 +231,9 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
 
     /// Condenses the oldest nodes until all together are within their budget.
     fn condense(&mut self) -> Result<(), EngineError> {
-        let total = |run: &[Made]| -> u64 { run.iter().map(|made| cost(&made.placed)).sum() };
         while self.runs.iter().map(|run| total(run)).sum::<u64>() > self.summaries {
-            let widest = (self.runs.iter().enumerate())
-                .filter(|(_, run)| run.len() > 1)
-                .max_by_key(|(_, run)| total(run));
-            let Some((at, run)) = widest else {
-                return self.shrink();
-            };
-            let depths: Vec<u32> = run.iter().map(|made| made.placed.node.depth).collect();
-            let Some(group) = next_group(&depths) else {
-                return Ok(());
+            let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
+                return self.shrink(MUCH_TOO_LONG);
             };
             let children: Vec<Made> = self.runs[at].drain(group.clone()).collect();
             let parent = self.condensed(&children)?;
@@ -255,15 +243,48 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(())
     }
 
-    /// Every run is one node and they are still too long: they are extracted once more, to what there is
-    /// room for.
-    fn shrink(&mut self) -> Result<(), EngineError> {
+    /// Neighbours that a condensed node is prepared for.
+    fn prepared_group(&self) -> Option<(usize, Range<usize>)> {
+        let mut groups = self.compactor.staging.condensed_groups();
+        groups.find_map(|ids| {
+            self.runs.iter().enumerate().find_map(|(at, run)| {
+                let same = |made: &[Made]| {
+                    made.iter()
+                        .map(|made| made.placed.node.id)
+                        .eq(ids.iter().copied())
+                };
+                let start = run.windows(ids.len()).position(same)?;
+                Some((at, start..start + ids.len()))
+            })
+        })
+    }
+
+    /// The group to condense next, in the longest run; none where every run is one node.
+    fn next_group(&self) -> Option<(usize, Range<usize>)> {
+        let (at, run) = (self.runs.iter().enumerate())
+            .filter(|(_, run)| run.len() > 1)
+            .max_by_key(|(_, run)| total(run))?;
+        let depths: Vec<u32> = run.iter().map(|made| made.placed.node.depth).collect();
+        Some((at, next_group(&depths)?))
+    }
+
+    /// Makes all nodes together shorter by so many tokens, as far as that goes.
+    pub(super) fn tighten(&mut self, by: u64) -> Result<(), EngineError> {
+        let used: u64 = self.runs.iter().map(|run| total(run)).sum();
+        self.summaries = used.saturating_sub(by);
+        self.condense()?;
+        self.shrink(1)
+    }
+
+    /// Nodes that stand alone and are over `slack` times their share of the budget are extracted once
+    /// more, to what there is room for.
+    fn shrink(&mut self, slack: u64) -> Result<(), EngineError> {
         let nodes = self.runs.iter().flatten().count() as u64;
         let each = (self.summaries / nodes.max(1))
             .saturating_sub(HEADING_TOKENS)
             .max(LEAST_TEXT);
         for at in 0..self.runs.len() {
-            let too_long = |made: &Made| made.placed.node.tokens > each * MUCH_TOO_LONG;
+            let too_long = |made: &Made| made.placed.node.tokens > each * slack;
             if self.runs[at].len() == 1 && self.runs[at].iter().all(too_long) {
                 let child = std::mem::take(&mut self.runs[at]);
                 let job = self.job(&child, each);
@@ -300,7 +321,15 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         let tokens: u64 = children.iter().map(|made| made.placed.node.tokens).sum();
         let budget = most.min(tokens / CONDENSED_SHARE).max(LEAST_TEXT);
         let services = &self.compactor.session.services;
-        Job::condensed(&texts, tokens, budget, self.compactor.focus, services)
+        let model = self.model();
+        Job::condensed(
+            &texts,
+            tokens,
+            budget,
+            self.compactor.focus,
+            model.as_ref(),
+            services,
+        )
     }
 
     fn parent(&mut self, children: &[Made], written: Written) -> Made {
@@ -319,7 +348,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
             to_ms: of().filter_map(|node| node.to_ms).max(),
         };
         let ids = of().map(|node| node.id).collect();
-        self.made(node, written, Under::Nodes(ids))
+        made(node, written, Over::Nodes(ids))
     }
 
     fn next_id(&mut self) -> NodeId {
@@ -341,6 +370,30 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         new.extend(self.retired.iter().cloned());
         new.sort_by_key(|new| new.node.id);
         new
+    }
+
+    /// The store gave the new nodes numbers that are so much higher.
+    pub(super) fn renumber(&mut self, first: NodeId, higher: i64) {
+        let placed = self.runs.iter_mut().flatten().map(|made| &mut made.placed);
+        for placed in placed.filter(|placed| placed.node.id >= first) {
+            placed.node.id.0 += higher;
+        }
+    }
+}
+
+fn total(run: &[Made]) -> u64 {
+    run.iter().map(|made| cost(&made.placed)).sum()
+}
+
+fn made(mut node: Node, written: Written, over: Over) -> Made {
+    (node.level, node.tokens, node.text) = (written.level, written.tokens, written.text);
+    Made {
+        placed: Placed::new(node.clone()),
+        new: Some(NewNode {
+            node,
+            over,
+            model: written.model,
+        }),
     }
 }
 

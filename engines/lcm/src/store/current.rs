@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rusqlite::Connection;
 
-use super::branch::{keys, live_ranges};
+use super::live::{keys, live_ranges};
 use super::{Key, SessionId, Store};
 use crate::error::StoreError;
 
@@ -89,7 +89,7 @@ mod tests {
     use contexture_engine_api::{MessageId, MessageView};
 
     use super::*;
-    use crate::store::StoreSettings;
+    use crate::store::{Delivery, StoreSettings};
 
     #[test]
     fn ordinals_are_taken_out_of_runs() {
@@ -104,10 +104,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
         let session = store.open_session("s", 0).unwrap();
-        let say = |id: u64, text: &str| {
-            let view = MessageView::new(MessageId(id), "user").with_text(text);
-            store.ingest(session, &[view], id).unwrap();
+        let revise = |id: u64, text: &str, revisions: &[(MessageId, MessageId)]| {
+            let delivery = Delivery {
+                messages: &[MessageView::new(MessageId(id), "user").with_text(text)],
+                chain: id,
+                revisions,
+                now_ms: 0,
+            };
+            store.deliver(session, &delivery).unwrap();
         };
+        let say = |id: u64, text: &str| revise(id, text, &[]);
         let ids = || -> Vec<u64> {
             let current = store.current(session).unwrap();
             let rows = store.rows(session, 0..u32::MAX).unwrap();
@@ -123,10 +129,7 @@ mod tests {
             say(id, &format!("text {id}"));
         }
         assert_eq!(ids(), [1, 2, 3, 4]);
-        say(5, "another form of 2");
-        store
-            .mark_revision(session, MessageId(5), MessageId(2))
-            .unwrap();
+        revise(5, "another form of 2", &[(MessageId(5), MessageId(2))]);
         assert_eq!(ids(), [1, 3, 4, 5]);
         // The cut takes the edit with it, and the old form stands again.
         store.cut(session, Some(MessageId(3))).unwrap();

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{Context, invalid, max_tokens_schema, object};
-use crate::dag::NodeId;
 use crate::nodes;
 use crate::store::Store;
 
@@ -72,15 +71,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             range.start
         )
     }));
-    let broken = lineage["summaries_without_sources"].as_array();
-    findings.extend(
-        broken
-            .into_iter()
-            .flatten()
-            .map(|id| format!("summary {} has no sources", id.as_str().unwrap_or_default())),
-    );
-    let lineage_ok = lineage["ok"] == json!(true);
-    let ok = check.is_sound() && index.wrong.is_empty() && lineage_ok;
+    findings.extend(lineage.findings);
+    let ok = findings.is_empty();
     let repair = match arguments.repair {
         false => None,
         true if index.wrong.is_empty() => Some(json!({"index_made_anew": false})),
@@ -105,9 +97,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                     "wrong": index.wrong.len(),
                     "waiting": index.waiting,
                 });
-                let mut lineage = lineage.clone();
-                lineage["summaries_without_sources"] = json!(broken.map_or(0, Vec::len));
-                answer["lineage"] = lineage;
+                answer["lineage"] = lineage.counts.clone();
             }
             answer["findings_total"] = json!(findings.len());
             answer["findings"] = json!(items);
@@ -172,20 +162,40 @@ fn copies(store: &Store) -> Vec<PathBuf> {
         .collect()
 }
 
+/// How the summaries stand to the messages.
+struct Lineage {
+    counts: Value,
+    findings: Vec<String>,
+}
+
 /// Whether each message of the conversation is outside the frontier or under exactly one node of it.
-fn lineage(context: &mut Context<'_>) -> Result<Value, EngineError> {
-    let session = context.session.id;
-    let store = context.session.store.clone();
-    let broken = nodes::broken(&store, session)?;
-    let (frontier, _) = nodes::frontier(&store, session)?;
-    let under: u64 = frontier.iter().map(|placed| placed.node.messages).sum();
-    let covered = nodes::covered(&store, session)?.len() as u64;
-    let outside = context.session.loose()?.len();
-    Ok(json!({
-        "ok": broken.is_empty() && under == covered,
-        "summaries_without_sources": broken.iter().map(NodeId::to_string).collect::<Vec<_>>(),
-        "messages_under_summaries": covered,
-        "messages_under_two": under.saturating_sub(covered),
-        "messages_outside": outside,
-    }))
+fn lineage(context: &mut Context<'_>) -> Result<Lineage, EngineError> {
+    let broken = nodes::broken(&context.session.store, context.session.id)?;
+    let coverage = context.session.coverage()?;
+    let sources = (broken.iter()).map(|id| format!("summary {id} has wrong sources"));
+    let twice = coverage.twice.iter();
+    let nowhere = coverage.nowhere.iter();
+    let left_behind = (coverage.left_behind > 0).then(|| {
+        format!(
+            "{} messages that an edit or a rewind left are still summarised in the window",
+            coverage.left_behind
+        )
+    });
+    let findings: Vec<String> = sources
+        .chain(twice.map(|id| format!("message {id} is in the window twice")))
+        .chain(nowhere.map(|id| format!("message {id} is not in the window, in no way")))
+        .chain(left_behind)
+        .collect();
+    Ok(Lineage {
+        counts: json!({
+            "ok": findings.is_empty(),
+            "messages_outside": coverage.outside,
+            "messages_under_summaries": coverage.under_one,
+            "messages_said_twice": coverage.twice.len(),
+            "messages_nowhere": coverage.nowhere.len(),
+            "messages_left_behind_and_summarised": coverage.left_behind,
+            "summaries_with_wrong_sources": broken.len(),
+        }),
+        findings,
+    })
 }

@@ -1,5 +1,7 @@
 //! `lcm_expand`: from a summary back to what it was made of.
 
+use std::ops::Range;
+
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,9 +12,6 @@ use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
 use crate::nodes;
 use crate::store::{Current, Key, SessionId, StoredMessage};
-
-/// Messages read from the store at a time.
-const BATCH: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,7 +82,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     let cursor = arguments.cursor.as_deref().map(Cursor::parse).transpose()?;
     let store = &context.session.store;
     let id = Id::parse(&arguments.id)?;
-    let (total, under) = match id {
+    let (total, keys) = match id {
         Id::Summary(id) => {
             let node = nodes::node(store, session, id)?
                 .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
@@ -93,13 +92,16 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                     summaries(context, session, &arguments.id, &level, cursor, room)
                 });
             }
-            (node.node.messages, Either::Summary(id))
+            (
+                node.node.messages,
+                nodes::messages_under(store, session, id)?,
+            )
         }
         Id::Message(id) => {
             let key = store
                 .key(session, id)?
                 .ok_or_else(|| invalid(format!("there is no message {id} in this session")))?;
-            (1, Either::Message(key))
+            (1, vec![key])
         }
         Id::File(_) => {
             return Err(invalid(
@@ -109,26 +111,14 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     };
     let current = store.current(session)?;
     within(arguments.max_tokens, &context.session.services, |room| {
-        let keys_after = |last| match under {
-            Either::Summary(id) => nodes::messages_under(store, session, id, last, BATCH),
-            Either::Message(key) => Ok(Vec::from_iter(
-                (last.is_none_or(|last| last < key)).then_some(key),
-            )),
-        };
         let frame = json!({
             "id": arguments.id, "total_messages": total, "messages": [],
             "next_cursor": Cursor::LONGEST.to_string(),
         });
         let page = Page::new(room, &frame, &context.session.services);
         let lean = is_lean(room);
-        let (items, next) = messages(
-            context,
-            session,
-            cursor,
-            page,
-            keys_after,
-            |message, part| item(message, &current, part, lean),
-        )?;
+        let item = |message: &StoredMessage, part| item(message, &current, part, lean);
+        let (items, next) = messages(context, &keys, cursor, page, item)?;
         Ok(json!({
             "id": arguments.id,
             "total_messages": total,
@@ -138,60 +128,43 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// What messages are asked for.
-#[derive(Clone, Copy)]
-enum Either {
-    Summary(NodeId),
-    Message(Key),
-}
-
-/// A page of messages, and where the next one begins. `keys_after` gives those that follow a key, some at
-/// a time.
+/// A page of the messages with these keys, and where the next one begins.
 fn messages(
     context: &Context<'_>,
-    session: SessionId,
+    keys: &[Key],
     cursor: Option<Cursor>,
     mut page: Page<'_>,
-    keys_after: impl Fn(Option<Key>) -> Result<Vec<Key>, crate::StoreError>,
-    item: impl Fn(&StoredMessage, std::ops::Range<usize>) -> Value,
+    item: impl Fn(&StoredMessage, Range<usize>) -> Value,
 ) -> Result<(Vec<Value>, Option<Cursor>), EngineError> {
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
-    let mut last = cursor
-        .and_then(|cursor| cursor.number.checked_sub(1))
-        .map(|number| Key::new(session, number));
-    loop {
-        let keys = keys_after(last)?;
-        if keys.is_empty() {
-            return Ok((page.items, None));
+    let first = cursor.map_or(0, |cursor| {
+        keys.partition_point(|key| key.ordinal() < cursor.number)
+    });
+    for key in &keys[first..] {
+        if context.session.services.is_cancelled() {
+            return Err(EngineError::Cancelled);
         }
-        for key in keys {
-            if context.session.services.is_cancelled() {
-                return Err(EngineError::Cancelled);
-            }
-            let message = whole(context, key)?;
-            let raw = &message.raw;
-            if let Some(cursor) = cursor.filter(|_| from > 0)
-                && (cursor.number != key.ordinal()
-                    || from >= raw.len()
-                    || !raw.is_char_boundary(from))
-            {
-                return Err(no_cursor(cursor));
-            }
-            if !page.push(item(&message, from..raw.len())) {
-                let end = page.push_part(raw, from, |end| item(&message, from..end));
-                let end = end.unwrap_or(from);
-                if end < raw.len() {
-                    let next = Cursor {
-                        number: key.ordinal(),
-                        byte: end,
-                    };
-                    return Ok((page.items, Some(next)));
-                }
-            }
-            from = 0;
-            last = Some(key);
+        let message = whole(context, *key)?;
+        let raw = &message.raw;
+        if let Some(cursor) = cursor.filter(|_| from > 0)
+            && (cursor.number != key.ordinal() || from >= raw.len() || !raw.is_char_boundary(from))
+        {
+            return Err(no_cursor(cursor));
         }
+        if !page.push(item(&message, from..raw.len())) {
+            let end = page.push_part(raw, from, |end| item(&message, from..end));
+            let end = end.unwrap_or(from);
+            if end < raw.len() {
+                let next = Cursor {
+                    number: key.ordinal(),
+                    byte: end,
+                };
+                return Ok((page.items, Some(next)));
+            }
+        }
+        from = 0;
     }
+    Ok((page.items, None))
 }
 
 fn whole(context: &Context<'_>, key: Key) -> Result<StoredMessage, EngineError> {
@@ -203,12 +176,7 @@ fn whole(context: &Context<'_>, key: Key) -> Result<StoredMessage, EngineError> 
 }
 
 /// A message, or a part of its JSON.
-fn item(
-    message: &StoredMessage,
-    current: &Current,
-    part: std::ops::Range<usize>,
-    lean: bool,
-) -> Value {
+fn item(message: &StoredMessage, current: &Current, part: Range<usize>, lean: bool) -> Value {
     let row = &message.row;
     let mut item = json!({"id": row.id.to_string()});
     // What continues was introduced by the part before.

@@ -183,7 +183,7 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         let views = material.views(&calls);
         let Some(view) = views.first() else { continue };
         let services = &context.session.services;
-        let whole = transcript(&views, PASSAGE_TOKENS, services);
+        let whole = transcript(&views, PASSAGE_TOKENS, services).concat();
         // Of a long message, what matched is worth more than where it begins.
         let text = match view.tokens() > PASSAGE_TOKENS {
             true => format!("{}\n[...]\n{whole}", hit.snippet.text),
