@@ -397,15 +397,15 @@ impl ContextEngine for Engine {
     }
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
-        let status = match call.name == "lcm_status" {
-            true => self.status(),
-            false => Value::Null,
+        let status = match call.name.as_str() {
+            "lcm_status" => self.status(),
+            _ => Value::Null,
         };
         let mut context = tools::Context {
             session: &mut self.session,
             settings: &self.settings,
         };
-        let answer = tools::call(&mut context, call, || status)?;
+        let answer = tools::call(&mut context, call, &status)?;
         Ok(answer.to_string())
     }
 

@@ -220,14 +220,56 @@ pub(crate) fn set_frontier(
     better: &[(NodeId, Written)],
 ) -> Result<(), StoreError> {
     store.write(|transaction| {
-        if frontier_ids_in(transaction, session)? != before {
-            return Err(StoreError::FrontierMoved);
-        }
-        write_frontier(transaction, session, compaction, nodes)?;
+        write_frontier(transaction, session, compaction, before, nodes)?;
         for (node, written) in better {
             rewrite_in(transaction, session, *node, written)?;
         }
         Ok(())
+    })
+}
+
+fn write_frontier(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    compaction: u64,
+    before: &[NodeId],
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    if frontier_ids_in(transaction, session)? != before {
+        return Err(StoreError::FrontierMoved);
+    }
+    transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
+    )?;
+    for (position, node) in nodes.iter().enumerate() {
+        insert.execute(params![
+            session.0,
+            position as i64,
+            key(session, *node),
+            compaction as i64
+        ])?;
+    }
+    Ok(())
+}
+
+/// Cuts the conversation back to `last` and moves the frontier from the nodes `before` to others, all in one
+/// transaction: a node over messages that were cut off is never in the window.
+///
+/// # Errors
+/// `last` is not part of the conversation; the frontier is not `before`; a store that failed. Nothing
+/// changes then.
+pub(crate) fn cut(
+    store: &Store,
+    session: SessionId,
+    last: Option<MessageId>,
+    compaction: u64,
+    before: &[NodeId],
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        cut_in(transaction, session, last)?;
+        write_frontier(transaction, session, compaction, before, nodes)
     })
 }
 
@@ -278,45 +320,6 @@ fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<No
         .query_map([session.0], |row| row.get(0).map(id_of))?
         .collect::<Result<_, _>>()?;
     Ok(ids)
-}
-
-fn write_frontier(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    compaction: u64,
-    nodes: &[NodeId],
-) -> Result<(), StoreError> {
-    transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
-    let mut insert = transaction.prepare_cached(
-        "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
-    )?;
-    for (position, node) in nodes.iter().enumerate() {
-        insert.execute(params![
-            session.0,
-            position as i64,
-            key(session, *node),
-            compaction as i64
-        ])?;
-    }
-    Ok(())
-}
-
-/// Cuts the conversation back to `last` and moves the frontier, where that is given, in one transaction: a
-/// node over messages that were cut off is never in the window.
-pub(crate) fn cut(
-    store: &Store,
-    session: SessionId,
-    last: Option<MessageId>,
-    frontier: Option<(u64, &[Placed])>,
-) -> Result<(), StoreError> {
-    store.write(|transaction| {
-        cut_in(transaction, session, last)?;
-        if let Some((compaction, nodes)) = frontier {
-            let ids: Vec<NodeId> = nodes.iter().map(|placed| placed.node.id).collect();
-            write_frontier(transaction, session, compaction, &ids)?;
-        }
-        Ok(())
-    })
 }
 
 /// The frontier, oldest first, and the compaction that it stands for; 0 before the first.

@@ -206,23 +206,16 @@ impl Session {
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
         self.refresh()?;
         let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
-        let frontier = match self.frontier.iter().any(reaches_beyond) {
-            true => Some(self.take_apart(self.frontier.clone(), &reaches_beyond)?),
-            false => None,
-        };
-        let cut = |last| {
-            let moved = frontier.as_deref().map(|nodes| (self.compaction, nodes));
-            nodes::cut(&self.store, self.id, last, moved)
-        };
+        let kept = self.take_apart(self.frontier.clone(), &reaches_beyond)?;
+        let (before, after) = (ids(&self.frontier), ids(&kept));
+        let cut = |last| nodes::cut(&self.store, self.id, last, self.compaction, &before, &after);
         match cut(last) {
             // It was revised, and cut off by an earlier cut: what is left ends before it.
             Err(StoreError::Unknown(_)) => cut(self.last_live(last)?)?,
             done => done?,
         }
         self.loose = OnceCell::new();
-        if let Some(frontier) = frontier {
-            self.frontier = frontier;
-        }
+        self.frontier = kept;
         Ok(())
     }
 

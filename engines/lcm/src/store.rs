@@ -17,6 +17,7 @@
 
 mod block;
 mod body;
+mod current;
 mod ingest;
 mod live;
 mod maintenance;
@@ -50,7 +51,8 @@ pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;
 pub use sessions::SessionInfo;
 
-pub(crate) use live::{cut_in, live_ranges};
+pub(crate) use current::Current;
+pub(crate) use live::cut_in;
 pub(crate) use nodes::{
     SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
 };
