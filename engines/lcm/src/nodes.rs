@@ -8,11 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dag::{Level, Node, NodeId, Under};
 use crate::error::StoreError;
-use crate::store::{Key, SessionId, Store, cut_in};
+use crate::store::{Key, SessionId, Store, cut_in, summary_hash, summary_text};
 use crate::summarise::Written;
 
 /// Summaries are a few kilobytes of prose: a little more effort pays.
@@ -122,7 +121,7 @@ fn add_one(
             node.to_ms,
             now_ms,
             new.model,
-            xxh3_128(node.text.as_bytes()).to_be_bytes().as_slice(),
+            summary_hash(node.text.as_bytes()),
             node.text.len() as i64,
             packed(&node.text)?,
         ])?;
@@ -208,7 +207,7 @@ pub(crate) fn set_frontier(
                     level_code(written.level),
                     written.tokens as i64,
                     written.model,
-                    xxh3_128(written.text.as_bytes()).to_be_bytes().as_slice(),
+                    summary_hash(written.text.as_bytes()),
                     written.text.len() as i64,
                     packed(&written.text)?,
                 ],
@@ -257,7 +256,8 @@ pub(crate) fn cut(
     })
 }
 
-/// The frontier, oldest first, and the compaction that it stands for; 0 before the first.
+/// The frontier, oldest first, and the compaction that it stands for; 0 before the first. A node that cannot
+/// be read is not part of it: the messages under it stand for themselves, and the doctor names it.
 pub(crate) fn frontier(
     store: &Store,
     session: SessionId,
@@ -274,14 +274,46 @@ pub(crate) fn frontier(
         let compaction = rows.iter().map(|(_, compaction)| *compaction).max();
         let nodes = rows
             .iter()
-            .map(|(key, _)| placed(connection, *key)?.ok_or_else(|| missing(*key)))
+            .filter_map(|(key, _)| match placed(connection, *key) {
+                Ok(placed) => placed.map(Ok),
+                Err(StoreError::Damaged(_)) => None,
+                Err(error) => Some(Err(error)),
+            })
             .collect::<Result<_, _>>()?;
         Ok((nodes, compaction.unwrap_or(0).cast_unsigned()))
     })
 }
 
-fn missing(key: i64) -> StoreError {
-    StoreError::Damaged(format!("summary {} is named and not there", id_of(key)))
+/// Takes the nodes that could not be read out of the frontier; `read` is what could. Gives how many they were.
+pub(crate) fn drop_unreadable(
+    store: &Store,
+    session: SessionId,
+    read: &[Placed],
+) -> Result<usize, StoreError> {
+    let all = store.read(|connection| {
+        let keys = connection
+            .prepare_cached("SELECT node FROM frontier WHERE session = ?1")?
+            .query_map([session.0], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        Ok(keys)
+    })?;
+    let is_read = |node: &i64| {
+        read.iter()
+            .any(|placed| key(session, placed.node.id) == *node)
+    };
+    let unreadable: Vec<i64> = all.into_iter().filter(|node| !is_read(node)).collect();
+    if !unreadable.is_empty() {
+        store.write(|transaction| {
+            for node in &unreadable {
+                transaction.execute(
+                    "DELETE FROM frontier WHERE session = ?1 AND node = ?2",
+                    [session.0, *node],
+                )?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(unreadable.len())
 }
 
 /// A node of a session.
@@ -296,8 +328,8 @@ pub(crate) fn node(
 fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
     let row = connection
         .prepare_cached(
-            "SELECT depth, level, degraded, tokens, source_tokens, first_at, last_at, bytes, data
-             FROM nodes WHERE id = ?1",
+            "SELECT depth, level, degraded, tokens, source_tokens, first_at, last_at, bytes, data,
+                    hash FROM nodes WHERE id = ?1",
         )?
         .query_row([key], |row| {
             let node = Node {
@@ -317,24 +349,18 @@ fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreErro
                 node,
                 degraded: row.get(2)?,
             };
-            Ok((placed, row.get::<_, i64>(7)?, row.get::<_, Vec<u8>>(8)?))
+            let text: (i64, Vec<u8>, Vec<u8>) = (row.get(7)?, row.get(8)?, row.get(9)?);
+            Ok((placed, text))
         })
         .optional()?;
-    let Some((mut placed, bytes, data)) = row else {
+    let Some((mut placed, (bytes, data, hash))) = row else {
         return Ok(None);
     };
-    placed.node.text = unpacked(&data, bytes)?;
+    placed.node.text = summary_text(&data, bytes, &hash)?;
     let span = span(connection, key)?
         .ok_or_else(|| StoreError::Damaged(format!("summary {} has no sources", placed.node.id)))?;
     (placed.node.messages, placed.node.first, placed.node.last) = span;
     Ok(Some(placed))
-}
-
-fn unpacked(data: &[u8], bytes: i64) -> Result<String, StoreError> {
-    let mut decompressor =
-        zstd::bulk::Decompressor::new().map_err(|error| StoreError::Damaged(error.to_string()))?;
-    let bytes = crate::store::decompress(&mut decompressor, data, bytes)?;
-    String::from_utf8(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
 /// The leaves under a node, itself included.
