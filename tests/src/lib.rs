@@ -15,6 +15,8 @@ use contexture::session::{AgentWindow, Session, SessionError};
 use contexture_engine_api::Decision;
 use tempfile::TempDir;
 
+pub mod lcm;
+
 /// The repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -47,7 +49,7 @@ pub fn built_plugins() -> &'static Path {
         let output = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--profile", profile])
             .args(["-p", "keep-tail", "-p", "misbehaving"])
-            .args(["-p", "wrong-abi-version", "-p", "wrong-layout"])
+            .args(["-p", "lcm", "-p", "wrong-abi-version", "-p", "wrong-layout"])
             .current_dir(repository())
             .output()
             .expect("cargo runs");

@@ -60,6 +60,11 @@ pub enum StoreError {
     /// Any other part of a query that makes no sense.
     #[error("{0}")]
     Query(String),
+    /// The summaries in the window are not those that a change to them was made for.
+    #[error(
+        "another engine has compacted this session since; its summaries are taken over with the next compaction"
+    )]
+    FrontierMoved,
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,

@@ -19,6 +19,7 @@ mod block;
 mod body;
 mod check;
 mod copy;
+mod current;
 mod delete;
 mod export;
 mod ingest;
@@ -55,7 +56,8 @@ pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;
 pub use sessions::SessionInfo;
 
-pub(crate) use live::{cut_in, live_ranges};
+pub(crate) use current::Current;
+pub(crate) use live::cut_in;
 pub(crate) use nodes::{
     SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_hash, summary_in,
     summary_text, summary_times,

@@ -82,15 +82,17 @@ impl Store {
             let total = sessions.iter().map(|info| u64::from(info.messages)).sum();
             let mut before = 0;
             for info in &sessions {
+                // Not by its name: an agent reads this, and other sessions are not its affair.
+                let name = format!("session number {}", info.id.0);
                 let done = &mut |messages| progress(before + messages, total);
                 let checked = check_messages(connection, info, &mut check, done);
-                check.note(&info.name, checked)?;
+                check.note(&name, checked)?;
                 before += u64::from(info.messages);
                 progress(before, total);
                 let checked = check_summaries(connection, info, &mut check);
-                check.note(&info.name, checked)?;
+                check.note(&name, checked)?;
                 let checked = lineage_problems(connection, info);
-                let problems = check.note(&info.name, checked)?;
+                let problems = check.note(&name, checked)?;
                 check.problems.extend(problems.unwrap_or_default());
             }
             Ok(check)
@@ -212,7 +214,7 @@ fn lineage_problems(
             .prepare_cached(&format!("{UNDER} {question}"))?
             .query_row([info.id.0], |row| row.get(0))?;
         if count > 0 {
-            problems.push(format!("{}: {count} {what}", info.name));
+            problems.push(format!("session number {}: {count} {what}", info.id.0));
         }
     }
     Ok(problems)

@@ -196,8 +196,8 @@ mod tests {
 
     use super::*;
     use crate::StoreSettings;
-    use crate::dag::{Level, Node, NodeId};
-    use crate::nodes::{self, Placed};
+    use crate::dag::NodeId;
+    use crate::nodes;
 
     #[test]
     fn a_cut_whose_frontier_cannot_be_written_cuts_nothing() {
@@ -206,26 +206,14 @@ mod tests {
         let session = store.open_session("s", 0).unwrap();
         let views = [1, 2].map(|id| MessageView::new(MessageId(id), "user").with_text("x"));
         store.ingest(session, &views, 2).unwrap();
-        let missing = Placed {
-            node: Node {
-                id: NodeId(9),
-                depth: 0,
-                level: Level::Normal,
-                text: String::new(),
-                tokens: 0,
-                messages: 1,
-                source_tokens: 0,
-                first: MessageId(1),
-                last: MessageId(1),
-                from_ms: None,
-                to_ms: None,
-            },
-            degraded: false,
+        let cut = |before: &[NodeId], after: &[NodeId]| {
+            nodes::cut(&store, session, Some(MessageId(1)), 1, before, after)
         };
-        let moved = Some((1, std::slice::from_ref(&missing)));
-        assert!(nodes::cut(&store, session, Some(MessageId(1)), moved).is_err());
+        let missing = [NodeId(9)];
+        assert!(cut(&[], &missing).is_err());
+        assert!(matches!(cut(&missing, &[]), Err(StoreError::FrontierMoved)));
         assert_eq!(store.live(session).unwrap(), std::slice::from_ref(&(0..2)));
-        nodes::cut(&store, session, Some(MessageId(1)), None).unwrap();
+        cut(&[], &[]).unwrap();
         assert_eq!(store.live(session).unwrap(), std::slice::from_ref(&(0..1)));
     }
 }

@@ -15,7 +15,6 @@ pub(crate) struct StoredSummary {
     pub(crate) key: Key,
     pub(crate) text: String,
     pub(crate) times: SummaryTimes,
-    pub(crate) superseded: bool,
 }
 
 /// When what a summary covers was said, and when it was written itself, in ms since the Unix epoch.
@@ -82,7 +81,7 @@ pub(crate) fn for_each_summary(
     mut each: impl FnMut(StoredSummary) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<u64, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT first_at, last_at, created_at, id, bytes, data, hash, superseded IS NOT NULL
+        "SELECT first_at, last_at, created_at, id, bytes, data, hash
          FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id",
     )?;
     let mut unreadable = 0;
@@ -101,7 +100,6 @@ pub(crate) fn for_each_summary(
             key: Key(row.get(3)?),
             text,
             times: times_of(row)?,
-            superseded: row.get(7)?,
         };
         if each(summary)?.is_break() {
             break;

@@ -1,5 +1,6 @@
 //! Large texts, kept aside: whole, once a session, readable by range.
 
+use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -110,6 +111,48 @@ impl Store {
             let start = line_start(&chunks.text, skipped.saturating_sub(chunks.first_line));
             let end = line_start(&chunks.text, last.saturating_sub(chunks.first_line)).max(start);
             Ok(chunks.part(start..end))
+        })
+    }
+
+    /// Where a line of a large text begins, counted from 1, in bytes; none where it has fewer lines.
+    ///
+    /// # Errors
+    /// There is none of this number; a store that failed.
+    pub fn payload_line_start(&self, id: PayloadId, line: u64) -> Result<Option<u64>, StoreError> {
+        self.read(|connection| {
+            let info = info(connection, id)?;
+            let newlines = line.saturating_sub(1);
+            if newlines == 0 {
+                return Ok((info.bytes > 0).then_some(0));
+            }
+            // The newline before the line stands in the last chunk that begins before it.
+            let chunk = Chunks::read(
+                connection,
+                id,
+                "first_byte = (SELECT max(first_byte) FROM payload_chunks
+                               WHERE payload = ?1 AND first_line < ?2) AND ?3 = 0",
+                [clamp(newlines), 0],
+            )?;
+            let before = newlines - chunk.first_line - 1;
+            let start = memchr::memchr_iter(b'\n', chunk.text.as_bytes())
+                .nth(usize::try_from(before).unwrap_or(usize::MAX))
+                .map(|at| chunk.first_byte + at as u64 + 1);
+            Ok(start.filter(|start| *start < info.bytes))
+        })
+    }
+
+    /// The messages whose text is this one, in order.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn messages_with(&self, id: PayloadId) -> Result<Vec<MessageId>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection
+                .prepare_cached("SELECT host FROM messages WHERE payload = ?1 ORDER BY id")?;
+            let ids = statement.query_map([id.0], |row| {
+                row.get::<_, i64>(0).map(|id| MessageId(id as u64))
+            })?;
+            Ok(ids.collect::<Result<_, _>>()?)
         })
     }
 

@@ -84,11 +84,14 @@ CREATE TABLE nodes(
     id         INTEGER PRIMARY KEY,
     session    INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     depth      INTEGER NOT NULL,            -- 0: a leaf, over messages
-    level      INTEGER NOT NULL,            -- 1 normal, 2 aggressive, 3 deterministic
+    level      INTEGER NOT NULL,            -- 0 verbatim, 1 normal, 2 aggressive, 3 deterministic
     degraded   INTEGER NOT NULL DEFAULT 0,  -- to be made anew once a model is there
-    superseded INTEGER REFERENCES nodes(id) ON DELETE SET NULL,
     tokens     INTEGER NOT NULL,
+    -- Of the messages below, at any depth: how many, their tokens, the host's ids of the first and the last.
+    messages   INTEGER NOT NULL,
     source_tokens INTEGER NOT NULL,
+    first      INTEGER NOT NULL,
+    last       INTEGER NOT NULL,
     first_at   INTEGER,
     last_at    INTEGER,
     created_at INTEGER NOT NULL,
@@ -98,7 +101,6 @@ CREATE TABLE nodes(
     data       BLOB NOT NULL
 );
 CREATE INDEX nodes_by_session ON nodes(session);
-CREATE INDEX nodes_by_superseded ON nodes(superseded) WHERE superseded IS NOT NULL;
 CREATE TABLE node_messages(
     node    INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
     message INTEGER NOT NULL REFERENCES messages(id),
@@ -132,8 +134,11 @@ CREATE TABLE segments(
     signatures BLOB NOT NULL                -- which pairs of bytes each chunk of terms has
 );
 CREATE INDEX segments_by_session ON segments(session, corpus, first);
--- The number of a deleted summary may be given to another one.
+-- A summary that is written again, or whose number another one may have: its session's are indexed anew.
 CREATE TRIGGER summaries_deleted AFTER DELETE ON nodes BEGIN
+    DELETE FROM segments WHERE session = old.session AND corpus = 1;
+END;
+CREATE TRIGGER summaries_rewritten AFTER UPDATE OF data ON nodes BEGIN
     DELETE FROM segments WHERE session = old.session AND corpus = 1;
 END;
 CREATE TABLE term_chunks(

@@ -52,8 +52,16 @@ DELETE FROM node_messages WHERE node NOT IN (SELECT id FROM nodes);
 DELETE FROM node_children WHERE node NOT IN (SELECT id FROM nodes) OR child NOT IN (SELECT id FROM nodes);
 DELETE FROM frontier WHERE node NOT IN (SELECT id FROM nodes)
     OR session NOT IN (SELECT id FROM sessions) OR session <> node >> 32;
-UPDATE nodes SET superseded = NULL WHERE superseded NOT IN (SELECT id FROM nodes);
 ";
+
+/// What summaries say of the messages below them.
+const SPANS: &str = "UPDATE nodes SET (messages, first, last) = (
+    WITH RECURSIVE below(node) AS (
+        VALUES(nodes.id) UNION SELECT child FROM node_children JOIN below USING(node)),
+    under(message) AS (SELECT DISTINCT message FROM node_messages JOIN below USING(node))
+    SELECT count(*),
+        (SELECT host FROM messages JOIN under ON id = message ORDER BY id LIMIT 1),
+        (SELECT host FROM messages JOIN under ON id = message ORDER BY id DESC LIMIT 1) FROM under)";
 
 /// Summaries without a source; of those above them the last may follow.
 const WITHOUT_SOURCE: &str = "DELETE FROM nodes WHERE id NOT IN (SELECT node FROM node_messages)
@@ -221,6 +229,7 @@ pub(super) fn summaries(database: &Database) -> Result<(u64, u64), StoreError> {
                 break;
             }
         }
+        transaction.execute(SPANS, [])?;
         let left: i64 =
             transaction.query_row("SELECT count(*) FROM nodes", [], |row| row.get(0))?;
         Ok((all.min(left as u64), lost.len() as u64))

@@ -1,0 +1,103 @@
+//! The lossless engine over every real conversation at hand, played through a session in a window so small
+//! that it is compacted again and again: nothing is lost, and everything distinctive is found.
+//!
+//! By default an even sample of it is taken; with `CONTEXTURE_ALL_DATA=1` all of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod needles;
+mod play;
+mod sets;
+mod zip;
+
+use contexture_engine_api::StoreCommand;
+use contexture_tests::{Home, shared_data};
+
+use play::{Played, Proof};
+
+/// Conversations of a set, and distinctive strings of a conversation, where not all are taken.
+const SAMPLED_CONVERSATIONS: usize = 5;
+const SAMPLED_NEEDLES: usize = 60;
+
+fn takes_all() -> bool {
+    std::env::var_os("CONTEXTURE_ALL_DATA").is_some()
+}
+
+/// At most `count` of them, evenly spread; all where all of the data is taken.
+fn sample<T>(all: Vec<T>, count: usize) -> Vec<T> {
+    if takes_all() || all.len() <= count {
+        return all;
+    }
+    let step = all.len() as f64 / count as f64;
+    let chosen: Vec<usize> = (0..count).map(|at| (at as f64 * step) as usize).collect();
+    let numbered = all.into_iter().enumerate();
+    let some = numbered.filter(|(at, _)| chosen.binary_search(at).is_ok());
+    some.map(|(_, one)| one).collect()
+}
+
+/// Plays the conversations of a set as sessions of one store, and proves each of them whole.
+fn prove(set: &str, conversations: Vec<sets::Chat>) {
+    let all = conversations.len();
+    let home = Home::new();
+    home.configure("context:\n  engine: lcm\n  on_failure: fail\n");
+    let mut sum = Proof::default();
+    let mut taken = 0;
+    for chat in sample(conversations, SAMPLED_CONVERSATIONS) {
+        let mut played = Played::new(&home, &chat);
+        sum += played.prove();
+        taken += 1;
+    }
+    let verified = contexture_tests::engines(&home)
+        .manage(Some("lcm"), &StoreCommand::Verify)
+        .unwrap();
+    assert_eq!(verified["ok"], true, "{verified:#}");
+    assert!(sum.compactions >= 2 * taken, "{set}: {sum:?}");
+    eprintln!("{set}: {taken} of {all} conversations, {sum:?}");
+}
+
+#[test]
+fn claude_code() {
+    if let Some(data) = shared_data() {
+        prove("claude-code", sets::logs(&data.join("claude-code")));
+    }
+}
+
+#[test]
+fn tau2_bench() {
+    if let Some(data) = shared_data() {
+        prove("tau2-bench", sets::logs(&data.join("tau2-bench")));
+    }
+}
+
+#[test]
+fn swe_agent() {
+    if let Some(data) = shared_data() {
+        prove("swe-agent", sets::logs(&data.join("swe-agent")));
+    }
+}
+
+#[test]
+fn bfcl_memory() {
+    if let Some(data) = shared_data() {
+        prove("bfcl-memory", sets::bfcl_memory(&data.join("bfcl-memory")));
+    }
+}
+
+#[test]
+fn crosswoz() {
+    if let Some(data) = shared_data() {
+        prove(
+            "crosswoz",
+            sets::crosswoz(&data.join("crosswoz/val.json.zip")),
+        );
+    }
+}
+
+#[test]
+fn memorybank() {
+    if let Some(data) = shared_data() {
+        prove(
+            "memorybank",
+            sets::memorybank(&data.join("memorybank/memory_bank_cn.json")),
+        );
+    }
+}
