@@ -15,11 +15,12 @@ use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::clock::rfc3339;
 use crate::dag::NodeId;
 use crate::error::StoreError;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::store::{PayloadId, PayloadInfo, SessionId};
+use crate::store::{MessageRow, PayloadId, PayloadInfo, SessionId};
 use page::{DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS};
 
 /// What a tool works with.
@@ -146,6 +147,16 @@ fn session_schema() -> Value {
         "type": "string",
         "description": "Another session, where the configuration grants it. Default: this one",
     })
+}
+
+/// Says in an answer when a message was said; where that is not known, about when.
+fn put_time(item: &mut Value, row: &MessageRow) {
+    if let Some(at) = row.said_at() {
+        item["at"] = json!(rfc3339(at));
+        if row.at.is_none() {
+            item["at_is_approximate"] = json!(true);
+        }
+    }
 }
 
 fn invalid(what: impl Into<String>) -> EngineError {

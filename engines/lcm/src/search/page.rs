@@ -171,6 +171,7 @@ impl Search<'_> {
                         role: "summary".into(),
                         tool: None,
                         at_ms: summary.times.last_at,
+                        at_is_exact: true,
                         live: is_under_frontier(self.connection, key)?,
                         snippet: snippet(&summary.text, &places(&summary.text), context),
                         score: found.score,
@@ -200,6 +201,7 @@ impl Search<'_> {
 }
 
 fn message(row: MessageRow, live: bool, snippet: Snippet, score: f64, cursor: String) -> Hit {
+    let (at_ms, at_is_exact) = (row.said_at(), row.at.is_some());
     Hit {
         key: row.key,
         kind: match row.payload {
@@ -208,7 +210,8 @@ fn message(row: MessageRow, live: bool, snippet: Snippet, score: f64, cursor: St
         },
         role: row.role,
         tool: row.tool,
-        at_ms: row.at,
+        at_ms,
+        at_is_exact,
         live,
         snippet,
         score,

@@ -373,6 +373,9 @@ fn item(hit: &Hit, snippet: &str, covered_by: Option<&Node>, lean: bool) -> Valu
     item["role"] = json!(hit.role);
     if !lean {
         item["at"] = json!(hit.at_ms.map(rfc3339));
+        if hit.at_ms.is_some() && !hit.at_is_exact {
+            item["at_is_approximate"] = json!(true);
+        }
         if let Some(tool) = &hit.tool {
             item["tool"] = json!(tool);
         }
