@@ -389,7 +389,7 @@ fn what_has_no_time_of_its_own_counts_by_its_arrival_and_says_so() {
     let session = store.open_session("s", 0).unwrap();
     let say = |id: u64, time: Option<i64>, now_ms: i64| {
         let view = MessageView::new(MessageId(id), "user").with_text("word");
-        let view = time.map_or(view.clone(), |time| view.with_time(time));
+        let view = time.map_or(view, |time| view.with_time(time));
         let delivery = Delivery {
             messages: &[view],
             chain: id,
