@@ -38,6 +38,8 @@ pub struct MessageRow {
     pub has_media: bool,
     /// Whether it is a tool result that reports an error.
     pub is_error: bool,
+    /// Whether its text has more than blanks.
+    pub has_text: bool,
     /// Whether it is an original or what an earlier compaction left.
     pub kind: MessageKind,
     /// The message that it is a revision of.
@@ -96,6 +98,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
         has_thinking: flags & 1 != 0,
         has_media: flags & 2 != 0,
         is_error: flags & 4 != 0,
+        has_text: flags & 8 != 0,
         kind: match flags >> 8 {
             0 => MessageKind::Original,
             1 => MessageKind::Summary,
