@@ -200,6 +200,8 @@ pub enum HitKind {
         id: MessageId,
         /// The text.
         file: PayloadId,
+        /// Whether the match stands in the calls of the message, which are not part of the text.
+        in_calls: bool,
     },
     /// A summary, by its key.
     Summary,

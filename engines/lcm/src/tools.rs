@@ -39,9 +39,10 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![
         tool(
             "lcm_grep",
-            "Searches everything said in this conversation, summarised or not. `pattern` finds every exact match \
-             and the true total; `question` ranks by relevance. Hits have an id (m message, s summary), the line \
-             and byte of the first match, and the summary that covers them.",
+            "Searches everything said in this conversation, summarised or not. `pattern` finds every match and \
+             counts them; `question` ranks by relevance. A hit has an id (m message, s summary), the line and byte \
+             of its first match, for lcm_read, and the summary that covers it; `in_conversation: false` marks what \
+             was edited or rewound away.",
             grep::parameters(),
         ),
         tool(
@@ -58,8 +59,8 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
         ),
         tool(
             "lcm_read",
-            "Reads the text of a message (m34, its tool calls after its text), a file (f5) or a summary (s12), all \
-             of it or a range of lines or bytes, such as lcm_grep tells.",
+            "Reads the text of a message (m34; tool calls follow the text), a file (f5) or a summary (s12): all of \
+             it, or a range of lines or bytes.",
             read::parameters(),
         ),
         tool(
@@ -70,7 +71,7 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
         ),
         tool(
             "lcm_recent",
-            "The last messages of this conversation, newest first, long ones shortened.",
+            "The last messages of this conversation, newest first, each shortened to 800 characters.",
             recent::parameters(),
         ),
         tool(
@@ -131,7 +132,7 @@ fn object(properties: Value, required: &[&str]) -> Value {
 fn max_tokens_schema() -> Value {
     json!({
         "type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "default": DEFAULT_TOKENS,
-        "description": "The answer has at most so many tokens",
+        "description": "The most tokens the answer may have; below 250 it leaves out details",
     })
 }
 

@@ -564,6 +564,21 @@ fn a_hit_says_where_to_read_on() {
         assert!(said.contains("bytes in 6001 lines"), "{said}");
     }
     assert_eq!(found["hits"][1]["line"], json!(2));
+    // However much stands around it, a snippet shows the match.
+    for max in SIZES {
+        let found = answer(
+            engine,
+            "lcm_grep",
+            &json!({"pattern": "NEEDLE", "mode": "literal", "context": 20, "max_tokens": max}),
+        );
+        assert!(
+            found["hits"][0]["snippet"]
+                .as_str()
+                .unwrap()
+                .contains("NEEDLE"),
+            "{found}"
+        );
+    }
     // What is called is read after what is said, as search sees it.
     let calls = [ToolCallView::new(
         "c1",
@@ -583,6 +598,21 @@ fn a_hit_says_where_to_read_on() {
         &json!({"id": hit["id"], "from_byte": hit["byte"]}),
     );
     assert_eq!(read["text"], json!("src/epoch.rs\"}"));
+    // A file is the text alone.
+    let text = "long ".repeat(2_000);
+    let view = MessageView::new(MessageId(6), "assistant")
+        .with_text(&text)
+        .with_tool_calls(&calls)
+        .with_raw("{}");
+    engine.observe(&[view], 9).unwrap();
+    let found = answer(
+        engine,
+        "lcm_grep",
+        &json!({"pattern": "src/epoch.rs", "scope": "files"}),
+    );
+    let hit = &found["hits"][0];
+    assert_eq!((&hit["id"], &hit["in_calls"]), (&json!("m6"), &json!(true)));
+    assert!(hit["line"].is_null() && hit["byte"].is_null(), "{hit}");
 }
 
 #[test]
