@@ -139,7 +139,8 @@ impl Database {
                 transaction
                     .prepare_cached(
                         "UPDATE sessions SET next_ordinal = ?2, last_host = ?3, order_at = ?4,
-                                             touched_at = max(touched_at, ?5) WHERE id = ?1",
+                                             touched_at = max(touched_at, ?5), archived_at = NULL
+                         WHERE id = ?1",
                     )?
                     .execute(params![
                         session.0,
