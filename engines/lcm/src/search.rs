@@ -12,12 +12,12 @@
 
 mod candidates;
 mod cursor;
+mod lexicon;
 mod matcher;
 mod page;
 mod question;
 mod run;
 mod snippet;
-mod words;
 
 use contexture_engine_api::MessageId;
 
