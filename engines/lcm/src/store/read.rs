@@ -27,7 +27,8 @@ pub struct MessageRow {
     pub call_id: Option<String>,
     /// When it was said, in ms since the Unix epoch, where the transcript tells.
     pub at: Option<i64>,
-    /// As `at`, but never earlier than that of a message before it: for sorting.
+    /// As `at`, but never earlier than that of a message before it: for sorting. Of a message without a
+    /// time of its own, when it arrived, or when the message before it was said; 0 where nothing is known.
     pub order_at: i64,
     /// Its tokens, as the host counted them.
     pub tokens: u64,
@@ -50,6 +51,11 @@ pub struct MessageRow {
 }
 
 impl MessageRow {
+    /// When it was said, in ms since the Unix epoch; about when, where the transcript does not tell.
+    pub fn said_at(&self) -> Option<i64> {
+        self.at.or((self.order_at > 0).then_some(self.order_at))
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             id: self.id,
