@@ -13,6 +13,7 @@ use super::import::KEEPER;
 use super::terminal;
 use super::{Global, NEGATIVE, OK, output, setup};
 use crate::engines::{Engines, OpenError};
+use crate::formats;
 use crate::session::Store;
 use crate::supervision::CallError;
 
@@ -159,8 +160,10 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
         let mut lines = String::new();
         for message in messages.into_iter().flatten() {
             if let Some(text) = message.get("message").and_then(Value::as_str) {
-                lines.push_str(text);
-                lines.push('\n');
+                for line in formats::item_lines(text) {
+                    lines.push_str(&line);
+                    lines.push('\n');
+                }
             }
         }
         output::print(&lines)?;
