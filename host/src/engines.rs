@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
@@ -20,7 +20,7 @@ use crate::catalog::{
 use crate::config::{Config, Loaded};
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
-use crate::supervision::{CallError, Pace, Policy, Supervised, Supervisor};
+use crate::supervision::{CallError, Pace, Policy, Supervised, Supervisor, lock};
 use crate::tokens::TokenCounter;
 
 /// Whence an engine comes.
@@ -565,8 +565,4 @@ fn load(library: &Path, name: &str) -> Result<Plugin, Failure> {
             library.display()
         )))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

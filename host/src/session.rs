@@ -285,10 +285,7 @@ impl Session {
             }
             Ok(engine.should_compress(&asked))
         });
-        match answer {
-            Ok(decision) => Ok(decision),
-            Err(error) => self.decide_without_engine(error, &state),
-        }
+        answer.or_else(|error| self.decide_without_engine(error, &state))
     }
 
     /// Asks the engine, before anything is counted, whether a prompt of about `estimated` tokens would
@@ -315,10 +312,7 @@ impl Session {
                 }
                 Ok(decision)
             });
-        match answer {
-            Ok(decision) => Ok(decision),
-            Err(error) => self.decide_without_engine(error, &state),
-        }
+        answer.or_else(|error| self.decide_without_engine(error, &state))
     }
 
     /// Forgets the conversation and begins anew under the same id.
@@ -361,10 +355,7 @@ impl Session {
             .call("should_compress", Pace::Short, move |engine| {
                 Ok(engine.should_compress(&asked))
             });
-        match answer {
-            Ok(decision) => Ok(decision),
-            Err(error) => self.decide_without_engine(error, &state),
-        }
+        answer.or_else(|error| self.decide_without_engine(error, &state))
     }
 
     fn decide_without_engine(

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use contexture_digest::shorten_arguments;
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Entry, MessageView, Replacement, ShortArguments};
 
 use crate::boundaries::{Outline, Split};
-use crate::clearing::{is_clearable, shorten_arguments};
+use crate::clearing::{ARGUMENT_MARK, is_clearable};
 use crate::plan::Plan;
 
 /// Answers a call whose result is nowhere.
@@ -99,7 +100,7 @@ fn pruned_form(message: &MessageView<'_>, caller: Option<&MessageView<'_>>) -> O
         .enumerate()
         .filter(|_| !message.has_thinking())
         .filter_map(|(index, call)| {
-            let arguments = shorten_arguments(call.arguments())?;
+            let arguments = shorten_arguments(call.arguments(), ARGUMENT_MARK)?;
             Some(ShortArguments { index, arguments })
         })
         .collect();

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use contexture_digest::mask_secrets;
+use contexture_digest::{mask_secrets, shorten_arguments};
 use contexture_engine_api::{MessageId, MessageKind, MessageView, ToolCallView, tool_groups};
 
-use crate::clearing::{asks_the_user, excerpt, shorten_arguments, tool_of};
+use crate::clearing::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 
 const USER_CHARS: usize = 6_000;
 const ASSISTANT_CHARS: usize = 4_000;
@@ -139,7 +139,7 @@ pub(crate) fn noted<'m, 'a: 'm>(
 }
 
 fn compact_arguments(arguments: &str) -> String {
-    let short = shorten_arguments(arguments);
+    let short = shorten_arguments(arguments, ARGUMENT_MARK);
     let masked = mask_secrets(short.as_deref().unwrap_or(arguments));
     excerpt(&masked, ARGUMENT_CHARS)
 }

@@ -46,6 +46,7 @@ mod render;
 mod scan;
 mod secrets;
 mod sections;
+mod shorten;
 mod span;
 mod surroundings;
 mod text;
@@ -54,6 +55,7 @@ mod user;
 mod words;
 
 pub use secrets::mask_secrets;
+pub use shorten::shorten_arguments;
 
 use contexture_engine_api::MessageView;
 

@@ -1,133 +1,213 @@
 //! The model calls that the engine would like made between turns: leaves that the next compaction will
-//! need, condensed nodes where summaries are over their budget, and better texts for nodes that were
-//! made without the model.
+//! need, condensed nodes where summaries are over their budget, and better texts for nodes of a lower level.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contexture_engine_api::{
-    BackgroundCall, EngineError, MessageId, MessageView, ModelAnswer, ModelFailure,
+    BackgroundCall, EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
 };
 
+use crate::cooldown::is_about_the_text;
 use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
 use crate::dag::plan::{Part, Segment, Spot, layout, leaves};
-use crate::dag::{Level, NodeId, Under};
+use crate::dag::{Node, NodeId, Under};
 use crate::nodes;
-use crate::session::Session;
-use crate::settings::{Budgets, Settings};
+use crate::session::{Loose, Session};
+use crate::settings::{Budgets, CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT, Settings};
 use crate::staging::Staging;
 use crate::store::Key;
-use crate::summarise::{Job, Next};
+use crate::summarise::{Job, Next, PartId, Written};
 
 /// The most calls that are out at once.
 const MAX_CALLS: usize = 8;
 /// The share of a leaf's span from which the newest leaf is worth preparing.
 const NEWEST_SHARE: f64 = 0.75;
-/// The share of its material that a leaf's text takes at most.
-const LEAF_SHARE: u64 = 5;
-const LEAST_TEXT: u64 = 16;
+/// The least that is looked at of the fresh tail, in messages.
+const MIN_NEWEST: usize = 20;
+/// How long an answer is waited for, in milliseconds: the host's calls end long before.
+const LOST_MS: i64 = 900_000;
+/// How long a text that the model failed at is left alone, in milliseconds; after each failure twice as long.
+const HOLD_MS: i64 = 600_000;
+/// How often an answer to something else is reason enough to try it again sooner.
+const EARLY_RETRIES: u32 = 2;
 
-/// What a call is for.
+/// What a text is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Purpose {
     Leaf(Vec<MessageId>),
     Condensed(Vec<NodeId>),
-    Better(NodeId),
+    Better(Node),
 }
 
 #[derive(Debug)]
 struct Pending {
     purpose: Purpose,
-    covers: Vec<MessageId>,
     job: Job,
-    /// Whether the call is out; else it is to be made again, for less.
-    is_out: bool,
 }
 
-/// The calls that are out, and those to be made again.
+/// A call that is out.
+#[derive(Debug)]
+struct Out {
+    job: u64,
+    part: PartId,
+    since_ms: i64,
+}
+
+/// The first and the last message under a node.
+type Span = (MessageId, MessageId);
+
+/// A text that the model failed at, while it writes others.
+#[derive(Debug)]
+struct Held {
+    failures: u32,
+    since_ms: i64,
+    /// How many texts the model had written by then.
+    written: u64,
+}
+
+/// The texts to be written, and the calls that are out for them.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    pending: HashMap<u64, Pending>,
+    pending: BTreeMap<u64, Pending>,
+    out: HashMap<u64, Out>,
     last_id: u64,
-    /// Nodes whose better text the model could not give: they are left alone until the process ends.
-    hopeless: HashSet<NodeId>,
+    held: HashMap<Span, Held>,
+    written: u64,
+}
+
+/// What came of an answer.
+pub(crate) enum Answered {
+    /// A text is ready.
+    Written,
+    /// Nothing yet, or nothing that anybody waits for any more.
+    Nothing,
+    /// The model could not help.
+    Failed(ModelFailure),
 }
 
 impl Background {
     /// How many calls are out.
     pub(crate) fn out(&self) -> usize {
-        self.pending
-            .values()
-            .filter(|pending| pending.is_out)
-            .count()
+        self.out.len()
     }
 
+    /// Whether a leaf is being written.
+    pub(crate) fn prepares_leaves(&self) -> bool {
+        let is_leaf = |pending: &Pending| matches!(pending.purpose, Purpose::Leaf(_));
+        self.pending.values().any(is_leaf)
+    }
+
+    /// Nothing of what is out is waited for any more.
     pub(crate) fn forget(&mut self) {
         self.pending.clear();
+        self.out.clear();
     }
 
-    /// The calls to make now. `due` says whether the window is full enough for leaves.
+    /// These messages get no leaf of their own any more: they are under a node now, or no part of the
+    /// conversation.
+    pub(crate) fn forget_leaves_over(&mut self, messages: &HashSet<MessageId>) {
+        self.keep(|purpose| match purpose {
+            Purpose::Leaf(ids) => ids.iter().all(|id| !messages.contains(id)),
+            Purpose::Condensed(_) | Purpose::Better(_) => true,
+        });
+    }
+
+    /// The frontier moved.
+    pub(crate) fn frontier_moved(&mut self, session: &Session) {
+        self.keep(|purpose| match purpose {
+            Purpose::Condensed(nodes) => nodes.iter().all(|id| session.in_frontier(*id).is_some()),
+            Purpose::Leaf(_) | Purpose::Better(_) => true,
+        });
+    }
+
+    fn keep(&mut self, is_wanted: impl Fn(&Purpose) -> bool) {
+        self.pending
+            .retain(|_, pending| is_wanted(&pending.purpose));
+        self.out
+            .retain(|_, out| self.pending.contains_key(&out.job));
+    }
+
+    /// The calls to make now, at most `most` texts at once. `due` says whether the window is full enough
+    /// for leaves.
     pub(crate) fn calls(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         settings: &Settings,
         budgets: &Budgets,
         staging: &Staging,
         due: bool,
+        most: usize,
     ) -> Result<Vec<BackgroundCall>, EngineError> {
+        let now = session.services.now_ms();
+        let lost: Vec<u64> = (self.out.values())
+            .filter(|out| !(out.since_ms..out.since_ms + LOST_MS).contains(&now))
+            .map(|out| out.job)
+            .collect();
+        for job in lost {
+            self.finish(job);
+        }
         if self.pending.is_empty() {
             if due {
-                self.plan_leaves(session, settings, budgets, staging)?;
-                self.plan_condensed(session, budgets, staging);
+                self.plan_leaves(session, settings, budgets, staging, most)?;
+                self.plan_condensed(session, budgets, staging, most);
             }
-            self.plan_better(session, budgets, staging)?;
+            self.plan_better(session, budgets, staging, most)?;
         }
         let mut calls = Vec::new();
-        for (id, pending) in &mut self.pending {
-            if !pending.is_out && calls.len() < MAX_CALLS {
-                pending.is_out = true;
+        for (job, pending) in &mut self.pending {
+            while self.out.len() < MAX_CALLS
+                && let Some((part, request)) = pending.job.next_request()
+            {
+                self.last_id += 1;
+                let out = Out {
+                    job: *job,
+                    part,
+                    since_ms: now,
+                };
+                self.out.insert(self.last_id, out);
                 calls.push(BackgroundCall {
-                    id: *id,
-                    covers: pending.covers.clone(),
-                    request: pending.job.request(),
+                    id: self.last_id,
+                    // What stands in the store does not change, whatever becomes of the conversation.
+                    covers: match &pending.purpose {
+                        Purpose::Leaf(ids) => ids.clone(),
+                        Purpose::Condensed(_) | Purpose::Better(_) => Vec::new(),
+                    },
+                    request,
                 });
             }
         }
-        calls.sort_by_key(|call| call.id);
         Ok(calls)
     }
 
-    fn add(&mut self, purpose: Purpose, covers: Vec<MessageId>, job: Job) {
+    fn add(&mut self, purpose: Purpose, job: Job) {
         self.last_id += 1;
-        let pending = Pending {
-            purpose,
-            covers,
-            job,
-            is_out: false,
-        };
-        self.pending.insert(self.last_id, pending);
+        self.pending.insert(self.last_id, Pending { purpose, job });
     }
 
-    fn room(&self) -> usize {
-        MAX_CALLS.saturating_sub(self.pending.len())
+    fn finish(&mut self, job: u64) -> Option<Pending> {
+        self.out.retain(|_, out| out.job != job);
+        self.pending.remove(&job)
     }
 
     fn plan_leaves(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         settings: &Settings,
         budgets: &Budgets,
         staging: &Staging,
+        most: usize,
     ) -> Result<(), EngineError> {
-        let keys: Vec<Key> = session.loose()?.values().map(|loose| loose.key).collect();
-        let material = session.material(&keys)?;
+        let protection = Protection {
+            messages: settings.fresh_tail_messages,
+            tokens: budgets.tail,
+        };
+        let backlog = Backlog::of(session.loose()?, protection, most, budgets, staging);
+        let material = session.material(&backlog.keys)?;
         let calls = material.call_views();
         let views = material.views(&calls);
         let outline = Outline::of(&views);
-        let split = outline.split(Protection {
-            messages: settings.fresh_tail_messages,
-            tokens: budgets.tail,
-        });
+        let split = outline.split(protection);
         let spots = vec![Spot::Raw; views.len()];
         let segments = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
         let mut spans: Vec<Vec<MessageId>> = Vec::new();
@@ -141,9 +221,18 @@ impl Background {
         }
         let by_id: HashMap<MessageId, MessageView<'_>> =
             views.iter().map(|view| (view.id(), *view)).collect();
-        let newest = spans.len().saturating_sub(1);
+        if let Some(end) = backlog.looked_at {
+            // The leaf at the end of what was looked at may not be whole.
+            let begins_before = |ids: &Vec<MessageId>| ids.last().is_some_and(|last| *last < end);
+            spans.retain(begins_before);
+            spans.pop();
+        }
+        let newest = match backlog.looked_at {
+            Some(_) => spans.len(),
+            None => spans.len().saturating_sub(1),
+        };
         for (at, ids) in spans.into_iter().enumerate() {
-            if self.room() == 0 {
+            if self.pending.len() >= most {
                 break;
             }
             if staging.leaf(&ids).is_some() {
@@ -157,16 +246,25 @@ impl Background {
                 continue;
             }
             let budget = budgets.node.min(tokens / LEAF_SHARE).max(LEAST_TEXT);
-            let job = Job::leaf(&views, budget, None, &session.services);
-            self.add(Purpose::Leaf(ids.clone()), ids, job);
+            let services = &session.services;
+            let job = Job::leaf(&views, budget, None, services.model().as_ref(), services);
+            self.add(Purpose::Leaf(ids), job);
         }
         Ok(())
     }
 
-    fn plan_condensed(&mut self, session: &Session, budgets: &Budgets, staging: &Staging) {
+    fn plan_condensed(
+        &mut self,
+        session: &Session,
+        budgets: &Budgets,
+        staging: &Staging,
+        most: usize,
+    ) {
         let frontier = session.frontier();
-        let tokens: u64 = frontier.iter().map(|placed| placed.node.tokens).sum();
-        if tokens + staging.tokens() <= budgets.summaries || self.room() == 0 {
+        let tokens: u64 = (frontier.iter())
+            .map(|placed| placed.node.tokens + HEADING_TOKENS)
+            .sum();
+        if tokens + staging.tokens() <= budgets.summaries || self.pending.len() >= most {
             return;
         }
         let depths: Vec<u32> = frontier.iter().map(|placed| placed.node.depth).collect();
@@ -175,7 +273,9 @@ impl Background {
         };
         let nodes = &frontier[group];
         let ids: Vec<NodeId> = nodes.iter().map(|placed| placed.node.id).collect();
-        if staging.condensed(&ids).is_some() {
+        if staging.condensed(&ids).is_some()
+            || self.is_held(span_of(nodes.iter().map(|p| &p.node)), session)
+        {
             return;
         }
         let texts: Vec<&str> = nodes
@@ -183,39 +283,67 @@ impl Background {
             .map(|placed| placed.node.text.as_str())
             .collect();
         let tokens: u64 = nodes.iter().map(|placed| placed.node.tokens).sum();
-        let budget = budgets.node.min(tokens / 2).max(LEAST_TEXT);
-        let job = Job::condensed(&texts, tokens, budget, None, &session.services);
-        let covers = nodes.iter().map(|placed| placed.node.last).collect();
-        self.add(Purpose::Condensed(ids), covers, job);
+        let budget = budgets.node.min(tokens / CONDENSED_SHARE).max(LEAST_TEXT);
+        let services = &session.services;
+        let model = services.model();
+        let job = Job::condensed(&texts, tokens, budget, None, model.as_ref(), services);
+        self.add(Purpose::Condensed(ids), job);
     }
 
+    /// Texts for nodes of a lower level. In the frontier they are as long as new ones would be, where the
+    /// summaries have room for it, and else no longer than what they replace.
     fn plan_better(
         &mut self,
         session: &Session,
         budgets: &Budgets,
         staging: &Staging,
+        most: usize,
     ) -> Result<(), EngineError> {
-        for placed in session.frontier() {
-            let node = &placed.node;
-            let done = node.level != Level::Deterministic
-                || staging.better(node.id).is_some()
-                || self.hopeless.contains(&node.id);
-            if done || self.room() == 0 {
+        if self.pending.len() >= most {
+            return Ok(());
+        }
+        let tokens = |node: &Node| node.tokens + HEADING_TOKENS;
+        let used: u64 = (session.frontier().iter())
+            .map(|placed| tokens(&placed.node))
+            .sum();
+        let mut room = budgets.summaries.saturating_sub(used);
+        let to_redo = nodes::to_redo(&session.store, session.id)?;
+        let waits: HashSet<NodeId> = to_redo.iter().map(|(id, _)| *id).collect();
+        for (id, _) in &to_redo {
+            if self.pending.len() >= most {
+                break;
+            }
+            if staging.better(*id).is_some() {
                 continue;
             }
-            // No longer than what it replaces may be, so that the window does not grow by it.
-            let budget = node
-                .tokens
-                .max(budgets.node.min(node.source_tokens / LEAF_SHARE));
-            let job = match nodes::under(&session.store, session.id, node.id)? {
+            let Some(placed) = nodes::node(&session.store, session.id, *id)? else {
+                continue;
+            };
+            let node = placed.node;
+            if self.is_held((node.first, node.last), session) {
+                continue;
+            }
+            let in_frontier = session.in_frontier(*id).is_some();
+            let services = &session.services;
+            let model = services.model();
+            let budget = |material: u64, share: u64| {
+                let as_new = budgets.node.min(material / share).max(LEAST_TEXT);
+                match in_frontier {
+                    true => node.tokens.max(as_new.min(node.tokens + room)),
+                    false => node.tokens.max(as_new),
+                }
+            };
+            let job = match nodes::under(&session.store, session.id, *id)? {
                 Under::Messages(_) => {
-                    let count = node.messages as usize;
-                    let keys =
-                        nodes::messages_under(&session.store, session.id, node.id, None, count)?;
+                    let keys = nodes::messages_under(&session.store, session.id, *id)?;
                     let material = session.material(&keys)?;
                     let calls = material.call_views();
-                    Job::leaf(&material.views(&calls), budget, None, &session.services)
+                    let views = material.views(&calls);
+                    let budget = budget(node.source_tokens, LEAF_SHARE);
+                    Job::leaf(&views, budget, None, model.as_ref(), services)
                 }
+                // Their own better texts come first.
+                Under::Nodes(children) if children.iter().any(|id| waits.contains(id)) => continue,
                 Under::Nodes(children) => {
                     let mut texts = Vec::new();
                     for child in children {
@@ -223,45 +351,220 @@ impl Background {
                         texts.extend(child.map(|placed| placed.node.text));
                     }
                     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-                    let tokens: u64 = texts.iter().map(|t| session.services.count_tokens(t)).sum();
-                    Job::condensed(&texts, tokens, budget, None, &session.services)
+                    let tokens: u64 = texts.iter().map(|t| services.count_tokens(t)).sum();
+                    let budget = budget(tokens, CONDENSED_SHARE);
+                    Job::condensed(&texts, tokens, budget, None, model.as_ref(), services)
                 }
             };
-            self.add(Purpose::Better(node.id), vec![node.last], job);
+            if in_frontier {
+                room = room.saturating_sub(job.budget().saturating_sub(node.tokens));
+            }
+            self.add(Purpose::Better(node), job);
         }
         Ok(())
     }
 
-    /// Takes an answer; it is only staged. A failure that another attempt will not mend is given back.
+    /// Whether the model failed at the text over these messages, and it is too early to try again.
+    fn is_held(&self, span: Span, session: &Session) -> bool {
+        self.held.get(&span).is_some_and(|held| {
+            let answers = held.failures <= EARLY_RETRIES && self.written > held.written;
+            let until = held.since_ms + (HOLD_MS << held.failures.min(8));
+            !answers && (held.since_ms..until).contains(&session.services.now_ms())
+        })
+    }
+
+    fn hold(&mut self, span: Span, session: &Session) {
+        let failures = self.held.get(&span).map_or(0, |held| held.failures) + 1;
+        let held = Held {
+            failures,
+            since_ms: session.services.now_ms(),
+            written: self.written,
+        };
+        self.held.insert(span, held);
+    }
+
+    /// Takes an answer. A text of the window is only staged.
     pub(crate) fn answered(
         &mut self,
         id: u64,
         answer: Result<ModelAnswer, ModelFailure>,
         session: &Session,
         staging: &mut Staging,
-    ) -> Option<ModelFailure> {
-        // An answer that nobody waits for any more: the conversation was cut back.
-        let mut pending = self.pending.remove(&id)?;
-        match pending.job.answered(answer, &session.services) {
+    ) -> Answered {
+        // None waits for it any more where the conversation was cut back.
+        let Some(out) = self.out.remove(&id) else {
+            return Answered::Nothing;
+        };
+        let Some(pending) = self.pending.get_mut(&out.job) else {
+            return Answered::Nothing;
+        };
+        let next = pending.job.answered(out.part, answer, &session.services);
+        if let Next::Unfinished = next {
+            return Answered::Nothing;
+        }
+        let Some(Pending { purpose, job }) = self.finish(out.job) else {
+            return Answered::Nothing;
+        };
+        match next {
             Next::Done(written) => {
-                match pending.purpose {
-                    Purpose::Leaf(ids) => staging.add_leaf(ids, written),
-                    Purpose::Condensed(children) => staging.add_condensed(children, written),
-                    Purpose::Better(node) => staging.add_better(node, written),
-                }
-                None
-            }
-            Next::Again => {
-                pending.is_out = false;
-                self.pending.insert(id, pending);
-                None
+                self.written += 1;
+                stage(purpose, written, session, staging);
+                Answered::Written
             }
             Next::GiveUp(failure) => {
-                if let Purpose::Better(node) = pending.purpose {
-                    self.hopeless.insert(node);
+                if is_about_the_text(failure.kind) {
+                    self.without(purpose, &job, session, staging);
                 }
-                Some(failure)
+                Answered::Failed(failure)
+            }
+            Next::Unfinished => Answered::Nothing,
+        }
+    }
+
+    /// The model cannot write this one: nobody waits for it any more.
+    fn without(&mut self, purpose: Purpose, job: &Job, session: &Session, staging: &mut Staging) {
+        match purpose {
+            Purpose::Leaf(ids) => {
+                if let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) {
+                    self.hold((*first, *last), session);
+                }
+                staging.add_leaf(ids, job.without_model(&session.services));
+            }
+            Purpose::Condensed(ids) => {
+                let nodes = ids.iter().filter_map(|id| session.in_frontier(*id));
+                self.hold(span_of(nodes.map(|placed| &placed.node)), session);
+            }
+            Purpose::Better(node) => self.hold((node.first, node.last), session),
+        }
+    }
+}
+
+/// The messages that the next leaves depend on.
+struct Backlog {
+    keys: Vec<Key>,
+    /// The first message that is left out, where there are too many to look at all of them.
+    looked_at: Option<MessageId>,
+}
+
+impl Backlog {
+    /// The oldest messages, as many as `most` leaves and one more may take; the fresh tail; and the user's
+    /// last words and the last answer, which stay in the window wherever they are.
+    fn of(
+        loose: &BTreeMap<MessageId, Loose>,
+        protection: Protection,
+        most: usize,
+        budgets: &Budgets,
+        staging: &Staging,
+    ) -> Self {
+        let enough = budgets.leaf_span.saturating_mul(most as u64 + 2);
+        let (mut tokens, mut oldest) = (0, 0);
+        for (id, message) in loose {
+            if tokens > enough {
+                break;
+            }
+            oldest += 1;
+            if !staging.holds(*id) {
+                tokens += message.tokens;
             }
         }
+        let (mut tokens, mut newest) = (0, 0);
+        for message in loose.values().rev() {
+            if tokens > protection.tokens && newest >= protection.messages.max(MIN_NEWEST) {
+                break;
+            }
+            newest += 1;
+            tokens += message.tokens;
+        }
+        if oldest + newest >= loose.len() {
+            return Self {
+                keys: loose.values().map(|message| message.key).collect(),
+                looked_at: None,
+            };
+        }
+        let between = || {
+            loose
+                .values()
+                .skip(oldest)
+                .take(loose.len() - oldest - newest)
+        };
+        let last = |is: fn(&Loose) -> bool| between().rfind(|message| is(message));
+        let mut keys: Vec<Key> = loose.values().take(oldest).map(|m| m.key).collect();
+        keys.extend(last(|message| message.is_user).map(|message| message.key));
+        keys.extend(last(|message| message.is_answer).map(|message| message.key));
+        keys.extend(loose.values().rev().take(newest).map(|message| message.key));
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            keys,
+            looked_at: loose.keys().nth(oldest).copied(),
+        }
+    }
+}
+
+fn stage(purpose: Purpose, written: Written, session: &Session, staging: &mut Staging) {
+    match purpose {
+        Purpose::Leaf(ids) => staging.add_leaf(ids, written),
+        Purpose::Condensed(children) => staging.add_condensed(children, written),
+        Purpose::Better(node) if session.in_frontier(node.id).is_some() => {
+            staging.add_better(node.id, written);
+        }
+        // The window does not show it.
+        Purpose::Better(node) => {
+            let rewritten = nodes::rewrite(&session.store, session.id, node.id, &written);
+            if let Err(error) = rewritten {
+                let line = format!("the better text of {} could not be kept: {error}", node.id);
+                session.services.log(LogLevel::Warn, &line);
+            }
+        }
+    }
+}
+
+fn span_of<'n>(nodes: impl Iterator<Item = &'n Node> + Clone) -> Span {
+    let first = nodes.clone().map(|node| node.first).min();
+    let last = nodes.map(|node| node.last).max();
+    let none = MessageId(0);
+    (first.unwrap_or(none), last.unwrap_or(none))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::SessionId;
+
+    fn loose(count: u32, user: u32) -> BTreeMap<MessageId, Loose> {
+        let message = |at: u32| Loose {
+            key: Key::new(SessionId(1), at),
+            tokens: 100,
+            is_user: at == user,
+            is_answer: false,
+        };
+        (0..count)
+            .map(|at| (MessageId(u64::from(at) + 1), message(at)))
+            .collect()
+    }
+
+    fn backlog(loose: &BTreeMap<MessageId, Loose>) -> Backlog {
+        let budgets = Settings::default().budgets(&contexture_engine_api::WindowState {
+            context_length: 100_000,
+            ..Default::default()
+        });
+        let protection = Protection {
+            messages: 20,
+            tokens: budgets.tail,
+        };
+        Backlog::of(loose, protection, 8, &budgets, &Staging::default())
+    }
+
+    #[test]
+    fn of_a_long_backlog_only_what_the_next_leaves_need_is_read() {
+        let all = backlog(&loose(300, 5));
+        assert_eq!((all.keys.len(), all.looked_at), (300, None));
+        let some = backlog(&loose(100_000, 50_000));
+        assert!(some.keys.len() < 1_500, "{}", some.keys.len());
+        let place = |at| Key::new(SessionId(1), at);
+        for at in [0, 50_000, 99_999] {
+            assert!(some.keys.contains(&place(at)), "{at}");
+        }
+        assert!(some.looked_at.is_some_and(|end| end < MessageId(50_000)));
     }
 }

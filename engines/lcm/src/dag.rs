@@ -8,7 +8,7 @@ pub(crate) mod plan;
 use contexture_engine_api::MessageId;
 use serde::{Deserialize, Serialize};
 
-/// The number of a summary node; unique within the store.
+/// The number of a summary node; unique within its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(pub i64);
@@ -44,6 +44,13 @@ pub enum Level {
     Aggressive,
     /// Extracted without a model.
     Deterministic,
+}
+
+impl Level {
+    /// Whether a model may do better.
+    pub(crate) fn is_lower(self) -> bool {
+        matches!(self, Self::Aggressive | Self::Deterministic)
+    }
 }
 
 /// What a node stands over.

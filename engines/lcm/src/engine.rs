@@ -5,27 +5,27 @@ use std::collections::HashSet;
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    BackgroundCall, CompressRequest, ContextEngine, Decision, EngineError, FailureKind, LogLevel,
-    MessageId, MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, ToolCall,
-    ToolCallView, ToolSpec, WindowState,
+    BackgroundCall, CompressRequest, ContextEngine, Decision, EngineError, LogLevel, MessageId,
+    MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, ToolCall, ToolCallView,
+    ToolSpec, WindowState,
 };
 use serde_json::{Value, json};
 
-use crate::background::Background;
+use crate::background::{Answered, Background};
 use crate::compact::{Compacted, Compactor, ModelUse, Proposal};
+use crate::cooldown::CoolDowns;
+use crate::error::StoreError;
 use crate::nodes;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::staging::Staging;
-use crate::store::Store;
+use crate::store::{Delivery, Store};
 use crate::tools;
 
 /// The share of the soft threshold from which summaries are prepared.
 const PREPARE_FROM: f64 = 0.80;
-/// How long a model that failed is left alone, in milliseconds, where it does not say itself.
-const COOL_DOWN_MS: i64 = 60_000;
-/// The same, where only a person can mend it.
-const LONG_COOL_DOWN_MS: i64 = 600_000;
+/// The most texts that are prepared at once.
+const MAX_TEXTS: usize = 8;
 /// How much the prompt must grow after a compaction that did not help before the next is tried.
 const GROWTH: f64 = 1.05;
 
@@ -36,17 +36,31 @@ pub(crate) struct Engine {
     staging: Staging,
     background: Background,
     proposal: Option<Proposal>,
+    /// What the store could not be told yet.
+    unsettled: Unsettled,
     /// The window as last told.
     window: RefCell<WindowState>,
     /// Whether anybody makes the calls of `background`.
     has_background: bool,
-    /// The model is left alone until then, and why.
-    cool_down: Option<(i64, ModelFailure)>,
-    /// The prompt after a compaction that could not get below the threshold.
+    cool_downs: CoolDowns,
+    /// The prompt after a compaction that could not get below the threshold, in the tokens of
+    /// [`WindowState::best_prompt_tokens`].
     stuck_at: Cell<Option<u64>>,
+    /// How many of these tokens one token of ours was at the last compaction.
+    scale: f64,
     /// Messages that the next ones replace: new, old.
     revisions: Vec<(MessageId, MessageId)>,
     compactions: u64,
+}
+
+/// What is in force for the host and could not be stored: a disk was full, a file locked. It is tried again
+/// before anything builds on it.
+#[derive(Default)]
+struct Unsettled {
+    /// A compaction that was committed.
+    committed: Option<(u64, Proposal)>,
+    /// What the conversation was cut back to.
+    cut: Option<Option<MessageId>>,
 }
 
 impl Engine {
@@ -61,43 +75,57 @@ impl Engine {
             staging: Staging::default(),
             background: Background::default(),
             proposal: None,
+            unsettled: Unsettled::default(),
             window: RefCell::new(request.window.clone()),
             has_background: false,
-            cool_down: None,
+            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
             stuck_at: Cell::new(None),
+            scale: 1.0,
             revisions: Vec::new(),
             compactions: 0,
         })
     }
 
-    fn cooling(&self) -> Option<&ModelFailure> {
-        let (until, failure) = self.cool_down.as_ref()?;
-        (*until > self.session.services.now_ms()).then_some(failure)
+    /// Stores what could not be stored before.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        if let Some((compaction, proposal)) = self.unsettled.committed.take() {
+            self.record(compaction, proposal)?;
+        }
+        if let Some(last) = self.unsettled.cut {
+            self.session.cut(last)?;
+            self.unsettled.cut = None;
+        }
+        Ok(())
     }
 
-    fn failed(&mut self, failure: ModelFailure) {
-        // Given up for reasons of the host's, or about one text only: the model is not to blame.
-        let for_ms = match failure.kind {
-            FailureKind::Cancelled
-            | FailureKind::Refused
-            | FailureKind::Empty
-            | FailureKind::CutOff
-            | FailureKind::TooLong
-            | FailureKind::Other => return,
-            FailureKind::NoProvider | FailureKind::Auth | FailureKind::UnknownModel => {
-                LONG_COOL_DOWN_MS
-            }
-            _ => COOL_DOWN_MS,
-        };
-        let asked = failure
-            .retry_after_ms
-            .map_or(0, |ms| i64::try_from(ms).unwrap_or(i64::MAX / 2));
-        let until = self
+    /// Moves the frontier to what was committed.
+    fn record(&mut self, compaction: u64, proposal: Proposal) -> Result<(), StoreError> {
+        let frontier = proposal.frontier.clone();
+        let moved = self
             .session
-            .services
-            .now_ms()
-            .saturating_add(for_ms.max(asked));
-        self.cool_down = Some((until, failure));
+            .move_frontier(compaction, frontier, &proposal.better);
+        match moved {
+            Ok(()) => {}
+            // The other engine's frontier stands; what this one shows is taken for somebody else's.
+            Err(StoreError::FrontierMoved) => {
+                self.log(LogLevel::Warn, &StoreError::FrontierMoved.to_string());
+                return self.session.refresh();
+            }
+            Err(error) => {
+                self.unsettled.committed = Some((compaction, proposal));
+                return Err(error);
+            }
+        }
+        match proposal.took_apart {
+            true => self.session.forget_loose(),
+            false => self.session.now_covered(&proposal.covered),
+        }
+        let better: Vec<_> = proposal.better.iter().map(|(id, _)| *id).collect();
+        self.staging.used(&proposal.covered, &better);
+        self.background
+            .forget_leaves_over(&proposal.covered.iter().copied().collect());
+        self.background.frontier_moved(&self.session);
+        Ok(())
     }
 
     /// The window of a request; where the request does not say, the one last told.
@@ -113,7 +141,7 @@ impl Engine {
             return ModelUse::None { wanted: false };
         }
         // Who forces a compaction may just have mended what was wrong.
-        let cooling = self.cooling().is_some() && !force;
+        let cooling = self.cool_downs.in_force().is_some() && !force;
         if may_wait {
             return match cooling {
                 true => ModelUse::None { wanted: true },
@@ -125,6 +153,11 @@ impl Engine {
             true => ModelUse::Prepared,
             false => ModelUse::PreparedOrNone,
         }
+    }
+
+    /// Tokens of ours in those that the provider counts.
+    fn scaled(&self, tokens: u64) -> u64 {
+        (tokens as f64 * self.scale) as u64
     }
 
     fn log(&self, level: LogLevel, message: &str) {
@@ -170,8 +203,8 @@ impl ContextEngine for Engine {
         let waits = prompt < budgets.hard
             && self.has_background
             && self.session.services.model().is_some()
-            && self.cooling().is_none()
-            && self.background.out() > 0
+            && self.cool_downs.in_force().is_none()
+            && self.background.prepares_leaves()
             && self.staging.leaves() == 0;
         if waits {
             return Decision::No(format!(
@@ -188,6 +221,8 @@ impl ContextEngine for Engine {
 
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         self.withdraw();
+        self.settle()?;
+        self.session.refresh()?;
         let order = request.order;
         let window = self.window_of(&order.window);
         if window.context_length == 0 {
@@ -203,36 +238,37 @@ impl ContextEngine for Engine {
                 .map(MessageView::tokens)
                 .sum::<u64>();
         // The provider may count otherwise than the host: its figure decides, in the host's units.
-        if let Some(reported) = window.reported_tokens.filter(|reported| *reported > 0) {
-            let scale = (counted as f64 / reported as f64).clamp(0.5, 2.0);
-            for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
-                *limit = (*limit as f64 * scale) as u64;
-            }
+        let best = window.best_prompt_tokens().max(1);
+        self.scale = (best as f64 / counted.max(1) as f64).clamp(0.5, 2.0);
+        for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
+            *limit = (*limit as f64 / self.scale) as u64;
         }
         let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
         let compactor = Compactor {
-            session: &mut self.session,
+            session: &self.session,
             settings: &self.settings,
             budgets,
+            may_shorten_user: window.usable_tokens(),
             staging: &self.staging,
             views: request.messages,
             fixed: window.fixed_tokens,
             focus: order.focus.as_deref(),
             model,
             force: order.force,
-            retired: Vec::new(),
         };
         match compactor.run()? {
             Compacted::Proposed(proposal, compaction, failure) => {
-                if let Some(failure) = failure {
-                    self.failed(failure);
+                match failure {
+                    Some(failure) => self.cool_downs.failed(&failure),
+                    None if proposal.model_wrote => self.cool_downs.succeeded(),
+                    None => {}
                 }
                 self.proposal = Some(*proposal);
                 Ok(Outcome::Compacted(compaction))
             }
             Compacted::Unchanged(outcome) => {
                 if !matches!(outcome, Outcome::Deferred(_)) && counted >= budgets.soft {
-                    self.stuck_at.set(Some(counted));
+                    self.stuck_at.set(Some(self.scaled(counted)));
                 }
                 Ok(outcome)
             }
@@ -266,12 +302,27 @@ impl ContextEngine for Engine {
                 &masked
             }
         };
-        let (store, id) = (&self.session.store, self.session.id);
-        let ingested = store.ingest(id, messages, chain)?;
-        for (new, old) in std::mem::take(&mut self.revisions) {
-            store.mark_revision(id, new, old)?;
+        self.settle()?;
+        let delivery = Delivery {
+            messages,
+            chain,
+            revisions: &self.revisions,
+            now_ms: self.session.services.now_ms(),
+        };
+        let ingested = self.session.store.deliver(self.session.id, &delivery)?;
+        for (new, old) in &ingested.replaces_nothing {
+            self.log(
+                LogLevel::Info,
+                &format!(
+                    "{new} replaces {old}, which this store never had: {new} stands for itself"
+                ),
+            );
         }
-        let new = &messages[ingested.known.min(messages.len())..];
+        self.revisions.clear();
+        if ingested.restored > 0 {
+            self.session.forget_loose();
+        }
+        let new = &messages[ingested.known..];
         self.session.stored(new, ingested.new.start);
         Ok(())
     }
@@ -283,6 +334,7 @@ impl ContextEngine for Engine {
         }
         let old: HashSet<MessageId> = revisions.iter().map(|(_, old)| *old).collect();
         self.staging.retain(|id| !old.contains(&id));
+        self.background.forget_leaves_over(&old);
     }
 
     fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
@@ -296,41 +348,27 @@ impl ContextEngine for Engine {
         let Some(proposal) = self.proposal.take() else {
             return;
         };
-        let better: Vec<_> = proposal.better.iter().map(|(id, _)| *id).collect();
-        let moved = self
-            .session
-            .move_frontier(compaction, proposal.frontier, &proposal.better);
-        if let Err(error) = moved {
-            // The host's record of this compaction names its nodes: the next opening catches up.
+        let (before, after, degraded) = (proposal.before, proposal.after, proposal.degraded);
+        if let Err(error) = self.record(compaction, proposal) {
+            // The host's record of this compaction names its nodes, should the end come before.
             self.log(
                 LogLevel::Error,
                 &format!(
                     "compaction {compaction} is in force and could not be recorded yet: {error}"
                 ),
             );
-            self.session.forget_loose();
-            return;
         }
-        match proposal.took_apart {
-            true => self.session.forget_loose(),
-            false => self.session.now_covered(&proposal.covered),
-        }
-        self.staging.used(&proposal.covered, &better);
-        self.background.forget();
         self.compactions += 1;
         let soft = self.settings.budgets(&self.window.borrow()).soft;
         self.stuck_at
-            .set((proposal.after >= soft).then_some(proposal.after));
+            .set((self.scaled(after) >= soft).then_some(self.scaled(after)));
         self.log(
             LogLevel::Info,
             &format!(
-                "compaction {compaction}: {} to {} tokens{}",
-                proposal.before,
-                proposal.after,
-                if proposal.degraded {
-                    ", some summaries without the model"
-                } else {
-                    ""
+                "compaction {compaction}: {before} to {after} tokens{}",
+                match degraded {
+                    true => ", some summaries without the model",
+                    false => "",
                 }
             ),
         );
@@ -338,7 +376,7 @@ impl ContextEngine for Engine {
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
         if let Some(proposal) = &self.proposal {
-            self.stuck_at.set(Some(proposal.before));
+            self.stuck_at.set(Some(self.scaled(proposal.before)));
             self.log(
                 LogLevel::Warn,
                 &format!("compaction {compaction} was refused: {reason}"),
@@ -356,21 +394,23 @@ impl ContextEngine for Engine {
     }
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
-        let status = match call.name == "lcm_status" {
-            true => self.status(),
-            false => Value::Null,
+        let status = match call.name.as_str() {
+            "lcm_status" => self.status(),
+            _ => Value::Null,
         };
         let mut context = tools::Context {
             session: &mut self.session,
             settings: &self.settings,
         };
-        let answer = tools::call(&mut context, call, || status)?;
+        let answer = tools::call(&mut context, call, &status)?;
         Ok(answer.to_string())
     }
 
     fn background(&mut self) -> Vec<BackgroundCall> {
         self.has_background = true;
-        if self.session.services.model().is_none() || self.cooling().is_some() {
+        let no_model =
+            self.session.services.model().is_none() || self.cool_downs.in_force().is_some();
+        if no_model || self.unsettled.cut.is_some() {
             return Vec::new();
         }
         let window = self.window.borrow().clone();
@@ -379,12 +419,17 @@ impl ContextEngine for Engine {
         }
         let budgets = self.settings.budgets(&window);
         let due = window.best_prompt_tokens() as f64 >= budgets.soft as f64 * PREPARE_FROM;
+        let most = match self.cool_downs.in_doubt() {
+            true => 1,
+            false => MAX_TEXTS,
+        };
         let calls = self.background.calls(
-            &mut self.session,
+            &self.session,
             &self.settings,
             &budgets,
             &self.staging,
             due,
+            most,
         );
         calls.unwrap_or_else(|error| {
             self.log(
@@ -396,19 +441,22 @@ impl ContextEngine for Engine {
     }
 
     fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        let failure = self
+        let answered = self
             .background
             .answered(id, answer, &self.session, &mut self.staging);
-        match failure {
-            Some(failure) => self.failed(failure),
-            None => self.stuck_at.set(None),
+        match answered {
+            Answered::Written => {
+                self.cool_downs.succeeded();
+                self.stuck_at.set(None);
+            }
+            Answered::Failed(failure) => self.cool_downs.failed(&failure),
+            Answered::Nothing => {}
         }
     }
 
     fn model_changed(&mut self, window: &WindowState) {
         self.window.replace(window.clone());
         self.stuck_at.set(None);
-        self.cool_down = None;
     }
 
     fn branched(&mut self, last: Option<MessageId>) {
@@ -418,25 +466,27 @@ impl ContextEngine for Engine {
             .retain(|id| last.is_some_and(|last| id <= last));
         self.revisions.clear();
         self.stuck_at.set(None);
-        if let Err(error) = self.session.cut(last) {
+        let earlier = self.unsettled.cut;
+        self.unsettled.cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
+        if let Err(error) = self.settle() {
             self.log(
                 LogLevel::Error,
-                &format!("the conversation was cut back, and the store does not follow: {error}"),
+                &format!(
+                    "the conversation was cut back, and the store does not follow yet: {error}"
+                ),
             );
         }
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {
         self.branched(None);
-        Ok(())
+        Ok(self.settle()?)
     }
 
     fn end(&mut self) {
         self.withdraw();
         // The next process finds the index complete.
-        if let Err(error) = self.session.store.index_now(self.session.id) {
-            self.log(LogLevel::Warn, &error.to_string());
-        }
+        self.session.store.index_soon(self.session.id);
     }
 
     fn status(&self) -> Value {
@@ -464,7 +514,7 @@ impl ContextEngine for Engine {
                 "leaves_ready": self.staging.leaves(),
             },
             "summary_model": services.model().map(|model| model.name),
-            "cool_down": self.cooling(),
+            "cool_down": self.cool_downs.in_force(),
         })
     }
 }

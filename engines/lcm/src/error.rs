@@ -40,6 +40,11 @@ pub enum StoreError {
     /// There is no such session.
     #[error("there is no session `{0}`")]
     UnknownSession(String),
+    /// A session was deleted while it was open.
+    #[error(
+        "session number {0} was deleted from the store while it was open; open it anew to have it kept again"
+    )]
+    SessionDeleted(i64),
     /// There is no such message, file or summary.
     #[error("there is no {0}")]
     Unknown(String),
@@ -55,6 +60,11 @@ pub enum StoreError {
     /// Any other part of a query that makes no sense.
     #[error("{0}")]
     Query(String),
+    /// The summaries in the window are not those that a change to them was made for.
+    #[error(
+        "another engine has compacted this session since; its summaries are taken over with the next compaction"
+    )]
+    FrontierMoved,
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,

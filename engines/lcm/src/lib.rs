@@ -9,6 +9,7 @@ mod assemble;
 mod background;
 mod clock;
 mod compact;
+mod cooldown;
 mod dag;
 mod engine;
 mod error;

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dag::{Level, Node, NodeId, Under};
 use crate::error::StoreError;
-use crate::store::{Key, SessionId, Store};
+use crate::store::{Key, SessionId, Store, cut_in};
 use crate::summarise::Written;
 
 /// Summaries are a few kilobytes of prose: a little more effort pays.
@@ -22,10 +22,15 @@ const COMPRESSION_LEVEL: i32 = 6;
 #[derive(Debug, Clone)]
 pub(crate) struct NewNode {
     pub(crate) node: Node,
-    pub(crate) under: Under,
-    /// Whether a model was wanted for its text and could not be had.
-    pub(crate) degraded: bool,
+    pub(crate) over: Over,
     pub(crate) model: Option<String>,
+}
+
+/// What a node to be written stands over.
+#[derive(Debug, Clone)]
+pub(crate) enum Over {
+    Messages(Vec<Key>),
+    Nodes(Vec<NodeId>),
 }
 
 /// A node of the frontier.
@@ -34,6 +39,14 @@ pub(crate) struct Placed {
     pub(crate) node: Node,
     /// Whether its text is to be written again when a model is there.
     pub(crate) degraded: bool,
+}
+
+impl Placed {
+    /// A node whose text was just written.
+    pub(crate) fn new(node: Node) -> Self {
+        let degraded = node.level.is_lower();
+        Self { node, degraded }
+    }
 }
 
 fn key(session: SessionId, node: NodeId) -> i64 {
@@ -64,13 +77,14 @@ fn level_of(code: i64) -> Level {
 
 /// The number of the session's next node.
 pub(crate) fn next_id(store: &Store, session: SessionId) -> Result<NodeId, StoreError> {
-    let [first, end] = range(session);
-    store.read(|connection| {
-        let last: Option<i64> = connection
-            .prepare_cached("SELECT max(id) FROM nodes WHERE id >= ?1 AND id < ?2")?
-            .query_row([first, end], |row| row.get(0))?;
-        Ok(NodeId(last.map_or(1, |last| id_of(last).0 + 1)))
-    })
+    store.read(|connection| next_in(connection, session))
+}
+
+fn next_in(connection: &Connection, session: SessionId) -> Result<NodeId, StoreError> {
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT max(id) FROM nodes WHERE id >= ?1 AND id < ?2")?
+        .query_row(range(session), |row| row.get(0))?;
+    Ok(NodeId(last.map_or(1, |last| id_of(last).0 + 1)))
 }
 
 /// The keys of a session's nodes: the first, and the one after the last.
@@ -78,21 +92,29 @@ fn range(session: SessionId) -> [i64; 2] {
     [session.0 << 32, (session.0 + 1) << 32]
 }
 
-/// Writes nodes that a compaction proposes. A node may stand over nodes that come before it in `nodes`.
+/// Writes nodes that a compaction proposes, numbered on from `next`. A node may stand over nodes that come
+/// before it in `nodes`. Where another engine took these numbers meanwhile, the nodes get others: the
+/// answer is by how much they are higher.
 ///
 /// # Errors
-/// A message that is not part of the conversation; a store that failed. Nothing is written then.
+/// A source that is not stored; a store that failed. Nothing is written then.
 pub(crate) fn add(
     store: &Store,
     session: SessionId,
     nodes: &[NewNode],
+    next: NodeId,
     now_ms: i64,
-) -> Result<(), StoreError> {
+) -> Result<i64, StoreError> {
     store.write(|transaction| {
+        let higher = next_in(transaction, session)?.0.saturating_sub(next.0);
+        let numbered = |id: NodeId| match id < next {
+            true => id,
+            false => NodeId(id.0 + higher),
+        };
         for new in nodes {
-            add_one(transaction, session, new, now_ms)?;
+            add_one(transaction, session, new, numbered, now_ms)?;
         }
-        Ok(())
+        Ok(higher)
     })
 }
 
@@ -100,68 +122,64 @@ fn add_one(
     transaction: &Transaction<'_>,
     session: SessionId,
     new: &NewNode,
+    numbered: impl Fn(NodeId) -> NodeId,
     now_ms: i64,
 ) -> Result<(), StoreError> {
     let node = &new.node;
-    let key = key(session, node.id);
+    let key = key(session, numbered(node.id));
     transaction
         .prepare_cached(
-            "INSERT INTO nodes(id, session, depth, level, degraded, tokens, source_tokens, first_at, last_at,
-                               created_at, model, hash, bytes, data)
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            "INSERT INTO nodes(id, session, depth, level, degraded, tokens, messages, source_tokens, first,
+                               last, first_at, last_at, created_at, model, hash, bytes, data)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         )?
         .execute(params![
             key,
             session.0,
             node.depth,
             level_code(node.level),
-            new.degraded,
+            node.level.is_lower(),
             node.tokens as i64,
+            node.messages as i64,
             node.source_tokens as i64,
+            node.first.0 as i64,
+            node.last.0 as i64,
             node.from_ms,
             node.to_ms,
             now_ms,
             new.model,
-            xxh3_128(node.text.as_bytes()).to_be_bytes().as_slice(),
+            hash(&node.text).as_slice(),
             node.text.len() as i64,
             packed(&node.text)?,
         ])?;
-    match &new.under {
-        Under::Messages(ids) => {
+    match &new.over {
+        Over::Messages(messages) => {
             let mut insert = transaction
                 .prepare_cached("INSERT INTO node_messages(node, message) VALUES(?1, ?2)")?;
-            for id in ids {
-                let message = live_key(transaction, session, *id)?
-                    .ok_or_else(|| StoreError::Unknown(format!("message {id} to summarise")))?;
-                insert.execute([key, message])?;
+            for message in messages {
+                insert.execute([key, message.0])?;
             }
         }
-        Under::Nodes(children) => {
+        Over::Nodes(children) => {
             let mut insert = transaction.prepare_cached(
                 "INSERT INTO node_children(node, position, child) VALUES(?1, ?2, ?3)",
             )?;
             for (position, child) in children.iter().enumerate() {
-                insert.execute(params![key, position as i64, self::key(session, *child)])?;
+                let child = self::key(session, numbered(*child));
+                insert.execute(params![key, position as i64, child])?;
             }
         }
     }
     Ok(())
 }
 
+fn hash(text: &str) -> [u8; 16] {
+    xxh3_128(text.as_bytes()).to_be_bytes()
+}
+
 fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
     zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL)
         .map_err(|error| StoreError::Damaged(error.to_string()))
-}
-
-/// The newest message with this id of the host's: what was cut off and shown again stands there twice.
-fn live_key(
-    connection: &Connection,
-    session: SessionId,
-    id: MessageId,
-) -> Result<Option<i64>, StoreError> {
-    Ok(connection
-        .prepare_cached("SELECT max(id) FROM messages WHERE session = ?1 AND host = ?2")?
-        .query_row(params![session.0, id.0 as i64], |row| row.get(0))?)
 }
 
 /// Removes nodes that no frontier and no other node names.
@@ -188,45 +206,120 @@ pub(crate) fn forget(
     })
 }
 
-/// Moves the frontier: these nodes, oldest first, stand in the window from the compaction `compaction`
-/// on, and some have better texts. Saying it again changes nothing.
+/// Moves the frontier from the nodes of `before` to those of `nodes`, oldest first: these stand in the
+/// window from the compaction `compaction` on, and some have better texts.
+///
+/// # Errors
+/// [`StoreError::FrontierMoved`] where it is not `before` any more; a store that failed. Nothing is changed then.
 pub(crate) fn set_frontier(
     store: &Store,
     session: SessionId,
+    before: &[NodeId],
     compaction: u64,
     nodes: &[NodeId],
     better: &[(NodeId, Written)],
 ) -> Result<(), StoreError> {
     store.write(|transaction| {
-        transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
-        let mut insert = transaction.prepare_cached(
-            "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
-        )?;
-        for (position, node) in nodes.iter().enumerate() {
-            insert.execute(params![
-                session.0,
-                position as i64,
-                key(session, *node),
-                compaction as i64
-            ])?;
-        }
+        write_frontier(transaction, session, compaction, before, nodes)?;
         for (node, written) in better {
-            transaction.execute(
-                "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, model = ?4, hash = ?5, bytes = ?6,
-                                  data = ?7 WHERE id = ?1",
-                params![
-                    key(session, *node),
-                    level_code(written.level),
-                    written.tokens as i64,
-                    written.model,
-                    xxh3_128(written.text.as_bytes()).to_be_bytes().as_slice(),
-                    written.text.len() as i64,
-                    packed(&written.text)?,
-                ],
-            )?;
+            rewrite_in(transaction, session, *node, written)?;
         }
         Ok(())
     })
+}
+
+fn write_frontier(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    compaction: u64,
+    before: &[NodeId],
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    if frontier_ids_in(transaction, session)? != before {
+        return Err(StoreError::FrontierMoved);
+    }
+    transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
+    )?;
+    for (position, node) in nodes.iter().enumerate() {
+        insert.execute(params![
+            session.0,
+            position as i64,
+            key(session, *node),
+            compaction as i64
+        ])?;
+    }
+    Ok(())
+}
+
+/// Cuts the conversation back to `last` and moves the frontier from the nodes `before` to others, all in one
+/// transaction: a node over messages that were cut off is never in the window.
+///
+/// # Errors
+/// `last` is not part of the conversation; the frontier is not `before`; a store that failed. Nothing
+/// changes then.
+pub(crate) fn cut(
+    store: &Store,
+    session: SessionId,
+    last: Option<MessageId>,
+    compaction: u64,
+    before: &[NodeId],
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        cut_in(transaction, session, last)?;
+        write_frontier(transaction, session, compaction, before, nodes)
+    })
+}
+
+/// Gives a node a better text.
+///
+/// # Errors
+/// A store that failed. The text is the earlier one then.
+pub(crate) fn rewrite(
+    store: &Store,
+    session: SessionId,
+    node: NodeId,
+    written: &Written,
+) -> Result<(), StoreError> {
+    store.write(|transaction| rewrite_in(transaction, session, node, written))
+}
+
+fn rewrite_in(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    node: NodeId,
+    written: &Written,
+) -> Result<(), StoreError> {
+    transaction
+        .prepare_cached(
+            "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, model = ?4, hash = ?5, bytes = ?6,
+                              data = ?7 WHERE id = ?1",
+        )?
+        .execute(params![
+            key(session, node),
+            level_code(written.level),
+            written.tokens as i64,
+            written.model,
+            hash(&written.text).as_slice(),
+            written.text.len() as i64,
+            packed(&written.text)?,
+        ])?;
+    Ok(())
+}
+
+/// The nodes of the frontier, oldest first.
+pub(crate) fn frontier_ids(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
+    store.read(|connection| frontier_ids_in(connection, session))
+}
+
+fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
+    let ids = connection
+        .prepare_cached("SELECT node FROM frontier WHERE session = ?1 ORDER BY position")?
+        .query_map([session.0], |row| row.get(0).map(id_of))?
+        .collect::<Result<_, _>>()?;
+    Ok(ids)
 }
 
 /// The frontier, oldest first, and the compaction that it stands for; 0 before the first.
@@ -268,37 +361,36 @@ pub(crate) fn node(
 fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
     let row = connection
         .prepare_cached(
-            "SELECT depth, level, degraded, tokens, source_tokens, first_at, last_at, bytes, data
+            "SELECT depth, level, degraded, tokens, messages, source_tokens, first, last, first_at, last_at,
+                    bytes, data
              FROM nodes WHERE id = ?1",
         )?
         .query_row([key], |row| {
+            let count = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
             let node = Node {
                 id: id_of(key),
                 depth: row.get(0)?,
                 level: level_of(row.get(1)?),
                 text: String::new(),
-                tokens: row.get::<_, i64>(3)?.cast_unsigned(),
-                messages: 0,
-                source_tokens: row.get::<_, i64>(4)?.cast_unsigned(),
-                first: MessageId(0),
-                last: MessageId(0),
-                from_ms: row.get(5)?,
-                to_ms: row.get(6)?,
+                tokens: count(3)?,
+                messages: count(4)?,
+                source_tokens: count(5)?,
+                first: MessageId(count(6)?),
+                last: MessageId(count(7)?),
+                from_ms: row.get(8)?,
+                to_ms: row.get(9)?,
             };
             let placed = Placed {
                 node,
                 degraded: row.get(2)?,
             };
-            Ok((placed, row.get::<_, i64>(7)?, row.get::<_, Vec<u8>>(8)?))
+            Ok((placed, row.get::<_, i64>(10)?, row.get::<_, Vec<u8>>(11)?))
         })
         .optional()?;
     let Some((mut placed, bytes, data)) = row else {
         return Ok(None);
     };
     placed.node.text = unpacked(&data, bytes)?;
-    let span = span(connection, key)?
-        .ok_or_else(|| StoreError::Damaged(format!("summary {} has no sources", placed.node.id)))?;
-    (placed.node.messages, placed.node.first, placed.node.last) = span;
     Ok(Some(placed))
 }
 
@@ -307,33 +399,6 @@ fn unpacked(data: &[u8], bytes: i64) -> Result<String, StoreError> {
         zstd::bulk::Decompressor::new().map_err(|error| StoreError::Damaged(error.to_string()))?;
     let bytes = crate::store::decompress(&mut decompressor, data, bytes)?;
     String::from_utf8(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
-}
-
-/// The leaves under a node, itself included.
-const LEAVES: &str = "WITH RECURSIVE below(node) AS (
-    VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))";
-
-/// How many messages are under a node, and the ids of the first and the last.
-fn span(
-    connection: &Connection,
-    key: i64,
-) -> Result<Option<(u64, MessageId, MessageId)>, StoreError> {
-    let (count, first, last): (i64, Option<i64>, Option<i64>) = connection
-        .prepare_cached(&format!(
-            "{LEAVES} SELECT count(*), min(message), max(message) FROM node_messages JOIN below USING(node)"
-        ))?
-        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let Some((first, last)) = first.zip(last) else {
-        return Ok(None);
-    };
-    let host = |key: i64| -> Result<MessageId, StoreError> {
-        Ok(connection
-            .prepare_cached("SELECT host FROM messages WHERE id = ?1")?
-            .query_row([key], |row| {
-                row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
-            })?)
-    };
-    Ok(Some((count.cast_unsigned(), host(first)?, host(last)?)))
 }
 
 /// What a node stands over.
@@ -361,25 +426,23 @@ fn under_in(connection: &Connection, key: i64) -> Result<Under, StoreError> {
     Ok(Under::Messages(messages))
 }
 
-/// The keys of the messages under a node, at any depth, in order: at most `limit`, after the key `after`.
+/// The keys of the messages under a node, at any depth, in order.
 pub(crate) fn messages_under(
     store: &Store,
     session: SessionId,
     id: NodeId,
-    after: Option<Key>,
-    limit: usize,
 ) -> Result<Vec<Key>, StoreError> {
-    let after = after.map_or(i64::MIN, |after| after.0);
     store.read(|connection| {
-        let keys = connection
-            .prepare_cached(&format!(
-                "{LEAVES} SELECT DISTINCT message FROM node_messages JOIN below USING(node)
-                 WHERE message > ?2 ORDER BY message LIMIT ?3"
-            ))?
-            .query_map(params![key(session, id), after, limit as i64], |row| {
-                row.get(0).map(Key)
-            })?
-            .collect::<Result<_, _>>()?;
+        let mut keys = connection
+            .prepare_cached(
+                "WITH RECURSIVE below(node) AS (
+                     VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
+                 SELECT message FROM node_messages JOIN below USING(node)",
+            )?
+            .query_map([key(session, id)], |row| row.get(0).map(Key))?
+            .collect::<Result<Vec<_>, _>>()?;
+        keys.sort_unstable();
+        keys.dedup();
         Ok(keys)
     })
 }
@@ -441,17 +504,19 @@ pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>,
     })
 }
 
-/// Nodes whose lineage is broken: without sources, or with a source that is not there. For the doctor.
+/// Nodes whose lineage is broken: without sources, or with more or fewer messages below than were
+/// summarised. For the doctor.
 pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
     let [first, end] = range(session);
     store.read(|connection| {
+        // A node counts what its sources count, so that one level has to be looked at.
         let nodes = connection
             .prepare_cached(
-                "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2
-                   AND NOT EXISTS(SELECT 1 FROM node_messages s JOIN messages m ON m.id = s.message
-                                  WHERE s.node = n.id)
-                   AND NOT EXISTS(SELECT 1 FROM node_children c JOIN nodes k ON k.id = c.child
-                                  WHERE c.node = n.id)",
+                "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2 AND messages !=
+                     (SELECT count(*) FROM node_messages s JOIN messages m ON m.id = s.message
+                      WHERE s.node = n.id)
+                   + (SELECT coalesce(sum(k.messages), 0) FROM node_children c JOIN nodes k ON k.id = c.child
+                      WHERE c.node = n.id)",
             )?
             .query_map([first, end], |row| row.get(0).map(id_of))?
             .collect::<Result<_, _>>()?;
@@ -459,23 +524,67 @@ pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, S
     })
 }
 
-/// How many nodes a session has: at each depth, and of these the degraded ones.
+/// How many nodes a session has at each depth, and how many of these are [to be redone](to_redo).
 pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
-    let [first, end] = range(session);
+    let to_redo = to_redo(store, session)?;
+    let at_depth = |depth: u32| to_redo.iter().filter(|(_, of)| *of == depth).count() as u64;
     store.read(|connection| {
         let counts = connection
             .prepare_cached(
-                "SELECT depth, count(*), sum(degraded) FROM nodes WHERE id >= ?1 AND id < ?2
+                "SELECT depth, count(*) FROM nodes WHERE id >= ?1 AND id < ?2
                  GROUP BY depth ORDER BY depth",
             )?
-            .query_map([first, end], |row| {
+            .query_map(range(session), |row| {
+                let depth = row.get(0)?;
                 Ok((
-                    row.get(0)?,
+                    depth,
                     row.get::<_, i64>(1)?.cast_unsigned(),
-                    row.get::<_, i64>(2)?.cast_unsigned(),
+                    at_depth(depth),
                 ))
             })?
             .collect::<Result<_, _>>()?;
         Ok(counts)
+    })
+}
+
+/// The nodes to be written again when a model is there, with the depth of each: those of a lower level in
+/// the frontier, and below them those that their new texts are to be made of. The lowest come first, and
+/// of these the newest. What stands under a good summary is left as it is: nobody reads it.
+pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, u32)>, StoreError> {
+    store.read(|connection| {
+        let nodes = connection
+            .prepare_cached(
+                "WITH RECURSIVE redo(node) AS (
+                     SELECT f.node FROM frontier f JOIN nodes n ON n.id = f.node
+                     WHERE f.session = ?1 AND n.degraded
+                     UNION SELECT c.child FROM redo JOIN node_children c USING(node)
+                                                  JOIN nodes n ON n.id = c.child WHERE n.degraded)
+                 SELECT id, depth FROM nodes JOIN redo ON id = node ORDER BY depth, id DESC",
+            )?
+            .query_map([session.0], |row| Ok((row.get(0).map(id_of)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        Ok(nodes)
+    })
+}
+
+/// How often each message stands under the frontier. For the doctor.
+pub(crate) fn times_covered(
+    store: &Store,
+    session: SessionId,
+) -> Result<HashMap<Key, u32>, StoreError> {
+    store.read(|connection| {
+        // UNION ALL: a node that is reached twice says its messages twice.
+        let mut statement = connection.prepare_cached(
+            "WITH RECURSIVE below(node) AS (
+                 SELECT node FROM frontier WHERE session = ?1
+                 UNION ALL SELECT c.child FROM node_children c JOIN below USING(node))
+             SELECT message FROM node_messages JOIN below USING(node)",
+        )?;
+        let mut rows = statement.query([session.0])?;
+        let mut times: HashMap<Key, u32> = HashMap::new();
+        while let Some(row) = rows.next()? {
+            *times.entry(Key(row.get(0)?)).or_default() += 1;
+        }
+        Ok(times)
     })
 }

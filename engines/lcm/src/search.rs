@@ -10,8 +10,10 @@
 //! `index::need`), the text of those decides, and messages that no segment of the index holds yet are
 //! read one by one. Nothing is capped.
 
+mod candidates;
 mod cursor;
 mod matcher;
+mod page;
 mod question;
 mod run;
 mod snippet;
@@ -118,7 +120,8 @@ pub struct Query {
     pub limit: usize,
     /// Lines of context before and after the line of a match.
     pub context_lines: usize,
-    /// Where an earlier answer to the same query ended: its [`Answer::next_cursor`].
+    /// Where an earlier answer to the same query ended: its [`Answer::next_cursor`], or the
+    /// [`cursor`](Hit::cursor) of one of its hits. What arrived since is on none of the further pages.
     pub cursor: Option<String>,
 }
 
@@ -151,8 +154,8 @@ impl Query {
 /// What was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// How many messages and summaries match, all pages together. For a question: how many share a word
-    /// with it, at most as many as are ranked.
+    /// How many messages and summaries match, all pages together. For a question: how many candidates
+    /// were ranked, those among them that only stand beside a word of it.
     pub total: u64,
     /// Whether `total` is all there is: true for patterns, false for questions.
     pub total_is_exact: bool,
@@ -179,6 +182,8 @@ pub struct Searched {
     pub bytes_read: u64,
     /// Messages that no segment of the index holds yet, and that were read for that.
     pub messages_not_indexed: u64,
+    /// Messages that are damaged: whether they match is not known, where the index does not say.
+    pub messages_unreadable: u64,
 }
 
 /// What a hit is.
@@ -213,12 +218,15 @@ pub struct Hit {
     pub tool: Option<String>,
     /// When it was said, in ms since the Unix epoch; for a summary, the end of what it covers.
     pub at_ms: Option<i64>,
-    /// Whether it is part of the conversation now, and not of what a cut or an edit left.
+    /// Whether it is part of the conversation now, and not of what a cut or an edit left; a summary is
+    /// where the window shows it, or one that was made of it.
     pub live: bool,
     /// The place of the first match.
     pub snippet: Snippet,
     /// How well it fits, where the order is by relevance; else 0.
     pub score: f64,
+    /// Where a page would begin that follows this hit, for [`Query::cursor`].
+    pub cursor: String,
 }
 
 impl Store {

@@ -1,16 +1,17 @@
 //! What the engine knows of its session: the frontier, the messages that no node covers, and what was
 //! prepared in the background.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use contexture_engine_api::{LogLevel, MessageId, MessageView, OpenRequest, Services};
+use contexture_engine_api::{LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services};
 
 use crate::assemble::nodes_in;
 use crate::dag::{NodeId, Under};
 use crate::error::StoreError;
 use crate::material::Material;
 use crate::nodes::{self, Placed};
-use crate::store::{Key, SessionId, Store};
+use crate::store::{Key, MessageRow, SessionId, Store};
 use crate::summarise::Written;
 
 /// A message that no node of the frontier covers.
@@ -18,6 +19,46 @@ use crate::summarise::Written;
 pub(crate) struct Loose {
     pub(crate) key: Key,
     pub(crate) tokens: u64,
+    /// Whether these are a user's own words.
+    pub(crate) is_user: bool,
+    /// Whether these are an assistant's words.
+    pub(crate) is_answer: bool,
+}
+
+impl Loose {
+    fn of(row: &MessageRow) -> Self {
+        let is_original = row.kind == MessageKind::Original;
+        Self {
+            key: row.key,
+            tokens: row.tokens,
+            is_user: row.role == "user" && is_original && (row.has_text || row.has_media),
+            is_answer: row.role == "assistant" && row.kind != MessageKind::Summary && row.has_text,
+        }
+    }
+
+    fn new(key: Key, view: &MessageView<'_>) -> Self {
+        let has_text = !view.text().trim().is_empty();
+        Self {
+            key,
+            tokens: view.tokens(),
+            is_user: view.is_real_user(),
+            is_answer: view.role() == "assistant"
+                && view.kind() != MessageKind::Summary
+                && has_text,
+        }
+    }
+}
+
+/// Where the messages stand that are part of the conversation: outside the frontier, or under one node of it.
+#[derive(Debug, Default)]
+pub(crate) struct Coverage {
+    pub(crate) outside: u64,
+    pub(crate) under_one: u64,
+    /// Under two nodes, or under one and outside, too.
+    pub(crate) twice: Vec<MessageId>,
+    pub(crate) nowhere: Vec<MessageId>,
+    /// Messages under the frontier that a cut left behind.
+    pub(crate) left_behind: u64,
 }
 
 /// A session of the store.
@@ -30,7 +71,7 @@ pub(crate) struct Session {
     /// The compaction that the frontier stands for.
     pub(crate) compaction: u64,
     /// The messages outside the frontier; read from the store when first asked for.
-    loose: Option<BTreeMap<MessageId, Loose>>,
+    loose: OnceCell<BTreeMap<MessageId, Loose>>,
 }
 
 impl Session {
@@ -44,7 +85,7 @@ impl Session {
             services,
             frontier,
             compaction,
-            loose: None,
+            loose: OnceCell::new(),
         };
         let in_force = request
             .compaction
@@ -75,10 +116,7 @@ impl Session {
                 }
             }
         }
-        nodes::set_frontier(&self.store, self.id, compaction, &shown, &[])?;
-        self.frontier = frontier;
-        self.compaction = compaction;
-        Ok(())
+        self.move_frontier(compaction, frontier, &[])
     }
 
     pub(crate) fn frontier(&self) -> &[Placed] {
@@ -91,44 +129,61 @@ impl Session {
 
     /// The messages that no node of the frontier covers, in order. A message that was revised is no part
     /// of the conversation any more.
-    pub(crate) fn loose(&mut self) -> Result<&BTreeMap<MessageId, Loose>, StoreError> {
-        if self.loose.is_none() {
-            let covered = nodes::covered(&self.store, self.id)?;
-            let mut rows = Vec::new();
-            for range in self.store.live(self.id)? {
-                rows.extend(self.store.rows(self.id, range)?);
-            }
-            let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
-            let loose = rows
-                .into_iter()
-                .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
-                .map(|row| {
-                    let loose = Loose {
-                        key: row.key,
-                        tokens: row.tokens,
-                    };
-                    (row.id, loose)
-                });
-            self.loose = Some(loose.collect());
+    pub(crate) fn loose(&self) -> Result<&BTreeMap<MessageId, Loose>, StoreError> {
+        if let Some(loose) = self.loose.get() {
+            return Ok(loose);
         }
-        Ok(self.loose.get_or_insert_default())
+        let covered = nodes::covered(&self.store, self.id)?;
+        let mut rows = Vec::new();
+        for range in self.store.live(self.id)? {
+            rows.extend(self.store.rows(self.id, range)?);
+        }
+        let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
+        let loose = rows
+            .into_iter()
+            .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
+            .map(|row| (row.id, Loose::of(&row)));
+        Ok(self.loose.get_or_init(|| loose.collect()))
+    }
+
+    /// Compares what this engine takes for outside with what the store has under the frontier.
+    pub(crate) fn coverage(&self) -> Result<Coverage, StoreError> {
+        let mut times = nodes::times_covered(&self.store, self.id)?;
+        let loose: HashSet<Key> = self.loose()?.values().map(|loose| loose.key).collect();
+        let mut rows = Vec::new();
+        for range in self.store.live(self.id)? {
+            rows.extend(self.store.rows(self.id, range)?);
+        }
+        let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
+        let mut coverage = Coverage::default();
+        for row in rows {
+            let under = times.remove(&row.key).unwrap_or(0);
+            match (under, loose.contains(&row.key)) {
+                (1, false) => coverage.under_one += 1,
+                (0, true) => coverage.outside += 1,
+                (0, false) if revised.contains(&row.key) => {}
+                (0, false) => coverage.nowhere.push(row.id),
+                _ => coverage.twice.push(row.id),
+            }
+        }
+        coverage.left_behind = times.len() as u64;
+        Ok(coverage)
     }
 
     /// Takes in messages that were stored; `first` is the ordinal of the first of them.
     pub(crate) fn stored(&mut self, new: &[MessageView<'_>], first: u32) {
-        let Some(loose) = &mut self.loose else { return };
+        let Some(loose) = self.loose.get_mut() else {
+            return;
+        };
         for (view, ordinal) in new.iter().zip(first..) {
-            let message = Loose {
-                key: Key::new(self.id, ordinal),
-                tokens: view.tokens(),
-            };
+            let message = Loose::new(Key::new(self.id, ordinal), view);
             loose.insert(view.id(), message);
         }
     }
 
     /// A message is no part of the conversation any more.
     pub(crate) fn revised(&mut self, old: MessageId) {
-        if let Some(loose) = &mut self.loose {
+        if let Some(loose) = self.loose.get_mut() {
             loose.remove(&old);
         }
     }
@@ -149,19 +204,29 @@ impl Session {
     /// The conversation was cut back to `last`. Nodes that reach beyond it give way to what is under
     /// them; a leaf that does is left behind, and what remains of its messages is loose again.
     pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
-        match self.store.cut(self.id, last) {
-            // It was revised, and cut off by an earlier cut: what is left ends before it.
-            Err(StoreError::Unknown(_)) => self.store.cut(self.id, self.last_live(last)?)?,
-            cut => cut?,
-        }
-        self.loose = None;
+        self.refresh()?;
         let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
-        if !self.frontier.iter().any(reaches_beyond) {
+        let kept = self.take_apart(self.frontier.clone(), &reaches_beyond)?;
+        let (before, after) = (ids(&self.frontier), ids(&kept));
+        let cut = |last| nodes::cut(&self.store, self.id, last, self.compaction, &before, &after);
+        match cut(last) {
+            // It was revised, and cut off by an earlier cut: what is left ends before it.
+            Err(StoreError::Unknown(_)) => cut(self.last_live(last)?)?,
+            done => done?,
+        }
+        self.loose = OnceCell::new();
+        self.frontier = kept;
+        Ok(())
+    }
+
+    /// Takes over what another engine of this session made of the frontier.
+    pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
+        if nodes::frontier_ids(&self.store, self.id)? == ids(&self.frontier) {
             return Ok(());
         }
-        let frontier = std::mem::take(&mut self.frontier);
-        let kept = self.take_apart(frontier, &reaches_beyond)?;
-        self.move_frontier(self.compaction, kept, &[])
+        (self.frontier, self.compaction) = nodes::frontier(&self.store, self.id)?;
+        self.loose = OnceCell::new();
+        Ok(())
     }
 
     /// The last message of the conversation that is not after `last`.
@@ -206,8 +271,14 @@ impl Session {
         frontier: Vec<Placed>,
         better: &[(NodeId, Written)],
     ) -> Result<(), StoreError> {
-        let ids: Vec<NodeId> = frontier.iter().map(|placed| placed.node.id).collect();
-        nodes::set_frontier(&self.store, self.id, compaction, &ids, better)?;
+        nodes::set_frontier(
+            &self.store,
+            self.id,
+            &ids(&self.frontier),
+            compaction,
+            &ids(&frontier),
+            better,
+        )?;
         self.frontier = frontier;
         self.compaction = compaction;
         Ok(())
@@ -215,7 +286,7 @@ impl Session {
 
     /// These messages are under the frontier now.
     pub(crate) fn now_covered(&mut self, ids: &[MessageId]) {
-        if let Some(loose) = &mut self.loose {
+        if let Some(loose) = self.loose.get_mut() {
             for id in ids {
                 loose.remove(id);
             }
@@ -224,7 +295,7 @@ impl Session {
 
     /// The messages outside the frontier have to be read anew.
     pub(crate) fn forget_loose(&mut self) {
-        self.loose = None;
+        self.loose = OnceCell::new();
     }
 
     /// The first message below each node of the frontier.
@@ -232,4 +303,8 @@ impl Session {
         let first = |placed: &Placed| (placed.node.id, placed.node.first);
         nodes.iter().map(first).collect()
     }
+}
+
+fn ids(nodes: &[Placed]) -> Vec<NodeId> {
+    nodes.iter().map(|placed| placed.node.id).collect()
 }

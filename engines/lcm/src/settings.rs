@@ -51,6 +51,14 @@ const MAX_NODE_TOKENS: u64 = 2_000;
 const NODES_IN_BUDGET: u64 = 8;
 /// How much longer than its summary the span under a leaf is.
 const LEAF_RATIO: u64 = 10;
+/// A node's text takes at most one part in so many of what it stands over: of the messages under a leaf,
+/// and of the summaries under a condensed node.
+pub(crate) const LEAF_SHARE: u64 = 4;
+pub(crate) const CONDENSED_SHARE: u64 = 2;
+/// What a node's heading costs in the window, in tokens, about.
+pub(crate) const HEADING_TOKENS: u64 = 40;
+/// The least that a node may be asked to fit into, in tokens.
+pub(crate) const LEAST_TEXT: u64 = 16;
 
 /// Token budgets in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -52,6 +52,11 @@ impl Staging {
         self.condensed.get(children)
     }
 
+    /// The groups of nodes that a condensed node is prepared for.
+    pub(crate) fn condensed_groups(&self) -> impl Iterator<Item = &[NodeId]> {
+        self.condensed.keys().map(Vec::as_slice)
+    }
+
     pub(crate) fn better(&self, node: NodeId) -> Option<&Written> {
         self.better.get(&node)
     }

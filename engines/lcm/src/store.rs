@@ -1,6 +1,7 @@
 //! The store: one SQLite file that keeps every message of every session.
 //!
-//! - **Immutable.** A message is written once. A cut starts a branch, a revision is a new message.
+//! - **Immutable.** A message is written once. A cut leaves messages behind and deletes none; a revision is a new
+//!   message.
 //! - **Exactly once.** A delivery, its cursor and the host's chain hash commit together; what comes
 //!   again by the same id is not stored again.
 //! - **Durable at the end of each turn.** In WAL mode with `synchronous = NORMAL` a commit has been
@@ -16,8 +17,9 @@
 
 mod block;
 mod body;
-mod branch;
+mod current;
 mod ingest;
+mod live;
 mod maintenance;
 mod nodes;
 mod payload;
@@ -27,38 +29,43 @@ mod schema;
 mod sessions;
 mod varint;
 mod wire;
+mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use zstd::bulk::Compressor;
 
 use crate::error::StoreError;
 use crate::index::corpus::Corpus;
 use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
+use writer::Writer;
 
-pub use ingest::Ingested;
+pub use ingest::{Delivery, Ingested};
 pub use maintenance::{Check, IndexCheck, Size};
 pub use payload::{PayloadId, PayloadInfo, PayloadPart};
 pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;
 pub use sessions::SessionInfo;
 
-pub(crate) use branch::live_ranges;
+pub(crate) use current::Current;
+pub(crate) use live::cut_in;
 pub(crate) use nodes::{
     SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
 };
-pub(crate) use read::{Blocks, for_each_body, raw_in, row_in};
+pub(crate) use read::{Blocks, for_each_body, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
 /// The database's name in the engine's data directory.
 pub const FILE_NAME: &str = "lcm.sqlite3";
 
-/// How long to wait for another process's write, in milliseconds.
-const BUSY_MS: u64 = 5_000;
+/// How long to wait for the writes of others, of this process and of others together: less than the host
+/// gives a turn, so that it is told why, and the messages are shown again with the next.
+const PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// A session's number in this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +86,7 @@ impl Key {
         SessionId(self.0 >> 32)
     }
 
-    /// The place in the session, counted from 0 over all that ever arrived, left branches included.
+    /// The place in the session, counted from 0 over all that ever arrived.
     pub fn ordinal(self) -> u32 {
         self.0 as u32
     }
@@ -126,12 +133,8 @@ pub(crate) struct Database {
     // Closed before the writer: the last connection to close moves the write-ahead log into the file and
     // deletes it, which one that only reads cannot.
     readers: Mutex<Vec<Connection>>,
-    writer: Mutex<Writer>,
-}
-
-struct Writer {
-    connection: Connection,
-    compressor: zstd::bulk::Compressor<'static>,
+    writer: Writer,
+    compressors: Mutex<Vec<Compressor<'static>>>,
 }
 
 impl Store {
@@ -187,6 +190,13 @@ impl Store {
         crate::index::build::catch_up(self.database(), session)
     }
 
+    /// Has everything of a session indexed off the caller's path; closing the store waits for it.
+    pub fn index_soon(&self, session: SessionId) {
+        if let Some(worker) = &self.0.worker {
+            worker.wake(session);
+        }
+    }
+
     /// How many of a session's messages the index holds; search reads the others.
     ///
     /// # Errors
@@ -216,7 +226,7 @@ impl Database {
             }
             other => other,
         })?;
-        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        connection.busy_timeout(PATIENCE)?;
         if connection.is_readonly(rusqlite::MAIN_DB)? {
             return Err(StoreError::ReadOnly);
         }
@@ -231,33 +241,20 @@ impl Database {
         )?;
         connection.set_prepared_statement_cache_capacity(64);
         schema::migrate(&mut connection, path)?;
-        let mut compressor = zstd::bulk::Compressor::new(COMPRESSION_LEVEL).map_err(damaged)?;
-        compressor.include_checksum(true).map_err(damaged)?;
         Ok(Self {
             path: path.to_owned(),
             settings,
-            writer: Mutex::new(Writer {
-                connection,
-                compressor,
-            }),
-            readers: Mutex::new(Vec::new()),
+            readers: Mutex::default(),
+            writer: Writer::new(connection),
+            compressors: Mutex::default(),
         })
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic inside a transaction rolled it back: the connection is as good as before.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn read<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let pooled = self
-            .readers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let pooled = lock(&self.readers).pop();
         let mut connection = match pooled {
             Some(connection) => connection,
             None => self.open_reader()?,
@@ -266,10 +263,7 @@ impl Database {
             let snapshot = connection.transaction()?;
             work(&snapshot)
         };
-        self.readers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(connection);
+        lock(&self.readers).push(connection);
         result
     }
 
@@ -277,25 +271,27 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.write_compressing(|transaction, _| work(transaction))
-    }
-
-    fn write_compressing<T>(
-        &self,
-        work: impl FnOnce(
-            &Transaction<'_>,
-            &mut zstd::bulk::Compressor<'static>,
-        ) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let mut writer = self.writer();
-        let Writer {
-            connection,
-            compressor,
-        } = &mut *writer;
+        let mut connection = self.writer.take()?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let result = work(&transaction, compressor)?;
+        let result = work(&transaction)?;
         transaction.commit()?;
         Ok(result)
+    }
+
+    /// Compresses a block of messages.
+    fn compress(&self, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let pooled = lock(&self.compressors).pop();
+        let mut compressor = match pooled {
+            Some(compressor) => compressor,
+            None => {
+                let mut new = Compressor::new(COMPRESSION_LEVEL).map_err(damaged)?;
+                new.include_checksum(true).map_err(damaged)?;
+                new
+            }
+        };
+        let data = compressor.compress(bytes).map_err(damaged);
+        lock(&self.compressors).push(compressor);
+        data
     }
 
     /// A connection for checkpoints, which wait for the disk and so are made off the turn's path.
@@ -313,11 +309,15 @@ impl Database {
             &self.path,
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?;
-        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        connection.busy_timeout(PATIENCE)?;
         connection.execute_batch("PRAGMA cache_size = -4096;")?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Level 1: turns are small, and higher levels win 1 % on them for twice the time.
@@ -359,8 +359,9 @@ mod tests {
         store.ingest(session, &[view], 1).unwrap();
         store
             .database()
-            .writer()
-            .connection
+            .writer
+            .take()
+            .unwrap()
             .execute_batch(sql)
             .unwrap();
         (directory, store, session)
@@ -383,7 +384,7 @@ mod tests {
             Err(StoreError::DiskFull)
         ));
         assert_eq!(store.session_info(session).unwrap().messages, 1);
-        let connection = &store.database().writer().connection;
+        let connection = store.database().writer.take().unwrap();
         connection
             .execute_batch("PRAGMA max_page_count = 100000;")
             .unwrap();
@@ -415,13 +416,19 @@ mod tests {
 
     #[test]
     fn a_lock_is_said_readers_go_on_and_the_writer_recovers() {
-        let (_directory, store, session) = store_after("PRAGMA busy_timeout = 20;");
+        let (_directory, store, session) = store_after("");
         let other = Connection::open(store.path()).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert!(matches!(
-            ingest_more(&store, session),
-            Err(StoreError::Busy)
-        ));
+        let since = std::time::Instant::now();
+        let busy: Vec<_> = std::thread::scope(|scope| {
+            let both = [(); 2].map(|()| scope.spawn(|| ingest_more(&store, session)));
+            both.map(|one| one.join().unwrap()).into_iter().collect()
+        });
+        assert!(busy.iter().all(|one| matches!(one, Err(StoreError::Busy))));
+        assert!(
+            since.elapsed() < Duration::from_millis(1_900),
+            "a turn has two seconds, whoever else waits"
+        );
         assert_eq!(store.messages(session, 0..1).unwrap()[0].text, "before");
         other.execute_batch("ROLLBACK").unwrap();
         ingest_more(&store, session).unwrap();

@@ -4,11 +4,13 @@
 
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
-    EngineError, FailureKind, MessageView, ModelAnswer, ModelFailure, ModelRequest, Services,
+    EngineError, FailureKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
+    Services,
 };
 
 use crate::dag::Level;
-use crate::transcript::{excerpt, fit, transcript};
+use crate::settings::LEAST_TEXT;
+use crate::transcript::{excerpt, fit, pack, transcript};
 
 /// Text as dense in names as a digest has about this many characters a token.
 const CHARS_PER_TOKEN: f64 = 2.33;
@@ -16,26 +18,50 @@ const CHARS_PER_TOKEN: f64 = 2.33;
 const MATERIAL_SHARE: f64 = 0.7;
 /// How much longer than asked an answer may be before it is no summary any more.
 const TOLERANCE: u64 = 2;
+/// How often material is halved that the model finds too long.
+const MAX_HALVINGS: u32 = 3;
 /// Facts are added to a model's summary where there is room for this many tokens at least.
 const MIN_FACTS_TOKENS: u64 = 32;
 
 /// A text to be written.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// What is to be summarised, for a model.
-    material: String,
+    /// What is to be summarised, for a model: more than one part where its window is too small for all.
+    parts: Vec<Part>,
     /// The text that stands in where no model helps.
     extracted: String,
     /// Facts of the span, best first, for what the model's summary lacks.
     facts: Vec<String>,
     /// Tokens of what it stands for.
-    pub(crate) source_tokens: u64,
+    source_tokens: u64,
     budget: u64,
     focus: Option<String>,
-    attempt: Attempt,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What one call is about.
+#[derive(Debug, Clone)]
+struct Part {
+    id: PartId,
+    material: String,
+    tokens: u64,
+    budget: u64,
+    attempt: Attempt,
+    /// How often it was halved.
+    halvings: u32,
+    state: State,
+}
+
+/// A part's number within its job.
+pub(crate) type PartId = usize;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    ToAsk,
+    Asked,
+    Answered(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Attempt {
     Normal,
     Aggressive,
@@ -55,48 +81,50 @@ pub(crate) struct Written {
 #[derive(Debug)]
 pub(crate) enum Next {
     Done(Written),
-    /// Ask again: the job asks for less now.
-    Again,
+    /// Other parts are still out, or there is something to ask again.
+    Unfinished,
     /// The model cannot help with it now.
     GiveUp(ModelFailure),
 }
 
 impl Job {
-    /// The summary of these messages in about `budget` tokens.
+    /// The summary of these messages in about `budget` tokens. Without a `model` nothing is to be asked.
     pub(crate) fn leaf(
         messages: &[MessageView<'_>],
         budget: u64,
         focus: Option<&str>,
+        model: Option<&ModelInfo>,
         services: &Services,
     ) -> Self {
         let digest = Digest::of(messages, None);
         let extracted = extracted(&digest, budget, services, || bare(messages));
-        let (material, facts) = match services.model() {
+        let (material, facts) = match model {
             Some(model) => {
                 let most = material_tokens(model.context_length, budget);
                 let missing = digest.missing_from("", chars(budget));
                 let lines = missing.lines().map(str::to_owned).collect();
                 (transcript(messages, most, services), lines)
             }
-            None => (String::new(), Vec::new()),
+            None => (Vec::new(), Vec::new()),
         };
         Self {
-            material,
+            parts: parts(material, budget, services),
             extracted,
             facts,
             source_tokens: messages.iter().map(MessageView::tokens).sum(),
             budget,
             focus: focus.map(str::to_owned),
-            attempt: Attempt::Normal,
         }
     }
 
-    /// The summary of these summaries, oldest first, in about `budget` tokens.
+    /// The summary of these summaries, oldest first, in about `budget` tokens. Without a `model` nothing is
+    /// to be asked.
     pub(crate) fn condensed(
         texts: &[&str],
         source_tokens: u64,
         budget: u64,
         focus: Option<&str>,
+        model: Option<&ModelInfo>,
         services: &Services,
     ) -> Self {
         let joined = texts.join("\n\n");
@@ -104,102 +132,117 @@ impl Job {
         let extracted = extracted(&digest, budget, services, || {
             shares(texts, budget, services)
         });
-        let material = match services.model() {
-            Some(model) => fit(
-                &joined,
-                material_tokens(model.context_length, budget),
-                services,
-            ),
-            None => String::new(),
+        let material = match model {
+            Some(model) => {
+                let most = material_tokens(model.context_length, budget);
+                let paragraph = |text: &&str| format!("{}\n\n", fit(text, most, services));
+                pack(texts.iter().map(paragraph).collect(), most, services)
+            }
+            None => Vec::new(),
         };
         Self {
-            material,
+            parts: parts(material, budget, services),
             extracted,
             // The material is summaries: their facts are in them.
             facts: Vec::new(),
             source_tokens,
             budget,
             focus: focus.map(str::to_owned),
-            attempt: Attempt::Normal,
         }
     }
 
-    /// The call to make now.
-    pub(crate) fn request(&self) -> ModelRequest {
-        let budget = self.attempt_budget();
+    /// About how long the text may be, in tokens.
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// The next call to make, where one is due.
+    pub(crate) fn next_request(&mut self) -> Option<(PartId, ModelRequest)> {
+        let part = self
+            .parts
+            .iter_mut()
+            .find(|part| part.state == State::ToAsk)?;
+        part.state = State::Asked;
+        let budget = part.attempt_budget();
         let mut prompt = String::new();
         if let Some(focus) = &self.focus {
             prompt.push_str(&format!("Keep everything about {focus:?} in detail.\n\n"));
         }
-        prompt.push_str(&self.material);
-        ModelRequest {
+        prompt.push_str(&part.material);
+        let request = ModelRequest {
             purpose: "summary".to_owned(),
-            system: instructions(self.attempt, budget),
+            system: instructions(part.attempt, budget),
             prompt,
             // Words are not tokens: an answer may run a little over before it is cut off.
             max_tokens: budget * TOLERANCE,
-        }
+        };
+        Some((part.id, request))
     }
 
-    fn attempt_budget(&self) -> u64 {
-        match self.attempt {
-            Attempt::Normal => self.budget,
-            Attempt::Aggressive => (self.budget / 2).max(1),
-        }
-    }
-
-    /// Takes the answer to [`request`](Self::request).
+    /// Takes the answer to a [request](Self::next_request).
     pub(crate) fn answered(
         &mut self,
+        id: PartId,
         answer: Result<ModelAnswer, ModelFailure>,
         services: &Services,
     ) -> Next {
+        let Some(at) = self.parts.iter().position(|part| part.id == id) else {
+            return Next::Unfinished;
+        };
+        let source_tokens = match self.parts.len() {
+            1 => self.source_tokens,
+            _ => self.parts[at].tokens,
+        };
         let failure = match answer {
-            Ok(answer) => match self.accept(&answer, services) {
-                Some(written) => return Next::Done(written),
-                None => ModelFailure::new(
-                    FailureKind::Other,
-                    "the model's summary is no shorter than what it stands for",
-                ),
+            Ok(answer) => match self.parts[at].accept(&answer, source_tokens, services) {
+                true => return self.finished(answer.model, services),
+                false => no_shorter(),
             },
             Err(failure) => failure,
         };
+        let part = &mut self.parts[at];
+        if failure.kind == FailureKind::TooLong && part.halvings < MAX_HALVINGS {
+            let id = self.parts.len();
+            let rest = self.parts[at].halve(id, services);
+            self.parts.insert(at + 1, rest);
+            return Next::Unfinished;
+        }
         // What asking for less may mend. The rest would fail again in the same way.
         let may_mend = matches!(
             failure.kind,
-            FailureKind::CutOff
-                | FailureKind::Empty
-                | FailureKind::Refused
-                | FailureKind::TooLong
-                | FailureKind::Other
+            FailureKind::CutOff | FailureKind::Empty | FailureKind::Refused | FailureKind::Other
         );
-        if self.attempt == Attempt::Aggressive || !may_mend {
+        if part.attempt == Attempt::Aggressive || !may_mend {
             return Next::GiveUp(failure);
         }
-        self.attempt = Attempt::Aggressive;
-        if failure.kind == FailureKind::TooLong {
-            let half = services.count_tokens(&self.material) / 2;
-            self.material = fit_both_ends(&self.material, half, services);
-        }
-        Next::Again
+        part.attempt = Attempt::Aggressive;
+        part.state = State::ToAsk;
+        Next::Unfinished
     }
 
-    fn accept(&self, answer: &ModelAnswer, services: &Services) -> Option<Written> {
-        let budget = self.attempt_budget();
-        let text = answer.text.trim();
-        let tokens = services.count_tokens(text);
-        if text.is_empty() || tokens >= self.source_tokens || tokens > budget * TOLERANCE {
-            return None;
+    /// The text, once all of its parts are there.
+    fn finished(&self, model: String, services: &Services) -> Next {
+        let mut texts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            match &part.state {
+                State::Answered(text) => texts.push(text.as_str()),
+                State::ToAsk | State::Asked => return Next::Unfinished,
+            }
         }
-        let text = self.with_facts(text, services);
-        Some(Written {
+        let text = texts.join("\n");
+        if services.count_tokens(&text) >= self.source_tokens {
+            return Next::GiveUp(no_shorter());
+        }
+        let text = self.with_facts(&text, services);
+        let worst = self.parts.iter().map(|part| part.attempt).max();
+        Next::Done(Written {
             tokens: services.count_tokens(&text),
             text,
-            level: match self.attempt {
-                Attempt::Normal => Level::Normal,
-                Attempt::Aggressive => Level::Aggressive,
+            level: match worst {
+                Some(Attempt::Aggressive) => Level::Aggressive,
+                Some(Attempt::Normal) | None => Level::Normal,
             },
-            model: Some(answer.model.clone()),
+            model: Some(model),
         })
     }
 
@@ -242,6 +285,83 @@ impl Job {
     }
 }
 
+impl Part {
+    fn attempt_budget(&self) -> u64 {
+        match self.attempt {
+            Attempt::Normal => self.budget,
+            Attempt::Aggressive => (self.budget / 2).max(1),
+        }
+    }
+
+    /// Takes the model's text, where it is a summary of what has `source_tokens` tokens.
+    fn accept(&mut self, answer: &ModelAnswer, source_tokens: u64, services: &Services) -> bool {
+        let text = answer.text.trim();
+        let tokens = services.count_tokens(text);
+        let accepted = !text.is_empty()
+            && tokens < source_tokens
+            && tokens <= self.attempt_budget() * TOLERANCE;
+        if accepted {
+            self.state = State::Answered(text.to_owned());
+        }
+        accepted
+    }
+
+    /// Keeps the first half, to be asked for anew; the other half is a part of its own.
+    fn halve(&mut self, id: PartId, services: &Services) -> Self {
+        let half = self.material.len() / 2;
+        let line = self.material.as_bytes()[half..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|at| half + at + 1)
+            .filter(|at| *at < self.material.len());
+        let at = line.unwrap_or_else(|| self.material.floor_char_boundary(half));
+        let mut rest = self.clone();
+        rest.id = id;
+        rest.material = self.material.split_off(at);
+        for half in [&mut *self, &mut rest] {
+            half.tokens = services.count_tokens(&half.material);
+            half.budget = (half.budget / 2).max(LEAST_TEXT);
+            half.halvings += 1;
+            half.state = State::ToAsk;
+        }
+        rest
+    }
+}
+
+/// Materials as parts that share the budget by their length.
+fn parts(materials: Vec<String>, budget: u64, services: &Services) -> Vec<Part> {
+    let tokens: Vec<u64> = materials
+        .iter()
+        .map(|text| services.count_tokens(text))
+        .collect();
+    let total = tokens.iter().sum::<u64>().max(1);
+    let single = materials.len() == 1;
+    materials
+        .into_iter()
+        .zip(tokens)
+        .enumerate()
+        .map(|(id, (material, tokens))| Part {
+            id,
+            material,
+            tokens,
+            budget: match single {
+                true => budget,
+                false => (budget * tokens / total).max(LEAST_TEXT),
+            },
+            attempt: Attempt::Normal,
+            halvings: 0,
+            state: State::ToAsk,
+        })
+        .collect()
+}
+
+fn no_shorter() -> ModelFailure {
+    ModelFailure::new(
+        FailureKind::Other,
+        "the model's summary is no shorter than what it stands for",
+    )
+}
+
 /// Writes all the texts while somebody waits: the model calls of a round go out together. The second
 /// value says why the model could not help with some of them, where it could not.
 ///
@@ -252,29 +372,36 @@ pub(crate) fn write_all(
     services: &Services,
 ) -> Result<(Vec<Written>, Option<ModelFailure>), EngineError> {
     let mut written: Vec<Option<Written>> = vec![None; jobs.len()];
+    let mut gave_up = vec![false; jobs.len()];
     let mut failed: Option<ModelFailure> = None;
-    let mut waiting: Vec<usize> = match services.model() {
-        Some(_) => (0..jobs.len()).collect(),
-        None => Vec::new(),
-    };
-    while !waiting.is_empty() {
+    loop {
         if services.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        let requests: Vec<ModelRequest> = waiting.iter().map(|at| jobs[*at].request()).collect();
-        let answers = services.complete_many(&requests);
-        let mut again = Vec::new();
-        for (at, answer) in waiting.into_iter().zip(answers) {
-            match jobs[at].answered(answer, services) {
+        let mut asked = Vec::new();
+        let mut requests = Vec::new();
+        for (at, job) in jobs.iter_mut().enumerate().filter(|(at, _)| !gave_up[*at]) {
+            while let Some((part, request)) = job.next_request() {
+                asked.push((at, part));
+                requests.push(request);
+            }
+        }
+        if requests.is_empty() {
+            break;
+        }
+        for ((at, part), answer) in asked.into_iter().zip(services.complete_many(&requests)) {
+            match jobs[at].answered(part, answer, services) {
                 Next::Done(text) => written[at] = Some(text),
-                Next::Again => again.push(at),
+                Next::Unfinished => {}
                 Next::GiveUp(failure) if failure.kind == FailureKind::Cancelled => {
                     return Err(EngineError::Cancelled);
                 }
-                Next::GiveUp(failure) => failed = Some(failure),
+                Next::GiveUp(failure) => {
+                    gave_up[at] = true;
+                    failed = Some(failure);
+                }
             }
         }
-        waiting = again;
     }
     let texts = written
         .into_iter()
@@ -340,10 +467,4 @@ fn shares(texts: &[&str], budget: u64, services: &Services) -> String {
     let each = budget / (texts.len() as u64).max(1);
     let shares: Vec<String> = texts.iter().map(|text| fit(text, each, services)).collect();
     shares.join("\n")
-}
-
-fn fit_both_ends(text: &str, tokens: u64, services: &Services) -> String {
-    let have = services.count_tokens(text).max(1);
-    let chars = text.chars().count() as u64 * tokens / have;
-    fit(&excerpt(text, chars as usize), tokens.max(1), services)
 }

@@ -9,20 +9,18 @@ mod page;
 mod query;
 mod read;
 mod recent;
+mod status;
 
 use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::dag::NodeId;
+use crate::error::StoreError;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::store::{PayloadId, SessionId};
-
-/// Tokens of an answer, where the call does not say.
-const DEFAULT_TOKENS: u64 = 4_000;
-/// Tokens of an answer, at most.
-const MAX_TOKENS: u64 = 32_000;
+use crate::store::{PayloadId, PayloadInfo, SessionId};
+use page::{DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS};
 
 /// What a tool works with.
 pub(crate) struct Context<'a> {
@@ -40,60 +38,62 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![
         tool(
             "lcm_grep",
-            "Searches everything ever said in this conversation, summarised or not. Hits are grouped by the \
-             summary that covers them. Use `pattern` for exact search or `question` to rank by relevance.",
+            "Searches everything said in this conversation, summarised or not. `pattern` finds every exact match \
+             and the true total; `question` ranks by relevance. Hits have an id (m message, s summary), the line \
+             and byte of the first match, and the summary that covers them.",
             grep::parameters(),
         ),
         tool(
-            "lcm_describe",
-            "Describes a summary (s12), a message (m34) or a file (f5): sizes, time span, what it is made of \
-             and what covers it.",
-            describe::parameters(),
-        ),
-        tool(
             "lcm_expand",
-            "Gives back what is under a summary: the original messages word for word, page by page, or with \
-             `depth` the summaries that it was made of.",
+            "Gives back the original messages under a summary (s12), or one message (m34), as the JSON they were, \
+             word for word, page by page. A long message comes in parts: join the `message` of equal ids.",
             expand::parameters(),
         ),
         tool(
             "lcm_expand_query",
-            "Answers a question from the history: finds the messages it is about, reads them and answers, with \
-             the ids it used. Without a model it gives the best passages.",
+            "Answers a question from the history: finds the messages it is about, has a model read them, and names \
+             the ids that the answer rests on. Without a model: the best passages.",
             query::parameters(),
         ),
         tool(
             "lcm_read",
-            "Reads a stored message (m34) or file (f5) by line or byte range.",
+            "Reads the text of a message (m34, its tool calls after its text), a file (f5) or a summary (s12), all \
+             of it or a range of lines or bytes, such as lcm_grep tells.",
             read::parameters(),
         ),
         tool(
+            "lcm_describe",
+            "Describes a summary (s12: span, text, what it is made of), a message (m34) or a file (f5, a long text \
+             kept aside): sizes, time, what covers it, a preview.",
+            describe::parameters(),
+        ),
+        tool(
             "lcm_recent",
-            "The newest messages of this conversation, newest first.",
+            "The last messages of this conversation, newest first, long ones shortened.",
             recent::parameters(),
         ),
         tool(
             "lcm_status",
-            "How much is stored, summarised and indexed.",
-            object(json!({}), &[]),
+            "How much of this conversation is stored, summarised and indexed, and when it is next compacted.",
+            status::parameters(),
         ),
         tool(
             "lcm_doctor",
-            "Checks that nothing stored is damaged, that every message is accounted for and that the search \
-             index is complete; with `repair` makes the index anew, after a backup.",
+            "Checks that nothing stored is damaged, that each message is in the window or under one summary, and \
+             that the search index is right. Reads everything: slow.",
             doctor::parameters(),
         ),
     ]
 }
 
-/// Answers a call.
+/// Answers a call. `engine` is what the engine knows of itself, for `lcm_status`.
 ///
 /// # Errors
 /// [`EngineError::InvalidInput`] that says what is wrong with the arguments; a store that failed.
 pub(crate) fn call(
     context: &mut Context<'_>,
     call: &ToolCall,
-    status: impl FnOnce() -> Value,
+    engine: &Value,
 ) -> Result<Value, EngineError> {
     match call.name.as_str() {
         "lcm_grep" => grep::run(context, arguments(call)?),
@@ -102,7 +102,7 @@ pub(crate) fn call(
         "lcm_expand_query" => query::run(context, arguments(call)?),
         "lcm_read" => read::run(context, arguments(call)?),
         "lcm_recent" => recent::run(context, arguments(call)?),
-        "lcm_status" => Ok(status()),
+        "lcm_status" => status::run(context, engine, &arguments(call)?),
         "lcm_doctor" => doctor::run(context, arguments(call)?),
         other => Err(EngineError::Unsupported(format!("the tool `{other}`"))),
     }
@@ -129,21 +129,23 @@ fn object(properties: Value, required: &[&str]) -> Value {
 
 fn max_tokens_schema() -> Value {
     json!({
-        "type": "integer", "minimum": 100, "maximum": MAX_TOKENS,
-        "description": format!("The size of the answer, in tokens; {DEFAULT_TOKENS} by default"),
+        "type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "default": DEFAULT_TOKENS,
+        "description": "The answer has at most so many tokens",
     })
 }
 
 fn cursor_schema() -> Value {
-    json!({"type": "string", "description": "`next_cursor` of the page before"})
+    json!({
+        "type": "string",
+        "description": "`next_cursor` of the page before, with the other arguments as they were",
+    })
 }
 
 fn session_schema() -> Value {
-    json!({"type": "string", "description": "Another session, where the configuration grants it"})
-}
-
-fn bounded(max_tokens: Option<u64>) -> u64 {
-    max_tokens.unwrap_or(DEFAULT_TOKENS).clamp(100, MAX_TOKENS)
+    json!({
+        "type": "string",
+        "description": "Another session, where the configuration grants it. Default: this one",
+    })
 }
 
 fn invalid(what: impl Into<String>) -> EngineError {
@@ -187,13 +189,25 @@ impl Context<'_> {
         };
         let found = self.session.store.find_session(name)?;
         match found {
-            Some(id) if id == self.session.id => Ok(id),
-            Some(id) if self.settings.may_search(name) => Ok(id),
+            Some(id) if id == self.session.id || self.settings.may_search(name) => Ok(id),
+            None if self.settings.may_search(name) => {
+                Err(StoreError::UnknownSession(name.to_owned()).into())
+            }
             // Whether it exists is nobody's business either.
             _ => Err(invalid(format!(
                 "the session `{name}` is not open to this one; `context.engines.lcm.searchable_sessions` in the \
                  configuration lists those that are"
             ))),
+        }
+    }
+
+    /// What is known of a file of a session.
+    fn file(&self, session: SessionId, id: PayloadId) -> Result<PayloadInfo, EngineError> {
+        let unknown = || invalid(format!("there is no file f{} in this session", id.0));
+        match self.session.store.payload_info(id) {
+            Ok(info) if info.session == session => Ok(info),
+            Ok(_) | Err(StoreError::Unknown(_)) => Err(unknown()),
+            Err(error) => Err(error.into()),
         }
     }
 }

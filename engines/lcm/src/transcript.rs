@@ -10,16 +10,43 @@ use crate::clock;
 /// The most characters of one text, tried from the first on until all of it fits.
 const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
 
-/// The messages as text of at most `max_tokens`.
+/// The messages as text, in parts of at most `max_tokens` each; one, where all of them fit into it.
 pub(crate) fn transcript(
     messages: &[MessageView<'_>],
     max_tokens: u64,
     services: &Services,
-) -> String {
+) -> Vec<String> {
+    let texts = messages
+        .iter()
+        .map(|message| whole_or_excerpt(message, max_tokens, services));
+    pack(texts.collect(), max_tokens, services)
+}
+
+/// Joins texts to as few parts as they fit into, about equally long. None of the texts is parted.
+pub(crate) fn pack(texts: Vec<String>, max_tokens: u64, services: &Services) -> Vec<String> {
+    let tokens: Vec<u64> = texts
+        .iter()
+        .map(|text| services.count_tokens(text))
+        .collect();
+    let total: u64 = tokens.iter().sum();
+    let each = total.div_ceil(total.div_ceil(max_tokens.max(1)).max(1));
+    let mut parts: Vec<(u64, String)> = Vec::new();
+    for (tokens, text) in tokens.into_iter().zip(texts) {
+        match parts.last_mut() {
+            Some((used, part)) if *used < each && *used + tokens <= max_tokens => {
+                *used += tokens;
+                part.push_str(&text);
+            }
+            _ => parts.push((tokens, text)),
+        }
+    }
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+fn whole_or_excerpt(message: &MessageView<'_>, max_tokens: u64, services: &Services) -> String {
     let mut text = String::new();
     for chars in EXCERPTS {
-        text = render(messages, chars);
-        // Four bytes a token is the least that any text needs; counting can wait until it may fit.
+        text = render(message, chars);
         if services.count_tokens(&text) <= max_tokens {
             return text;
         }
@@ -27,30 +54,28 @@ pub(crate) fn transcript(
     fit(&text, max_tokens, services)
 }
 
-fn render(messages: &[MessageView<'_>], chars: usize) -> String {
+fn render(message: &MessageView<'_>, chars: usize) -> String {
     let mut text = String::new();
-    for message in messages {
-        let what = match (message.role(), message.is_error()) {
-            ("tool", true) => format!("error of {}", message.tool_name().unwrap_or("tool")),
-            ("tool", false) => format!("result of {}", message.tool_name().unwrap_or("tool")),
-            (role, _) => role.to_owned(),
-        };
-        let media = match message.has_media() {
-            true => ", with an image or document",
-            false => "",
-        };
-        let at = message
-            .time()
-            .map_or_else(String::new, |at| format!(" at {}", clock::minutes(at)));
-        let body = message.text().trim();
-        if !body.is_empty() || message.has_media() {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "[{what}{at}{media}] {}", masked(body, chars));
-        }
-        for call in message.tool_calls() {
-            let arguments = masked(call.arguments(), chars);
-            let _ = writeln!(text, "[call of {}] {arguments}", call.name());
-        }
+    let what = match (message.role(), message.is_error()) {
+        ("tool", true) => format!("error of {}", message.tool_name().unwrap_or("tool")),
+        ("tool", false) => format!("result of {}", message.tool_name().unwrap_or("tool")),
+        (role, _) => role.to_owned(),
+    };
+    let media = match message.has_media() {
+        true => ", with an image or document",
+        false => "",
+    };
+    let at = message
+        .time()
+        .map_or_else(String::new, |at| format!(" at {}", clock::minutes(at)));
+    let body = message.text().trim();
+    if !body.is_empty() || message.has_media() {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "[{what}{at}{media}] {}", masked(body, chars));
+    }
+    for call in message.tool_calls() {
+        let arguments = masked(call.arguments(), chars);
+        let _ = writeln!(text, "[call of {}] {arguments}", call.name());
     }
     text
 }
@@ -128,13 +153,38 @@ mod tests {
                 .with_text(&long),
         ];
         let services = Services::none();
-        let text = transcript(&messages, 500, &services);
-        assert!(services.count_tokens(&text) <= 500);
+        let parts = transcript(&messages, 500, &services);
+        assert_eq!(parts.len(), 1);
+        let text = &parts[0];
+        assert!(services.count_tokens(text) <= 500);
         assert!(
             text.contains("[error of bash] BEGIN") && text.contains("END"),
             "{text}"
         );
         assert!(!text.contains("abcdefghijklmnop"), "{text}");
+    }
+
+    #[test]
+    fn what_does_not_fit_one_part_is_parted_between_messages_and_none_is_left_out() {
+        let texts: Vec<String> = (0..40)
+            .map(|at| format!("fact-{at} {}", "words ".repeat(40)))
+            .collect();
+        let messages: Vec<MessageView<'_>> = (1..)
+            .zip(&texts)
+            .map(|(id, text)| MessageView::new(MessageId(id), "user").with_text(text))
+            .collect();
+        let services = Services::none();
+        let parts = transcript(&messages, 500, &services);
+        assert!(parts.len() > 4, "{}", parts.len());
+        let sizes: Vec<u64> = parts.iter().map(|p| services.count_tokens(p)).collect();
+        assert!(
+            sizes.iter().all(|size| (250..=500).contains(size)),
+            "{sizes:?}"
+        );
+        let joined = parts.concat();
+        for at in 0..40 {
+            assert_eq!(joined.matches(&format!("fact-{at} ")).count(), 1);
+        }
     }
 
     #[test]

@@ -50,6 +50,28 @@ fn total(store: &Store, session: SessionId, text: &str) -> u64 {
         .total
 }
 
+/// Flips a bit in the middle of every blob of a column.
+fn flip_a_bit(path: &std::path::Path, table: &str, column: &str) {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let blobs: Vec<(i64, Vec<u8>)> = connection
+        .prepare(&format!("SELECT id, {column} FROM {table}"))
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    for (id, mut blob) in blobs {
+        let middle = blob.len() / 2;
+        blob[middle] ^= 1;
+        connection
+            .execute(
+                &format!("UPDATE {table} SET {column} = ?2 WHERE id = ?1"),
+                rusqlite::params![id, blob],
+            )
+            .unwrap();
+    }
+}
+
 #[test]
 fn a_sound_store_is_sound_and_its_index_agrees() {
     let directory = tempfile::tempdir().unwrap();
@@ -81,22 +103,26 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
     assert_eq!(store.check_index(session).unwrap().wrong, []);
     assert_eq!(total(&store, session, "one"), 100);
     drop(store);
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection
-        .execute("UPDATE posting_chunks SET data = x'ff'", [])
-        .unwrap();
-    drop(connection);
-    let store = Store::open(directory.path(), settings()).unwrap();
-    assert_eq!(
-        total(&store, session, "one"),
-        100,
-        "search reads what the index cannot tell"
-    );
-    assert_eq!(
-        store.check_index(session).unwrap().wrong.as_slice(),
-        std::slice::from_ref(&(0..100))
-    );
-    drop(store);
+    for (table, column) in [
+        ("posting_chunks", "data"),
+        ("term_chunks", "terms"),
+        ("segments", "signatures"),
+    ] {
+        flip_a_bit(&path, table, column);
+        let store = Store::open(directory.path(), settings()).unwrap();
+        for (mode, text) in [(Mode::FullText, "one"), (Mode::Literal, "ord")] {
+            let ask = Ask::Pattern(Pattern::new(mode, text));
+            let found = store.search(&Query::new(session, ask), &|| false);
+            assert_eq!(
+                found.unwrap().total,
+                100,
+                "search reads what {table} cannot tell"
+            );
+        }
+        let wrong = store.check_index(session).unwrap().wrong;
+        assert_eq!(wrong, [0..100], "{table}");
+        store.rebuild_index(session).unwrap();
+    }
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute("DELETE FROM segments", []).unwrap();
     drop(connection);

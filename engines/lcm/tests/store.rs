@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use contexture_engine_api::{MessageId, MessageView, ToolCallView};
-use contexture_lcm::store::PayloadId;
+use contexture_lcm::store::{Delivery, PayloadId};
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use proptest::prelude::*;
 
@@ -264,6 +264,145 @@ fn two_stores_on_one_file_agree() {
         }
     });
     assert_eq!(live_ids(&one, session), (1..=300).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_session_number_is_never_given_out_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(&directory);
+    let gone = store.open_session("a", 0).unwrap();
+    deliver(&store, gone, &[said(1, &"large ".repeat(30_000))], 1);
+    let file = store.payloads(gone).unwrap()[0].id;
+    store.delete_sessions(&[gone]).unwrap();
+    let other = store.open_session("b", 0).unwrap();
+    assert_ne!(other, gone);
+    // Whoever still has the deleted one open.
+    let late = said(2, "for a alone");
+    let error = store.ingest(gone, &[late.view()], 2).unwrap_err();
+    assert!(matches!(error, StoreError::SessionDeleted(_)), "{error}");
+    assert!(store.cut(gone, None).is_err());
+    assert_eq!(store.session_info(other).unwrap().messages, 0);
+    deliver(&store, other, &[said(1, &"other ".repeat(30_000))], 1);
+    assert_ne!(store.payloads(other).unwrap()[0].id, file);
+}
+
+#[test]
+fn what_is_shown_again_after_a_cut_is_live_again_without_a_second_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let four: Vec<Said> = (1..=4).map(|id| said(id, &format!("words {id}"))).collect();
+    deliver(&store, session, &four, 4);
+    let edit = said(5, "the first words, edited");
+    let revise = |messages: &[MessageView<'_>], revisions: &[(MessageId, MessageId)]| {
+        let delivery = Delivery {
+            messages,
+            chain: 5,
+            revisions,
+            now_ms: 0,
+        };
+        store.deliver(session, &delivery).unwrap()
+    };
+    revise(&[edit.view()], &[(MessageId(5), MessageId(1))]);
+    // Back to the second message: the edit of the first one is after it in the order of arrival.
+    store.cut(session, Some(MessageId(2))).unwrap();
+    let next = said(6, "and on");
+    let ingested = revise(&[edit.view(), next.view()], &[]);
+    assert_eq!((ingested.known, ingested.restored), (1, 1));
+    assert_eq!(live_ids(&store, session), [1, 2, 5, 6]);
+    let rows = store.rows(session, 0..100).unwrap();
+    assert_eq!(rows.len(), 6, "nothing twice");
+    let edited = rows.iter().find(|row| row.id.0 == 5).unwrap();
+    assert_eq!(edited.replaces, Some(rows[0].key));
+    drop(store);
+    let (store, session) = open(&directory);
+    assert_eq!(live_ids(&store, session), [1, 2, 5, 6]);
+    assert_eq!(store.observed(session).unwrap().unwrap().last, MessageId(6));
+    // What is not the same message is a new one, whatever its id.
+    store.cut(session, Some(MessageId(2))).unwrap();
+    deliver(&store, session, &[said(5, "something else")], 7);
+    assert_eq!(live_ids(&store, session), [1, 2, 5]);
+    assert_eq!(store.rows(session, 0..100).unwrap().len(), 7);
+    assert_eq!(
+        store.message(session, MessageId(5)).unwrap().text,
+        "something else"
+    );
+}
+
+#[test]
+fn a_host_that_begins_anew_with_the_same_conversation_stores_nothing_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let all: Vec<Said> = (1..=30)
+        .map(|id| said(id, &format!("words {id}")))
+        .collect();
+    deliver(&store, session, &all, 30);
+    store.cut(session, None).unwrap();
+    assert_eq!(store.observed(session).unwrap(), None);
+    for piece in all.chunks(7) {
+        deliver(&store, session, piece, piece.last().unwrap().id);
+    }
+    assert_eq!(live_ids(&store, session), (1..=30).collect::<Vec<_>>());
+    assert_eq!(store.session_info(session).unwrap().messages, 30);
+}
+
+#[test]
+fn rewinding_a_thousand_times_costs_no_more_than_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
+    for id in 3..1_003 {
+        deliver(&store, session, &[said(id, "tried")], id);
+        store.cut(session, Some(MessageId(2))).unwrap();
+    }
+    assert_eq!(store.live(session).unwrap(), [0..2]);
+    deliver(&store, session, &[said(2_000, "kept")], 2_000);
+    assert_eq!(store.live(session).unwrap(), [0..2, 1_002..1_003]);
+}
+
+#[test]
+fn a_revision_is_stored_with_its_message_and_one_of_nothing_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
+    let (of_two, of_nine) = (said(10, "b2"), said(11, "x2"));
+    let delivery = Delivery {
+        messages: &[of_two.view(), of_nine.view()],
+        chain: 11,
+        revisions: &[(MessageId(10), MessageId(2)), (MessageId(11), MessageId(9))],
+        now_ms: 0,
+    };
+    let ingested = store.deliver(session, &delivery).unwrap();
+    assert_eq!(ingested.replaces_nothing, [(MessageId(11), MessageId(9))]);
+    let rows = store.rows(session, 0..10).unwrap();
+    let replaces: Vec<_> = rows.iter().map(|row| row.replaces).collect();
+    assert_eq!(replaces, [None, None, Some(rows[1].key), None]);
+    // Delivered twice: the same.
+    assert_eq!(store.deliver(session, &delivery).unwrap().known, 2);
+    assert_eq!(store.rows(session, 0..10).unwrap(), rows);
+}
+
+#[test]
+fn a_message_shown_again_with_other_markers_or_masked_is_the_same_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, session) = open(&directory);
+    let text = "the key is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789 and that is it";
+    let first = said(1, text);
+    deliver(&store, session, &[first], 1);
+    let mut moved = said(1, text);
+    moved.raw = serde_json::json!({
+        "content": [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}],
+        "role": "user",
+    })
+    .to_string();
+    deliver(&store, session, &[moved], 1);
+    let masked = contexture_digest::mask_secrets(text);
+    assert_ne!(masked, text);
+    deliver(&store, session, &[said(1, &masked)], 1);
+    assert_eq!(store.session_info(session).unwrap().messages, 1);
+    assert_eq!(store.message(session, MessageId(1)).unwrap().text, text);
+    let other = said(1, "the key is another matter");
+    let error = store.ingest(session, &[other.view()], 1).unwrap_err();
+    assert!(matches!(error, StoreError::IdReused(_)), "{error}");
 }
 
 /// What may happen to a conversation.

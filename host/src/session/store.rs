@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use super::align::{Known, Mark, Trail, Unit};
 use super::window::SavedWindow;
+use crate::services::now_ms;
 
 /// The version of the tables, in `PRAGMA user_version`.
 const SCHEMA_VERSION: i64 = 1;
@@ -570,11 +571,4 @@ impl Place {
 
 fn message_id(id: i64) -> MessageId {
     MessageId(id.cast_unsigned())
-}
-
-fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }

@@ -67,6 +67,12 @@ fn index_batch(
     Ok(true)
 }
 
+/// Drops the index of a session; it is made anew from the messages and summaries.
+pub(crate) fn forget(transaction: &Transaction<'_>, session: SessionId) -> Result<(), StoreError> {
+    transaction.execute("DELETE FROM segments WHERE session = ?1", [session.0])?;
+    Ok(())
+}
+
 /// The chunks of a segment over these texts, or over the first of them that have `max_bytes`; and where
 /// it ends.
 pub(crate) fn build(

@@ -1,5 +1,7 @@
 //! One case for every letter.
 
+use std::ops::Range;
+
 use super::terms::{Class, class};
 
 /// The character that stands for `c` and all that differ from it by case alone. Always exactly one, so
@@ -64,16 +66,27 @@ pub(crate) fn fold(text: &str) -> String {
     out
 }
 
-/// Where in `text` the character stands that begins at byte `folded_at` of its folded form.
-pub(crate) fn original_offset(text: &str, folded_at: usize) -> usize {
+/// Turns places in the folded form of a text into those in the text itself, in one pass over it.
+pub(crate) fn in_original(text: &str, places: &mut [Range<usize>]) {
+    let mut ends: Vec<&mut usize> = places
+        .iter_mut()
+        .flat_map(|place| [&mut place.start, &mut place.end])
+        .collect();
+    ends.sort_unstable();
+    let mut ends = ends.into_iter().peekable();
     let mut folded = 0;
     for (at, c) in text.char_indices() {
-        if folded >= folded_at {
-            return at;
+        while let Some(end) = ends.next_if(|end| **end <= folded) {
+            *end = at;
+        }
+        if ends.peek().is_none() {
+            return;
         }
         folded += fold_char(c).len_utf8();
     }
-    text.len()
+    for end in ends {
+        *end = text.len();
+    }
 }
 
 #[cfg(test)]
@@ -101,10 +114,22 @@ mod tests {
     fn offsets_lead_back() {
         let text = "aİK\u{212a}ß世B";
         let folded = fold(text);
-        for (at, c) in text.char_indices() {
-            let in_folded = fold(&text[..at]).len();
-            assert!(folded[in_folded..].starts_with(fold_char(c)));
-            assert_eq!(original_offset(text, in_folded), at);
-        }
+        let mut places: Vec<Range<usize>> = text
+            .char_indices()
+            .map(|(at, c)| {
+                let in_folded = fold(&text[..at]).len();
+                assert!(folded[in_folded..].starts_with(fold_char(c)));
+                in_folded..folded.len()
+            })
+            .collect();
+        // In any order, and more than once.
+        places.reverse();
+        places.push(places[0].clone());
+        in_original(text, &mut places);
+        let mut expected: Vec<Range<usize>> =
+            text.char_indices().map(|(at, _)| at..text.len()).collect();
+        expected.reverse();
+        expected.push(expected[0].clone());
+        assert_eq!(places, expected);
     }
 }

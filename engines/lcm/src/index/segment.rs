@@ -7,11 +7,13 @@
 //! postings chunk: lengths of the lists, in the order of the terms │ lists
 //! list:           count │ first ordinal - the segment's first │ last - first │ differences less one
 //! ```
+//! What is read from a row ends with its checksum: a search whose index is damaged reads the texts instead
+//! of giving a wrong total.
 
 use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::corpus::Corpus;
 use crate::error::StoreError;
@@ -169,7 +171,7 @@ impl Chunks {
         if !self.open.terms.is_empty() {
             self.done.push(std::mem::take(&mut self.open));
         }
-        let signatures = self.signatures();
+        let signatures = seal(self.signatures());
         transaction
             .prepare_cached(
                 "INSERT INTO segments(session, corpus, first, last, level, signatures)
@@ -190,9 +192,13 @@ impl Chunks {
             transaction.prepare_cached("INSERT INTO posting_chunks(id, data) VALUES(?1, ?2)")?;
         for mut chunk in self.done {
             let first = chunk.terms.split(|byte| *byte == b'\n').next();
-            insert_terms.execute(params![segment, first.unwrap_or_default(), chunk.terms])?;
+            let first = first.unwrap_or_default().to_vec();
+            insert_terms.execute(params![segment, first, seal(chunk.terms)])?;
             chunk.lengths.extend_from_slice(&chunk.lists);
-            insert_lists.execute(params![transaction.last_insert_rowid(), chunk.lengths])?;
+            insert_lists.execute(params![
+                transaction.last_insert_rowid(),
+                seal(chunk.lengths)
+            ])?;
         }
         Ok(())
     }
@@ -208,18 +214,39 @@ pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u12
     let mut hasher = Xxh3::new();
     while let Some(row) = rows.next()? {
         for column in 0..2 {
-            hasher.update(
-                row.get_ref(column)?
-                    .as_blob()
-                    .map_err(rusqlite::Error::from)?,
-            );
+            hasher.update(&unseal(row.get(column)?)?);
         }
     }
-    let signatures: Vec<u8> = connection
+    hasher.update(&stored_signatures(connection, segment)?);
+    Ok(hasher.digest128())
+}
+
+fn stored_signatures(connection: &Connection, segment: i64) -> Result<Vec<u8>, StoreError> {
+    let sealed = connection
         .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
         .query_row([segment], |row| row.get(0))?;
-    hasher.update(&signatures);
-    Ok(hasher.digest128())
+    unseal(sealed)
+}
+
+/// Adds a checksum.
+fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(&bytes);
+    bytes.extend_from_slice(&sum);
+    bytes
+}
+
+/// Checks and takes off what [`seal`] added.
+fn unseal(mut sealed: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+    let (bytes, sum) = sealed.split_last_chunk().ok_or_else(broken)?;
+    if checksum(bytes) != *sum {
+        return Err(broken());
+    }
+    sealed.truncate(bytes.len());
+    Ok(sealed)
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    (xxh3_64(bytes) as u32).to_le_bytes()
 }
 
 /// One past the number of the last text that a segment covers.
@@ -269,13 +296,14 @@ pub(crate) fn chunk_of(
     segment: i64,
     term: &[u8],
 ) -> Result<Option<TermChunk>, StoreError> {
-    Ok(connection
+    let found = connection
         .prepare_cached(
             "SELECT id, terms FROM term_chunks WHERE segment = ?1 AND first <= ?2
              ORDER BY first DESC LIMIT 1",
         )?
-        .query_row(params![segment, term], term_chunk)
-        .optional()?)
+        .query_row(params![segment, term], sealed_terms)
+        .optional()?;
+    found.map(TermChunk::unseal).transpose()
 }
 
 /// All chunks of a segment, in the order of their terms, from the one that could hold `from` on.
@@ -293,7 +321,7 @@ pub(crate) fn for_each_chunk(
     )?;
     let mut rows = statement.query(params![segment, from])?;
     while let Some(row) = rows.next()? {
-        if each(term_chunk(row)?)?.is_break() {
+        if each(TermChunk::unseal(sealed_terms(row)?)?)?.is_break() {
             break;
         }
     }
@@ -307,9 +335,7 @@ pub(crate) fn for_each_chunk_with(
     part: &[u8],
     mut each: impl FnMut(TermChunk) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let signatures: Vec<u8> = connection
-        .prepare_cached("SELECT signatures FROM segments WHERE id = ?1")?
-        .query_row([segment], |row| row.get(0))?;
+    let signatures = stored_signatures(connection, segment)?;
     // The chunks of a segment are written one after the other: their ids follow each other.
     let first: Option<i64> = connection
         .prepare_cached("SELECT id FROM term_chunks WHERE segment = ?1 ORDER BY first LIMIT 1")?
@@ -324,7 +350,9 @@ pub(crate) fn for_each_chunk_with(
             .zip(signature)
             .all(|(wanted, has)| wanted & !has == 0)
         {
-            each(statement.query_row([id, segment], term_chunk)?)?;
+            each(TermChunk::unseal(
+                statement.query_row([id, segment], sealed_terms)?,
+            )?)?;
         }
     }
     Ok(())
@@ -343,14 +371,19 @@ fn signature(bytes: &[u8]) -> [u8; SIGNATURE_BYTES] {
     bits
 }
 
-fn term_chunk(row: &rusqlite::Row<'_>) -> rusqlite::Result<TermChunk> {
-    Ok(TermChunk {
-        id: row.get(0)?,
-        terms: row.get(1)?,
-    })
+/// A chunk's number and its terms, sealed.
+fn sealed_terms(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Vec<u8>)> {
+    Ok((row.get(0)?, row.get(1)?))
 }
 
 impl TermChunk {
+    fn unseal((id, terms): (i64, Vec<u8>)) -> Result<Self, StoreError> {
+        Ok(Self {
+            id,
+            terms: unseal(terms)?,
+        })
+    }
+
     /// The index of `term` in the chunk.
     pub(crate) fn find(&self, term: &[u8]) -> Option<usize> {
         self.iter().position(|candidate| candidate == term)
@@ -372,9 +405,10 @@ pub(crate) struct ListChunk {
 
 impl ListChunk {
     pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
-        let data: Vec<u8> = connection
+        let sealed = connection
             .prepare_cached("SELECT data FROM posting_chunks WHERE id = ?1")?
             .query_row([id], |row| row.get(0))?;
+        let data = unseal(sealed)?;
         let mut rest = data.as_slice();
         let mut ends = Vec::with_capacity(terms);
         let mut end = 0usize;

@@ -1,59 +1,141 @@
-//! Where a page ended.
+//! Where a page ended, and what had been said by then.
+
+use std::fmt::Write as _;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Query, Sort};
+use super::Query;
 use crate::error::StoreError;
+use crate::store::{Key, SessionId};
 
-/// A place in the order of hits: time (never going back within a session), then key.
-pub(super) type Place = (i64, i64);
+/// Told from a message's key: a summary that ends with a message stands after it.
+const SUMMARY: i64 = 1 << 62;
 
-/// The end of a page.
+/// The place of a hit among the others of its query, whatever arrived or left since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cursor {
-    /// After the hit at this place, in an order by time.
-    After(Place),
-    /// After this many hits, in an order by relevance.
-    Skip(usize),
+pub(super) struct Place {
+    /// How well it fits, in millionths; 0 in an order by time.
+    pub(super) rank: u64,
+    /// Its time, which never goes back within a session, then its key.
+    pub(super) when: (i64, i64),
 }
 
-impl Cursor {
-    /// The cursor as text. It names the query that it belongs to.
-    pub(super) fn write(self, query: &Query) -> String {
-        let query = fingerprint(query);
-        match self {
-            Self::After((at, key)) => format!("{query:08x}.at.{at}.{key}"),
-            Self::Skip(count) => format!("{query:08x}.skip.{count}"),
+impl Place {
+    pub(super) fn message(score: f64, order_at: i64, key: Key) -> Self {
+        Self {
+            rank: (score * 1e6) as u64,
+            when: (order_at, key.0),
         }
     }
 
+    pub(super) fn summary(score: f64, at: i64, key: Key) -> Self {
+        Self {
+            rank: (score * 1e6) as u64,
+            when: (at, key.0 | SUMMARY),
+        }
+    }
+}
+
+/// How much of a session belongs to a query: what was there when its first page was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Its messages, counted from the first.
+    pub(super) messages: u32,
+    /// Its summaries below this number.
+    pub(super) summaries: u32,
+}
+
+/// The end of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cursor {
+    /// The last hit of the page.
+    pub(super) last: Place,
+    /// How much of each session of the query belongs to it, in the query's order.
+    pub(super) extents: Vec<Extent>,
+}
+
+impl Cursor {
+    /// The cursor as text, such as `1f2e3d.0.1767225600000.0m41.812s9`: the query that it belongs to, the
+    /// rank and time of the last hit, that hit by session and number, and the extents.
+    pub(super) fn write(query: &Query, last: Place, extents: &[Extent]) -> String {
+        let (at, key) = last.when;
+        let kind = if key & SUMMARY == 0 { 'm' } else { 's' };
+        let key = Key(key & !SUMMARY);
+        let session = query.sessions.iter().position(|id| *id == key.session());
+        let mut text = format!(
+            "{:06x}.{}.{at}.{}{kind}{}",
+            fingerprint(query),
+            last.rank,
+            session.unwrap_or(0),
+            key.ordinal()
+        );
+        for extent in extents {
+            // Writing to a string does not fail.
+            let _ = write!(text, ".{}s{}", extent.messages, extent.summaries);
+        }
+        text
+    }
+
     /// The cursor of a query, where it has one.
+    ///
+    /// # Errors
+    /// A text that is none, or that of another query.
     pub(super) fn of(query: &Query) -> Result<Option<Self>, StoreError> {
         let Some(text) = &query.cursor else {
             return Ok(None);
         };
-        let parts: Vec<&str> = text.split('.').collect();
-        let cursor = match parts.as_slice() {
-            [_, "at", at, key] => at.parse().ok().zip(key.parse().ok()).map(Self::After),
-            [_, "skip", count] => count.parse().ok().map(Self::Skip),
-            _ => None,
-        };
-        let by_relevance = query.order() == Sort::Relevance;
-        match cursor {
-            Some(cursor)
-                if parts[0] == format!("{:08x}", fingerprint(query))
-                    && by_relevance == matches!(cursor, Self::Skip(_)) =>
-            {
-                Ok(Some(cursor))
-            }
-            _ => Err(StoreError::Query(format!(
+        match Self::read(query, text) {
+            Some(cursor) => Ok(Some(cursor)),
+            None => Err(StoreError::Query(format!(
                 "the cursor `{text}` belongs to another query; repeat the query it came with, or leave it out"
             ))),
         }
     }
+
+    fn read(query: &Query, text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        if parts.next()? != format!("{:06x}", fingerprint(query)) {
+            return None;
+        }
+        let rank = parts.next()?.parse().ok()?;
+        let at = parts.next()?.parse().ok()?;
+        let last = parts.next()?;
+        let kind = last.find(['m', 's'])?;
+        let session: usize = last[..kind].parse().ok()?;
+        let number = last[kind + 1..].parse().ok()?;
+        let key = Key::new(*query.sessions.get(session)?, number).0;
+        let is_summary = last.as_bytes()[kind] == b's';
+        let extents = parts
+            .map(|part| {
+                let (messages, summaries) = part.split_once('s')?;
+                Some(Extent {
+                    messages: messages.parse().ok()?,
+                    summaries: summaries.parse().ok()?,
+                })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        (extents.len() == query.sessions.len()).then_some(Self {
+            last: Place {
+                rank,
+                when: (at, if is_summary { key | SUMMARY } else { key }),
+            },
+            extents,
+        })
+    }
 }
 
-/// What tells queries apart whose pages must not be mixed.
+/// The extent of one session of a query.
+pub(super) fn extent_of(query: &Query, extents: &[Extent], session: SessionId) -> Extent {
+    let at = query.sessions.iter().position(|id| *id == session);
+    at.and_then(|at| extents.get(at))
+        .copied()
+        .unwrap_or(Extent {
+            messages: 0,
+            summaries: 0,
+        })
+}
+
+/// What tells queries apart whose pages must not be mixed, in 24 bits.
 fn fingerprint(query: &Query) -> u32 {
     let mut hasher = Xxh3::new();
     let same = Query {
@@ -63,5 +145,49 @@ fn fingerprint(query: &Query) -> u32 {
         ..query.clone()
     };
     hasher.update(format!("{same:?}").as_bytes());
-    hasher.digest() as u32
+    hasher.digest() as u32 & 0x00ff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::search::{Ask, Mode, Pattern};
+
+    fn query() -> Query {
+        let ask = Ask::Pattern(Pattern::new(Mode::Literal, "x"));
+        let mut query = Query::new(SessionId(7), ask);
+        query.sessions = vec![SessionId(7), SessionId(9)];
+        query
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            rank in any::<u64>(), at in any::<i64>(), ordinal in any::<u32>(),
+            second in any::<bool>(), is_summary in any::<bool>(), extents in any::<[u32; 4]>(),
+        ) {
+            let session = SessionId(if second { 9 } else { 7 });
+            let key = Key::new(session, ordinal).0;
+            let last = Place { rank, when: (at, if is_summary { key | SUMMARY } else { key }) };
+            let extents = vec![
+                Extent { messages: extents[0], summaries: extents[1] },
+                Extent { messages: extents[2], summaries: extents[3] },
+            ];
+            let mut query = query();
+            query.cursor = Some(Cursor::write(&query, last, &extents));
+            prop_assert_eq!(Cursor::of(&query).unwrap(), Some(Cursor { last, extents }));
+            query.role = Some("user".into());
+            prop_assert!(Cursor::of(&query).is_err());
+        }
+
+        #[test]
+        fn any_other_text_is_refused(text in "\\PC{0,30}") {
+            let mut query = query();
+            query.cursor = Some(text);
+            prop_assert!(Cursor::of(&query).is_err());
+        }
+    }
 }

@@ -6,9 +6,9 @@ use memchr::memmem;
 
 use super::{Mode, Pattern};
 use crate::error::StoreError;
-use crate::index::fold::{fold, fold_into, original_offset};
+use crate::index::fold::{fold, fold_into, in_original};
 use crate::index::need::Need;
-use crate::index::terms::{Class, class};
+use crate::index::terms::{Class, class, runs};
 
 /// A pattern, ready to be tried on texts.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ impl Matcher {
         }
         match mode {
             Mode::FullText => {
-                let terms = Term::parse(text, fold_case);
-                if terms.is_empty() {
-                    return Err(StoreError::Query(
-                        "the pattern is blank; to find blanks, use mode `literal` or `regex`"
-                            .into(),
-                    ));
+                if runs(text).next().is_none() {
+                    return Err(StoreError::Query(format!(
+                        "the pattern `{text}` has no word in it; to find blanks, punctuation or signs, use mode \
+                         `literal`"
+                    )));
                 }
+                let terms = Term::parse(text, fold_case)?;
                 let need = Need::all(terms.iter().map(Term::need).collect());
                 let terms = Self::Terms {
                     terms,
@@ -73,7 +73,13 @@ impl Matcher {
                 let regex = regex::RegexBuilder::new(text)
                     .case_insensitive(fold_case)
                     .build()
-                    .map_err(|error| StoreError::Pattern(error.to_string()))?;
+                    .map_err(|error| match error {
+                        regex::Error::CompiledTooBig(_) => StoreError::Pattern(format!(
+                            "the regular expression `{text}` is too large once it is compiled: make its counted \
+                             repetitions and its classes smaller"
+                        )),
+                        other => StoreError::Pattern(other.to_string()),
+                    })?;
                 Ok((Self::Regex(Box::new(regex)), Need::of_regex(&hir)))
             }
         }
@@ -142,9 +148,7 @@ impl Matcher {
             self,
             Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }
         ) {
-            for place in &mut places {
-                *place = original_offset(text, place.start)..original_offset(text, place.end);
-            }
+            in_original(text, &mut places);
         }
         places
     }
@@ -160,11 +164,20 @@ fn folded<'t>(text: &'t str, fold: bool, scratch: &'t mut String) -> &'t str {
 
 impl Term {
     /// The words and "phrases" of a query.
-    fn parse(query: &str, fold_case: bool) -> Vec<Self> {
+    fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
         let mut terms = Vec::new();
         let mut rest = query.trim_start();
         while !rest.is_empty() {
             let end = phrase_end(rest);
+            if rest.starts_with('"') && !rest[1..].contains('"') {
+                let before = query[..query.len() - rest.len()].chars().count();
+                return Err(StoreError::Pattern(format!(
+                    "a quote is opened and never closed:\n    {}\n    {}^\nclose it, or use mode `literal` to find \
+                     a quotation mark",
+                    query.replace(char::is_whitespace, " "),
+                    " ".repeat(before)
+                )));
+            }
             let (term, after) = match end {
                 Some(end) => (&rest[1..end], &rest[end + 1..]),
                 None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
@@ -184,7 +197,7 @@ impl Term {
             }
             rest = after.trim_start();
         }
-        terms
+        Ok(terms)
     }
 
     /// What a text must hold to have this term in it.
@@ -258,4 +271,22 @@ fn is_whole(text: &str, range: Range<usize>) -> bool {
     let cut_after =
         is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
     !cut_before && !cut_after
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn places_are_those_in_the_text_as_it_was_said() {
+        // Each of these changes its length when it is folded.
+        let text = "ẞ\u{212a}elvin İ K\u{212a}ELVIN ẞẞ kelvin";
+        let mut pattern = Pattern::new(Mode::Literal, "kelvin");
+        pattern.case_sensitive = Some(false);
+        let (matcher, _) = Matcher::new(&pattern).unwrap();
+        let places = matcher.places(text, 10).into_iter();
+        let shown: Vec<&str> = places.map(|place| &text[place]).collect();
+        assert_eq!(shown, ["\u{212a}elvin", "\u{212a}ELVIN", "kelvin"]);
+    }
 }

@@ -11,15 +11,15 @@ use std::ops::Range;
 
 use rustc_hash::FxBuildHasher;
 
+use super::candidates::Stretch;
 use super::run::Search;
 use super::words::{Words, irregular_forms, is_stop_word};
 use crate::error::StoreError;
-use crate::index::corpus::Corpus;
-use crate::index::fold::{fold, fold_into, original_offset};
+use crate::index::fold::{fold, fold_into, in_original};
 use crate::index::need::for_each_term_like;
-use crate::index::segment::{Segment, segments};
+use crate::index::segment::Segment;
 use crate::index::terms::{Class, runs};
-use crate::store::{Key, SessionId, info_in, row_in};
+use crate::store::{Key, SessionId, row_in};
 
 /// How many messages the second round reads, at most.
 const CANDIDATES: usize = 300;
@@ -232,27 +232,46 @@ impl Question {
 
     /// Which messages of a session hold which term.
     fn holders(&self, search: &mut Search<'_>, session: SessionId) -> Result<Holders, StoreError> {
-        let messages = info_in(search.connection, session)?.messages;
+        let messages = search.extent(session).messages;
         let mut lists = vec![Vec::new(); self.terms.len()];
-        let mut covered = 0;
-        for segment in segments(search.connection, session, Corpus::Messages)? {
-            covered = covered.max(segment.ordinals.end);
-            for (term, list) in self.terms.iter().zip(&mut lists) {
-                self.look_up(search, &segment, term, list)?;
-            }
-        }
         let mut scratch = String::new();
         let mut known = HashMap::default();
-        for ordinal in covered..messages {
-            search.searched.messages_not_indexed += 1;
-            let occurrences = search.with_body(Key::new(session, ordinal), |body| {
-                self.occurrences(body, &mut scratch, &mut known).0
-            })?;
-            for occurrence in occurrences.unwrap_or_default() {
-                lists[occurrence.term].push(ordinal);
+        for stretch in search.stretches(session)? {
+            let to_read = match stretch {
+                Stretch::Unindexed(range) => {
+                    search.searched.messages_not_indexed += range.len() as u64;
+                    range
+                }
+                Stretch::Indexed(segment) => {
+                    let before: Vec<usize> = lists.iter().map(Vec::len).collect();
+                    let mut terms = self.terms.iter().zip(&mut lists);
+                    match terms
+                        .try_for_each(|(term, list)| self.look_up(search, &segment, term, list))
+                    {
+                        Ok(()) => 0..0,
+                        // What the index cannot say any more, the messages can.
+                        Err(StoreError::Damaged(_)) => {
+                            for (list, length) in lists.iter_mut().zip(before) {
+                                list.truncate(length);
+                            }
+                            segment.ordinals.start..segment.ordinals.end.min(messages)
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            };
+            for ordinal in to_read {
+                let occurrences = search.with_body(Key::new(session, ordinal), |body| {
+                    self.occurrences(body, &mut scratch, &mut known).0
+                })?;
+                for occurrence in occurrences.unwrap_or_default() {
+                    lists[occurrence.term].push(ordinal);
+                }
             }
         }
         for list in &mut lists {
+            // What arrived after the first page is no part of the answer.
+            list.retain(|ordinal| *ordinal < messages);
             list.sort_unstable();
             list.dedup();
         }
@@ -408,7 +427,7 @@ impl Question {
                 if self.about_asker && row.role == "user" {
                     score *= ASKER_FACTOR;
                 }
-                let newest = info_in(search.connection, key.session())?.messages.max(1);
+                let newest = search.extent(key.session()).messages.max(1);
                 score *= 1.0 + RECENCY_FACTOR * f64::from(key.ordinal()) / f64::from(newest);
             }
             ranked.push((*key, score));
@@ -584,17 +603,16 @@ impl Question {
         let best = (0..occurrences.len())
             .max_by(|a, b| weight_from(*a).total_cmp(&weight_from(*b)).then(b.cmp(a)))
             .unwrap_or(0);
-        occurrences
+        let mut places: Vec<Range<usize>> = occurrences
             .get(best..)
             .unwrap_or_default()
             .iter()
             .chain(&occurrences[..best])
             .take(super::snippet::MAX_COUNTED)
-            .map(|occurrence| {
-                original_offset(text, occurrence.range.start)
-                    ..original_offset(text, occurrence.range.end)
-            })
-            .collect()
+            .map(|occurrence| occurrence.range.clone())
+            .collect();
+        in_original(text, &mut places);
+        places
     }
 }
 

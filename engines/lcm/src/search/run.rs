@@ -1,73 +1,90 @@
-//! Carrying a search out: candidates from the index, filters, texts, order, pages.
+//! Carrying a search out.
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::Connection;
 
-use super::cursor::{Cursor, Place};
+use super::cursor::{Cursor, Extent, extent_of};
 use super::matcher::Matcher;
+use super::page::{Found, density};
 use super::question;
-use super::snippet::{MAX_COUNTED, snippet};
-use super::{Answer, Ask, Hit, HitKind, Query, Scope, Searched, Sort};
+use super::snippet::MAX_COUNTED;
+use super::{Answer, Ask, Query, Scope, Searched, Sort};
 use crate::error::StoreError;
 use crate::index::corpus::Corpus;
 use crate::index::need::Need;
 use crate::index::segment::segments;
 use crate::store::{
-    Blocks, Key, MessageRow, SessionId, Store, SummaryTimes, count_summaries, for_each_summary,
-    info_in, live_ranges, row_in, summary_in, summary_times,
+    Blocks, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
+    row_in, summary_times,
 };
-
-/// How many texts are read between two looks at whether to stop.
-const CANCEL_EVERY: u64 = 64;
 
 pub(super) fn search(
     store: &Store,
     query: &Query,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Answer, StoreError> {
+    let mut query = query.clone();
+    let mut seen = BTreeSet::new();
+    query.sessions.retain(|session| seen.insert(*session));
+    let cursor = Cursor::of(&query)?;
     store.read(|connection| {
+        let extents = match &cursor {
+            Some(cursor) => cursor.extents.clone(),
+            None => extents(connection, &query.sessions)?,
+        };
         let search = Search {
             connection,
-            query,
+            query: &query,
             cancelled,
             searched: Searched::default(),
+            unreadable: BTreeSet::new(),
+            extents,
             blocks: Blocks::new(connection)?,
         };
         match &query.ask {
             Ask::Pattern(pattern) => {
                 let (matcher, need) = Matcher::new(pattern)?;
-                search.pattern(&matcher, &need)
+                search.pattern(&matcher, &need, cursor.as_ref())
             }
-            Ask::Question(text) => search.question(text),
+            Ask::Question(text) => search.question(text, cursor.as_ref()),
         }
     })
+}
+
+/// How much there is of each session now.
+fn extents(connection: &Connection, sessions: &[SessionId]) -> Result<Vec<Extent>, StoreError> {
+    sessions
+        .iter()
+        .map(|session| {
+            Ok(Extent {
+                messages: info_in(connection, *session)?.messages,
+                summaries: Corpus::Summaries.end(connection, *session)?,
+            })
+        })
+        .collect()
 }
 
 /// A search under way, on one snapshot.
 pub(super) struct Search<'c> {
     pub(super) connection: &'c Connection,
     pub(super) query: &'c Query,
-    cancelled: &'c dyn Fn() -> bool,
+    pub(super) cancelled: &'c dyn Fn() -> bool,
     pub(super) searched: Searched,
-    blocks: Blocks<'c>,
-}
-
-/// Something that matched, before it is shown.
-struct Found {
-    place: Place,
-    score: f64,
-    what: What,
-}
-
-enum What {
-    Message(Key),
-    Summary(Key),
+    /// Messages that could not be read.
+    pub(super) unreadable: BTreeSet<Key>,
+    pub(super) extents: Vec<Extent>,
+    pub(super) blocks: Blocks<'c>,
 }
 
 impl Search<'_> {
-    fn pattern(mut self, matcher: &Matcher, need: &Need) -> Result<Answer, StoreError> {
-        let cursor = Cursor::of(self.query)?;
+    fn pattern(
+        mut self,
+        matcher: &Matcher,
+        need: &Need,
+        cursor: Option<&Cursor>,
+    ) -> Result<Answer, StoreError> {
         let mut total = 0;
         let mut found = Vec::new();
         for &session in &self.query.sessions {
@@ -81,41 +98,32 @@ impl Search<'_> {
                 }
             }
             if self.looks_in_summaries() {
-                let summaries = self.matching_summaries(session, matcher, need)?;
+                let mut summaries = self.matching_summaries(session, matcher, need)?;
+                summaries.retain(|found| self.is_within(found));
                 total += summaries.len() as u64;
                 found.extend(summaries);
             }
         }
-        let (page, next_cursor) = self.page(found, cursor);
-        let show = |text: &str| matcher.places(text, MAX_COUNTED);
-        let hits = self.show(page, show)?;
-        Ok(Answer {
-            total,
-            total_is_exact: true,
-            searched: self.searched,
-            hits,
-            next_cursor,
-        })
+        let places = |text: &str| matcher.places(text, MAX_COUNTED);
+        self.answer(total, true, found, cursor, places)
     }
 
-    fn question(mut self, text: &str) -> Result<Answer, StoreError> {
-        let cursor = Cursor::of(self.query)?;
+    fn question(mut self, text: &str, cursor: Option<&Cursor>) -> Result<Answer, StoreError> {
         let mut question = question::Question::new(text)?;
+        // Summaries, too, are scored by how rare a word is in the conversation.
         let ranked = question.rank(&mut self)?;
         let mut found = Vec::new();
-        for (key, score) in ranked {
-            if let Some(row) = row_in(self.connection, key)? {
-                found.push(Found {
-                    place: (row.order_at, key.0),
-                    score,
-                    what: What::Message(key),
-                });
+        if self.query.scope != Scope::Summaries {
+            for (key, score) in ranked {
+                if let Some(row) = row_in(self.connection, key)? {
+                    found.push(Found::message(key, row.order_at, score));
+                }
             }
         }
         if self.looks_in_summaries() {
             for &session in &self.query.sessions {
                 self.searched.summaries += count_summaries(self.connection, session)?;
-                let all = 0..Corpus::Summaries.end(self.connection, session)?;
+                let all = 0..self.extent(session).summaries;
                 for_each_summary(self.connection, session, &all, |summary| {
                     let score = question.score_text(&summary.text);
                     if score > 0.0 && self.lets_summary_through(&summary.times) {
@@ -125,214 +133,44 @@ impl Search<'_> {
                 })?;
             }
         }
+        found.retain(|found| self.is_within(found));
         let total = found.len() as u64;
-        let (page, next_cursor) = self.page(found, cursor);
-        let hits = self.show(page, |text| question.places(text))?;
+        self.answer(total, false, found, cursor, |text| question.places(text))
+    }
+
+    fn answer(
+        mut self,
+        total: u64,
+        total_is_exact: bool,
+        found: Vec<Found>,
+        cursor: Option<&Cursor>,
+        places: impl Fn(&str) -> Vec<Range<usize>>,
+    ) -> Result<Answer, StoreError> {
+        let (page, more) = self.page(found, cursor);
+        let hits = self.show(page, places)?;
+        self.searched.messages_unreadable = self.unreadable.len() as u64;
         Ok(Answer {
             total,
-            total_is_exact: false,
+            total_is_exact,
             searched: self.searched,
+            next_cursor: hits.last().filter(|_| more).map(|hit| hit.cursor.clone()),
             hits,
-            next_cursor,
         })
     }
 
-    /// The ordinals of a session's messages that match, in order.
-    fn matching_messages(
-        &mut self,
-        session: SessionId,
-        matcher: &Matcher,
-        need: &Need,
-    ) -> Result<Vec<u32>, StoreError> {
-        let info = info_in(self.connection, session)?;
-        self.searched.messages += u64::from(info.messages);
-        let decided = matcher.is_decided_by_index();
-        let mut matched = Vec::new();
-        let mut scratch = String::new();
-        let mut covered = 0;
-        for segment in segments(self.connection, session, Corpus::Messages)? {
-            covered = covered.max(segment.ordinals.end);
-            let candidates = match need.ordinals(self.connection, &segment) {
-                // What the index cannot say any more, the messages can.
-                Err(StoreError::Damaged(_)) => None,
-                other => other?,
-            };
-            match candidates {
-                Some(mut candidates) => {
-                    self.filter(session, &mut candidates)?;
-                    if decided {
-                        matched.extend(candidates);
-                    } else {
-                        self.read_all(session, candidates, matcher, &mut scratch, &mut matched)?;
-                    }
-                }
-                None => {
-                    let all = self.filtered(session, segment.ordinals)?;
-                    self.read_all(session, all, matcher, &mut scratch, &mut matched)?;
-                }
-            }
-        }
-        let rest = self.filtered(session, covered..info.messages)?;
-        self.searched.messages_not_indexed += rest.len() as u64;
-        self.read_all(session, rest, matcher, &mut scratch, &mut matched)?;
-        Ok(matched)
+    /// How much of a session belongs to this query.
+    pub(super) fn extent(&self, session: SessionId) -> Extent {
+        extent_of(self.query, &self.extents, session)
     }
 
-    fn read_all(
-        &mut self,
-        session: SessionId,
-        candidates: Vec<u32>,
-        matcher: &Matcher,
-        scratch: &mut String,
-        matched: &mut Vec<u32>,
-    ) -> Result<(), StoreError> {
-        for ordinal in candidates {
-            let is_match = self.with_body(Key::new(session, ordinal), |body| {
-                matcher.is_match(body, scratch)
-            })?;
-            if is_match == Some(true) {
-                matched.push(ordinal);
-            }
+    /// Whether something found was there when the first page of the query was made.
+    fn is_within(&self, found: &Found) -> bool {
+        let key = found.key();
+        let extent = self.extent(key.session());
+        match found.is_summary() {
+            true => key.ordinal() < extent.summaries,
+            false => key.ordinal() < extent.messages,
         }
-        Ok(())
-    }
-
-    /// Reads what search sees of a message; none where a repair could not save it.
-    pub(super) fn with_body<T>(
-        &mut self,
-        key: Key,
-        look: impl FnOnce(&str) -> T,
-    ) -> Result<Option<T>, StoreError> {
-        if self.searched.messages_read.is_multiple_of(CANCEL_EVERY) && (self.cancelled)() {
-            return Err(StoreError::Cancelled);
-        }
-        let Some(body) = self.blocks.body(self.connection, key)? else {
-            return Ok(None);
-        };
-        self.searched.messages_read += 1;
-        self.searched.bytes_read += body.len() as u64;
-        Ok(Some(look(&body)))
-    }
-
-    /// Those of a run of messages that the filters let through.
-    pub(super) fn filtered(
-        &self,
-        session: SessionId,
-        ordinals: Range<u32>,
-    ) -> Result<Vec<u32>, StoreError> {
-        let mut all: Vec<u32> = ordinals.collect();
-        self.filter(session, &mut all)?;
-        Ok(all)
-    }
-
-    /// Leaves those that the filters let through.
-    pub(super) fn filter(
-        &self,
-        session: SessionId,
-        ordinals: &mut Vec<u32>,
-    ) -> Result<(), StoreError> {
-        let query = self.query;
-        if query.role.is_none()
-            && query.tool.is_none()
-            && query.since_ms.is_none()
-            && query.until_ms.is_none()
-            && query.scope != Scope::Files
-        {
-            return Ok(());
-        }
-        let mut failed = None;
-        ordinals.retain(
-            |ordinal| match row_in(self.connection, Key::new(session, *ordinal)) {
-                Ok(row) => row.is_some_and(|row| lets_through(query, &row)),
-                Err(error) => {
-                    failed = Some(error);
-                    false
-                }
-            },
-        );
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// As much of the matches as this page can need, in an order by time.
-    fn first_of_page(
-        &self,
-        session: SessionId,
-        matched: &[u32],
-        cursor: Option<Cursor>,
-        found: &mut Vec<Found>,
-    ) -> Result<(), StoreError> {
-        // Time never goes back within a session, so the order of ordinals is that of places.
-        let place = |ordinal: u32| -> Result<Place, StoreError> {
-            let key = Key::new(session, ordinal);
-            Ok((
-                row_in(self.connection, key)?.map_or(0, |row| row.order_at),
-                key.0,
-            ))
-        };
-        let latest_first = self.query.order() == Sort::Recency;
-        let (mut from, mut to) = (0, matched.len());
-        if let Some(Cursor::After(end)) = cursor {
-            while from < to {
-                let middle = from.midpoint(to);
-                let before = place(matched[middle])?;
-                if if latest_first {
-                    before < end
-                } else {
-                    before <= end
-                } {
-                    from = middle + 1;
-                } else {
-                    to = middle;
-                }
-            }
-            (from, to) = if latest_first {
-                (0, from)
-            } else {
-                (from, matched.len())
-            };
-        }
-        // One more than the page holds tells whether there is a next one.
-        let wanted = self.query.limit + 1;
-        let page: Box<dyn Iterator<Item = &u32>> = if latest_first {
-            Box::new(matched[from..to].iter().rev().take(wanted))
-        } else {
-            Box::new(matched[from..to].iter().take(wanted))
-        };
-        for &ordinal in page {
-            found.push(Found {
-                place: place(ordinal)?,
-                score: 0.0,
-                what: What::Message(Key::new(session, ordinal)),
-            });
-        }
-        Ok(())
-    }
-
-    /// All of the matches, with a score each: how often the pattern occurs for the text's length.
-    fn score_all(
-        &mut self,
-        session: SessionId,
-        matched: Vec<u32>,
-        matcher: &Matcher,
-        found: &mut Vec<Found>,
-    ) -> Result<(), StoreError> {
-        for ordinal in matched {
-            let key = Key::new(session, ordinal);
-            let score = self
-                .with_body(key, |body| {
-                    density(matcher.places(body, MAX_COUNTED).len(), body.len())
-                })?
-                .unwrap_or(0.0);
-            found.push(Found {
-                place: (
-                    row_in(self.connection, key)?.map_or(0, |row| row.order_at),
-                    key.0,
-                ),
-                score,
-                what: What::Message(key),
-            });
-        }
-        Ok(())
     }
 
     fn looks_in_summaries(&self) -> bool {
@@ -402,132 +240,4 @@ impl Search<'_> {
         }
         Ok(found)
     }
-
-    /// Puts what was found in order and cuts the page out of it.
-    fn page(&self, mut found: Vec<Found>, cursor: Option<Cursor>) -> (Vec<Found>, Option<String>) {
-        match self.query.order() {
-            Sort::Relevance => {
-                found.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.place.cmp(&a.place)));
-            }
-            Sort::Recency => found.sort_by_key(|found| std::cmp::Reverse(found.place)),
-            Sort::Oldest => found.sort_by_key(|found| found.place),
-        }
-        let mut skipped = 0;
-        match cursor {
-            Some(Cursor::Skip(count)) => {
-                skipped = count.min(found.len());
-                found.drain(..skipped);
-            }
-            Some(Cursor::After(end)) => found.retain(|found| match self.query.order() {
-                Sort::Oldest => found.place > end,
-                _ => found.place < end,
-            }),
-            None => {}
-        }
-        let more = found.len() > self.query.limit;
-        found.truncate(self.query.limit);
-        let next = match (more, found.last()) {
-            (true, Some(last)) => Some(match self.query.order() {
-                Sort::Relevance => Cursor::Skip(skipped + found.len()),
-                _ => Cursor::After(last.place),
-            }),
-            _ => None,
-        };
-        (found, next.map(|cursor| cursor.write(self.query)))
-    }
-
-    /// Fetches what the hits of a page show.
-    fn show(
-        &mut self,
-        page: Vec<Found>,
-        places: impl Fn(&str) -> Vec<Range<usize>>,
-    ) -> Result<Vec<Hit>, StoreError> {
-        let mut live: Vec<(SessionId, Vec<Range<u32>>)> = Vec::new();
-        let context = self.query.context_lines;
-        let mut hits = Vec::with_capacity(page.len());
-        for found in page {
-            match found.what {
-                What::Summary(key) => {
-                    let Some(summary) = summary_in(self.connection, key)? else {
-                        continue;
-                    };
-                    hits.push(Hit {
-                        key,
-                        kind: HitKind::Summary,
-                        role: "summary".into(),
-                        tool: None,
-                        at_ms: summary.times.last_at,
-                        live: !summary.superseded,
-                        snippet: snippet(&summary.text, &places(&summary.text), context),
-                        score: found.score,
-                    });
-                }
-                What::Message(key) => {
-                    let Some(row) = row_in(self.connection, key)? else {
-                        continue;
-                    };
-                    if !live.iter().any(|(session, _)| *session == key.session()) {
-                        let ranges = live_ranges(self.connection, key.session())?;
-                        live.push((key.session(), ranges));
-                    }
-                    let is_live = live.iter().any(|(session, ranges)| {
-                        *session == key.session()
-                            && ranges.iter().any(|range| range.contains(&key.ordinal()))
-                    });
-                    let snippet = self
-                        .with_body(key, |body| snippet(body, &places(body), context))?
-                        .unwrap_or_default();
-                    hits.push(hit(key, row, is_live, snippet, found.score));
-                }
-            }
-        }
-        Ok(hits)
-    }
-}
-
-impl Found {
-    fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
-        Self {
-            // Told from the place of a message that was said at the same time.
-            place: (times.last_at.unwrap_or(times.created_at), key.0 | 1 << 62),
-            score,
-            what: What::Summary(key),
-        }
-    }
-}
-
-fn hit(key: Key, row: MessageRow, live: bool, snippet: super::Snippet, score: f64) -> Hit {
-    Hit {
-        key,
-        kind: match row.payload {
-            Some(file) => HitKind::File { id: row.id, file },
-            None => HitKind::Message { id: row.id },
-        },
-        role: row.role,
-        tool: row.tool,
-        at_ms: row.at,
-        live,
-        snippet,
-        score,
-    }
-}
-
-fn lets_through(query: &Query, row: &MessageRow) -> bool {
-    query.role.as_ref().is_none_or(|role| *role == row.role)
-        && query
-            .tool
-            .as_ref()
-            .is_none_or(|tool| row.tool.as_ref() == Some(tool))
-        && query
-            .since_ms
-            .is_none_or(|since| row.at.is_some_and(|at| at >= since))
-        && query
-            .until_ms
-            .is_none_or(|until| row.at.is_some_and(|at| at <= until))
-        && (query.scope != Scope::Files || row.payload.is_some())
-}
-
-/// How thick the matches stand in a text.
-fn density(matches: usize, bytes: usize) -> f64 {
-    (1.0 + matches as f64).ln() / (200.0 + bytes as f64).ln()
 }

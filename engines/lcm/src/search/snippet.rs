@@ -7,8 +7,10 @@ use std::ops::Range;
 pub struct Snippet {
     /// Whole lines, long ones cut at `…`.
     pub text: String,
-    /// The line of the match, from 1.
+    /// The line of the match, from 1, in the message's text, which its calls follow on a line of their own.
     pub line: usize,
+    /// Where the match begins in the same, in bytes from 0.
+    pub byte: usize,
     /// How many matches the text has, counted up to 100.
     pub matches: usize,
 }
@@ -41,6 +43,7 @@ pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Sn
     Snippet {
         text: out,
         line: line + 1,
+        byte: start,
         matches: places.len(),
     }
 }
@@ -79,7 +82,7 @@ mod tests {
     fn shows_the_line_and_its_context() {
         let found = snippet("one\ntwo\nthree\nfour", &[9..11, 15..16], 1);
         assert_eq!(found.text, "two\nthree\nfour");
-        assert_eq!((found.line, found.matches), (3, 2));
+        assert_eq!((found.line, found.byte, found.matches), (3, 9, 2));
     }
 
     #[test]

@@ -1,20 +1,60 @@
 //! What search sees of a message beside its text: its calls, and its thinking.
 
-use contexture_engine_api::MessageView;
+use contexture_engine_api::{MessageId, MessageView};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 /// The keys under which the wire formats carry thinking that can be read.
 const THINKING_KEYS: [&str; 4] = ["thinking", "reasoning", "reasoning_content", "summary"];
 
-/// The content hash of a message: of its role, its wire JSON, its text and what stands beside it.
-pub(super) fn content_hash(role: &str, raw: &str, text: &str, beside: &str) -> [u8; 16] {
-    let mut hasher = Xxh3::new();
-    for part in [role, raw, text, beside] {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part.as_bytes());
+/// What a message's row says of it beside its content.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) id: MessageId,
+    pub(super) role: &'a str,
+    pub(super) tool: Option<&'a str>,
+    pub(super) call_id: Option<&'a str>,
+    pub(super) at: Option<i64>,
+    /// Thinking, media, error, whether there is text, then the kind.
+    pub(super) flags: i64,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(view: &MessageView<'a>) -> Self {
+        Self {
+            id: view.id(),
+            role: view.role(),
+            tool: view.tool_name(),
+            call_id: view.tool_call_id(),
+            at: view.time(),
+            flags: i64::from(view.has_thinking())
+                | i64::from(view.has_media()) << 1
+                | i64::from(view.is_error()) << 2
+                | i64::from(!view.text().trim().is_empty()) << 3
+                | i64::from(view.kind() as u32) << 8,
+        }
     }
-    hasher.digest128().to_le_bytes()
+
+    /// The hash of the message with this content: its wire JSON, its text and what stands beside it.
+    /// Whatever is read back is compared with it.
+    pub(super) fn hash(&self, raw: &str, text: &str, beside: &str) -> [u8; 16] {
+        let mut hasher = Xxh3::new();
+        let mut part = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        for number in [self.id.0 as i64, self.flags] {
+            part(&number.to_le_bytes());
+        }
+        part(&self.at.map_or([0; 8], i64::to_le_bytes));
+        for text in [self.role, raw, text, beside] {
+            part(text.as_bytes());
+        }
+        for name in [self.tool, self.call_id].into_iter().flatten() {
+            part(name.as_bytes());
+        }
+        hasher.digest128().to_le_bytes()
+    }
 }
 
 /// The calls, a line each: the tool's name and its arguments with the escapes of their strings resolved,
@@ -100,7 +140,7 @@ fn collect_thinking(value: &Value, inside: bool, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use contexture_engine_api::{MessageId, ToolCallView};
+    use contexture_engine_api::ToolCallView;
 
     use super::*;
 

@@ -1,14 +1,23 @@
 //! Ingest: a delivery of messages, stored exactly once.
+//!
+//! What costs time (hashing, compressing) is done before the write transaction, so that one session's large
+//! delivery holds up no other.
 
+use std::ops::Range;
+
+use contexture_digest::mask_secrets;
 use contexture_engine_api::{MessageId, MessageView};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::block::{self, Draft};
-use super::body::{beside_text, content_hash};
-use super::branch::{live_ordinal, live_ranges};
+use super::body::{Facts, beside_text};
+use super::live::{keys_of, live_ordinal, live_ranges, revive};
+use super::payload::PackedText;
+use super::read::{Blocks, row_in, whole};
 use super::sessions::unknown;
-use super::{Database, Key, SessionId, Store, damaged, payload};
+use super::{Database, Key, SessionId, Store, payload};
 use crate::error::StoreError;
+use crate::index::build;
 use crate::index::corpus::Corpus;
 use crate::index::segment::indexed_end;
 
@@ -18,95 +27,174 @@ const BLOCK_BYTES: usize = 48 * 1024;
 /// How many messages await the index before a batch is worth it.
 pub(crate) const INDEX_BATCH: u32 = 256;
 
+/// What the host delivers at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivery<'a> {
+    /// The messages, in the order of their ids.
+    pub messages: &'a [MessageView<'a>],
+    /// The host's chain hash after the last of them.
+    pub chain: u64,
+    /// Which of the messages stand in for earlier ones: the new id, and the one that it replaces.
+    pub revisions: &'a [(MessageId, MessageId)],
+    /// The time, in ms since the Unix epoch.
+    pub now_ms: i64,
+}
+
 /// What a delivery brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ingested {
     /// The ordinals of the messages that were new.
-    pub new: std::ops::Range<u32>,
-    /// How many had been stored before and were left alone.
+    pub new: Range<u32>,
+    /// How many, from the first, had been stored before.
     pub known: usize,
+    /// How many of these are part of the conversation again, or have their lost content back.
+    pub restored: usize,
+    /// The revisions whose old message is not in the store: the new one stands for itself.
+    pub replaces_nothing: Vec<(MessageId, MessageId)>,
 }
 
 impl Store {
-    /// Stores the messages that are new, and the host's chain hash after the last of them, in one
-    /// transaction. When it returns, the messages survive the death of the process.
-    ///
-    /// The messages come in the order of their ids. One whose id is not above the last live one must be
-    /// stored already, with the same content: it was delivered twice and is left alone.
+    /// Stores messages as [`deliver`](Self::deliver) does, without revisions, at a time that is of no
+    /// interest.
     ///
     /// # Errors
-    /// [`StoreError::IdReused`]; a store that failed. Nothing is stored then.
+    /// As there.
     pub fn ingest(
         &self,
         session: SessionId,
         messages: &[MessageView<'_>],
         chain: u64,
     ) -> Result<Ingested, StoreError> {
-        let (ingested, waiting) = self.database().ingest(session, messages, chain)?;
-        if waiting >= INDEX_BATCH
-            && let Some(worker) = &self.0.worker
-        {
-            worker.wake(session);
-        }
-        Ok(ingested)
+        let delivery = Delivery {
+            messages,
+            chain,
+            revisions: &[],
+            now_ms: 0,
+        };
+        self.deliver(session, &delivery)
     }
 
-    /// Says that the message `new` is a revision of the message `old`: both stay, and know each other.
+    /// Stores the messages that are new, what they replace, and the host's chain hash after the last of
+    /// them, in one transaction. When it returns, the messages survive the death of the process.
+    ///
+    /// The messages come in the order of their ids. One whose id is not above the last live one must be
+    /// stored already: it was delivered twice, and what was stored first stays. One that a cut left behind
+    /// becomes part of the conversation again, without a second copy.
     ///
     /// # Errors
-    /// One of them is not stored; a store that failed.
-    pub fn mark_revision(
+    /// [`StoreError::IdReused`]; a store that failed. Nothing is stored then.
+    pub fn deliver(
         &self,
         session: SessionId,
-        new: MessageId,
-        old: MessageId,
-    ) -> Result<(), StoreError> {
-        self.write(|transaction| {
-            let newest = |id: MessageId| {
-                transaction
-                    .query_row(
-                        "SELECT max(id) FROM messages WHERE session = ?1 AND host = ?2",
-                        params![session.0, id.0 as i64],
-                        |row| row.get::<_, Option<i64>>(0),
-                    )?
-                    .ok_or_else(|| StoreError::Unknown(format!("message {id}")))
-            };
-            transaction.execute(
-                "UPDATE messages SET replaces = ?2 WHERE id = ?1",
-                [newest(new)?, newest(old)?],
-            )?;
-            Ok(())
-        })
+        delivery: &Delivery<'_>,
+    ) -> Result<Ingested, StoreError> {
+        let (ingested, waiting) = self.database().deliver(session, delivery)?;
+        if waiting >= INDEX_BATCH {
+            self.index_soon(session);
+        }
+        Ok(ingested)
     }
 }
 
 impl Database {
-    fn ingest(
+    fn deliver(
         &self,
         session: SessionId,
-        messages: &[MessageView<'_>],
-        chain: u64,
+        delivery: &Delivery<'_>,
     ) -> Result<(Ingested, u32), StoreError> {
-        let bodies: Vec<Body<'_>> = messages
+        let messages = delivery.messages;
+        check_order(messages)?;
+        let prepared = messages
             .iter()
-            .map(|view| Body::of(view, self.settings.large_tokens))
-            .collect();
-        self.write_compressing(|transaction, compressor| {
+            .map(|view| Prepared::of(view, self.settings.large_tokens))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut blocks = self.pack(&prepared)?;
+        self.write(|transaction| {
             let cursor = Cursor::read(transaction, session)?;
-            let first_new = known_messages(transaction, session, &cursor, messages, &bodies)?;
-            let (new, bodies) = (&messages[first_new..], &bodies[first_new..]);
-            check_order(new)?;
+            let stored = Stored::find(self, transaction, session, &cursor, &prepared)?;
+            let new = &prepared[stored.known..];
+            if stored.known > 0 {
+                // Rare, so that it may cost the lock the time.
+                blocks = self.pack(new)?;
+            }
             let ordinals = cursor.next..cursor.next + new.len() as u32;
-            insert_messages(transaction, session, &cursor, new, bodies)?;
-            insert_blocks(transaction, compressor, session, cursor.next, new, bodies)?;
-            finish(transaction, session, &cursor, messages, ordinals.end, chain)?;
-            let ingested = Ingested {
-                new: ordinals.clone(),
-                known: first_new,
+            let order_at = insert_messages(transaction, session, &cursor, new)?;
+            for (at, block) in &blocks {
+                block.insert(transaction, Key::new(session, cursor.next + *at as u32))?;
+            }
+            let replaces_nothing = replace(transaction, session, delivery.revisions)?;
+            let last = match ordinals.is_empty() {
+                false => Some(ordinals.end - 1),
+                true => stored.last,
             };
+            if let (Some(ordinal), Some(view)) = (last, messages.last()) {
+                transaction
+                    .prepare_cached("UPDATE messages SET chain = ?2 WHERE id = ?1")?
+                    .execute([Key::new(session, ordinal).0, delivery.chain as i64])?;
+                let last_host = cursor.last_host.max(Some(view.id()));
+                transaction
+                    .prepare_cached(
+                        "UPDATE sessions SET next_ordinal = ?2, last_host = ?3, order_at = ?4,
+                                             touched_at = max(touched_at, ?5) WHERE id = ?1",
+                    )?
+                    .execute(params![
+                        session.0,
+                        ordinals.end,
+                        last_host.map(|id| id.0 as i64),
+                        order_at,
+                        delivery.now_ms
+                    ])?;
+            }
             let indexed = indexed_end(transaction, session, Corpus::Messages)?;
-            Ok((ingested, ordinals.end.saturating_sub(indexed)))
+            let waiting = ordinals.end.saturating_sub(indexed);
+            let ingested = Ingested {
+                new: ordinals,
+                known: stored.known,
+                restored: stored.restored,
+                replaces_nothing,
+            };
+            Ok((ingested, waiting))
         })
+    }
+
+    /// The messages in blocks, each with the place of its first message.
+    fn pack(&self, messages: &[Prepared<'_>]) -> Result<Vec<(usize, PackedBlock)>, StoreError> {
+        let drafts: Vec<Draft<'_>> = messages.iter().map(Prepared::draft).collect();
+        let mut blocks = Vec::new();
+        let mut start = 0;
+        while start < drafts.len() {
+            let end = block_end(&drafts, start);
+            blocks.push((start, PackedBlock::of(self, &drafts[start..end])?));
+            start = end;
+        }
+        Ok(blocks)
+    }
+}
+
+/// A block, laid out and compressed.
+pub(super) struct PackedBlock {
+    bytes: usize,
+    data: Vec<u8>,
+}
+
+impl PackedBlock {
+    pub(super) fn of(database: &Database, drafts: &[Draft<'_>]) -> Result<Self, StoreError> {
+        let bytes = block::lay_out(drafts);
+        Ok(Self {
+            data: database.compress(&bytes)?,
+            bytes: bytes.len(),
+        })
+    }
+
+    pub(super) fn insert(
+        &self,
+        transaction: &Transaction<'_>,
+        first: Key,
+    ) -> Result<(), StoreError> {
+        transaction
+            .prepare_cached("INSERT INTO blocks(id, bytes, data) VALUES(?1, ?2, ?3)")?
+            .execute(params![first.0, self.bytes as i64, self.data])?;
+        Ok(())
     }
 }
 
@@ -115,12 +203,18 @@ struct Cursor {
     next: u32,
     last_host: Option<MessageId>,
     order_at: i64,
+    /// Whether a cut left anything behind.
+    was_cut: bool,
 }
 
 impl Cursor {
     fn read(transaction: &Transaction<'_>, session: SessionId) -> Result<Self, StoreError> {
         transaction
-            .prepare_cached("SELECT next_ordinal, last_host, order_at FROM sessions WHERE id = ?1")?
+            .prepare_cached(
+                "SELECT next_ordinal, last_host, order_at,
+                        EXISTS(SELECT 1 FROM live WHERE session = ?1 AND first > 0)
+                 FROM sessions WHERE id = ?1 AND deleted = 0",
+            )?
             .query_row([session.0], |row| {
                 Ok(Self {
                     next: row.get(0)?,
@@ -128,6 +222,7 @@ impl Cursor {
                         .get::<_, Option<i64>>(1)?
                         .map(|host| MessageId(host as u64)),
                     order_at: row.get(2)?,
+                    was_cut: row.get(3)?,
                 })
             })
             .optional()?
@@ -135,102 +230,247 @@ impl Cursor {
     }
 }
 
-/// What search sees of a message.
-pub(crate) struct Body<'a> {
-    text: std::borrow::Cow<'a, str>,
+/// A message, ready to be written.
+struct Prepared<'a> {
+    view: MessageView<'a>,
+    /// What search sees; without the text where that is kept aside.
+    body: std::borrow::Cow<'a, str>,
     text_len: usize,
-    aside: Option<&'a str>,
     tokens: u64,
+    aside: Option<PackedText>,
     hash: [u8; 16],
 }
 
-impl<'a> Body<'a> {
-    fn of(view: &MessageView<'a>, large_tokens: u64) -> Self {
+impl<'a> Prepared<'a> {
+    fn of(view: &MessageView<'a>, large_tokens: u64) -> Result<Self, StoreError> {
         let text = view.text();
-        // No tokenizer makes more tokens than there are bytes, so that short texts need no count.
         let tokens = view.tokens();
-        let large = text.len() as u64 > large_tokens && tokens > large_tokens;
-        let rest = beside_text(view);
-        let (kept, aside) = if large {
-            ("", Some(text))
-        } else {
-            (text, None)
-        };
-        let body = if rest.is_empty() {
+        // No tokenizer makes more tokens than there are bytes, whatever the host counted.
+        let is_large = text.len() as u64 > large_tokens && tokens > large_tokens;
+        let beside = beside_text(view);
+        let kept = if is_large { "" } else { text };
+        let body = if beside.is_empty() {
             std::borrow::Cow::Borrowed(kept)
         } else {
-            std::borrow::Cow::Owned(format!("{kept}\n{rest}"))
+            std::borrow::Cow::Owned(format!("{kept}\n{beside}"))
         };
-        Self {
-            text: body,
+        Ok(Self {
+            view: *view,
+            body,
             text_len: kept.len(),
-            aside,
             tokens,
-            hash: content_hash(view.role(), view.raw(), text, &rest),
+            aside: is_large.then(|| PackedText::of(text)).transpose()?,
+            hash: Facts::of(view).hash(view.raw(), text, &beside),
+        })
+    }
+
+    fn draft(&self) -> Draft<'_> {
+        Draft {
+            body: &self.body,
+            text_len: self.text_len,
+            raw: self.view.raw(),
+            aside: self.aside.is_some().then(|| self.view.text()),
         }
     }
 }
 
-/// How many of the messages, from the first, are stored already.
-fn known_messages(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    cursor: &Cursor,
-    messages: &[MessageView<'_>],
-    bodies: &[Body<'_>],
-) -> Result<usize, StoreError> {
-    let Some(last) = cursor.last_host else {
-        return Ok(0);
-    };
-    let first_new = messages
-        .iter()
-        .position(|view| view.id() > last)
-        .unwrap_or(messages.len());
-    if first_new == 0 {
-        return Ok(0);
-    }
-    let live = live_ranges(transaction, session)?;
-    for (view, body) in messages[..first_new].iter().zip(bodies) {
-        let ordinal = live_ordinal(transaction, session, &live, view.id())?
-            .ok_or(StoreError::IdReused(view.id()))?;
-        let hash: Vec<u8> = transaction
-            .prepare_cached("SELECT hash FROM messages WHERE id = ?1")?
-            .query_row([Key::new(session, ordinal).0], |row| row.get(0))?;
-        if hash != body.hash {
-            return Err(StoreError::IdReused(view.id()));
-        }
-    }
-    Ok(first_new)
-}
-
-fn check_order(new: &[MessageView<'_>]) -> Result<(), StoreError> {
-    match new.windows(2).find(|pair| pair[0].id() >= pair[1].id()) {
+fn check_order(messages: &[MessageView<'_>]) -> Result<(), StoreError> {
+    match messages
+        .windows(2)
+        .find(|pair| pair[0].id() >= pair[1].id())
+    {
         Some(pair) => Err(StoreError::IdReused(pair[1].id())),
         None => Ok(()),
     }
+}
+
+/// How much of a delivery, from its beginning, is stored already.
+#[derive(Default)]
+struct Stored {
+    known: usize,
+    restored: usize,
+    /// The ordinal of the last of them.
+    last: Option<u32>,
+}
+
+impl Stored {
+    fn find(
+        database: &Database,
+        transaction: &Transaction<'_>,
+        session: SessionId,
+        cursor: &Cursor,
+        messages: &[Prepared<'_>],
+    ) -> Result<Self, StoreError> {
+        let mut stored = Self::default();
+        for message in messages {
+            let id = message.view.id();
+            let ordinal = if cursor.last_host.is_some_and(|last| id <= last) {
+                match live_ordinal(transaction, session, id)? {
+                    Some(ordinal) => {
+                        if !says_the_same(transaction, Key::new(session, ordinal), message)? {
+                            return Err(StoreError::IdReused(id));
+                        }
+                        ordinal
+                    }
+                    None => {
+                        let gap = gap_for(transaction, session, id)?
+                            .filter(|gap| *gap < cursor.next)
+                            .ok_or(StoreError::IdReused(id))?;
+                        fill_gap(database, transaction, session, gap, message)?;
+                        stored.restored += 1;
+                        gap
+                    }
+                }
+            } else if cursor.was_cut
+                && let Some(ordinal) = left_behind(transaction, session, message)?
+            {
+                revive(transaction, session, ordinal)?;
+                // It may have ended a delivery in the conversation that was left.
+                transaction.execute(
+                    "UPDATE messages SET chain = NULL WHERE id = ?1",
+                    [Key::new(session, ordinal).0],
+                )?;
+                stored.restored += 1;
+                ordinal
+            } else {
+                break;
+            };
+            stored.known += 1;
+            stored.last = Some(ordinal);
+        }
+        Ok(stored)
+    }
+}
+
+/// Whether a stored message is the one that is delivered again. The host's identity of a message ignores
+/// what may change on the wire from one request to the next (cache markers, the order of keys), and a
+/// message may have been stored with its secrets masked, or may come masked now.
+fn says_the_same(
+    transaction: &Transaction<'_>,
+    key: Key,
+    message: &Prepared<'_>,
+) -> Result<bool, StoreError> {
+    let Some(row) = row_in(transaction, key)? else {
+        return Ok(false);
+    };
+    if row.hash == message.hash {
+        return Ok(true);
+    }
+    let view = &message.view;
+    if row.role != view.role() || row.call_id.as_deref() != view.tool_call_id() {
+        return Ok(false);
+    }
+    match whole(transaction, &mut Blocks::new(transaction)?, row) {
+        Ok(stored) => Ok(mask_secrets(stored.text.trim()) == mask_secrets(view.text().trim())),
+        // Nothing to compare with. That it is lost is the doctor's to say, and no reason to take in no more.
+        Err(StoreError::Damaged(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// The ordinal of the same message, left behind by a cut, where it comes after every live one.
+fn left_behind(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    message: &Prepared<'_>,
+) -> Result<Option<u32>, StoreError> {
+    let live = live_ranges(transaction, session)?;
+    let end = live.last().map_or(0, |range| range.end);
+    for key in keys_of(transaction, session, message.view.id())? {
+        if key.ordinal() >= end && says_the_same(transaction, key, message)? {
+            return Ok(Some(key.ordinal()));
+        }
+    }
+    Ok(None)
+}
+
+/// The live ordinal that a repair left without its message, right behind the last live message before `id`.
+fn gap_for(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    id: MessageId,
+) -> Result<Option<u32>, StoreError> {
+    for range in live_ranges(transaction, session)?.iter().rev() {
+        let before: Option<i64> = transaction.query_row(
+            "SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 AND host < ?3",
+            params![
+                Key::new(session, range.start).0,
+                Key::new(session, range.end).0,
+                id.0 as i64
+            ],
+            |row| row.get(0),
+        )?;
+        let gap = before.map_or(range.start, |key| Key(key).ordinal() + 1);
+        if range.contains(&gap) && row_in(transaction, Key::new(session, gap))?.is_none() {
+            return Ok(Some(gap));
+        }
+        if before.is_some() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// Puts a message back where its content was lost.
+fn fill_gap(
+    database: &Database,
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    ordinal: u32,
+    message: &Prepared<'_>,
+) -> Result<(), StoreError> {
+    let key = Key::new(session, ordinal);
+    let order_at: Option<i64> = transaction.query_row(
+        "SELECT max(order_at) FROM messages WHERE id >= ?1 AND id < ?2",
+        [Key::new(session, 0).0, key.0],
+        |row| row.get(0),
+    )?;
+    insert_message(
+        transaction,
+        session,
+        ordinal,
+        order_at.unwrap_or(0),
+        message,
+    )?;
+    PackedBlock::of(database, &[message.draft()])?.insert(transaction, key)?;
+    // The segment over it was made without it.
+    build::forget(transaction, session)
 }
 
 fn insert_messages(
     transaction: &Transaction<'_>,
     session: SessionId,
     cursor: &Cursor,
-    new: &[MessageView<'_>],
-    bodies: &[Body<'_>],
-) -> Result<(), StoreError> {
-    let mut insert = transaction.prepare_cached(
-        "INSERT INTO messages(id, session, host, role, tool, call_id, at, order_at, tokens, flags,
-                              hash, payload)
-         VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-    )?;
+    new: &[Prepared<'_>],
+) -> Result<i64, StoreError> {
     let mut order_at = cursor.order_at;
-    for ((view, body), ordinal) in new.iter().zip(bodies).zip(cursor.next..) {
+    for (message, ordinal) in new.iter().zip(cursor.next..) {
         // Never back, whatever the clock does, so that order by time and order of arrival agree.
-        order_at = order_at.max(view.time().unwrap_or(order_at));
-        let payload = match body.aside {
-            Some(text) => Some(payload::insert(transaction, session, text, body.tokens)?),
-            None => None,
-        };
-        insert.execute(params![
+        order_at = order_at.max(message.view.time().unwrap_or(order_at));
+        insert_message(transaction, session, ordinal, order_at, message)?;
+    }
+    Ok(order_at)
+}
+
+fn insert_message(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    ordinal: u32,
+    order_at: i64,
+    message: &Prepared<'_>,
+) -> Result<(), StoreError> {
+    let view = &message.view;
+    let payload = match &message.aside {
+        Some(text) => Some(payload::insert(transaction, session, text, message.tokens)?),
+        None => None,
+    };
+    transaction
+        .prepare_cached(
+            "INSERT INTO messages(id, session, host, role, tool, call_id, at, order_at, tokens, flags,
+                                  hash, payload)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .execute(params![
             Key::new(session, ordinal).0,
             session.0,
             view.id().0 as i64,
@@ -239,56 +479,39 @@ fn insert_messages(
             view.tool_call_id(),
             view.time(),
             order_at,
-            body.tokens as i64,
-            flags(view),
-            body.hash,
+            message.tokens as i64,
+            Facts::of(view).flags,
+            message.hash,
             payload,
         ])?;
-    }
-    transaction
-        .prepare_cached("UPDATE sessions SET order_at = ?2 WHERE id = ?1 AND order_at < ?2")?
-        .execute([session.0, order_at])?;
     Ok(())
 }
 
-/// Thinking, media, error, then the kind.
-fn flags(view: &MessageView<'_>) -> i64 {
-    i64::from(view.has_thinking())
-        | i64::from(view.has_media()) << 1
-        | i64::from(view.is_error()) << 2
-        | i64::from(view.kind() as u32) << 8
-}
-
-fn insert_blocks(
+/// Notes what the new messages replace; gives the revisions whose old message is not there.
+fn replace(
     transaction: &Transaction<'_>,
-    compressor: &mut zstd::bulk::Compressor<'static>,
     session: SessionId,
-    first: u32,
-    new: &[MessageView<'_>],
-    bodies: &[Body<'_>],
-) -> Result<(), StoreError> {
-    let drafts: Vec<Draft<'_>> = new
-        .iter()
-        .zip(bodies)
-        .map(|(view, body)| Draft {
-            body: &body.text,
-            text_len: body.text_len,
-            raw: view.raw(),
-            aside: body.aside,
-        })
-        .collect();
-    let mut insert =
-        transaction.prepare_cached("INSERT INTO blocks(id, bytes, data) VALUES(?1, ?2, ?3)")?;
-    let mut start = 0;
-    while start < drafts.len() {
-        let end = block_end(&drafts, start);
-        let bytes = block::lay_out(&drafts[start..end]);
-        let data = compressor.compress(&bytes).map_err(damaged)?;
-        let key = Key::new(session, first + start as u32);
-        insert.execute(params![key.0, bytes.len() as i64, data])?;
-        start = end;
+    revisions: &[(MessageId, MessageId)],
+) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
+    let mut nothing = Vec::new();
+    for (new, old) in revisions {
+        // A message that a cut left behind may be revised too: its newest copy is meant.
+        let find = |id| -> Result<Option<Key>, StoreError> {
+            match live_ordinal(transaction, session, id)? {
+                Some(ordinal) => Ok(Some(Key::new(session, ordinal))),
+                None => Ok(keys_of(transaction, session, id)?.first().copied()),
+            }
+        };
+        match (find(*new)?, find(*old)?) {
+            (Some(new), Some(old)) if new != old => {
+                transaction
+                    .prepare_cached("UPDATE messages SET replaces = ?2 WHERE id = ?1")?
+                    .execute([new.0, old.0])?;
+            }
+            _ => nothing.push((*new, *old)),
+        }
     }
-    Ok(())
+    Ok(nothing)
 }
 
 /// Where the block that begins at `start` ends: when it is full, but never between views of one wire message.
@@ -302,34 +525,4 @@ fn block_end(drafts: &[Draft<'_>], start: usize) -> usize {
         bytes += drafts[at].body.len() + drafts[at].aside.map_or(0, str::len);
     }
     drafts.len()
-}
-
-fn finish(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    cursor: &Cursor,
-    messages: &[MessageView<'_>],
-    next: u32,
-    chain: u64,
-) -> Result<(), StoreError> {
-    let Some(last) = messages.last() else {
-        return Ok(());
-    };
-    if next > cursor.next {
-        transaction
-            .prepare_cached("UPDATE messages SET chain = ?2 WHERE id = ?1")?
-            .execute([Key::new(session, next - 1).0, chain as i64])?;
-        transaction
-            .prepare_cached("UPDATE sessions SET next_ordinal = ?2, last_host = ?3 WHERE id = ?1")?
-            .execute(params![session.0, next, last.id().0 as i64])?;
-        return Ok(());
-    }
-    // All of it was known: the delivery's end is remembered all the same.
-    let live = live_ranges(transaction, session)?;
-    if let Some(ordinal) = live_ordinal(transaction, session, &live, last.id())? {
-        transaction
-            .prepare_cached("UPDATE messages SET chain = ?2 WHERE id = ?1")?
-            .execute([Key::new(session, ordinal).0, chain as i64])?;
-    }
-    Ok(())
 }

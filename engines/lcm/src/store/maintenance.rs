@@ -9,8 +9,7 @@ use rusqlite::backup::Backup;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::body::content_hash;
-use super::branch::{keys, live_ranges};
+use super::live::{keys, live_ranges};
 use super::read::{rows_in, whole};
 use super::sessions::sessions_in;
 use super::{Blocks, Key, SessionId, Store};
@@ -95,15 +94,10 @@ impl Store {
             for info in sessions {
                 for row in rows_in(connection, info.id, &(0..info.messages))? {
                     let key = row.key;
-                    let hash: Vec<u8> = connection
-                        .prepare_cached("SELECT hash FROM messages WHERE id = ?1")?
-                        .query_row([key.0], |row| row.get(0))?;
-                    let sound = whole(connection, &mut blocks, row).is_ok_and(|message| {
-                        let role = &message.row.role;
-                        hash == content_hash(role, &message.raw, &message.text, &message.calls)
-                    });
-                    if !sound {
-                        check.damaged.push(key);
+                    match whole(connection, &mut blocks, row) {
+                        Ok(_) => {}
+                        Err(StoreError::Damaged(_)) => check.damaged.push(key),
+                        Err(error) => return Err(error),
                     }
                     check.messages += 1;
                     progress(check.messages, total);
@@ -152,10 +146,7 @@ impl Store {
     /// # Errors
     /// A store that failed, or messages that cannot be read. Search is complete either way.
     pub fn rebuild_index(&self, session: SessionId) -> Result<(), StoreError> {
-        self.write(|transaction| {
-            transaction.execute("DELETE FROM segments WHERE session = ?1", [session.0])?;
-            Ok(())
-        })?;
+        self.write(|transaction| build::forget(transaction, session))?;
         self.index_now(session)
     }
 
@@ -299,11 +290,9 @@ impl Store {
     /// # Errors
     /// A store that failed, or is being read by another process; the file is then as it was.
     pub fn shrink(&self) -> Result<(), StoreError> {
-        let writer = self.database().writer();
-        writer.connection.execute_batch("VACUUM")?;
-        writer
-            .connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        let writer = self.database().writer.take()?;
+        writer.execute_batch("VACUUM")?;
+        writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::branch::keys;
+use super::live::keys;
 use super::{Key, SessionId, damaged, decompress};
 use crate::error::StoreError;
 
@@ -14,7 +14,6 @@ pub(crate) struct StoredSummary {
     pub(crate) key: Key,
     pub(crate) text: String,
     pub(crate) times: SummaryTimes,
-    pub(crate) superseded: bool,
 }
 
 /// When what a summary covers was said, and when it was written itself, in ms since the Unix epoch.
@@ -80,7 +79,7 @@ pub(crate) fn for_each_summary(
     mut each: impl FnMut(StoredSummary) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT first_at, last_at, created_at, id, bytes, data, superseded IS NOT NULL
+        "SELECT first_at, last_at, created_at, id, bytes, data
          FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id",
     )?;
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
@@ -93,7 +92,6 @@ pub(crate) fn for_each_summary(
             text: String::from_utf8(text)
                 .map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))?,
             times: times_of(row)?,
-            superseded: row.get(6)?,
         };
         if each(summary)?.is_break() {
             break;

@@ -1,5 +1,6 @@
 //! Large texts, kept aside: whole, once a session, readable by range.
 
+use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -113,6 +114,48 @@ impl Store {
         })
     }
 
+    /// Where a line of a large text begins, counted from 1, in bytes; none where it has fewer lines.
+    ///
+    /// # Errors
+    /// There is none of this number; a store that failed.
+    pub fn payload_line_start(&self, id: PayloadId, line: u64) -> Result<Option<u64>, StoreError> {
+        self.read(|connection| {
+            let info = info(connection, id)?;
+            let newlines = line.saturating_sub(1);
+            if newlines == 0 {
+                return Ok((info.bytes > 0).then_some(0));
+            }
+            // The newline before the line stands in the last chunk that begins before it.
+            let chunk = Chunks::read(
+                connection,
+                id,
+                "first_byte = (SELECT max(first_byte) FROM payload_chunks
+                               WHERE payload = ?1 AND first_line < ?2) AND ?3 = 0",
+                [clamp(newlines), 0],
+            )?;
+            let before = newlines - chunk.first_line - 1;
+            let start = memchr::memchr_iter(b'\n', chunk.text.as_bytes())
+                .nth(usize::try_from(before).unwrap_or(usize::MAX))
+                .map(|at| chunk.first_byte + at as u64 + 1);
+            Ok(start.filter(|start| *start < info.bytes))
+        })
+    }
+
+    /// The messages whose text is this one, in order.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn messages_with(&self, id: PayloadId) -> Result<Vec<MessageId>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection
+                .prepare_cached("SELECT host FROM messages WHERE payload = ?1 ORDER BY id")?;
+            let ids = statement.query_map([id.0], |row| {
+                row.get::<_, i64>(0).map(|id| MessageId(id as u64))
+            })?;
+            Ok(ids.collect::<Result<_, _>>()?)
+        })
+    }
+
     /// A large text, whole.
     ///
     /// # Errors
@@ -180,9 +223,13 @@ impl Chunks {
             first_line: 0,
         };
         while let Some(row) = rows.next()? {
+            let first_byte = row.get::<_, i64>(0)? as u64;
             if joined.text.is_empty() {
-                joined.first_byte = row.get::<_, i64>(0)? as u64;
+                joined.first_byte = first_byte;
                 joined.first_line = row.get::<_, i64>(1)? as u64;
+            }
+            if first_byte != joined.first_byte + joined.text.len() as u64 {
+                return Err(lost_part(id));
             }
             let data = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
             let bytes = decompress(&mut decompressor, data, row.get(2)?)?;
@@ -204,6 +251,10 @@ impl Chunks {
             text: self.text[range].to_owned(),
         }
     }
+}
+
+fn lost_part(id: PayloadId) -> StoreError {
+    StoreError::Damaged(format!("a part of file f{} is lost", id.0))
 }
 
 fn as_text(bytes: &[u8]) -> Result<&str, StoreError> {
@@ -235,58 +286,104 @@ fn info(connection: &Connection, id: PayloadId) -> Result<PayloadInfo, StoreErro
         .ok_or_else(|| StoreError::Unknown(format!("file f{}", id.0)))
 }
 
-/// A large text, whole.
+/// A large text, whole: all of it, or an error.
 pub(crate) fn whole(connection: &Connection, id: i64) -> Result<String, StoreError> {
-    Ok(Chunks::read(
+    let hash: Vec<u8> = connection
+        .prepare_cached("SELECT hash FROM payloads WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))?;
+    let all = Chunks::read(
         connection,
         PayloadId(id),
         "first_byte >= ?2 AND first_byte < ?3",
         [0, i64::MAX],
-    )?
-    .text)
+    )?;
+    if hash != xxh3_128(all.text.as_bytes()).to_le_bytes() {
+        return Err(lost_part(PayloadId(id)));
+    }
+    Ok(all.text)
+}
+
+/// A large text, cut into chunks and compressed.
+pub(super) struct PackedText {
+    hash: [u8; 16],
+    kind: &'static str,
+    bytes: usize,
+    lines: u64,
+    chunks: Vec<PackedChunk>,
+}
+
+struct PackedChunk {
+    first_byte: usize,
+    first_line: u64,
+    bytes: usize,
+    data: Vec<u8>,
+}
+
+impl PackedText {
+    pub(super) fn of(text: &str) -> Result<Self, StoreError> {
+        let mut compressor = zstd::bulk::Compressor::new(PAYLOAD_LEVEL).map_err(damaged)?;
+        compressor.include_checksum(true).map_err(damaged)?;
+        let mut chunks = Vec::new();
+        let (mut start, mut line) = (0, 0);
+        while start < text.len() {
+            let chunk = &text[start..chunk_end(text, start)];
+            chunks.push(PackedChunk {
+                first_byte: start,
+                first_line: line,
+                bytes: chunk.len(),
+                data: compressor.compress(chunk.as_bytes()).map_err(damaged)?,
+            });
+            start += chunk.len();
+            line += count_newlines(chunk);
+        }
+        Ok(Self {
+            hash: xxh3_128(text.as_bytes()).to_le_bytes(),
+            kind: preview::Kind::of(text).name(),
+            bytes: text.len(),
+            lines: line + u64::from(!text.is_empty() && !text.ends_with('\n')),
+            chunks,
+        })
+    }
 }
 
 /// Stores a large text, or finds the same one in the session; gives its number.
 pub(super) fn insert(
     transaction: &Transaction<'_>,
     session: SessionId,
-    text: &str,
+    text: &PackedText,
     tokens: u64,
 ) -> Result<i64, StoreError> {
-    let hash = xxh3_128(text.as_bytes()).to_le_bytes();
     let known: Option<i64> = transaction
         .prepare_cached("SELECT id FROM payloads WHERE session = ?1 AND hash = ?2")?
-        .query_row(params![session.0, hash], |row| row.get(0))
+        .query_row(params![session.0, text.hash], |row| row.get(0))
         .optional()?;
     if let Some(id) = known {
         return Ok(id);
     }
-    let lines = count_newlines(text) + u64::from(!text.is_empty() && !text.ends_with('\n'));
     transaction.execute(
         "INSERT INTO payloads(session, hash, kind, bytes, lines, tokens) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
         params![
             session.0,
-            hash,
-            preview::Kind::of(text).name(),
-            text.len() as i64,
-            lines as i64,
+            text.hash,
+            text.kind,
+            text.bytes as i64,
+            text.lines as i64,
             tokens as i64
         ],
     )?;
     let id = transaction.last_insert_rowid();
-    let mut compressor = zstd::bulk::Compressor::new(PAYLOAD_LEVEL).map_err(damaged)?;
-    compressor.include_checksum(true).map_err(damaged)?;
     let mut insert = transaction.prepare_cached(
         "INSERT INTO payload_chunks(payload, first_byte, first_line, bytes, data)
          VALUES(?1, ?2, ?3, ?4, ?5)",
     )?;
-    let (mut start, mut line) = (0, 0);
-    while start < text.len() {
-        let chunk = &text[start..chunk_end(text, start)];
-        let data = compressor.compress(chunk.as_bytes()).map_err(damaged)?;
-        insert.execute(params![id, start as i64, line, chunk.len() as i64, data])?;
-        start += chunk.len();
-        line += count_newlines(chunk) as i64;
+    for chunk in &text.chunks {
+        insert.execute(params![
+            id,
+            chunk.first_byte as i64,
+            chunk.first_line as i64,
+            chunk.bytes as i64,
+            chunk.data
+        ])?;
     }
     Ok(id)
 }

@@ -7,7 +7,8 @@ use contexture_engine_api::{MessageId, MessageKind};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::block::Block;
-use super::branch::{keys, live_ordinal, live_ranges};
+use super::body::Facts;
+use super::live::{keys, keys_of, live_ordinal};
 use super::{Key, PayloadId, SessionId, Store, damaged, decompress, payload};
 use crate::error::StoreError;
 
@@ -36,12 +37,29 @@ pub struct MessageRow {
     pub has_media: bool,
     /// Whether it is a tool result that reports an error.
     pub is_error: bool,
+    /// Whether its text has more than blanks.
+    pub has_text: bool,
     /// Whether it is an original or what an earlier compaction left.
     pub kind: MessageKind,
     /// The message that it is a revision of.
     pub replaces: Option<Key>,
     /// Its text, where that is kept aside.
     pub payload: Option<PayloadId>,
+    flags: i64,
+    pub(super) hash: [u8; 16],
+}
+
+impl MessageRow {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            id: self.id,
+            role: &self.role,
+            tool: self.tool.as_deref(),
+            call_id: self.call_id.as_deref(),
+            at: self.at,
+            flags: self.flags,
+        }
+    }
 }
 
 /// A message, whole.
@@ -58,7 +76,7 @@ pub struct StoredMessage {
 }
 
 const COLUMNS: &str =
-    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload";
+    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, hash";
 
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
     let flags: i64 = row.get(8)?;
@@ -74,6 +92,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
         has_thinking: flags & 1 != 0,
         has_media: flags & 2 != 0,
         is_error: flags & 4 != 0,
+        has_text: flags & 8 != 0,
         kind: match flags >> 8 {
             0 => MessageKind::Original,
             1 => MessageKind::Summary,
@@ -82,6 +101,8 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
         },
         replaces: row.get::<_, Option<i64>>(9)?.map(Key),
         payload: row.get::<_, Option<i64>>(10)?.map(PayloadId),
+        flags,
+        hash: row.get(11)?,
     })
 }
 
@@ -139,7 +160,8 @@ impl Store {
         self.read(|connection| key_in(connection, session, id))
     }
 
-    /// The originals of these messages, as [`ContextEngine::recall`] wants them.
+    /// The originals of these messages, as [`ContextEngine::recall`] wants them: none for one that is not
+    /// there, or that is damaged.
     ///
     /// [`ContextEngine::recall`]: contexture_engine_api::ContextEngine::recall
     ///
@@ -152,12 +174,18 @@ impl Store {
     ) -> Result<Vec<Option<String>>, StoreError> {
         self.read(|connection| {
             let mut blocks = Blocks::new(connection)?;
+            let mut original = |id| -> Result<Option<String>, StoreError> {
+                let Some(key) = key_in(connection, session, id)? else {
+                    return Ok(None);
+                };
+                let row = row_in(connection, key)?;
+                row.map(|row| Ok(whole(connection, &mut blocks, row)?.raw))
+                    .transpose()
+            };
             ids.iter()
-                .map(|id| {
-                    let Some(key) = key_in(connection, session, *id)? else {
-                        return Ok(None);
-                    };
-                    Ok(Some(raw_in(connection, &mut blocks, key)?))
+                .map(|id| match original(*id) {
+                    Err(StoreError::Damaged(_)) => Ok(None),
+                    original => original,
                 })
                 .collect()
         })
@@ -169,14 +197,10 @@ fn key_in(
     session: SessionId,
     id: MessageId,
 ) -> Result<Option<Key>, StoreError> {
-    let live = live_ranges(connection, session)?;
-    if let Some(ordinal) = live_ordinal(connection, session, &live, id)? {
-        return Ok(Some(Key::new(session, ordinal)));
+    match live_ordinal(connection, session, id)? {
+        Some(ordinal) => Ok(Some(Key::new(session, ordinal))),
+        None => Ok(keys_of(connection, session, id)?.first().copied()),
     }
-    let newest: Option<i64> = connection
-        .prepare_cached("SELECT max(id) FROM messages WHERE session = ?1 AND host = ?2")?
-        .query_row([session.0, id.0 as i64], |row| row.get(0))?;
-    Ok(newest.map(Key))
 }
 
 pub(crate) fn row_in(connection: &Connection, key: Key) -> Result<Option<MessageRow>, StoreError> {
@@ -198,6 +222,7 @@ pub(crate) fn rows_in(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// A message with its content, which is what was stored, or the message is damaged.
 pub(super) fn whole(
     connection: &Connection,
     blocks: &mut Blocks<'_>,
@@ -212,6 +237,12 @@ pub(super) fn whole(
         Some(id) => payload::whole(connection, id.0)?,
         None => inline.to_owned(),
     };
+    if row.facts().hash(&raw, &text, &calls) != row.hash {
+        return Err(StoreError::Damaged(format!(
+            "message {} is not what was stored",
+            row.id
+        )));
+    }
     Ok(StoredMessage {
         row,
         text,
@@ -221,7 +252,7 @@ pub(super) fn whole(
 }
 
 /// The wire JSON of a message, byte for byte.
-pub(crate) fn raw_in(
+fn raw_in(
     connection: &Connection,
     blocks: &mut Blocks<'_>,
     key: Key,

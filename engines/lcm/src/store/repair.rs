@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 
-use super::{Blocks, Database, FILE_NAME, Store, StoreSettings, raw_in, sessions};
+use super::{Blocks, Database, FILE_NAME, Store, StoreSettings, sessions};
 use crate::error::StoreError;
 use crate::index::build;
 
@@ -24,7 +24,7 @@ pub struct Repair {
 /// among them, for it is made anew.
 const TABLES: [&str; 10] = [
     "sessions",
-    "branches",
+    "live",
     "payloads",
     "payload_chunks",
     "messages",
@@ -94,18 +94,14 @@ fn carry_over(directory: &Path, kept: &Path) -> Result<(u64, u64), StoreError> {
     let new = Database::open(&directory.join(FILE_NAME), settings)?;
     let old = Connection::open_with_flags(kept, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     {
-        let writer = new.writer();
+        let writer = new.writer.take()?;
         // References are mended below, once all that is left is there.
-        writer
-            .connection
-            .execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
+        writer.execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
         for table in TABLES {
-            copy_table(&old, &writer.connection, table)?;
+            copy_table(&old, &writer, table)?;
         }
-        writer.connection.execute_batch(MEND)?;
-        writer
-            .connection
-            .execute_batch("COMMIT; PRAGMA foreign_keys = ON;")?;
+        writer.execute_batch(MEND)?;
+        writer.execute_batch("COMMIT; PRAGMA foreign_keys = ON;")?;
     }
     let (messages, lost) = drop_unreadable(&new)?;
     for info in new.read(sessions::sessions_in)? {
@@ -116,18 +112,17 @@ fn carry_over(directory: &Path, kept: &Path) -> Result<(u64, u64), StoreError> {
 
 /// Makes whole what rows that could not be read left behind.
 const MEND: &str = "
-INSERT OR IGNORE INTO sessions(id, name, created_at)
-    SELECT DISTINCT session, 'recovered-' || session, 0 FROM messages;
+INSERT OR IGNORE INTO sessions(id, name, created_at, touched_at)
+    SELECT DISTINCT session, 'recovered-' || session, 0, 0 FROM messages;
 UPDATE sessions SET
-    branch = coalesce((SELECT max(number) FROM branches WHERE session = sessions.id), 0),
     next_ordinal = max(next_ordinal,
         coalesce((SELECT max(messages.id) & 0xffffffff FROM messages WHERE session = sessions.id) + 1, 0)),
     order_at = max(order_at,
         coalesce((SELECT max(messages.order_at) FROM messages WHERE session = sessions.id), 0)),
     last_host = coalesce(last_host, (SELECT host FROM messages WHERE session = sessions.id
         ORDER BY id DESC LIMIT 1));
-INSERT OR IGNORE INTO branches(session, number, parent, forked_at, first)
-    SELECT id, 0, NULL, 0, 0 FROM sessions;
+INSERT OR IGNORE INTO live(session, first, end) SELECT id, 0, NULL FROM sessions
+    WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = sessions.id);
 DELETE FROM messages WHERE payload NOT NULL AND payload NOT IN (SELECT id FROM payloads);
 DELETE FROM node_messages WHERE node NOT IN (SELECT id FROM nodes);
 DELETE FROM node_children WHERE node NOT IN (SELECT id FROM nodes) OR child NOT IN (SELECT id FROM nodes);
@@ -206,9 +201,10 @@ fn drop_unreadable(database: &Database) -> Result<(u64, u64), StoreError> {
         let (mut kept, mut lost) = (0u64, Vec::new());
         for info in sessions::sessions_in(connection)? {
             for row in super::read::rows_in(connection, info.id, &(0..info.messages))? {
-                match raw_in(connection, &mut blocks, row.key) {
+                let key = row.key.0;
+                match super::read::whole(connection, &mut blocks, row) {
                     Ok(_) => kept += 1,
-                    Err(_) => lost.push(row.key.0),
+                    Err(_) => lost.push(key),
                 }
             }
         }

@@ -16,28 +16,27 @@ const APPLICATION_ID: i64 = 0x4374_784c;
 const MIGRATIONS: &[&str] = &[VERSION_1];
 
 const VERSION_1: &str = r"
+-- Numbers are never used twice: an open engine holds its session's for as long as it lives.
 CREATE TABLE sessions(
-    id           INTEGER PRIMARY KEY,
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT NOT NULL UNIQUE,
     created_at   INTEGER NOT NULL,          -- ms since the epoch
+    touched_at   INTEGER NOT NULL,          -- when something was last delivered; never goes back
     archived_at  INTEGER,
-    branch       INTEGER NOT NULL DEFAULT 0,-- the branch that grows
+    deleted      INTEGER NOT NULL DEFAULT 0,-- on its way out: only its rows are still to be removed
     next_ordinal INTEGER NOT NULL DEFAULT 0,
     last_host    INTEGER,                   -- the host's id of the last live message
-    order_at     INTEGER NOT NULL DEFAULT 0 -- latest time seen; never goes back
+    order_at     INTEGER NOT NULL DEFAULT 0 -- latest time of a message seen; never goes back
 );
--- A cut starts a branch: it shares the messages of its parent before `forked_at`, and owns those from
--- `first` on. Only the newest branch grows, so each branch's own messages are one run of ordinals.
-CREATE TABLE branches(
-    session   INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
-    number    INTEGER NOT NULL,
-    parent    INTEGER,
-    forked_at INTEGER NOT NULL,
-    first     INTEGER NOT NULL,
-    PRIMARY KEY(session, number)
+-- The ordinals that are part of the conversation now.
+CREATE TABLE live(
+    session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    first   INTEGER NOT NULL,
+    end     INTEGER,                        -- none for the last run, which grows
+    PRIMARY KEY(session, first)
 ) WITHOUT ROWID;
 CREATE TABLE payloads(
-    id      INTEGER PRIMARY KEY,
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
     session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     hash    BLOB NOT NULL,
     kind    TEXT NOT NULL,
@@ -83,11 +82,14 @@ CREATE TABLE nodes(
     id         INTEGER PRIMARY KEY,
     session    INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     depth      INTEGER NOT NULL,            -- 0: a leaf, over messages
-    level      INTEGER NOT NULL,            -- 1 normal, 2 aggressive, 3 deterministic
+    level      INTEGER NOT NULL,            -- 0 verbatim, 1 normal, 2 aggressive, 3 deterministic
     degraded   INTEGER NOT NULL DEFAULT 0,  -- to be made anew once a model is there
-    superseded INTEGER REFERENCES nodes(id) ON DELETE SET NULL,
     tokens     INTEGER NOT NULL,
+    -- Of the messages below, at any depth: how many, their tokens, the host's ids of the first and the last.
+    messages   INTEGER NOT NULL,
     source_tokens INTEGER NOT NULL,
+    first      INTEGER NOT NULL,
+    last       INTEGER NOT NULL,
     first_at   INTEGER,
     last_at    INTEGER,
     created_at INTEGER NOT NULL,
@@ -97,7 +99,6 @@ CREATE TABLE nodes(
     data       BLOB NOT NULL
 );
 CREATE INDEX nodes_by_session ON nodes(session);
-CREATE INDEX nodes_by_superseded ON nodes(superseded) WHERE superseded IS NOT NULL;
 CREATE TABLE node_messages(
     node    INTEGER NOT NULL REFERENCES nodes(id) ON DELETE CASCADE,
     message INTEGER NOT NULL REFERENCES messages(id),
@@ -131,9 +132,13 @@ CREATE TABLE segments(
     signatures BLOB NOT NULL                -- which pairs of bytes each chunk of terms has
 );
 CREATE INDEX segments_by_session ON segments(session, corpus, first);
--- The number of a deleted summary may be given to another one.
+-- The number of a deleted summary may be given to another one, and a text may be replaced by a better one.
+-- What is indexed from there on is indexed anew.
 CREATE TRIGGER summaries_deleted AFTER DELETE ON nodes BEGIN
-    DELETE FROM segments WHERE session = old.session AND corpus = 1;
+    DELETE FROM segments WHERE session = old.session AND corpus = 1 AND last >= (old.id & 4294967295);
+END;
+CREATE TRIGGER summaries_rewritten AFTER UPDATE OF data ON nodes BEGIN
+    DELETE FROM segments WHERE session = old.session AND corpus = 1 AND last >= (old.id & 4294967295);
 END;
 CREATE TABLE term_chunks(
     id      INTEGER PRIMARY KEY,

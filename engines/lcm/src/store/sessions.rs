@@ -14,24 +14,27 @@ pub struct SessionInfo {
     pub name: String,
     /// When it was first seen, in ms since the Unix epoch.
     pub created_at: i64,
+    /// When something was last delivered to it, in ms since the Unix epoch; 0 for never.
+    pub touched_at: i64,
     /// When it was archived, in ms since the Unix epoch.
     pub archived_at: Option<i64>,
     /// The latest time of a message, in ms since the Unix epoch; 0 where none has a time.
     pub last_at: i64,
-    /// Messages, left branches included.
+    /// Messages, those that a cut left behind included.
     pub messages: u32,
 }
 
-const COLUMNS: &str = "id, name, created_at, archived_at, order_at, next_ordinal";
+const COLUMNS: &str = "id, name, created_at, touched_at, archived_at, order_at, next_ordinal";
 
 fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
     Ok(SessionInfo {
         id: SessionId(row.get(0)?),
         name: row.get(1)?,
         created_at: row.get(2)?,
-        archived_at: row.get(3)?,
-        last_at: row.get(4)?,
-        messages: row.get(5)?,
+        touched_at: row.get(3)?,
+        archived_at: row.get(4)?,
+        last_at: row.get(5)?,
+        messages: row.get(6)?,
     })
 }
 
@@ -46,14 +49,15 @@ impl Store {
         }
         self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO sessions(name, created_at) VALUES(?1, ?2) ON CONFLICT(name) DO NOTHING",
+                "INSERT INTO sessions(name, created_at, touched_at) VALUES(?1, ?2, 0)
+                 ON CONFLICT(name) DO NOTHING",
                 params![name, now_ms],
             )?;
             let id = id_of(transaction, name)?
                 .ok_or_else(|| StoreError::UnknownSession(name.to_owned()))?;
             transaction.execute(
-                "INSERT INTO branches(session, number, parent, forked_at, first)
-                 VALUES(?1, 0, NULL, 0, 0) ON CONFLICT DO NOTHING",
+                "INSERT INTO live(session, first, end)
+                 SELECT ?1, 0, NULL WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = ?1)",
                 [id.0],
             )?;
             Ok(id)
@@ -103,8 +107,9 @@ impl Store {
 }
 
 pub(crate) fn sessions_in(connection: &Connection) -> Result<Vec<SessionInfo>, StoreError> {
-    let mut statement =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM sessions ORDER BY id"))?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM sessions WHERE deleted = 0 ORDER BY id"
+    ))?;
     let rows = statement.query_map([], info)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -114,7 +119,9 @@ pub(crate) fn info_in(
     session: SessionId,
 ) -> Result<SessionInfo, StoreError> {
     connection
-        .prepare_cached(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1"))?
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM sessions WHERE id = ?1 AND deleted = 0"
+        ))?
         .query_row([session.0], info)
         .optional()?
         .ok_or_else(|| unknown(session))
@@ -122,11 +129,12 @@ pub(crate) fn info_in(
 
 fn id_of(connection: &Connection, name: &str) -> Result<Option<SessionId>, StoreError> {
     Ok(connection
-        .prepare_cached("SELECT id FROM sessions WHERE name = ?1")?
+        .prepare_cached("SELECT id FROM sessions WHERE name = ?1 AND deleted = 0")?
         .query_row([name], |row| row.get(0).map(SessionId))
         .optional()?)
 }
 
+/// A number that was given out names a session, unless that was deleted since.
 pub(super) fn unknown(session: SessionId) -> StoreError {
-    StoreError::UnknownSession(format!("number {}", session.0))
+    StoreError::SessionDeleted(session.0)
 }

@@ -1,24 +1,27 @@
 //! `lcm_describe`: what a summary, a message or a file is made of, and what covers it.
 
-use contexture_engine_api::EngineError;
+use contexture_engine_api::{EngineError, MessageId};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Context, Id, invalid, object, session_schema};
+use super::page::{Page, is_lean, longest, within};
+use super::{Context, Id, invalid, max_tokens_schema, object, session_schema};
 use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
 use crate::nodes::{self, Placed};
 use crate::preview::{Kind, preview};
-use crate::store::SessionId;
+use crate::store::{PayloadId, SessionId};
 
-/// Children listed, and parents; the rest is a number.
-const LISTED: usize = 40;
+/// Parents of a summary, and messages of a file, that are named.
+const NAMED: usize = 4;
 const PREVIEW_CHARS: usize = 1_200;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
     id: String,
+    max_tokens: Option<u64>,
+    cursor: Option<String>,
     session: Option<String>,
 }
 
@@ -26,6 +29,11 @@ pub(super) fn parameters() -> Value {
     object(
         json!({
             "id": {"type": "string", "description": "A summary (s12), a message (m34) or a file (f5)"},
+            "max_tokens": max_tokens_schema(),
+            "cursor": {
+                "type": "string",
+                "description": "`next_cursor` of the page before: further children of a summary",
+            },
             "session": session_schema(),
         }),
         &["id"],
@@ -34,63 +42,116 @@ pub(super) fn parameters() -> Value {
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
+    let max_tokens = arguments.max_tokens;
     match Id::parse(&arguments.id)? {
-        Id::Summary(id) => summary(context, session, id),
-        Id::Message(id) => {
-            let store = &context.session.store;
-            let message = store.message(session, id)?;
-            let covering = nodes::covering(store, session, &[message.row.key])?;
-            let replaces = message
-                .row
-                .replaces
-                .map(|key| store.rows(session, key.ordinal()..key.ordinal() + 1))
-                .transpose()?
-                .and_then(|rows| rows.first().map(|row| row.id.to_string()));
-            let live = store.live(session)?;
-            let ordinal = message.row.key.ordinal();
-            Ok(json!({
-                "id": id.to_string(),
-                "kind": "message",
-                "role": message.row.role,
-                "tool": message.row.tool,
-                "at": message.row.at.map(rfc3339),
-                "tokens": message.row.tokens,
-                "bytes": message.raw.len(),
-                "text_bytes": message.text.len(),
-                "type": Kind::of(&message.text).name(),
-                "in_conversation": live.iter().any(|range| range.contains(&ordinal)),
-                "replaces": replaces,
-                "covered_by": covering.get(&message.row.key).map(NodeId::to_string),
-                "file": message.row.payload.map(|file| format!("f{}", file.0)),
-                "preview": preview(&message.text, PREVIEW_CHARS),
-            }))
+        Id::Summary(id) => {
+            let first = match &arguments.cursor {
+                None => 0,
+                Some(cursor) => cursor
+                    .parse()
+                    .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_describe")))?,
+            };
+            summary(context, session, id, first, max_tokens)
         }
-        Id::File(id) => {
-            let store = &context.session.store;
-            let info = store.payload_info(id)?;
-            if info.session != session {
-                return Err(invalid(format!(
-                    "there is no file f{} in this session",
-                    id.0
-                )));
-            }
-            Ok(json!({
-                "id": arguments.id,
-                "kind": "file",
-                "type": info.kind,
-                "bytes": info.bytes,
-                "lines": info.lines,
-                "tokens": info.tokens,
-                "preview": preview(&store.read_payload(id)?, PREVIEW_CHARS),
-            }))
-        }
+        Id::Message(id) => message(context, session, id, max_tokens),
+        Id::File(id) => file(context, session, id, max_tokens),
     }
 }
 
-/// A summary in a few words; with its text where that is asked for.
-pub(super) fn summary_line(placed: &Placed, with_text: bool) -> Value {
+fn message(
+    context: &Context<'_>,
+    session: SessionId,
+    id: MessageId,
+    max_tokens: Option<u64>,
+) -> Result<Value, EngineError> {
+    let store = &context.session.store;
+    let message = store.message(session, id)?;
+    let row = &message.row;
+    let covering = nodes::covering(store, session, &[row.key])?;
+    let replaces = match row.replaces {
+        Some(key) => store.rows(session, key.ordinal()..key.ordinal() + 1)?,
+        None => Vec::new(),
+    };
+    let described = json!({
+        "id": id.to_string(),
+        "kind": "message",
+        "role": row.role,
+        "tool": row.tool,
+        "at": row.at.map(rfc3339),
+        "tokens": row.tokens,
+        "in_conversation": store.current(session)?.contains(row.key),
+        "replaces": replaces.first().map(|row| row.id.to_string()),
+        "covered_by": covering.get(&row.key).map(NodeId::to_string),
+        "file": row.payload.map(file_id),
+    });
+    let more = json!({
+        "bytes": message.raw.len(),
+        "text_bytes": message.text.len(),
+        "type": Kind::of(&message.text).name(),
+    });
+    with_preview(context, max_tokens, &described, &more, &message.text)
+}
+
+fn file(
+    context: &Context<'_>,
+    session: SessionId,
+    id: PayloadId,
+    max_tokens: Option<u64>,
+) -> Result<Value, EngineError> {
+    let info = context.file(session, id)?;
+    let messages = context.session.store.messages_with(id)?;
+    let described = json!({
+        "id": file_id(id),
+        "kind": "file",
+        "type": info.kind,
+        "bytes": info.bytes,
+        "lines": info.lines,
+        "tokens": info.tokens,
+        "messages": messages.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>(),
+        "messages_total": messages.len(),
+    });
+    let text = context.session.store.read_payload(id)?;
+    with_preview(context, max_tokens, &described, &Value::Null, &text)
+}
+
+fn file_id(file: PayloadId) -> String {
+    format!("f{}", file.0)
+}
+
+/// A description without what is not known of it, with `more` where there is room, and as much of a
+/// preview of the text as fits.
+fn with_preview(
+    context: &Context<'_>,
+    max_tokens: Option<u64>,
+    described: &Value,
+    more: &Value,
+    text: &str,
+) -> Result<Value, EngineError> {
+    let services = &context.session.services;
+    let preview = preview(text, PREVIEW_CHARS);
+    within(max_tokens, services, |room| {
+        let more = Some(more).filter(|_| !is_lean(room));
+        let fields = [Some(described), more].into_iter().flatten();
+        let fields: Map<String, Value> = fields
+            .filter_map(Value::as_object)
+            .flatten()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let answer = |end: usize| {
+            let mut answer = fields.clone();
+            answer.insert("preview".to_owned(), json!(preview[..end]));
+            Value::Object(answer)
+        };
+        let tokens = |end| services.count_tokens(&answer(end).to_string());
+        Ok(answer(longest(&preview, 0, room, tokens)))
+    })
+}
+
+/// A summary in a few words.
+pub(super) fn summary_line(placed: &Placed) -> Value {
     let node = &placed.node;
-    let mut line = json!({
+    json!({
         "id": node.id.to_string(),
         "kind": "summary",
         "depth": node.depth,
@@ -103,41 +164,95 @@ pub(super) fn summary_line(placed: &Placed, with_text: bool) -> Value {
         "last": node.last.to_string(),
         "from": node.from_ms.map(rfc3339),
         "to": node.to_ms.map(rfc3339),
-    });
-    if with_text {
-        line["text"] = json!(node.text);
-    }
-    line
+    })
 }
 
-fn summary(context: &Context<'_>, session: SessionId, id: NodeId) -> Result<Value, EngineError> {
-    let store = &context.session.store;
+fn summary(
+    context: &Context<'_>,
+    session: SessionId,
+    id: NodeId,
+    first: usize,
+    max_tokens: Option<u64>,
+) -> Result<Value, EngineError> {
+    let (store, services) = (&context.session.store, &context.session.services);
     let placed = nodes::node(store, session, id)?
         .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
-    let mut described = summary_line(&placed, true);
-    match nodes::under(store, session, id)? {
-        Under::Nodes(children) => {
-            let mut listed = Vec::new();
-            for child in children.iter().take(LISTED) {
-                let child = nodes::node(store, session, *child)?;
-                listed.extend(child.map(|child| summary_line(&child, false)));
-            }
-            described["children"] = json!(listed);
-            described["children_total"] = json!(children.len());
-        }
-        Under::Messages(messages) => {
-            let listed: Vec<String> = messages
-                .iter()
-                .take(LISTED)
-                .map(ToString::to_string)
-                .collect();
-            described["children"] = json!(listed);
-            described["children_total"] = json!(messages.len());
-        }
+    let under = nodes::under(store, session, id)?;
+    let children = match &under {
+        Under::Nodes(nodes) => nodes.len(),
+        Under::Messages(messages) => messages.len(),
+    };
+    if first > 0 && first >= children {
+        return Err(invalid(format!(
+            "{id} has {children} children, and no page begins at {first}"
+        )));
     }
     let parents = nodes::parents(store, session, id)?;
-    described["parents"] = json!(parents.iter().map(NodeId::to_string).collect::<Vec<_>>());
     let (frontier, _) = nodes::frontier(store, session)?;
-    described["in_window"] = json!(frontier.iter().any(|placed| placed.node.id == id));
-    Ok(described)
+    let in_window = frontier.iter().any(|placed| placed.node.id == id);
+    let text = &placed.node.text;
+    within(max_tokens, services, |room| {
+        let lean = is_lean(room);
+        let answer = |end: usize, items: Vec<Value>, next: Option<usize>| {
+            let mut described = match lean || first > 0 {
+                false => summary_line(&placed),
+                true => json!({
+                    "id": id.to_string(),
+                    "first": placed.node.first.to_string(),
+                    "last": placed.node.last.to_string(),
+                }),
+            };
+            if first == 0 {
+                described["in_window"] = json!(in_window);
+                if !lean {
+                    let named = parents.iter().take(NAMED).map(NodeId::to_string);
+                    described["parents"] = json!(named.collect::<Vec<_>>());
+                }
+                described["text"] = json!(text[..end]);
+                if end < text.len() {
+                    described["text_bytes"] = json!(text.len());
+                }
+            }
+            described["children_total"] = json!(children);
+            described["children"] = json!(items);
+            described["next_cursor"] = json!(next.map(|next| next.to_string()));
+            described
+        };
+        // The text comes first, and leaves its children some room.
+        let end = match first {
+            0 => longest(text, 0, room * 2 / 3, |end| {
+                let described = answer(end, Vec::new(), Some(children));
+                services.count_tokens(&described.to_string())
+            }),
+            _ => 0,
+        };
+        let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), services);
+        let mut next = first;
+        while next < children {
+            let item = match &under {
+                Under::Messages(messages) => json!(messages[next].to_string()),
+                Under::Nodes(_) if lean => json!(child_id(&under, next)),
+                Under::Nodes(nodes) => match nodes::node(store, session, nodes[next])? {
+                    Some(child) => summary_line(&child),
+                    None => json!(child_id(&under, next)),
+                },
+            };
+            if !page.push(item) {
+                if !page.items.is_empty() {
+                    break;
+                }
+                // One has to be there, or there is no progress.
+                page.items.push(json!(child_id(&under, next)));
+            }
+            next += 1;
+        }
+        Ok(answer(end, page.items, (next < children).then_some(next)))
+    })
+}
+
+fn child_id(under: &Under, at: usize) -> String {
+    match under {
+        Under::Nodes(nodes) => nodes[at].to_string(),
+        Under::Messages(messages) => messages[at].to_string(),
+    }
 }

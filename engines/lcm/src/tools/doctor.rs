@@ -1,85 +1,201 @@
 //! `lcm_doctor`: whether everything is there, and whole.
 
+use std::path::{Path, PathBuf};
+
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Context, object};
-use crate::dag::NodeId;
+use super::page::{Page, is_lean, within};
+use super::{Context, invalid, max_tokens_schema, object};
 use crate::nodes;
+use crate::store::Store;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
     #[serde(default)]
     repair: bool,
+    max_tokens: Option<u64>,
+    cursor: Option<String>,
 }
 
 pub(super) fn parameters() -> Value {
     object(
         json!({
             "repair": {
-                "type": "boolean",
-                "description": "Make a backup, then the search index anew and what else can be mended",
+                "type": "boolean", "default": false,
+                "description": "Where the search index is wrong, make it anew; the store is copied first",
             },
+            "max_tokens": max_tokens_schema(),
+            "cursor": {"type": "string", "description": "`next_cursor` of the page before: further findings"},
         }),
         &[],
     )
 }
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
+    let first: usize = match &arguments.cursor {
+        None => 0,
+        Some(cursor) => cursor
+            .parse()
+            .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_doctor")))?,
+    };
     let lineage = lineage(context)?;
     let (store, id) = (&context.session.store, context.session.id);
     let check = store.check(|_, _| {})?;
     let index = store.check_index(id)?;
-    let mut answer = json!({
-        "ok": check.is_sound() && index.wrong.is_empty() && lineage["ok"] == json!(true),
-        "file": {
-            "problems": check.problems,
-            "messages_read": check.messages,
-            "damaged": check.damaged.len(),
-        },
-        "index": {
-            "segments": index.segments,
-            "wrong": index.wrong.len(),
-            "messages_waiting": index.waiting,
-        },
-        "lineage": lineage,
-    });
-    if arguments.repair {
-        let now = context.session.services.now_ms();
-        let backup = store.path().with_extension(format!("backup-{now}.sqlite3"));
-        store.backup(&backup, |_, _| {})?;
-        store.rebuild_index(id)?;
-        let after = store.check_index(id)?;
-        answer["repair"] = json!({
-            "backup": backup,
-            "index_made_anew": true,
-            "index_wrong_after": after.wrong.len(),
-        });
-        if !check.is_sound() {
-            answer["repair"]["not_mended"] = json!(
-                "damage to the file itself: end every process that uses the store and restore a backup"
-            );
+    let mut findings = check.problems.clone();
+    let mut elsewhere = 0;
+    for key in &check.damaged {
+        let row = match key.session() == id {
+            true => store.rows(id, key.ordinal()..key.ordinal() + 1)?.pop(),
+            // What another session holds is its own affair.
+            false => None,
+        };
+        match row {
+            Some(row) => findings.push(format!("message {} is damaged", row.id)),
+            None => elsewhere += 1,
         }
     }
-    Ok(answer)
+    if elsewhere > 0 {
+        findings.push(format!(
+            "{elsewhere} messages of other sessions are damaged"
+        ));
+    }
+    let wrong = index.wrong.iter();
+    findings.extend(wrong.map(|range| {
+        format!(
+            "the search index is wrong about the {} texts from number {} on",
+            range.len(),
+            range.start
+        )
+    }));
+    findings.extend(lineage.findings);
+    let ok = findings.is_empty();
+    let repair = match arguments.repair {
+        false => None,
+        true if index.wrong.is_empty() => Some(json!({"index_made_anew": false})),
+        true => Some(repair(context)?),
+    };
+    let services = &context.session.services;
+    within(arguments.max_tokens, services, |room| {
+        let lean = is_lean(room);
+        let answer = |items: Vec<Value>, next: Option<usize>| {
+            let mut answer = json!({"ok": ok});
+            if let Some(repair) = &repair {
+                answer["repair"] = repair.clone();
+            }
+            if !lean {
+                answer["file"] = json!({
+                    "problems": check.problems.len(),
+                    "messages_read": check.messages,
+                    "damaged": check.damaged.len(),
+                });
+                answer["index"] = json!({
+                    "segments": index.segments,
+                    "wrong": index.wrong.len(),
+                    "waiting": index.waiting,
+                });
+                answer["lineage"] = lineage.counts.clone();
+            }
+            answer["findings_total"] = json!(findings.len());
+            answer["findings"] = json!(items);
+            answer["next_cursor"] = json!(next.map(|next| next.to_string()));
+            answer
+        };
+        let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), services);
+        let mut next = first.min(findings.len());
+        while let Some(finding) = findings.get(next) {
+            if !page.push(json!(finding)) {
+                if page.items.is_empty() {
+                    page.push_part(finding, 0, |end| json!(finding[..end]));
+                    next += 1;
+                }
+                break;
+            }
+            next += 1;
+        }
+        Ok(answer(page.items, (next < findings.len()).then_some(next)))
+    })
+}
+
+/// Copies the store, then makes the search index of the session anew. The copy of an earlier repair goes
+/// once the new one is whole: an agent that repairs again and again does not fill the disk.
+fn repair(context: &Context<'_>) -> Result<Value, EngineError> {
+    let (store, id) = (&context.session.store, context.session.id);
+    let earlier = copies(store);
+    let now = context.session.services.now_ms();
+    let backup = store.path().with_extension(format!("{COPY}{now}.sqlite3"));
+    store.backup(&backup, |_, _| {})?;
+    for copy in earlier.iter().filter(|copy| **copy != backup) {
+        // One that cannot be removed takes up room and does no other harm.
+        let _ = std::fs::remove_file(copy);
+    }
+    store.rebuild_index(id)?;
+    Ok(json!({
+        "index_made_anew": true,
+        "index_wrong_after": store.check_index(id)?.wrong.len(),
+        "backup": backup.file_name().map(|name| name.to_string_lossy()),
+    }))
+}
+
+/// What the names of the copies have before the time they were made at.
+const COPY: &str = "before-repair-";
+
+/// The copies that earlier repairs made.
+fn copies(store: &Store) -> Vec<PathBuf> {
+    let stem = store
+        .path()
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let prefix = format!("{stem}.{COPY}");
+    let directory = store.path().parent().unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(&prefix) && name.ends_with(".sqlite3")
+        })
+        .collect()
+}
+
+/// How the summaries stand to the messages.
+struct Lineage {
+    counts: Value,
+    findings: Vec<String>,
 }
 
 /// Whether each message of the conversation is outside the frontier or under exactly one node of it.
-fn lineage(context: &mut Context<'_>) -> Result<Value, EngineError> {
-    let session = context.session.id;
-    let store = context.session.store.clone();
-    let broken = nodes::broken(&store, session)?;
-    let (frontier, _) = nodes::frontier(&store, session)?;
-    let under: u64 = frontier.iter().map(|placed| placed.node.messages).sum();
-    let covered = nodes::covered(&store, session)?.len() as u64;
-    let outside = context.session.loose()?.len();
-    Ok(json!({
-        "ok": broken.is_empty() && under == covered,
-        "summaries_without_sources": broken.iter().map(NodeId::to_string).collect::<Vec<_>>(),
-        "messages_under_summaries": covered,
-        "messages_under_two": under.saturating_sub(covered),
-        "messages_outside": outside,
-    }))
+fn lineage(context: &mut Context<'_>) -> Result<Lineage, EngineError> {
+    let broken = nodes::broken(&context.session.store, context.session.id)?;
+    let coverage = context.session.coverage()?;
+    let sources = (broken.iter()).map(|id| format!("summary {id} has wrong sources"));
+    let twice = coverage.twice.iter();
+    let nowhere = coverage.nowhere.iter();
+    let left_behind = (coverage.left_behind > 0).then(|| {
+        format!(
+            "{} messages that an edit or a rewind left are still summarised in the window",
+            coverage.left_behind
+        )
+    });
+    let findings: Vec<String> = sources
+        .chain(twice.map(|id| format!("message {id} is in the window twice")))
+        .chain(nowhere.map(|id| format!("message {id} is not in the window, in no way")))
+        .chain(left_behind)
+        .collect();
+    Ok(Lineage {
+        counts: json!({
+            "ok": findings.is_empty(),
+            "messages_outside": coverage.outside,
+            "messages_under_summaries": coverage.under_one,
+            "messages_said_twice": coverage.twice.len(),
+            "messages_nowhere": coverage.nowhere.len(),
+            "messages_left_behind_and_summarised": coverage.left_behind,
+            "summaries_with_wrong_sources": broken.len(),
+        }),
+        findings,
+    })
 }

@@ -1,22 +1,17 @@
 //! `lcm_expand`: from a summary back to what it was made of.
 
+use std::ops::Range;
+
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::{Page, piece_end};
-use super::{
-    Context, Id, bounded, cursor_schema, invalid, max_tokens_schema, object, session_schema,
-};
+use super::page::{Page, is_lean, within};
+use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
 use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
 use crate::nodes;
-use crate::store::{Key, SessionId, StoredMessage};
-
-/// Messages read from the store at a time.
-const BATCH: usize = 64;
-/// Less room than this is not worth the beginning of a message.
-const LEAST_PIECE: u64 = 64;
+use crate::store::{Current, Key, SessionId, StoredMessage};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +29,8 @@ pub(super) fn parameters() -> Value {
             "id": {"type": "string", "description": "The summary (s12) or message (m34)"},
             "depth": {
                 "type": "integer", "minimum": 1,
-                "description": "Go down so many levels of summaries only; by default down to the messages",
+                "description": "For a summary made of summaries: stop so many levels below it and give the \
+                                summaries there. Default: go down to the messages",
             },
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
@@ -44,149 +40,131 @@ pub(super) fn parameters() -> Value {
     )
 }
 
-/// Where the next page begins: a message, and a byte of its JSON.
+/// Where the next page begins: a message or summary, and a byte of its text.
 #[derive(Clone, Copy)]
 struct Cursor {
-    ordinal: u32,
+    number: u32,
     byte: usize,
 }
 
 impl Cursor {
+    const LONGEST: Self = Self {
+        number: u32::MAX,
+        byte: u32::MAX as usize,
+    };
+
     fn parse(text: &str) -> Result<Self, EngineError> {
         text.split_once('.')
-            .and_then(|(ordinal, byte)| {
+            .and_then(|(number, byte)| {
                 Some(Self {
-                    ordinal: ordinal.parse().ok()?,
+                    number: number.parse().ok()?,
                     byte: byte.parse().ok()?,
                 })
             })
-            .ok_or_else(|| invalid(format!("`{text}` is no cursor of lcm_expand")))
+            .ok_or_else(|| no_cursor(text))
     }
 }
 
 impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.ordinal, self.byte)
+        write!(f, "{}.{}", self.number, self.byte)
     }
+}
+
+fn no_cursor(text: impl std::fmt::Display) -> EngineError {
+    invalid(format!(
+        "`{text}` is no cursor of this expansion; give `next_cursor` of the page before with the same id"
+    ))
 }
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let max_tokens = bounded(arguments.max_tokens);
     let cursor = arguments.cursor.as_deref().map(Cursor::parse).transpose()?;
-    match Id::parse(&arguments.id)? {
+    let store = &context.session.store;
+    let id = Id::parse(&arguments.id)?;
+    let (total, keys) = match id {
         Id::Summary(id) => {
-            let node = nodes::node(&context.session.store, session, id)?
+            let node = nodes::node(store, session, id)?
                 .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
             if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.node.depth) {
-                return summaries(context, session, id, depth, max_tokens, cursor);
+                let level = level_below(context, session, id, depth)?;
+                return within(arguments.max_tokens, &context.session.services, |room| {
+                    summaries(context, session, &arguments.id, &level, cursor, room)
+                });
             }
-            let total = node.node.messages;
-            let after = |last: Option<Key>, limit: usize| {
-                nodes::messages_under(&context.session.store, session, id, last, limit)
-            };
-            messages(
-                context,
-                session,
-                &arguments.id,
-                total,
-                cursor,
-                max_tokens,
-                after,
+            (
+                node.node.messages,
+                nodes::messages_under(store, session, id)?,
             )
         }
         Id::Message(id) => {
-            let key = context
-                .session
-                .store
+            let key = store
                 .key(session, id)?
                 .ok_or_else(|| invalid(format!("there is no message {id} in this session")))?;
-            let only = |last: Option<Key>, _: usize| {
-                Ok(match last.is_none_or(|last| last < key) {
-                    true => vec![key],
-                    false => Vec::new(),
-                })
-            };
-            messages(context, session, &arguments.id, 1, cursor, max_tokens, only)
+            (1, vec![key])
         }
-        Id::File(_) => Err(invalid(
-            "a file is read with lcm_read; lcm_expand takes a summary or a message",
-        )),
-    }
+        Id::File(_) => {
+            return Err(invalid(
+                "a file is read with lcm_read; lcm_expand takes a summary or a message",
+            ));
+        }
+    };
+    let current = store.current(session)?;
+    within(arguments.max_tokens, &context.session.services, |room| {
+        let frame = json!({
+            "id": arguments.id, "total_messages": total, "messages": [],
+            "next_cursor": Cursor::LONGEST.to_string(),
+        });
+        let page = Page::new(room, &frame, &context.session.services);
+        let lean = is_lean(room);
+        let item = |message: &StoredMessage, part| item(message, &current, part, lean);
+        let (items, next) = messages(context, &keys, cursor, page, item)?;
+        Ok(json!({
+            "id": arguments.id,
+            "total_messages": total,
+            "messages": items,
+            "next_cursor": next.map(|next| next.to_string()),
+        }))
+    })
 }
 
+/// A page of the messages with these keys, and where the next one begins.
 fn messages(
     context: &Context<'_>,
-    session: SessionId,
-    id: &str,
-    total: u64,
+    keys: &[Key],
     cursor: Option<Cursor>,
-    max_tokens: u64,
-    keys_after: impl Fn(Option<Key>, usize) -> Result<Vec<Key>, crate::StoreError>,
-) -> Result<Value, EngineError> {
-    let services = &context.session.services;
-    let mut page = Page::new(max_tokens, services);
-    let mut next = None;
-    let first = cursor.unwrap_or(Cursor {
-        ordinal: 0,
-        byte: 0,
+    mut page: Page<'_>,
+    item: impl Fn(&StoredMessage, Range<usize>) -> Value,
+) -> Result<(Vec<Value>, Option<Cursor>), EngineError> {
+    let mut from = cursor.map_or(0, |cursor| cursor.byte);
+    let first = cursor.map_or(0, |cursor| {
+        keys.partition_point(|key| key.ordinal() < cursor.number)
     });
-    let mut last = first
-        .ordinal
-        .checked_sub(1)
-        .map(|ordinal| Key::new(session, ordinal));
-    let mut from = first.byte;
-    'pages: loop {
-        let keys = keys_after(last, BATCH)?;
-        if keys.is_empty() {
-            break;
+    for key in &keys[first..] {
+        if context.session.services.is_cancelled() {
+            return Err(EngineError::Cancelled);
         }
-        for key in keys {
-            let message = whole(context, key)?;
-            let end = match page.push(item(&message, &message.raw, from, message.raw.len())) {
-                // An item of its own that does not fit is cut, below; the first always is taken.
-                true if page.items.len() > 1 || page.left() > 0 => message.raw.len(),
-                true => {
-                    page.items.clear();
-                    let end =
-                        piece_end(&message.raw, from, max_tokens.saturating_sub(200), services);
-                    page.push(item(&message, &message.raw, from, end));
-                    end
-                }
-                false => {
-                    let room = page.left().saturating_sub(LEAST_PIECE);
-                    let end = match room > LEAST_PIECE {
-                        true => piece_end(&message.raw, from, room, services),
-                        false => from,
-                    };
-                    if end > from && page.push(item(&message, &message.raw, from, end)) {
-                        end
-                    } else {
-                        next = Some(Cursor {
-                            ordinal: key.ordinal(),
-                            byte: from,
-                        });
-                        break 'pages;
-                    }
-                }
-            };
-            if end < message.raw.len() {
-                next = Some(Cursor {
-                    ordinal: key.ordinal(),
+        let message = whole(context, *key)?;
+        let raw = &message.raw;
+        if let Some(cursor) = cursor.filter(|_| from > 0)
+            && (cursor.number != key.ordinal() || from >= raw.len() || !raw.is_char_boundary(from))
+        {
+            return Err(no_cursor(cursor));
+        }
+        if !page.push(item(&message, from..raw.len())) {
+            let end = page.push_part(raw, from, |end| item(&message, from..end));
+            let end = end.unwrap_or(from);
+            if end < raw.len() {
+                let next = Cursor {
+                    number: key.ordinal(),
                     byte: end,
-                });
-                break 'pages;
+                };
+                return Ok((page.items, Some(next)));
             }
-            from = 0;
-            last = Some(key);
         }
+        from = 0;
     }
-    Ok(json!({
-        "id": id,
-        "total_messages": total,
-        "messages": page.items,
-        "next_cursor": next.map(|next| next.to_string()),
-    }))
+    Ok((page.items, None))
 }
 
 fn whole(context: &Context<'_>, key: Key) -> Result<StoredMessage, EngineError> {
@@ -197,35 +175,40 @@ fn whole(context: &Context<'_>, key: Key) -> Result<StoredMessage, EngineError> 
     })
 }
 
-/// A message, or the bytes from `from` to `end` of its JSON.
-fn item(message: &StoredMessage, raw: &str, from: usize, end: usize) -> Value {
-    let mut item = json!({
-        "id": message.row.id.to_string(),
-        "role": message.row.role,
-        "at": message.row.at.map(rfc3339),
-        "message": raw.get(from..end).unwrap_or(""),
-    });
-    if from > 0 || end < raw.len() {
-        item["part"] = json!({"first_byte": from, "end_byte": end, "of_bytes": raw.len()});
+/// A message, or a part of its JSON.
+fn item(message: &StoredMessage, current: &Current, part: Range<usize>, lean: bool) -> Value {
+    let row = &message.row;
+    let mut item = json!({"id": row.id.to_string()});
+    // What continues was introduced by the part before.
+    if part.start == 0 {
+        item["role"] = json!(row.role);
+        if let Some(at) = row.at.filter(|_| !lean) {
+            item["at"] = json!(rfc3339(at));
+        }
+        if !current.contains(row.key) {
+            item["in_conversation"] = json!(false);
+        }
     }
+    let bytes = message.raw.len();
+    if part.start > 0 || part.end < bytes {
+        item["part"] = json!({"first_byte": part.start, "of_bytes": bytes});
+    }
+    item["message"] = json!(message.raw.get(part).unwrap_or(""));
     item
 }
 
-/// The summaries `depth` levels down.
-fn summaries(
+/// The summaries `depth` levels below one.
+fn level_below(
     context: &Context<'_>,
     session: SessionId,
     id: NodeId,
     depth: u32,
-    max_tokens: u64,
-    cursor: Option<Cursor>,
-) -> Result<Value, EngineError> {
-    let store = &context.session.store;
+) -> Result<Vec<NodeId>, EngineError> {
     let mut level = vec![id];
     for _ in 0..depth {
         let mut below = Vec::new();
         for node in level {
-            match nodes::under(store, session, node)? {
+            match nodes::under(&context.session.store, session, node)? {
                 Under::Nodes(children) => below.extend(children),
                 // A leaf that is not as deep as its neighbours stands for itself.
                 Under::Messages(_) => below.push(node),
@@ -233,26 +216,60 @@ fn summaries(
         }
         level = below;
     }
-    let mut page = Page::new(max_tokens, &context.session.services);
-    let first = cursor.map_or(0, |cursor| cursor.ordinal as usize);
-    let mut next = None;
-    for (at, node) in level.iter().enumerate().skip(first) {
-        let Some(placed) = nodes::node(store, session, *node)? else {
+    Ok(level)
+}
+
+/// A page of summaries.
+fn summaries(
+    context: &Context<'_>,
+    session: SessionId,
+    id: &str,
+    level: &[NodeId],
+    cursor: Option<Cursor>,
+    room: u64,
+) -> Result<Value, EngineError> {
+    let answer = |items: Vec<Value>, next: Option<Cursor>| {
+        json!({
+            "id": id,
+            "total_summaries": level.len(),
+            "summaries": items,
+            "next_cursor": next.map(|next| next.to_string()),
+        })
+    };
+    let frame = answer(Vec::new(), Some(Cursor::LONGEST));
+    let mut page = Page::new(room, &frame, &context.session.services);
+    let first = cursor.map_or(0, |cursor| cursor.number as usize);
+    let mut from = cursor.map_or(0, |cursor| cursor.byte);
+    for (number, node) in level.iter().enumerate().skip(first) {
+        let Some(placed) = nodes::node(&context.session.store, session, *node)? else {
             continue;
         };
-        if !page.push(super::describe::summary_line(&placed, true)) {
-            next = Some(Cursor {
-                ordinal: at as u32,
-                byte: 0,
-            });
-            break;
+        let text = &placed.node.text;
+        if let Some(cursor) = cursor.filter(|_| from > 0 && !text.is_char_boundary(from)) {
+            return Err(no_cursor(cursor));
         }
+        let item = |end: usize| {
+            let mut item = match from == 0 && !is_lean(room) {
+                true => super::describe::summary_line(&placed),
+                false => json!({"id": placed.node.id.to_string()}),
+            };
+            if from > 0 || end < text.len() {
+                item["part"] = json!({"first_byte": from, "of_bytes": text.len()});
+            }
+            item["text"] = json!(text.get(from..end).unwrap_or(""));
+            item
+        };
+        if !page.push(item(text.len())) {
+            let end = page.push_part(text, from, item).unwrap_or(from);
+            if end < text.len() {
+                let next = Cursor {
+                    number: number as u32,
+                    byte: end,
+                };
+                return Ok(answer(page.items, Some(next)));
+            }
+        }
+        from = 0;
     }
-    Ok(json!({
-        "id": id.to_string(),
-        "depth": depth,
-        "total_summaries": level.len(),
-        "summaries": page.items,
-        "next_cursor": next.map(|next| next.to_string()),
-    }))
+    Ok(answer(page.items, None))
 }

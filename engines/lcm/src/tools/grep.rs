@@ -1,17 +1,18 @@
 //! `lcm_grep`: a search over everything that was ever said, its hits by the summary that covers them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::Page;
-use super::{Context, bounded, cursor_schema, invalid, max_tokens_schema, object};
+use super::page::{Page, is_lean, within};
+use super::{Context, cursor_schema, invalid, max_tokens_schema, object};
 use crate::clock::{parse, rfc3339};
-use crate::dag::NodeId;
+use crate::dag::{Node, NodeId};
 use crate::nodes;
-use crate::search::{Answer, Ask, Hit, HitKind, Mode, Pattern, Query, Scope, Sort};
+use crate::search::{Answer, Ask, Hit, HitKind, Mode, Pattern, Query, Scope, Searched, Sort};
 use crate::store::{Key, SessionId};
 
 const DEFAULT_LIMIT: usize = 20;
@@ -64,68 +65,158 @@ enum SortName {
 }
 
 pub(super) fn parameters() -> Value {
-    let time = |what: &str| {
-        json!({"type": ["string", "number"],
-               "description": format!("{what}: 2026-01-31, 2026-01-31T23:59:59Z, or Unix seconds")})
+    let time = |what: &str, day: &str| {
+        json!({
+            "type": ["string", "number"],
+            "description": format!(
+                "{what}: 2026-01-31 ({day}, UTC), 2026-01-31T09:30+02:00, or Unix seconds. A message that has no \
+                 time of its own counts by its arrival"
+            ),
+        })
     };
     object(
         json!({
-            "pattern": {"type": "string", "description": "What to find, exactly"},
+            "pattern": {"type": "string", "description": "What to find, exactly. Either this or `question`"},
             "question": {
                 "type": "string",
-                "description": "In place of `pattern`: ranks what shares words with it; candidates, not a complete list",
+                "description": "Ranks what shares words with it, in any of their forms: candidates, best first, not \
+                                a complete list",
             },
             "mode": {
-                "enum": ["full_text", "literal", "regex"],
-                "description": "full_text (default): every term as a whole word, quotes make a phrase, case ignored; \
-                                literal: the text anywhere; regex: linear-time, `(?i)` ignores case",
+                "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
+                "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order; \
+                                \"quotes\" make a phrase. literal: the text itself, anywhere. regex: Rust syntax, \
+                                without look-around and backreferences",
             },
-            "scope": {"enum": ["all", "messages", "summaries", "files"], "description": "Where to look; all by default"},
-            "sessions": {
-                "type": "array", "items": {"type": "string"},
-                "description": "Other sessions to search, where the configuration grants it; this one by default",
+            "case": {
+                "type": "boolean",
+                "description": "Whether case matters. Default: false in full_text, true in literal and regex",
+            },
+            "scope": {
+                "type": "string", "enum": ["all", "messages", "summaries", "files"], "default": "all",
+                "description": "Where to look; `files` are the messages whose long text is kept aside",
             },
             "role": {"type": "string", "description": "Only messages of this role: user, assistant or tool"},
             "tool": {"type": "string", "description": "Only results of this tool"},
-            "since": time("Only what was said then or later"),
-            "until": time("Only what was said then or before"),
-            "context": {"type": "integer", "minimum": 0, "maximum": MAX_CONTEXT, "description": "Lines around each match"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "description": "Hits on a page; 20 by default"},
-            "cursor": cursor_schema(),
-            "sort": {"enum": ["relevance", "recency", "oldest"]},
-            "case": {"type": "boolean", "description": "Whether case matters; by default only in literal and regex"},
+            "since": time("Only what was said then or later", "its beginning"),
+            "until": time("Only what was said then or before", "its end"),
+            "sort": {
+                "type": "string", "enum": ["relevance", "recency", "oldest"],
+                "description": "Default: recency for a pattern, relevance for a question",
+            },
+            "context": {
+                "type": "integer", "minimum": 0, "maximum": MAX_CONTEXT, "default": 0,
+                "description": "Lines shown before and after that of the first match",
+            },
+            "limit": {
+                "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT,
+                "description": "Hits on a page, at most",
+            },
             "max_tokens": max_tokens_schema(),
+            "cursor": cursor_schema(),
+            "sessions": {
+                "type": "array", "items": {"type": "string"},
+                "description": "Search these sessions, where the configuration grants it. Default: this one",
+            },
         }),
         &[],
     )
 }
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
-    let max_tokens = bounded(arguments.max_tokens);
-    let mut query = query(context, &arguments)?;
+    let query = query(context, &arguments)?;
     let answer = search(context, &query)?;
-    let (hits, shown) = hits(context, &answer, max_tokens)?;
-    let mut next_cursor = answer.next_cursor.clone();
-    if shown < answer.hits.len() {
-        // The size ended the page before its limit did: the same page, as long as it was, has its cursor.
-        query.limit = shown;
-        next_cursor = search(context, &query)?.next_cursor;
+    let covering = Covering::read(context, &answer)?;
+    let names = session_names(context, &answer)?;
+    let services = &context.session.services;
+    within(arguments.max_tokens, services, |room| {
+        let lean = is_lean(room);
+        // The longest that a cursor of these hits can be.
+        let cursor = answer.hits.iter().map(|hit| &hit.cursor);
+        let cursor = cursor.max_by_key(|cursor| cursor.len()).cloned();
+        let frame = frame_of(&answer, lean, Vec::new(), Vec::new(), cursor);
+        let mut page = Page::new(room, &frame, services);
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for hit in &answer.hits {
+            let covered = covering.node(hit.key);
+            let text = &hit.snippet.text;
+            let item = |end: usize| {
+                let mut item = item(hit, &text[..end], covered, lean);
+                if let Some(name) = names.get(&hit.key.session()) {
+                    item["session"] = json!(name);
+                }
+                item
+            };
+            let group = groups.iter_mut().find(|group| group.is_of(hit, covered));
+            // What the hit adds to the groups: its id, and the group where it is the first.
+            let grouped = match (lean, &group) {
+                (true, _) => Value::Null,
+                (false, Some(_)) => json!(id(hit)),
+                (false, None) => Group::of(hit, covered).line(),
+            };
+            if !page.push_with(item(text.len()), &grouped) {
+                if !page.items.is_empty() {
+                    break;
+                }
+                page.push_part(text, 0, item);
+            }
+            match group {
+                Some(group) => group.hits.push(id(hit)),
+                None => groups.push(Group::of(hit, covered)),
+            }
+        }
+        // Those that no summary covers stand last.
+        groups.sort_by_key(|group| group.covered.is_none());
+        let groups = groups.iter().filter(|_| !lean).map(Group::line).collect();
+        let shown = page.items.len();
+        let cursor = match shown < answer.hits.len() {
+            true => shown
+                .checked_sub(1)
+                .map(|last| answer.hits[last].cursor.clone()),
+            false => answer.next_cursor.clone(),
+        };
+        Ok(frame_of(&answer, lean, groups, page.items, cursor))
+    })
+}
+
+/// The answer with these groups and hits.
+fn frame_of(
+    answer: &Answer,
+    lean: bool,
+    groups: Vec<Value>,
+    hits: Vec<Value>,
+    cursor: Option<String>,
+) -> Value {
+    let Searched {
+        sessions,
+        messages,
+        summaries,
+        messages_read,
+        bytes_read,
+        messages_not_indexed,
+        messages_unreadable,
+    } = answer.searched;
+    let mut searched = json!({"messages": messages, "summaries": summaries});
+    if !lean {
+        searched["sessions"] = json!(sessions);
+        searched["messages_read"] = json!(messages_read);
+        searched["bytes_read"] = json!(bytes_read);
+        searched["messages_not_indexed"] = json!(messages_not_indexed);
     }
-    Ok(json!({
-        "total": answer.total,
-        "total_is_exact": answer.total_is_exact,
-        "searched": {
-            "sessions": answer.searched.sessions,
-            "messages": answer.searched.messages,
-            "summaries": answer.searched.summaries,
-            "messages_read": answer.searched.messages_read,
-            "bytes_read": answer.searched.bytes_read,
-            "messages_not_indexed": answer.searched.messages_not_indexed,
-        },
-        "groups": groups(context, &hits)?,
-        "hits": hits.into_iter().map(|(_, hit)| hit).collect::<Vec<_>>(),
-        "next_cursor": next_cursor,
-    }))
+    if messages_unreadable > 0 {
+        searched["messages_unreadable"] = json!(messages_unreadable);
+    }
+    let mut framed = json!({"total": answer.total});
+    if !lean || !answer.total_is_exact {
+        framed["total_is_exact"] = json!(answer.total_is_exact);
+    }
+    framed["searched"] = searched;
+    if !lean {
+        framed["groups"] = json!(groups);
+    }
+    framed["hits"] = json!(hits);
+    framed["next_cursor"] = json!(cursor);
+    framed
 }
 
 /// Searches; a call that the host gives up ends soon.
@@ -138,37 +229,49 @@ pub(super) fn search(context: &Context<'_>, query: &Query) -> Result<Answer, Eng
 }
 
 fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineError> {
-    let ask = match (&arguments.pattern, &arguments.question) {
+    // Some models fill in every argument.
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let ask = match (given(&arguments.pattern), given(&arguments.question)) {
         (Some(pattern), None) => Ask::Pattern(Pattern {
             mode: match arguments.mode {
                 None | Some(ModeName::FullText) => Mode::FullText,
                 Some(ModeName::Literal) => Mode::Literal,
                 Some(ModeName::Regex) => Mode::Regex,
             },
-            text: pattern.clone(),
+            text: pattern,
             case_sensitive: arguments.case,
         }),
-        (None, Some(question)) => Ask::Question(question.clone()),
+        (None, Some(question)) => Ask::Question(question),
         _ => {
             return Err(invalid(
-                "lcm_grep takes either `pattern` (exact) or `question` (ranked)",
+                "lcm_grep takes `pattern` (exact) or `question` (ranked), one of them",
             ));
         }
     };
-    let time = |key: &str, value: &Option<Value>| -> Result<Option<i64>, EngineError> {
+    let time = |key: &str, value: &Option<Value>| -> Result<Option<Range<i64>>, EngineError> {
         let Some(value) = value else { return Ok(None) };
         let text = value
             .as_str()
             .map_or_else(|| value.to_string(), str::to_owned);
         let time = parse(&text).ok_or_else(|| {
             invalid(format!(
-                "`{key}` is {value}; a time is 2026-01-31, 2026-01-31T23:59:59Z, or Unix seconds"
+                "`{key}` is {value}; a time is 2026-01-31, 2026-01-31T09:30+02:00, 2026-01-31T23:59:59Z, or Unix \
+                 seconds"
             ))
         });
         time.map(Some)
     };
-    let sessions = match &arguments.sessions {
-        None => vec![context.session.id],
+    let since = time("since", &arguments.since)?.map(|time| time.start);
+    let until = time("until", &arguments.until)?.map(|time| time.end - 1);
+    if let (Some(since), Some(until)) = (since, until)
+        && until < since
+    {
+        return Err(invalid(
+            "`until` is before `since`: nothing can be between them",
+        ));
+    }
+    let sessions = match arguments.sessions.as_deref() {
+        None | Some([]) => vec![context.session.id],
         Some(names) => {
             let ids = names.iter().map(|name| context.scope(Some(name)));
             ids.collect::<Result<_, _>>()?
@@ -182,10 +285,10 @@ fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineEr
             Some(ScopeName::Files) => Scope::Files,
         },
         sessions,
-        role: arguments.role.clone(),
-        tool: arguments.tool.clone(),
-        since_ms: time("since", &arguments.since)?,
-        until_ms: time("until", &arguments.until)?,
+        role: given(&arguments.role),
+        tool: given(&arguments.tool),
+        since_ms: since,
+        until_ms: until,
         sort: arguments.sort.map(|sort| match sort {
             SortName::Relevance => Sort::Relevance,
             SortName::Recency => Sort::Recency,
@@ -193,119 +296,142 @@ fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineEr
         }),
         limit: arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT),
         context_lines: arguments.context.unwrap_or(0).min(MAX_CONTEXT),
-        cursor: arguments.cursor.clone(),
+        cursor: given(&arguments.cursor),
         ..Query::new(context.session.id, ask)
     })
 }
 
-/// The summary that covers a hit, in which session.
-type Covered = Option<(SessionId, NodeId)>;
-
-/// The hits as JSON, as many as there is room for, each with the summary that covers it.
-fn hits(
-    context: &Context<'_>,
-    answer: &Answer,
-    max_tokens: u64,
-) -> Result<(Vec<(Covered, Value)>, usize), EngineError> {
-    let mut of_session: HashMap<SessionId, Vec<Key>> = HashMap::new();
-    for hit in &answer.hits {
-        if hit.kind != HitKind::Summary {
-            of_session
-                .entry(hit.key.session())
-                .or_default()
-                .push(hit.key);
-        }
-    }
-    let mut covering: HashMap<Key, NodeId> = HashMap::new();
-    for (session, keys) in of_session {
-        covering.extend(nodes::covering(&context.session.store, session, &keys)?);
-    }
-    let names: HashMap<SessionId, String> = match answer.searched.sessions > 1 {
-        true => {
-            let sessions = context.session.store.sessions()?;
-            sessions
-                .into_iter()
-                .map(|info| (info.id, info.name))
-                .collect()
-        }
-        false => HashMap::new(),
-    };
-    let mut page = Page::new(max_tokens, &context.session.services);
-    let mut covered = Vec::new();
-    for hit in &answer.hits {
-        let node = match hit.kind {
-            HitKind::Summary => Some(nodes::id_of(hit.key.0)),
-            _ => covering.get(&hit.key).copied(),
-        };
-        let mut item = item(hit, node);
-        if let Some(name) = names.get(&hit.key.session()) {
-            item["session"] = json!(name);
-        }
-        if !page.push(item) {
-            break;
-        }
-        covered.push(node.map(|node| (hit.key.session(), node)));
-    }
-    let shown = page.items.len();
-    Ok((covered.into_iter().zip(page.items).collect(), shown))
+/// The summaries that cover the hits of an answer; a summary covers itself.
+struct Covering {
+    of: HashMap<Key, NodeId>,
+    nodes: HashMap<(SessionId, NodeId), Node>,
 }
 
-fn item(hit: &Hit, covered_by: Option<NodeId>) -> Value {
-    let (id, kind, file) = match hit.kind {
-        HitKind::Message { id } => (id.to_string(), "message", None),
-        HitKind::File { id, file } => (id.to_string(), "file", Some(format!("f{}", file.0))),
-        HitKind::Summary => (nodes::id_of(hit.key.0).to_string(), "summary", None),
+impl Covering {
+    fn read(context: &Context<'_>, answer: &Answer) -> Result<Self, EngineError> {
+        let store = &context.session.store;
+        let mut of = HashMap::new();
+        let mut messages: HashMap<SessionId, Vec<Key>> = HashMap::new();
+        for Hit { key, kind, .. } in &answer.hits {
+            match kind {
+                HitKind::Summary => {
+                    of.insert(*key, nodes::id_of(key.0));
+                }
+                _ => messages.entry(key.session()).or_default().push(*key),
+            }
+        }
+        for (session, keys) in messages {
+            of.extend(nodes::covering(store, session, &keys)?);
+        }
+        let mut nodes = HashMap::new();
+        for (key, id) in &of {
+            let place = (key.session(), *id);
+            if !nodes.contains_key(&place)
+                && let Some(placed) = nodes::node(store, place.0, place.1)?
+            {
+                nodes.insert(place, placed.node);
+            }
+        }
+        Ok(Self { of, nodes })
+    }
+
+    fn node(&self, key: Key) -> Option<&Node> {
+        self.nodes.get(&(key.session(), *self.of.get(&key)?))
+    }
+}
+
+/// What sessions are called, where several were searched.
+fn session_names(
+    context: &Context<'_>,
+    answer: &Answer,
+) -> Result<HashMap<SessionId, String>, EngineError> {
+    if answer.searched.sessions < 2 {
+        return Ok(HashMap::new());
+    }
+    let sessions = context.session.store.sessions()?;
+    let names = sessions.into_iter().map(|info| (info.id, info.name));
+    Ok(names.collect())
+}
+
+fn id(hit: &Hit) -> String {
+    match hit.kind {
+        HitKind::Message { id } | HitKind::File { id, .. } => id.to_string(),
+        HitKind::Summary => nodes::id_of(hit.key.0).to_string(),
+    }
+}
+
+fn item(hit: &Hit, snippet: &str, covered_by: Option<&Node>, lean: bool) -> Value {
+    let (kind, file) = match hit.kind {
+        HitKind::Message { .. } => ("message", None),
+        HitKind::File { file, .. } => ("file", Some(file)),
+        HitKind::Summary => ("summary", None),
     };
-    let mut item = json!({
-        "id": id,
-        "kind": kind,
-        "role": hit.role,
-        "at": hit.at_ms.map(rfc3339),
-        "snippet": hit.snippet.text,
-        "line": hit.snippet.line,
-        "matches": hit.snippet.matches,
-    });
-    if let Some(tool) = &hit.tool {
-        item["tool"] = json!(tool);
+    let mut item = json!({"id": id(hit)});
+    if !lean {
+        item["kind"] = json!(kind);
+    }
+    item["role"] = json!(hit.role);
+    if !lean {
+        item["at"] = json!(hit.at_ms.map(rfc3339));
+        if let Some(tool) = &hit.tool {
+            item["tool"] = json!(tool);
+        }
     }
     if let Some(file) = file {
-        item["file"] = json!(file);
-    }
-    if let Some(node) = covered_by.filter(|_| hit.kind != HitKind::Summary) {
-        item["covered_by"] = json!(node.to_string());
+        item["file"] = json!(format!("f{}", file.0));
     }
     if !hit.live {
         item["in_conversation"] = json!(false);
     }
+    if let Some(node) = covered_by.filter(|_| !lean && hit.kind != HitKind::Summary) {
+        item["covered_by"] = json!(node.id.to_string());
+    }
+    item["line"] = json!(hit.snippet.line);
+    if !lean {
+        item["byte"] = json!(hit.snippet.byte);
+        item["matches"] = json!(hit.snippet.matches);
+    }
+    item["snippet"] = match snippet.len() < hit.snippet.text.len() {
+        true => json!(format!("{snippet}…")),
+        false => json!(snippet),
+    };
     item
 }
 
-/// The hits of this page by the summary of the window that covers them; those that none covers last.
-fn groups(context: &Context<'_>, hits: &[(Covered, Value)]) -> Result<Vec<Value>, EngineError> {
-    let mut order: Vec<Covered> = Vec::new();
-    let mut ids: HashMap<Covered, Vec<&Value>> = HashMap::new();
-    for (covered, hit) in hits {
-        if !ids.contains_key(covered) {
-            order.push(*covered);
+/// The hits of a page that one summary of the window covers, or that none does.
+struct Group<'a> {
+    session: SessionId,
+    covered: Option<&'a Node>,
+    hits: Vec<String>,
+}
+
+impl<'a> Group<'a> {
+    fn of(hit: &Hit, covered: Option<&'a Node>) -> Self {
+        Self {
+            session: hit.key.session(),
+            covered,
+            hits: vec![id(hit)],
         }
-        ids.entry(*covered).or_default().push(&hit["id"]);
     }
-    order.sort_by_key(Option::is_none);
-    let mut groups = Vec::new();
-    for covered in order {
-        let mut group = json!({"summary": null, "hits": ids.get(&covered)});
-        if let Some((session, node)) = covered
-            && let Some(placed) = nodes::node(&context.session.store, session, node)?
-        {
-            let node = placed.node;
-            group["summary"] = json!(node.id.to_string());
-            group["messages"] = json!(node.messages);
-            group["first"] = json!(node.first.to_string());
-            group["last"] = json!(node.last.to_string());
-            group["from"] = json!(node.from_ms.map(rfc3339));
-            group["to"] = json!(node.to_ms.map(rfc3339));
+
+    fn is_of(&self, hit: &Hit, covered: Option<&Node>) -> bool {
+        match (self.covered, covered) {
+            (Some(one), Some(other)) => one.id == other.id && self.session == hit.key.session(),
+            (one, other) => one.is_none() && other.is_none(),
         }
-        groups.push(group);
     }
-    Ok(groups)
+
+    fn line(&self) -> Value {
+        match self.covered {
+            None => json!({"summary": null, "hits": self.hits}),
+            Some(node) => json!({
+                "summary": node.id.to_string(),
+                "first": node.first.to_string(),
+                "last": node.last.to_string(),
+                "from": node.from_ms.map(rfc3339),
+                "to": node.to_ms.map(rfc3339),
+                "hits": self.hits,
+            }),
+        }
+    }
 }

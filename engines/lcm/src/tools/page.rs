@@ -1,69 +1,225 @@
-//! An answer that stays within its size: items are added while they fit.
+//! Answers of bounded size. What the agent sees is the JSON, so that is what is counted.
 
-use contexture_engine_api::Services;
+use contexture_engine_api::{EngineError, Services};
 use serde_json::Value;
 
-/// Tokens set aside for what stands around the items.
-const FRAME_TOKENS: u64 = 60;
+/// Tokens of an answer, where the call does not say.
+pub(super) const DEFAULT_TOKENS: u64 = 4_000;
+/// The fewest and the most that a call may ask for.
+pub(super) const MIN_TOKENS: u64 = 100;
+pub(super) const MAX_TOKENS: u64 = 32_000;
 
-/// Items of an answer.
-pub(crate) struct Page<'a> {
+/// An answer of fewer tokens leaves out what is only nice to know.
+const LEAN_BELOW: u64 = 250;
+
+/// A part of a text in fewer tokens than this is not worth its place behind other items.
+const LEAST_PART: u64 = 64;
+
+/// No text has fewer than a sixteenth of a token a byte for long.
+pub(super) const MAX_BYTES_A_TOKEN: usize = 16;
+
+/// Whether so little room should go to the text and not to what is only nice to know.
+pub(super) fn is_lean(room: u64) -> bool {
+    room < LEAN_BELOW
+}
+
+/// Makes an answer of at most `max_tokens`, [`DEFAULT_TOKENS`] where that is not said. `make` is told how
+/// many it may use; where the whole is larger than its pieces were together, it is asked again, for less.
+pub(super) fn within(
+    max_tokens: Option<u64>,
+    services: &Services,
+    mut make: impl FnMut(u64) -> Result<Value, EngineError>,
+) -> Result<Value, EngineError> {
+    let max = max_tokens
+        .unwrap_or(DEFAULT_TOKENS)
+        .clamp(MIN_TOKENS, MAX_TOKENS);
+    let mut room = max;
+    loop {
+        let answer = make(room)?;
+        let tokens = count(&answer, services);
+        if tokens <= max || room == 0 {
+            return Ok(answer);
+        }
+        room = room.saturating_sub(tokens - max);
+    }
+}
+
+fn count(value: &Value, services: &Services) -> u64 {
+    services.count_tokens(&value.to_string())
+}
+
+/// Items of an answer, as many as fit.
+pub(super) struct Page<'a> {
     services: &'a Services,
     left: u64,
-    pub(crate) items: Vec<Value>,
+    pub(super) items: Vec<Value>,
 }
 
 impl<'a> Page<'a> {
-    pub(crate) fn new(max_tokens: u64, services: &'a Services) -> Self {
+    /// A page with so much room, of which `frame` is the answer without its items.
+    pub(super) fn new(room: u64, frame: &Value, services: &'a Services) -> Self {
         Self {
             services,
-            left: max_tokens.saturating_sub(FRAME_TOKENS),
+            left: room.saturating_sub(count(frame, services)),
             items: Vec::new(),
         }
     }
 
-    /// Tokens that are left.
-    pub(crate) fn left(&self) -> u64 {
-        self.left
+    /// Adds an item, if it fits.
+    pub(super) fn push(&mut self, item: Value) -> bool {
+        self.push_with(item, &Value::Null)
     }
 
-    /// Adds an item if it fits; the first one always does, so that there is always progress.
-    pub(crate) fn push(&mut self, item: Value) -> bool {
-        let tokens = self.services.count_tokens(&item.to_string());
-        if tokens > self.left && !self.items.is_empty() {
-            return false;
+    /// Adds an item, if it fits together with what stands elsewhere in the answer for it.
+    pub(super) fn push_with(&mut self, item: Value, elsewhere: &Value) -> bool {
+        // One for the comma.
+        let mut tokens = count(&item, self.services) + 1;
+        if !elsewhere.is_null() {
+            tokens += count(elsewhere, self.services) + 1;
         }
-        self.left = self.left.saturating_sub(tokens);
+        let fits = tokens <= self.left;
+        if fits {
+            self.left -= tokens;
+            self.items.push(item);
+        }
+        fits
+    }
+
+    /// Adds as much of `text`, from the byte `from` on, as fits into an item that `item` makes of the part
+    /// that ends at a byte. Gives where it ends; none where there is not enough room behind other items.
+    /// The first item gets one character at least, so that there is always progress.
+    pub(super) fn push_part(
+        &mut self,
+        text: &str,
+        from: usize,
+        item: impl Fn(usize) -> Value,
+    ) -> Option<usize> {
+        if !self.items.is_empty() && self.left < LEAST_PART {
+            return None;
+        }
+        let room = self.left.saturating_sub(1);
+        let mut end = longest(text, from, room, |end| count(&item(end), self.services));
+        if end == from {
+            if !self.items.is_empty() {
+                return None;
+            }
+            end = next_char(text, from);
+        }
+        let item = item(end);
+        self.left = self.left.saturating_sub(count(&item, self.services) + 1);
         self.items.push(item);
-        true
+        Some(end)
     }
 }
 
-/// The longest beginning of `text`, from the byte `from` on, that takes about `max_tokens`: where it
-/// ends. At least one character, where there is one.
-pub(crate) fn piece_end(text: &str, from: usize, max_tokens: u64, services: &Services) -> usize {
-    let rest = text.get(from..).unwrap_or("");
-    // No text has fewer than a sixteenth of a token a byte for long; a cut there keeps counting cheap.
-    let mut end = char_start(rest, rest.len().min(max_tokens as usize * 16));
-    loop {
-        let tokens = services.count_tokens(&rest[..end]);
-        if tokens <= max_tokens {
-            return from + end;
-        }
-        let first = rest.chars().next().map_or(0, char::len_utf8);
-        let share = max_tokens as f64 / tokens as f64 * 0.95;
-        let shorter = char_start(rest, (end as f64 * share) as usize);
-        if shorter <= first {
-            return from + first;
-        }
-        end = shorter;
+/// The end of the longest part of `text` from the byte `from` on that takes at most `room` tokens, where
+/// `tokens` counts the part that ends at a byte; `from` where not even one character fits.
+pub(super) fn longest(text: &str, from: usize, room: u64, tokens: impl Fn(usize) -> u64) -> usize {
+    let reach = usize::try_from(room)
+        .unwrap_or(usize::MAX)
+        .saturating_mul(MAX_BYTES_A_TOKEN);
+    let most = text.len().min(from.saturating_add(reach));
+    let base = tokens(from);
+    if base > room || from >= text.len() {
+        return from;
     }
+    if most == text.len() && tokens(most) <= room {
+        return most;
+    }
+    // What fits, with its tokens, and what is known or taken not to.
+    let (mut fits, mut used) = (from, base);
+    let mut exceeds = most.saturating_add(1).min(text.len());
+    let mut bytes_a_token = 3.0;
+    // Each guess is near the end by proportion; a few of them are enough.
+    for _ in 0..24 {
+        let step = ((room - used) as f64 * bytes_a_token) as usize;
+        let guess = char_start(text, (fits + step.max(1)).min(exceeds.saturating_sub(1)));
+        let guess = guess.max(next_char(text, fits));
+        if guess >= exceeds {
+            break;
+        }
+        let counted = tokens(guess);
+        bytes_a_token = (guess - from) as f64 / (counted - base.min(counted)).max(1) as f64;
+        if counted <= room {
+            (fits, used) = (guess, counted);
+            if room - used <= room / 64 {
+                break;
+            }
+        } else {
+            exceeds = guess;
+            // The next guess is a little short of the proportion.
+            bytes_a_token *= 0.97;
+        }
+    }
+    fits
 }
 
 /// The nearest place at or before `at` where a character begins.
-pub(crate) fn char_start(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
+pub(super) fn char_start(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Where the character ends that begins at `at`.
+fn next_char(text: &str, at: usize) -> usize {
+    let first = text.get(at..).and_then(|rest| rest.chars().next());
+    at + first.map_or(0, char::len_utf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_part_fits_and_is_nearly_the_longest(
+            text in "(\\PC|[\"\\\\\n]|漢){0,400}", room in 0u64..80, from in 0usize..40,
+        ) {
+            let services = Services::none();
+            let from = char_start(&text, from);
+            let tokens = |end: usize| count(&json!({"text": text[from..end]}), &services);
+            let end = longest(&text, from, room, tokens);
+            prop_assert!(end == from || tokens(end) <= room);
+            if end < text.len() && room > tokens(from) + 8 {
+                prop_assert!(tokens(end) + 8 >= room, "{} of {room}", tokens(end));
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_item_is_cut_and_a_later_one_waits() {
+        let services = Services::none();
+        let text = "数据库\"\\".repeat(1_000);
+        let item = |end: usize| json!({"text": text[..end]});
+        let mut page = Page::new(100, &json!({}), &services);
+        let end = page.push_part(&text, 0, item);
+        assert!(
+            matches!(end, Some(end) if end > 100 && end < 400),
+            "{end:?}"
+        );
+        assert_eq!(page.push_part(&text, 0, item), None);
+        assert!(!page.push(json!(text)));
+        // Even where there is no room at all, something is shown.
+        let mut page = Page::new(0, &json!({}), &services);
+        assert_eq!(page.push_part(&text, 0, item), Some(3));
+    }
+
+    #[test]
+    fn an_answer_that_came_out_too_large_is_made_again_for_less() {
+        let services = Services::none();
+        let mut rooms = Vec::new();
+        let answer = within(Some(200), &services, |room| {
+            rooms.push(room);
+            // Counts 10 tokens too little.
+            Ok(json!("x".repeat(4 * room as usize + 38)))
+        });
+        assert!(matches!(answer, Ok(answer) if count(&answer, &services) <= 200));
+        assert_eq!(rooms, [200, 190]);
+    }
 }

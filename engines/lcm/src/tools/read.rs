@@ -1,19 +1,15 @@
-//! `lcm_read`: a stored message or file by line or byte range.
+//! `lcm_read`: a stored text by line or byte range.
+
+use std::ops::Range;
 
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::{char_start, piece_end};
-use super::{
-    Context, Id, bounded, cursor_schema, invalid, max_tokens_schema, object, session_schema,
-};
+use super::page::{MAX_BYTES_A_TOKEN, char_start, longest, within};
+use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
+use crate::nodes;
 use crate::store::{PayloadId, PayloadPart, SessionId};
-
-/// Tokens set aside for what stands around the text.
-const FRAME_TOKENS: u64 = 80;
-/// No tokenizer makes fewer tokens than this many bytes each, for long.
-const MAX_BYTES_A_TOKEN: u64 = 16;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,11 +29,11 @@ pub(super) fn parameters() -> Value {
         |what: &str, least: u64| json!({"type": "integer", "minimum": least, "description": what});
     object(
         json!({
-            "id": {"type": "string", "description": "A message (m34) or a file (f5)"},
-            "from_line": place("The first line, from 1", 1),
-            "to_line": place("The last line", 1),
-            "from_byte": place("The first byte, from 0", 0),
-            "to_byte": place("The byte after the last", 0),
+            "id": {"type": "string", "description": "A message (m34), a file (f5) or a summary (s12)"},
+            "from_line": place("The first line, counted from 1. Default: the beginning", 1),
+            "to_line": place("The last line, included. Default: the end", 1),
+            "from_byte": place("In place of lines: the first byte, counted from 0", 0),
+            "to_byte": place("In place of lines: the byte after the last", 0),
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
             "session": session_schema(),
@@ -49,149 +45,176 @@ pub(super) fn parameters() -> Value {
 /// What is read.
 enum Source {
     Inline(String),
-    Aside(PayloadId, u64, u64),
-}
-
-impl Source {
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Inline(text) => text.len() as u64,
-            Self::Aside(_, bytes, _) => *bytes,
-        }
-    }
-
-    fn lines(&self) -> u64 {
-        match self {
-            Self::Inline(text) => text.lines().count() as u64,
-            Self::Aside(_, _, lines) => *lines,
-        }
-    }
+    Aside {
+        file: PayloadId,
+        bytes: u64,
+        lines: u64,
+    },
 }
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let source = source(context, session, Id::parse(&arguments.id)?)?;
-    let total = source.bytes();
+    let source = Source::of(context, session, Id::parse(&arguments.id)?)?;
+    let (bytes, lines) = (source.bytes(), source.lines());
+    let range = range(context, &source, &arguments)?;
+    let start = match &arguments.cursor {
+        None => range.start,
+        Some(cursor) => (cursor.parse().ok())
+            .filter(|start| range.contains(start))
+            .ok_or_else(|| {
+                invalid(format!(
+                    "`{cursor}` is no cursor of this lcm_read; repeat the id and range it came with"
+                ))
+            })?,
+    };
+    let services = &context.session.services;
+    within(arguments.max_tokens, services, |room| {
+        let reach = room.saturating_mul(MAX_BYTES_A_TOKEN as u64);
+        let part = source.part(context, start..range.end.min(start.saturating_add(reach)))?;
+        let answer = |end: usize| {
+            let next = part.first_byte + end as u64;
+            json!({
+                "id": arguments.id,
+                "first_line": part.first_line,
+                "first_byte": part.first_byte,
+                "end_byte": next,
+                "total_bytes": bytes,
+                "total_lines": lines,
+                "text": part.text.get(..end).unwrap_or(""),
+                "next_cursor": (next < range.end).then(|| next.to_string()),
+            })
+        };
+        let tokens = |end: usize| services.count_tokens(&answer(end).to_string());
+        let end = match longest(&part.text, 0, room, tokens) {
+            // One character at least, so that there is always progress.
+            0 => part.text.chars().next().map_or(0, char::len_utf8),
+            end => end,
+        };
+        Ok(answer(end))
+    })
+}
+
+/// The bytes that are asked for.
+fn range(
+    context: &Context<'_>,
+    source: &Source,
+    arguments: &Arguments,
+) -> Result<Range<u64>, EngineError> {
     let by_line = arguments.from_line.is_some() || arguments.to_line.is_some();
     let by_byte = arguments.from_byte.is_some() || arguments.to_byte.is_some();
     if by_line && by_byte {
         return Err(invalid("lcm_read takes lines or bytes, not both"));
     }
-    let range = match by_line {
-        true => {
-            let from = arguments.from_line.unwrap_or(1).max(1);
-            let to = arguments.to_line.unwrap_or(u64::MAX - 1);
-            line_bytes(context, &source, from, to)?
-        }
-        false => arguments.from_byte.unwrap_or(0)..arguments.to_byte.unwrap_or(total).min(total),
+    let bytes = source.bytes();
+    let (start, end) = if by_line {
+        let from = arguments.from_line.unwrap_or(1).max(1);
+        let start = source.line_start(context, from)?;
+        let end = match arguments.to_line {
+            Some(to) if to < from => None,
+            Some(to) => source
+                .line_start(context, to.saturating_add(1))?
+                .or(Some(bytes)),
+            None => Some(bytes),
+        };
+        (start, end)
+    } else {
+        let start = Some(arguments.from_byte.unwrap_or(0));
+        (start, Some(arguments.to_byte.unwrap_or(bytes).min(bytes)))
     };
-    let start = match &arguments.cursor {
-        None => range.start,
-        Some(cursor) => cursor
-            .parse()
-            .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_read")))?,
-    };
-    if start > range.end || range.start > total {
-        return Err(invalid(format!(
-            "{} has {total} bytes in {} lines; the range begins after its end",
+    match (start, end) {
+        // Of nothing, all can be read.
+        (None | Some(0), _) if bytes == 0 => Ok(0..0),
+        (Some(start), Some(end)) if start < end => Ok(start..end),
+        _ => Err(invalid(format!(
+            "there is nothing in this range: {} has {bytes} bytes in {} lines",
             arguments.id,
             source.lines()
-        )));
+        ))),
     }
-    let room = bounded(arguments.max_tokens)
-        .saturating_sub(FRAME_TOKENS)
-        .max(20);
-    let end = range
-        .end
-        .min(start.saturating_add(room * MAX_BYTES_A_TOKEN));
-    let part = bytes(context, &source, start..end)?;
-    let cut = piece_end(&part.text, 0, room, &context.session.services);
-    let next = part.first_byte + cut as u64;
-    Ok(json!({
-        "id": arguments.id,
-        "text": part.text.get(..cut).unwrap_or(""),
-        "first_line": part.first_line,
-        "first_byte": part.first_byte,
-        "end_byte": next,
-        "total_bytes": total,
-        "total_lines": source.lines(),
-        "next_cursor": (next < range.end).then(|| next.to_string()),
-    }))
 }
 
-fn source(context: &Context<'_>, session: SessionId, id: Id) -> Result<Source, EngineError> {
-    let store = &context.session.store;
-    let aside = |file: PayloadId| -> Result<Source, EngineError> {
-        let info = store.payload_info(file)?;
-        match info.session == session {
-            true => Ok(Source::Aside(file, info.bytes, info.lines)),
-            false => Err(invalid(format!(
-                "there is no file f{} in this session",
-                file.0
-            ))),
+impl Source {
+    fn of(context: &Context<'_>, session: SessionId, id: Id) -> Result<Self, EngineError> {
+        let store = &context.session.store;
+        match id {
+            Id::File(file) => Self::aside(context, session, file),
+            Id::Message(id) => {
+                let message = store.message(session, id)?;
+                match message.row.payload {
+                    Some(file) => Self::aside(context, session, file),
+                    // As search sees it, so that the places of its hits are places here.
+                    None if message.calls.is_empty() => Ok(Self::Inline(message.text)),
+                    None => Ok(Self::Inline(format!("{}\n{}", message.text, message.calls))),
+                }
+            }
+            Id::Summary(id) => match nodes::node(store, session, id)? {
+                Some(placed) => Ok(Self::Inline(placed.node.text)),
+                None => Err(invalid(format!("there is no summary {id} in this session"))),
+            },
         }
-    };
-    match id {
-        Id::File(file) => aside(file),
-        Id::Message(id) => {
-            let message = store.message(session, id)?;
-            match message.row.payload {
-                Some(file) => aside(file),
-                None => Ok(Source::Inline(message.text)),
+    }
+
+    fn aside(
+        context: &Context<'_>,
+        session: SessionId,
+        file: PayloadId,
+    ) -> Result<Self, EngineError> {
+        let info = context.file(session, file)?;
+        Ok(Self::Aside {
+            file,
+            bytes: info.bytes,
+            lines: info.lines,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline(text) => text.len() as u64,
+            Self::Aside { bytes, .. } => *bytes,
+        }
+    }
+
+    fn lines(&self) -> u64 {
+        match self {
+            Self::Inline(text) => text.split_inclusive('\n').count() as u64,
+            Self::Aside { lines, .. } => *lines,
+        }
+    }
+
+    /// Where a line begins, counted from 1; none where there are fewer.
+    fn line_start(&self, context: &Context<'_>, line: u64) -> Result<Option<u64>, EngineError> {
+        match self {
+            Self::Aside { file, .. } => {
+                Ok(context.session.store.payload_line_start(*file, line)?)
+            }
+            Self::Inline(text) => {
+                let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
+                let mut lines = text.split_inclusive('\n');
+                let start = (lines.by_ref().take(skipped).map(str::len)).sum::<usize>();
+                Ok(lines.next().map(|_| start as u64))
             }
         }
-        Id::Summary(_) => Err(invalid(
-            "lcm_read takes a message or a file; a summary is expanded with lcm_expand",
-        )),
     }
-}
 
-/// The bytes of the lines `from` to `to`, counted from 1.
-fn line_bytes(
-    context: &Context<'_>,
-    source: &Source,
-    from: u64,
-    to: u64,
-) -> Result<std::ops::Range<u64>, EngineError> {
-    match source {
-        Source::Inline(text) => {
-            let start_of = |line: u64| -> u64 {
-                let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
-                let lines = text.split_inclusive('\n').take(skipped);
-                lines.map(|line| line.len() as u64).sum()
-            };
-            Ok(start_of(from)..start_of(to.saturating_add(1)))
-        }
-        Source::Aside(file, ..) => {
-            let lines = from..to.saturating_add(1);
-            let part = context.session.store.read_payload_lines(*file, lines)?;
-            Ok(part.first_byte..part.first_byte + part.text.len() as u64)
-        }
-    }
-}
-
-fn bytes(
-    context: &Context<'_>,
-    source: &Source,
-    range: std::ops::Range<u64>,
-) -> Result<PayloadPart, EngineError> {
-    match source {
-        Source::Aside(file, ..) => Ok(context.session.store.read_payload_bytes(*file, range)?),
-        Source::Inline(text) => {
-            let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
-            let start = char_start(text, at(range.start));
-            let end = (at(range.end)..=text.len())
-                .find(|at| text.is_char_boundary(*at))
-                .unwrap_or(text.len());
-            Ok(PayloadPart {
-                text: text.get(start..end).unwrap_or("").to_owned(),
-                first_byte: start as u64,
-                first_line: text.as_bytes()[..start]
-                    .iter()
-                    .filter(|b| **b == b'\n')
-                    .count() as u64
-                    + 1,
-            })
+    /// The bytes of a range, widened to whole characters.
+    fn part(&self, context: &Context<'_>, range: Range<u64>) -> Result<PayloadPart, EngineError> {
+        match self {
+            Self::Aside { file, .. } => {
+                Ok(context.session.store.read_payload_bytes(*file, range)?)
+            }
+            Self::Inline(text) => {
+                let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
+                let start = char_start(text, at(range.start));
+                let end = (at(range.end)..=text.len())
+                    .find(|at| text.is_char_boundary(*at))
+                    .unwrap_or(text.len());
+                let before = &text.as_bytes()[..start];
+                Ok(PayloadPart {
+                    text: text.get(start..end).unwrap_or("").to_owned(),
+                    first_byte: start as u64,
+                    first_line: memchr::memchr_iter(b'\n', before).count() as u64 + 1,
+                })
+            }
         }
     }
 }

@@ -4,15 +4,18 @@ use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::Page;
-use super::{Context, bounded, cursor_schema, invalid, max_tokens_schema, object, session_schema};
+use super::page::{Page, is_lean, within};
+use super::{Context, cursor_schema, invalid, max_tokens_schema, object, session_schema};
 use crate::clock::rfc3339;
+use crate::store::{SessionId, StoredMessage};
 use crate::transcript::excerpt;
 
-/// Messages looked at together.
-const BATCH: u32 = 32;
+/// Messages whose rows are looked at between two looks at whether to stop.
+const BATCH: u32 = 256;
 /// Of a message, so many characters.
 const SHOWN_CHARS: usize = 800;
+const DEFAULT_LIMIT: usize = 20;
+const MAX_LIMIT: usize = 200;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +30,10 @@ pub(super) struct Arguments {
 pub(super) fn parameters() -> Value {
     object(
         json!({
-            "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "At most so many; 20 by default"},
+            "limit": {
+                "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT,
+                "description": "Messages on a page, at most",
+            },
             "role": {"type": "string", "description": "Only messages of this role: user, assistant or tool"},
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
@@ -39,48 +45,85 @@ pub(super) fn parameters() -> Value {
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let store = &context.session.store;
     let before: u32 = match &arguments.cursor {
         None => u32::MAX,
         Some(cursor) => cursor
             .parse()
             .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_recent")))?,
     };
-    let limit = arguments.limit.unwrap_or(20).clamp(1, 200);
-    let mut page = Page::new(bounded(arguments.max_tokens), &context.session.services);
-    let mut next = None;
-    'ranges: for range in store.live(session)?.into_iter().rev() {
-        let mut end = range.end.min(before);
-        while end > range.start {
-            let start = end.saturating_sub(BATCH).max(range.start);
-            for message in store.messages(session, start..end)?.into_iter().rev() {
-                let row = &message.row;
-                if arguments
-                    .role
-                    .as_ref()
-                    .is_some_and(|role| *role != row.role)
-                {
-                    continue;
+    let services = &context.session.services;
+    within(arguments.max_tokens, services, |room| {
+        let frame = json!({"messages": [], "next_cursor": u32::MAX.to_string()});
+        let page = Page::new(room, &frame, services);
+        let (items, next) = newest(context, session, before, &arguments, page, is_lean(room))?;
+        Ok(json!({"messages": items, "next_cursor": next.map(|next| next.to_string())}))
+    })
+}
+
+/// As many messages before an ordinal as the page holds, and before which the next page begins.
+fn newest(
+    context: &Context<'_>,
+    session: SessionId,
+    before: u32,
+    arguments: &Arguments,
+    mut page: Page<'_>,
+    lean: bool,
+) -> Result<(Vec<Value>, Option<u32>), EngineError> {
+    let store = &context.session.store;
+    let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
+    for run in store.current(session)?.runs().iter().rev() {
+        let mut end = run.end.min(before);
+        while end > run.start {
+            if context.session.services.is_cancelled() {
+                return Err(EngineError::Cancelled);
+            }
+            let start = end.saturating_sub(BATCH).max(run.start);
+            let mut rows = store.rows(session, start..end)?;
+            rows.retain(|row| (arguments.role.as_ref()).is_none_or(|role| *role == row.role));
+            for row in rows.into_iter().rev() {
+                let ordinal = row.key.ordinal();
+                // Those after this ordinal are shown.
+                let next = Some(ordinal + 1);
+                if page.items.len() == limit {
+                    return Ok((page.items, next));
                 }
-                let shown = match message.text.trim().is_empty() {
-                    true => excerpt(&message.calls, SHOWN_CHARS),
-                    false => excerpt(&message.text, SHOWN_CHARS),
-                };
-                let item = json!({
-                    "id": row.id.to_string(),
-                    "role": row.role,
-                    "tool": row.tool,
-                    "at": row.at.map(rfc3339),
-                    "tokens": row.tokens,
-                    "text": shown,
-                });
-                if page.items.len() == limit || !page.push(item) {
-                    next = Some((row.key.ordinal() + 1).to_string());
-                    break 'ranges;
+                for message in store.messages(session, ordinal..ordinal + 1)? {
+                    let text = match message.text.trim().is_empty() {
+                        true => excerpt(&message.calls, SHOWN_CHARS),
+                        false => excerpt(&message.text, SHOWN_CHARS),
+                    };
+                    let item = |end: usize| item(&message, &text[..end], end < text.len(), lean);
+                    if page.push(item(text.len())) {
+                        continue;
+                    }
+                    // Cut where it is the first, else for the next page.
+                    if !page.items.is_empty() {
+                        return Ok((page.items, next));
+                    }
+                    page.push_part(&text, 0, item);
                 }
             }
             end = start;
         }
     }
-    Ok(json!({"messages": page.items, "next_cursor": next}))
+    Ok((page.items, None))
+}
+
+fn item(message: &StoredMessage, text: &str, is_cut: bool, lean: bool) -> Value {
+    let row = &message.row;
+    let mut item = json!({"id": row.id.to_string(), "role": row.role});
+    if !lean {
+        if let Some(tool) = &row.tool {
+            item["tool"] = json!(tool);
+        }
+        if let Some(at) = row.at {
+            item["at"] = json!(rfc3339(at));
+        }
+        item["tokens"] = json!(row.tokens);
+    }
+    item["text"] = match is_cut {
+        true => json!(format!("{text}…")),
+        false => json!(text),
+    };
+    item
 }

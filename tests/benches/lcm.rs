@@ -1,18 +1,21 @@
-//! Ingest and search over a corpus of 20,000 messages, beside what other stores need for the same.
+//! LCM over a corpus of 20,000 messages, beside what other stores need for the same: ingest and search in
+//! the store, then whole turns through the host and `lcm_grep` as an agent calls it. CPU time, all threads.
 //!
-//! `cargo bench -p contexture-lcm --bench corpus [-- CORPUS.jsonl]`: one message a line
+//! `cargo bench -p contexture-tests --bench lcm [-- CORPUS.jsonl | --messages N]`: one message a line
 //! (`role`, `content`, `ts` in seconds, `tool_calls`, `tool_call_id`, `tool_name`). Without a corpus, one
-//! of the same size and make is generated. Every answer is compared with a plain scan of the corpus, and
-//! nothing of the corpus stays in the process between the two.
+//! of N messages (20,000) is generated. Every answer is compared with a plain scan of the corpus; while
+//! the store is measured, nothing of the corpus is in the process.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use contexture_engine_api::{MessageId, MessageView, ToolCallView};
+use contexture::session::{AgentWindow, Ask as Compact, Session};
+use contexture_engine_api::{Decision, MessageId, MessageView, ToolCall, ToolCallView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
-use contexture_lcm::{Store, StoreSettings};
+use contexture_lcm::{SessionId, Store, StoreSettings};
+use contexture_tests::{Home, conversation, engines};
 use serde_json::Value;
 
 const FULL_TEXT: [&str; 13] = [
@@ -44,19 +47,37 @@ const REGEX: [&str; 9] = [
     r"[A-Z]{4}_[0-9]{4}",
 ];
 
+const DEFAULT_MESSAGES: u64 = 20_000;
+
 fn main() {
     let directory = tempfile::tempdir().unwrap();
-    let corpus = std::env::args()
-        .skip(1)
-        .find(|argument| !argument.starts_with("--"))
-        .map_or_else(|| generate(directory.path(), 20_000), PathBuf::from);
+    let mut arguments = std::env::args().skip(1).filter(|text| text != "--bench");
+    let corpus = match arguments.next() {
+        Some(option) if option == "--messages" => {
+            let messages = arguments.next().and_then(|count| count.parse().ok());
+            generate(directory.path(), messages.expect("--messages N"))
+        }
+        Some(path) => PathBuf::from(path),
+        None => generate(directory.path(), DEFAULT_MESSAGES),
+    };
     let truth = truth(&corpus);
+    in_the_store(&directory.path().join("store"), &corpus, &truth);
+    through_the_host(&corpus, &truth);
+}
 
+/// What a plain scan finds for each of the patterns.
+struct Truth {
+    full_text: Vec<u64>,
+    regex: Vec<u64>,
+}
+
+fn in_the_store(directory: &Path, corpus: &Path, truth: &Truth) {
+    std::fs::create_dir(directory).unwrap();
     let before = process_cpu_ms();
     let start = Instant::now();
-    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let store = Store::open(directory, StoreSettings::default()).unwrap();
     let session = store.open_session("bench", 0).unwrap();
-    let (messages, raw_bytes, parsing_ms) = ingest(&store, session, &corpus);
+    let (messages, raw_bytes, parsing_ms) = ingest(&store, session, corpus);
     let wall = start.elapsed().as_secs_f64() * 1e3;
     store.index_now(session).unwrap();
     let cpu = process_cpu_ms() - before - parsing_ms;
@@ -71,65 +92,137 @@ fn main() {
         "  {:<34}{:>9}",
         "hermes-lcm 0.7 / 0.21 / claw", "0.49 / 0.69 / 1.5–1.9"
     );
-    let size = std::fs::metadata(store.path()).unwrap().len();
+    let search = |mode: Mode, text: &str, sessions: &Store| {
+        let query = Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
+        sessions.search(&query, &|| false).unwrap().total
+    };
+    println!("full text in the store (hermes-lcm 0.21: median 23 ms, worst 377 ms)");
+    let full_text = |text: &str| search(Mode::FullText, text, &store);
+    summary(&ask(&FULL_TEXT, &truth.full_text, full_text));
+    println!("regex in the store (claw: median 159–239 ms, answers incomplete)");
+    let mut times = ask(&REGEX, &truth.regex, |text| {
+        search(Mode::Regex, text, &store)
+    });
+    times.pop();
+    summary(&times);
+    let question = "What was the launch code word that we agreed on?";
+    let query = Query::new(session, Ask::Question(question.into()));
+    println!(
+        "question in the store: {:.2} ms",
+        repeated(|| {
+            store.search(&query, &|| false).unwrap();
+        })
+    );
+    println!(
+        "peak memory: {} MB (hermes-lcm 0.7: 114 MB)",
+        peak_memory_mb()
+    );
+    let path = store.path().to_owned();
+    drop(store);
+    let size = std::fs::metadata(path).unwrap().len();
     println!(
         "database: {:.1} MB, {:.2} of the raw {:.1} MB (hermes-lcm 1.9, claw 5.7)",
         size as f64 / 1e6,
         size as f64 / raw_bytes as f64,
         raw_bytes as f64 / 1e6
     );
+}
 
-    let mut times = Vec::new();
-    println!("full text (hermes-lcm 0.21: median 23 ms, worst 377 ms)");
-    for (text, expected) in FULL_TEXT.iter().zip(&truth.0) {
-        times.push(ask(&store, session, Mode::FullText, text, *expected));
-    }
-    summary(&mut times);
-    println!("regex (claw: median 159–239 ms, answers incomplete)");
-    let mut times = Vec::new();
-    for (text, expected) in REGEX.iter().zip(&truth.1) {
-        times.push(ask(&store, session, Mode::Regex, text, *expected));
-    }
-    times.pop();
-    summary(&mut times);
-    let question = "What was the launch code word that we agreed on?";
-    let query = Query::new(session, Ask::Question(question.into()));
-    let (ms, ()) = timed(|| {
-        for _ in 0..10 {
-            store.search(&query, &|| false).unwrap();
+/// Plays the corpus turn by turn in a window of 128,000 tokens without a model, then searches what is kept.
+fn through_the_host(corpus: &Path, truth: &Truth) {
+    let home = Home::new();
+    home.configure("context:\n  engine: lcm\n");
+    let engines = engines(&home);
+    let agent = AgentWindow {
+        model: "gpt-5".to_owned(),
+        context_length: 128_000,
+        max_output_tokens: 12_800,
+    };
+    let conversation = conversation(&std::fs::read_to_string(corpus).unwrap());
+    let messages = conversation.messages().len();
+    let mut session = Session::open(&engines, "bench", None, agent).unwrap();
+    session.set_frame(&conversation);
+    let (mut compactions, mut turns, mut worst) = (0u32, 0u32, Duration::ZERO);
+    let mut halves = [Duration::ZERO; 2];
+    for start in (0..messages).step_by(4) {
+        let before = session.engine_time();
+        let decision = session
+            .observe(&conversation, start..messages.min(start + 4))
+            .unwrap();
+        if matches!(decision, Decision::Yes(_)) {
+            session.compact(&Compact::default()).unwrap();
+            compactions += 1;
         }
-    });
-    println!("question: {:.2} ms", ms / 10.0);
+        session.turn_complete().unwrap();
+        let turn = session.engine_time() - before;
+        worst = worst.max(turn);
+        halves[usize::from(start >= messages / 2)] += turn;
+        turns += 1;
+    }
+    let ms = |time: Duration, turns: u32| time.as_secs_f64() * 1e3 / f64::from(turns.max(1));
     println!(
-        "peak memory: {} MB (hermes-lcm 0.7: 114 MB)",
-        peak_memory_mb()
+        "whole turn through the host: {:.2} ms mean, {:.1} ms worst, {compactions} compactions \
+         (first half {:.2}, second {:.2}; hermes-lcm 11–16 ms mean, claw 200–258)",
+        ms(halves[0] + halves[1], turns),
+        ms(worst, 1),
+        ms(halves[0], turns / 2),
+        ms(halves[1], turns / 2),
     );
-}
-
-fn ask(
-    store: &Store,
-    session: contexture_lcm::SessionId,
-    mode: Mode,
-    text: &str,
-    expected: u64,
-) -> f64 {
-    let query = Query::new(session, Ask::Pattern(Pattern::new(mode, text)));
-    // The kernel accounts in steps of some ms: repeated until they do not matter.
-    let start = Instant::now();
-    let mut runs = 0;
-    let (ms, ()) = timed(|| {
-        while runs < 3 || start.elapsed() < Duration::from_millis(150) {
-            let answer = store.search(&query, &|| false).unwrap();
-            assert_eq!(answer.total, expected, "{text}");
-            runs += 1;
-        }
+    let mut grep = |mode: &str, text: &str| {
+        let arguments = serde_json::json!({"pattern": text, "mode": mode, "scope": "messages"});
+        total_of(&mut session, &arguments)
+    };
+    println!("lcm_grep, full text, as an agent calls it");
+    summary(&ask(&FULL_TEXT, &truth.full_text, |text| {
+        grep("full_text", text)
+    }));
+    println!("lcm_grep, regex, as an agent calls it");
+    let mut times = ask(&REGEX, &truth.regex, |text| grep("regex", text));
+    times.pop();
+    summary(&times);
+    println!("lcm_grep, full text, summaries too");
+    let times = FULL_TEXT.map(|text| {
+        let arguments = serde_json::json!({"pattern": text, "mode": "full_text"});
+        repeated(|| {
+            total_of(&mut session, &arguments);
+        })
     });
-    let ms = ms / f64::from(runs);
-    println!("  {text:<34}{ms:>9.2} ms{expected:>8} hits");
-    ms
+    summary(&times);
 }
 
-fn summary(times: &mut [f64]) {
+fn total_of(session: &mut Session, arguments: &Value) -> u64 {
+    let call = ToolCall {
+        name: "lcm_grep".to_owned(),
+        arguments: arguments.to_string(),
+    };
+    let answer: Value = serde_json::from_str(&session.call_tool(call).unwrap()).unwrap();
+    answer["total"].as_u64().unwrap()
+}
+
+/// Asks for each pattern, checks the total and gives the times, in ms.
+fn ask(patterns: &[&str], expected: &[u64], mut search: impl FnMut(&str) -> u64) -> Vec<f64> {
+    let ask_one = |(text, expected): (&&str, &u64)| {
+        let ms = repeated(|| assert_eq!(search(text), *expected, "{text}"));
+        println!("  {text:<34}{ms:>9.2} ms{expected:>8} hits");
+        ms
+    };
+    patterns.iter().zip(expected).map(ask_one).collect()
+}
+
+/// The CPU time of `work` in ms, repeated until single runs do not matter.
+fn repeated(mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    let before = process_cpu_ms();
+    let mut runs = 0;
+    while runs < 3 || start.elapsed() < Duration::from_millis(150) {
+        work();
+        runs += 1;
+    }
+    (process_cpu_ms() - before) / f64::from(runs)
+}
+
+fn summary(times: &[f64]) {
+    let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
     println!(
         "  {:<34}{:>9.2} ms median, {:.2} ms worst",
@@ -151,11 +244,14 @@ fn thread_cpu_ms() -> f64 {
     stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
 }
 
-/// The CPU time of all threads, in ms, to the hundredth of a second.
+/// The CPU time of all threads that live, in ms.
 fn process_cpu_ms() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
-    (fields[12].parse::<f64>().unwrap() + fields[13].parse::<f64>().unwrap()) * 10.0
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok())
+        .filter_map(|stat| stat.split(' ').next()?.parse::<f64>().ok())
+        .sum::<f64>()
+        / 1e6
 }
 
 fn peak_memory_mb() -> u64 {
@@ -179,7 +275,7 @@ fn lines(corpus: &Path) -> impl Iterator<Item = Value> {
 }
 
 /// What a plain scan of the corpus finds.
-fn truth(corpus: &Path) -> (Vec<u64>, Vec<u64>) {
+fn truth(corpus: &Path) -> Truth {
     let regexes: Vec<regex::Regex> = REGEX
         .iter()
         .map(|text| regex::Regex::new(text).unwrap())
@@ -191,23 +287,26 @@ fn truth(corpus: &Path) -> (Vec<u64>, Vec<u64>) {
             None => text.split(' ').map(str::to_owned).collect(),
         })
         .collect();
-    let mut counts = (vec![0; terms.len()], vec![0; regexes.len()]);
+    let mut truth = Truth {
+        full_text: vec![0; terms.len()],
+        regex: vec![0; regexes.len()],
+    };
     for message in lines(corpus) {
         let content = message["content"].as_str().unwrap();
         let lower = content.to_lowercase();
-        for (count, terms) in counts.0.iter_mut().zip(&terms) {
+        for (count, terms) in truth.full_text.iter_mut().zip(&terms) {
             *count += u64::from(terms.iter().all(|term| lower.contains(term.as_str())));
         }
-        for (count, regex) in counts.1.iter_mut().zip(&regexes) {
+        for (count, regex) in truth.regex.iter_mut().zip(&regexes) {
             *count += u64::from(regex.is_match(content));
         }
     }
-    counts
+    truth
 }
 
 /// Delivers the corpus, four messages a turn; how many they were, their bytes of text, and the ms of CPU
 /// that reading the file took.
-fn ingest(store: &Store, session: contexture_lcm::SessionId, corpus: &Path) -> (u64, u64, f64) {
+fn ingest(store: &Store, session: SessionId, corpus: &Path) -> (u64, u64, f64) {
     let (mut id, mut bytes, mut parsing) = (0, 0, 0.0);
     let mut source = lines(corpus);
     loop {

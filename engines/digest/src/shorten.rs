@@ -1,0 +1,182 @@
+//! Tool calls whose arguments take too much room.
+
+/// A string of more bytes than this is shortened,
+const LONG_STRING_BYTES: usize = 400;
+/// to about this many bytes and the mark.
+const SHORT_STRING_BYTES: usize = 160;
+
+/// The arguments of a call with its long strings cut, still valid JSON: keys, numbers, booleans, nulls
+/// and short strings stay as they were written. `mark` ends each string that was cut; nothing in it may
+/// need escaping in JSON. None where nothing is long, or it is no JSON.
+pub fn shorten_arguments(arguments: &str, mark: &str) -> Option<String> {
+    if arguments.len() <= LONG_STRING_BYTES {
+        return None;
+    }
+    serde_json::from_str::<&serde_json::value::RawValue>(arguments).ok()?;
+    let bytes = arguments.as_bytes();
+    let mut short = String::new();
+    let (mut at, mut copied) = (0, 0);
+    while at < bytes.len() {
+        if bytes[at] != b'"' {
+            at += 1;
+            continue;
+        }
+        let string = string_at(arguments, at);
+        let is_key = arguments[string.end..].trim_start().starts_with(':');
+        if !is_key && string.end - at > LONG_STRING_BYTES {
+            short.push_str(&arguments[copied..string.cut]);
+            short.push_str(mark);
+            copied = string.end - 1;
+        }
+        at = string.end;
+    }
+    if copied == 0 {
+        return None;
+    }
+    short.push_str(&arguments[copied..]);
+    Some(short)
+}
+
+/// Where a JSON string can be cut and where it ends, its closing quote included.
+struct JsonString {
+    cut: usize,
+    end: usize,
+}
+
+/// Reads the string whose opening quote is at `start`. The text is valid JSON.
+fn string_at(json: &str, start: usize) -> JsonString {
+    let bytes = json.as_bytes();
+    let mut at = start + 1;
+    let mut cut = at;
+    while at < bytes.len() && bytes[at] != b'"' {
+        // A surrogate pair is two escapes and no character in its middle.
+        let low_surrogate = json[at..].starts_with("\\u")
+            && matches!(bytes.get(at + 2), Some(b'd' | b'D'))
+            && matches!(bytes.get(at + 3), Some(b'c'..=b'f' | b'C'..=b'F'));
+        if at - start <= SHORT_STRING_BYTES && !low_surrogate {
+            cut = at;
+        }
+        at += match (bytes[at], bytes.get(at + 1)) {
+            (b'\\', Some(b'u')) => 6,
+            (b'\\', _) => 2,
+            (lead, _) => utf8_len(lead),
+        };
+    }
+    JsonString {
+        cut,
+        end: (at + 1).min(bytes.len()),
+    }
+}
+
+fn utf8_len(lead: u8) -> usize {
+    match lead {
+        0xF0.. => 4,
+        0xE0.. => 3,
+        0xC0.. => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const MARK: &str = "… [shortened]";
+
+    #[test]
+    fn long_strings_are_cut_and_everything_else_stays_as_written() {
+        let long = "x\\n\"é😀 ".repeat(100);
+        let arguments = format!(
+            r#"{{"n": 12345678901234567890123, "f":1.10, "b":true,"z":null,"s":"short","deep":[{{"content": {}}}], "{}": 1e5}}"#,
+            serde_json::to_string(&long).unwrap(),
+            "k".repeat(500),
+        );
+        let short = shorten_arguments(&arguments, MARK).unwrap();
+        assert!(short.len() < arguments.len() - 600);
+        for kept in [
+            r#""n": 12345678901234567890123, "f":1.10, "b":true,"z":null,"s":"short""#,
+            "1e5",
+            &"k".repeat(500),
+        ] {
+            assert!(short.contains(kept), "{short}");
+        }
+        let value: Value = serde_json::from_str(&short).unwrap();
+        let text = value["deep"][0]["content"].as_str().unwrap();
+        assert!(text.ends_with(MARK));
+        assert!(long.starts_with(text.strip_suffix(MARK).unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_json_or_short_stays() {
+        assert_eq!(shorten_arguments(r#"{"a":"b"}"#, MARK), None);
+        assert_eq!(
+            shorten_arguments(&format!("{{\"a\":\"{}", "b".repeat(900)), MARK),
+            None
+        );
+        assert_eq!(
+            shorten_arguments(&json!({"n": vec![1; 900]}).to_string(), MARK),
+            None
+        );
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "\\PC{0,40}|[\"\\\\a\n😀]{300,700}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec(("\\PC{0,12}", inner), 0..5)
+                    .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Equal but for strings, of which the shortened one is a prefix and a mark.
+    fn same_shape(long: &Value, short: &Value) -> bool {
+        match (long, short) {
+            (Value::String(long), Value::String(short)) => {
+                long == short
+                    || short
+                        .strip_suffix(MARK)
+                        .is_some_and(|prefix| long.starts_with(prefix))
+            }
+            (Value::Array(long), Value::Array(short)) => {
+                long.len() == short.len() && long.iter().zip(short).all(|(l, s)| same_shape(l, s))
+            }
+            (Value::Object(long), Value::Object(short)) => {
+                long.len() == short.len()
+                    && long
+                        .iter()
+                        .zip(short)
+                        .all(|((lk, l), (sk, s))| lk == sk && same_shape(l, s))
+            }
+            _ => long == short,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shortened_arguments_are_the_same_json_with_shorter_strings(value in any_json()) {
+            for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+                if let Some(short) = shorten_arguments(&json, MARK) {
+                    prop_assert!(short.len() < json.len());
+                    prop_assert!(same_shape(&value, &serde_json::from_str(&short).unwrap()));
+                }
+            }
+        }
+
+        #[test]
+        fn shortening_survives_any_text(text in "[\"\\\\u{}:d8é, ]{0,900}") {
+            shorten_arguments(&text, MARK);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The proposal: the entries of the new window, what they come to, and what a person should know of them.
+
+use std::collections::HashMap;
+
+use contexture_engine_api::{
+    COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
+    ModelFailure, Outcome, Replacement,
+};
+
+use super::arrange::Arrangement;
+use super::write::{Made, Writer};
+use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal};
+use crate::assemble::block;
+use crate::dag::plan::Segment;
+use crate::dag::{Level, Node, NodeId};
+use crate::nodes::{self, NewNode, Placed};
+
+impl Compactor<'_, '_> {
+    pub(super) fn propose(
+        &self,
+        arrangement: &Arrangement,
+        before: u64,
+        floor: u64,
+    ) -> Result<Compacted, EngineError> {
+        let next = nodes::next_id(&self.session.store, self.session.id)?;
+        let mut writer = Writer::new(self, next);
+        writer.write(arrangement)?;
+
+        let mut entries = self.entries(arrangement, &writer.runs);
+        let mut after = self.after(&entries);
+        if after >= self.budgets.hard && !self.force {
+            writer.tighten(after - self.budgets.hard + FRAMING_TOKENS)?;
+            entries = self.entries(arrangement, &writer.runs);
+            after = self.after(&entries);
+        }
+        // What does not get below the hard threshold is worth it where the provider would refuse the rest.
+        let saves_the_turn = before >= self.budgets.usable && after < self.budgets.usable;
+        if after >= self.budgets.hard && !saves_the_turn && !self.force {
+            return Ok(Compacted::Unchanged(
+                self.floor_too_high(floor.max(arrangement.kept)),
+            ));
+        }
+        if after >= before {
+            return Ok(Compacted::Unchanged(Outcome::NothingToDo(format!(
+                "a compaction would take the prompt from {before} to {after} tokens"
+            ))));
+        }
+
+        let new = writer.new_nodes();
+        let (store, session) = (&self.session.store, self.session.id);
+        let higher = nodes::add(store, session, &new, next, self.session.services.now_ms())?;
+        if higher > 0 {
+            writer.renumber(next, higher);
+            entries = self.entries(arrangement, &writer.runs);
+        }
+        let made = writer.runs.iter().flatten();
+        let frontier: Vec<Placed> = made.map(|made| made.placed.clone()).collect();
+        let extracted = new
+            .iter()
+            .filter(|new| new.node.level == Level::Deterministic)
+            .count();
+        let degraded = self.model_wanted() && extracted > 0;
+        let notes = self.notes(&new, extracted, arrangement, after, writer.failure.as_ref());
+        let proposal = Proposal {
+            frontier,
+            better: writer.better,
+            added: new
+                .iter()
+                .map(|new| NodeId(new.node.id.0 + higher))
+                .collect(),
+            covered: writer.covered,
+            took_apart: arrangement.took_apart,
+            model_wrote: new.iter().any(|new| new.model.is_some()),
+            before,
+            after,
+            degraded,
+        };
+        let compaction = Compaction {
+            entries,
+            system_note: Some(COMPACTION_NOTE.to_owned()),
+            degraded,
+            notes,
+        };
+        Ok(Compacted::Proposed(
+            Box::new(proposal),
+            compaction,
+            writer.failure,
+        ))
+    }
+
+    fn entries(&self, arrangement: &Arrangement, runs: &[Vec<Made>]) -> Vec<Entry> {
+        let replaced: HashMap<usize, &Replacement> = arrangement
+            .replaced
+            .iter()
+            .map(|(at, short)| (*at, short))
+            .collect();
+        let mut entries = Vec::new();
+        let mut runs = runs.iter();
+        for segment in &arrangement.segments {
+            match segment {
+                Segment::Keep(places) => entries.extend(places.clone().map(|at| {
+                    let id = self.views[at].id();
+                    match replaced.get(&at) {
+                        Some(short) => Entry::Replace((*short).clone()),
+                        None => Entry::Keep(id),
+                    }
+                })),
+                Segment::Run(run) => {
+                    let nodes: Vec<&Node> = runs
+                        .next()
+                        .into_iter()
+                        .flatten()
+                        .map(|made| &made.placed.node)
+                        .collect();
+                    let text = block(&nodes);
+                    let views = &self.views[run.places.clone()];
+                    entries.push(match views {
+                        // The same summary stays, byte for byte.
+                        [one] if one.kind() == MessageKind::Summary && one.text() == text => {
+                            Entry::Keep(one.id())
+                        }
+                        _ => Entry::Summary {
+                            text,
+                            covers: views.iter().map(MessageView::id).collect(),
+                        },
+                    });
+                }
+            }
+        }
+        entries
+    }
+
+    /// The prompt that these entries come to, in tokens.
+    fn after(&self, entries: &[Entry]) -> u64 {
+        let views: HashMap<MessageId, &MessageView<'_>> =
+            self.views.iter().map(|view| (view.id(), view)).collect();
+        let count = |text: &str| self.session.services.count_tokens(text) + FRAMING_TOKENS;
+        entries.iter().fold(self.fixed, |sum, entry| {
+            sum + match entry {
+                Entry::Keep(id) => views.get(id).map_or(0, |view| view.tokens()),
+                Entry::Replace(new) => views
+                    .get(&new.id)
+                    .map_or(0, |view| self.tokens_of(view, new)),
+                Entry::Summary { text, .. } => count(text),
+                Entry::StubResult { text, .. } => count(text),
+                Entry::Drop { .. } => 0,
+            }
+        })
+    }
+
+    fn notes(
+        &self,
+        new: &[NewNode],
+        extracted: usize,
+        arrangement: &Arrangement,
+        after: u64,
+        failure: Option<&ModelFailure>,
+    ) -> Vec<String> {
+        let mut notes = Vec::new();
+        let leaves = new.iter().filter(|new| new.node.depth == 0).count();
+        let condensed = new.len() - leaves;
+        if !new.is_empty() {
+            notes.push(format!(
+                "{leaves} leaf summaries and {condensed} condensed ones were made; every message under them can \
+                 be had back"
+            ));
+        }
+        match failure {
+            Some(failure) => notes.push(format!(
+                "{extracted} summaries were extracted without the model and will be redone: {failure}"
+            )),
+            None if extracted > 0 && self.model_wanted() => notes.push(format!(
+                "{extracted} summaries were extracted without the model, which nobody could wait for, and \
+                 will be redone"
+            )),
+            None if !self.model_wanted() => notes.push(
+                "no summary model is configured, so summaries are extracted from the messages".to_owned(),
+            ),
+            None => {}
+        }
+        if !arrangement.replaced.is_empty() {
+            notes.push(format!(
+                "{} large messages are shown as previews; lcm_read gives them back",
+                arrangement.replaced.len()
+            ));
+        }
+        if after >= self.budgets.hard && !self.force {
+            notes.push(format!(
+                "the prompt still has {after} tokens, and a compaction is due at once from {}: what is left may \
+                 not be removed",
+                self.budgets.hard
+            ));
+        }
+        notes
+    }
+}

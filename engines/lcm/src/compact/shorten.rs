@@ -1,0 +1,133 @@
+//! Large messages that stay in the window, as previews.
+
+use std::collections::HashSet;
+
+use contexture_digest::shorten_arguments;
+use contexture_engine_api::{MessageKind, MessageView, Replacement, ShortArguments};
+
+use super::Compactor;
+use super::arrange::Arrangement;
+use crate::assemble::shortened;
+use crate::dag::outline::Outline;
+use crate::dag::plan::Segment;
+use crate::preview::preview;
+use crate::transcript::fit;
+
+/// The most tokens of a preview of a large message, and the least worth showing.
+const PREVIEW_TOKENS: u64 = 600;
+const LEAST_PREVIEW: u64 = 60;
+
+impl Compactor<'_, '_> {
+    /// Large messages that stay and that the model has seen, with what is to stand in their place.
+    pub(super) fn large(
+        &self,
+        arrangement: &Arrangement,
+        outline: &Outline,
+    ) -> Vec<(usize, Replacement)> {
+        let limit = self.settings.large_message_tokens;
+        let kept = arrangement
+            .segments
+            .iter()
+            .filter_map(|segment| match segment {
+                Segment::Keep(places) => Some(places.clone()),
+                Segment::Run(_) => None,
+            });
+        kept.flatten()
+            .filter(|at| *at < outline.last_turn && Some(*at) != outline.last_user)
+            .filter(|at| self.views[*at].tokens() > limit)
+            .filter_map(|at| Some((at, self.shortened(at, PREVIEW_TOKENS)?)))
+            .collect()
+    }
+
+    /// A shorter form of a message, where it may be shortened and that makes it shorter: its text as a
+    /// preview, and the arguments of its calls without their long strings.
+    fn shortened(&self, at: usize, max_tokens: u64) -> Option<Replacement> {
+        let view = &self.views[at];
+        let may_be =
+            view.kind() == MessageKind::Original && !view.has_thinking() && !view.has_media();
+        if !may_be {
+            return None;
+        }
+        let id = view.id();
+        let mark = format!("… [shortened; lcm_expand with the id {id} gives it back]");
+        let calls = view.tool_calls().iter().enumerate();
+        let short = Replacement {
+            id,
+            text: self.preview(view, max_tokens),
+            arguments: calls
+                .filter_map(|(index, call)| {
+                    let arguments = shorten_arguments(call.arguments(), &mark)?;
+                    Some(ShortArguments { index, arguments })
+                })
+                .collect(),
+        };
+        let changes = short.text.is_some() || !short.arguments.is_empty();
+        (changes && self.tokens_of(view, &short) < view.tokens()).then_some(short)
+    }
+
+    fn preview(&self, view: &MessageView<'_>, max_tokens: u64) -> Option<String> {
+        let text = view.text();
+        let services = &self.session.services;
+        let tokens = services.count_tokens(text);
+        if tokens <= max_tokens {
+            return None;
+        }
+        let shown = fit(
+            &preview(text, max_tokens as usize * 4),
+            max_tokens,
+            services,
+        );
+        let short = shortened(view.id(), tokens, text.len(), &shown);
+        (short.len() < text.len() && services.count_tokens(&short) < tokens).then_some(short)
+    }
+
+    /// The tokens of a message in its shorter form.
+    pub(super) fn tokens_of(&self, view: &MessageView<'_>, short: &Replacement) -> u64 {
+        let count = |text: &str| self.session.services.count_tokens(text);
+        let text = short.text.iter().map(|new| (view.text(), new.as_str()));
+        let arguments = short.arguments.iter().filter_map(|new| {
+            let call = view.tool_calls().get(new.index)?;
+            Some((call.arguments(), new.arguments.as_str()))
+        });
+        text.chain(arguments)
+            .fold(view.tokens(), |tokens, (old, new)| {
+                (tokens + count(new)).saturating_sub(count(old))
+            })
+    }
+
+    /// What the model has not seen is shortened only where there is no other way below the hard threshold;
+    /// so is, at the very last, the user's own last message.
+    pub(super) fn shorten_unseen(&self, arrangement: &mut Arrangement, outline: &Outline) {
+        let in_flight = outline.in_flight.clone().unwrap_or(0..0);
+        let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
+        let mut messages: Vec<usize> = (0..self.views.len())
+            .filter(|at| !done.contains(at) && !in_flight.contains(at))
+            .filter(|at| self.stays(arrangement, *at))
+            .filter(|at| Some(*at) != outline.last_user)
+            .collect();
+        // The largest first.
+        messages.sort_by_key(|at| std::cmp::Reverse(self.views[*at].tokens()));
+        let last_user = outline
+            .last_user
+            .filter(|at| !in_flight.contains(at))
+            .filter(|at| self.fixed + self.views[*at].tokens() > self.may_shorten_user);
+        for at in messages.into_iter().chain(last_user) {
+            if arrangement.estimate < self.budgets.hard {
+                break;
+            }
+            let most = (self.views[at].tokens() / 4).clamp(LEAST_PREVIEW, PREVIEW_TOKENS);
+            if let Some(short) = self.shortened(at, most) {
+                arrangement.replaced.push((at, short));
+                self.estimate(arrangement);
+            }
+        }
+        arrangement.replaced.sort_unstable_by_key(|(at, _)| *at);
+    }
+
+    fn stays(&self, arrangement: &Arrangement, at: usize) -> bool {
+        arrangement
+            .segments
+            .iter()
+            .any(|segment| matches!(segment, Segment::Keep(places) if places.contains(&at)))
+    }
+}

@@ -1,0 +1,178 @@
+//! Which messages match: candidates from the index, filters, texts.
+
+use std::ops::Range;
+
+use super::matcher::Matcher;
+use super::run::Search;
+use super::{Query, Scope};
+use crate::error::StoreError;
+use crate::index::corpus::Corpus;
+use crate::index::need::Need;
+use crate::index::segment::{Segment, segments};
+use crate::store::{Key, MessageRow, SessionId, row_in};
+
+/// How many texts are read between two looks at whether to stop.
+const CANCEL_EVERY: u64 = 64;
+
+/// A run of a session's messages, and how to look into it.
+pub(super) enum Stretch {
+    /// A segment of the index knows them.
+    Indexed(Segment),
+    /// They have to be read.
+    Unindexed(Range<u32>),
+}
+
+impl Search<'_> {
+    /// A session's messages, run by run, in order.
+    pub(super) fn stretches(&self, session: SessionId) -> Result<Vec<Stretch>, StoreError> {
+        let messages = self.extent(session).messages;
+        let known = match segments(self.connection, session, Corpus::Messages) {
+            // What the index cannot say any more, the messages can.
+            Err(StoreError::Damaged(_)) => Vec::new(),
+            other => other?,
+        };
+        let mut stretches = Vec::with_capacity(known.len() + 1);
+        let mut covered = 0;
+        for segment in known {
+            let Range { start, end } = segment.ordinals;
+            if start > covered {
+                stretches.push(Stretch::Unindexed(covered..start.min(messages)));
+            }
+            if end > covered && start < messages {
+                stretches.push(Stretch::Indexed(segment));
+            }
+            covered = covered.max(end);
+        }
+        stretches.push(Stretch::Unindexed(covered..messages));
+        stretches
+            .retain(|stretch| !matches!(stretch, Stretch::Unindexed(range) if range.is_empty()));
+        Ok(stretches)
+    }
+
+    /// The ordinals of a session's messages that match, in order.
+    pub(super) fn matching_messages(
+        &mut self,
+        session: SessionId,
+        matcher: &Matcher,
+        need: &Need,
+    ) -> Result<Vec<u32>, StoreError> {
+        let messages = self.extent(session).messages;
+        self.searched.messages += u64::from(messages);
+        let mut matched = Vec::new();
+        let mut scratch = String::new();
+        for stretch in self.stretches(session)? {
+            let (candidates, decided) = match stretch {
+                Stretch::Indexed(segment) => match need.ordinals(self.connection, &segment) {
+                    Ok(Some(mut candidates)) => {
+                        candidates.retain(|ordinal| {
+                            *ordinal < messages && segment.ordinals.contains(ordinal)
+                        });
+                        self.filter(session, &mut candidates)?;
+                        (candidates, matcher.is_decided_by_index())
+                    }
+                    Ok(None) | Err(StoreError::Damaged(_)) => {
+                        let Range { start, end } = segment.ordinals;
+                        (self.filtered(session, start..end.min(messages))?, false)
+                    }
+                    Err(error) => return Err(error),
+                },
+                Stretch::Unindexed(range) => {
+                    let rest = self.filtered(session, range)?;
+                    self.searched.messages_not_indexed += rest.len() as u64;
+                    (rest, false)
+                }
+            };
+            if decided {
+                matched.extend(candidates);
+                continue;
+            }
+            for ordinal in candidates {
+                let is_match = self.with_body(Key::new(session, ordinal), |body| {
+                    matcher.is_match(body, &mut scratch)
+                })?;
+                if is_match == Some(true) {
+                    matched.push(ordinal);
+                }
+            }
+        }
+        Ok(matched)
+    }
+
+    /// Reads what search sees of a message; none where it cannot be read, which is counted.
+    pub(super) fn with_body<T>(
+        &mut self,
+        key: Key,
+        look: impl FnOnce(&str) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        if self.searched.messages_read.is_multiple_of(CANCEL_EVERY) && (self.cancelled)() {
+            return Err(StoreError::Cancelled);
+        }
+        match self.blocks.body(self.connection, key) {
+            Ok(Some(body)) => {
+                self.searched.messages_read += 1;
+                self.searched.bytes_read += body.len() as u64;
+                Ok(Some(look(&body)))
+            }
+            // A repair could not save it, or none was made yet.
+            Ok(None) | Err(StoreError::Damaged(_)) => {
+                self.unreadable.insert(key);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Those of a run of messages that the filters let through.
+    pub(super) fn filtered(
+        &self,
+        session: SessionId,
+        ordinals: Range<u32>,
+    ) -> Result<Vec<u32>, StoreError> {
+        let mut all: Vec<u32> = ordinals.collect();
+        self.filter(session, &mut all)?;
+        Ok(all)
+    }
+
+    /// Leaves those that the filters let through.
+    pub(super) fn filter(
+        &self,
+        session: SessionId,
+        ordinals: &mut Vec<u32>,
+    ) -> Result<(), StoreError> {
+        let query = self.query;
+        if query.role.is_none()
+            && query.tool.is_none()
+            && query.since_ms.is_none()
+            && query.until_ms.is_none()
+            && query.scope != Scope::Files
+        {
+            return Ok(());
+        }
+        let mut failed = None;
+        ordinals.retain(
+            |ordinal| match row_in(self.connection, Key::new(session, *ordinal)) {
+                Ok(row) => row.is_some_and(|row| lets_through(query, &row)),
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            },
+        );
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn lets_through(query: &Query, row: &MessageRow) -> bool {
+    query.role.as_ref().is_none_or(|role| *role == row.role)
+        && query
+            .tool
+            .as_ref()
+            .is_none_or(|tool| row.tool.as_ref() == Some(tool))
+        && query
+            .since_ms
+            .is_none_or(|since| row.at.is_some_and(|at| at >= since))
+        && query
+            .until_ms
+            .is_none_or(|until| row.at.is_some_and(|at| at <= until))
+        && (query.scope != Scope::Files || row.payload.is_some())
+}

@@ -1,0 +1,233 @@
+//! The page of an answer: what was found put in order, cut, and fetched to be shown.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+
+use rusqlite::Connection;
+
+use super::cursor::{Cursor, Place};
+use super::matcher::Matcher;
+use super::run::Search;
+use super::snippet::{MAX_COUNTED, Snippet, snippet};
+use super::{Hit, HitKind, Sort};
+use crate::error::StoreError;
+use crate::store::{Current, Key, MessageRow, SessionId, SummaryTimes, row_in, summary_in};
+
+/// Something that matched, before it is shown.
+pub(super) struct Found {
+    pub(super) place: Place,
+    pub(super) score: f64,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    Message(Key),
+    Summary(Key),
+}
+
+impl Found {
+    pub(super) fn message(key: Key, order_at: i64, score: f64) -> Self {
+        Self {
+            place: Place::message(score, order_at, key),
+            score,
+            what: What::Message(key),
+        }
+    }
+
+    pub(super) fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
+        Self {
+            place: Place::summary(score, times.last_at.unwrap_or(times.created_at), key),
+            score,
+            what: What::Summary(key),
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        match self.what {
+            What::Message(key) | What::Summary(key) => key,
+        }
+    }
+
+    pub(super) fn is_summary(&self) -> bool {
+        matches!(self.what, What::Summary(_))
+    }
+}
+
+impl Search<'_> {
+    /// As much of the matches as this page can need, in an order by time.
+    pub(super) fn first_of_page(
+        &self,
+        session: SessionId,
+        matched: &[u32],
+        cursor: Option<&Cursor>,
+        found: &mut Vec<Found>,
+    ) -> Result<(), StoreError> {
+        // Time never goes back within a session, so the order of ordinals is that of places.
+        let place = |ordinal: u32| -> Result<Place, StoreError> {
+            let key = Key::new(session, ordinal);
+            Ok(Place::message(0.0, self.order_at(key)?, key))
+        };
+        let latest_first = self.query.order() == Sort::Recency;
+        let mut rest = matched;
+        if let Some(cursor) = cursor {
+            let (mut from, mut to) = (0, matched.len());
+            while from < to {
+                let middle = from.midpoint(to);
+                let when = place(matched[middle])?.when;
+                let passed = match latest_first {
+                    true => when < cursor.last.when,
+                    false => when <= cursor.last.when,
+                };
+                match passed {
+                    true => from = middle + 1,
+                    false => to = middle,
+                }
+            }
+            rest = match latest_first {
+                true => &matched[..from],
+                false => &matched[from..],
+            };
+        }
+        // One more than the page holds tells whether there is a next one.
+        let wanted = self.query.limit.saturating_add(1).min(rest.len());
+        let page = match latest_first {
+            true => &rest[rest.len() - wanted..],
+            false => &rest[..wanted],
+        };
+        for &ordinal in page {
+            found.push(Found {
+                place: place(ordinal)?,
+                score: 0.0,
+                what: What::Message(Key::new(session, ordinal)),
+            });
+        }
+        Ok(())
+    }
+
+    /// All of the matches, with a score each: how often the pattern occurs for the text's length.
+    pub(super) fn score_all(
+        &mut self,
+        session: SessionId,
+        matched: Vec<u32>,
+        matcher: &Matcher,
+        found: &mut Vec<Found>,
+    ) -> Result<(), StoreError> {
+        for ordinal in matched {
+            let key = Key::new(session, ordinal);
+            let score = self
+                .with_body(key, |body| {
+                    density(matcher.places(body, MAX_COUNTED).len(), body.len())
+                })?
+                .unwrap_or(0.0);
+            found.push(Found::message(key, self.order_at(key)?, score));
+        }
+        Ok(())
+    }
+
+    pub(super) fn order_at(&self, key: Key) -> Result<i64, StoreError> {
+        Ok(row_in(self.connection, key)?.map_or(0, |row| row.order_at))
+    }
+
+    /// Puts what was found in order and cuts the page out of it. Whether there is more is told, too.
+    pub(super) fn page(
+        &self,
+        mut found: Vec<Found>,
+        cursor: Option<&Cursor>,
+    ) -> (Vec<Found>, bool) {
+        let order = |one: &Place, other: &Place| match self.query.order() {
+            Sort::Relevance => (other.rank.cmp(&one.rank)).then(other.when.cmp(&one.when)),
+            Sort::Recency => other.when.cmp(&one.when),
+            Sort::Oldest => one.when.cmp(&other.when),
+        };
+        found.sort_by(|one, other| order(&one.place, &other.place));
+        if let Some(cursor) = cursor {
+            found.retain(|found| order(&cursor.last, &found.place).is_lt());
+        }
+        let more = found.len() > self.query.limit;
+        found.truncate(self.query.limit);
+        (found, more)
+    }
+
+    /// Fetches what the hits of a page show.
+    pub(super) fn show(
+        &mut self,
+        page: Vec<Found>,
+        places: impl Fn(&str) -> Vec<Range<usize>>,
+    ) -> Result<Vec<Hit>, StoreError> {
+        let mut current: HashMap<SessionId, Current> = HashMap::new();
+        let context = self.query.context_lines;
+        let mut hits = Vec::with_capacity(page.len());
+        for found in page {
+            let cursor = Cursor::write(self.query, found.place, &self.extents);
+            match found.what {
+                What::Summary(key) => {
+                    let Some(summary) = summary_in(self.connection, key)? else {
+                        continue;
+                    };
+                    hits.push(Hit {
+                        key,
+                        kind: HitKind::Summary,
+                        role: "summary".into(),
+                        tool: None,
+                        at_ms: summary.times.last_at,
+                        live: is_under_frontier(self.connection, key)?,
+                        snippet: snippet(&summary.text, &places(&summary.text), context),
+                        score: found.score,
+                        cursor,
+                    });
+                }
+                What::Message(key) => {
+                    let Some(row) = row_in(self.connection, key)? else {
+                        continue;
+                    };
+                    let current = match current.entry(key.session()) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => {
+                            new.insert(Current::read(self.connection, key.session())?)
+                        }
+                    };
+                    let live = current.contains(key);
+                    let snippet = self
+                        .with_body(key, |body| snippet(body, &places(body), context))?
+                        .unwrap_or_default();
+                    hits.push(message(row, live, snippet, found.score, cursor));
+                }
+            }
+        }
+        Ok(hits)
+    }
+}
+
+fn message(row: MessageRow, live: bool, snippet: Snippet, score: f64, cursor: String) -> Hit {
+    Hit {
+        key: row.key,
+        kind: match row.payload {
+            Some(file) => HitKind::File { id: row.id, file },
+            None => HitKind::Message { id: row.id },
+        },
+        role: row.role,
+        tool: row.tool,
+        at_ms: row.at,
+        live,
+        snippet,
+        score,
+        cursor,
+    }
+}
+
+/// Whether the window shows a summary, or one that was made of it.
+fn is_under_frontier(connection: &Connection, node: Key) -> Result<bool, StoreError> {
+    Ok(connection
+        .prepare_cached(
+            "WITH RECURSIVE above(node) AS (
+                 VALUES(?1) UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)
+             SELECT EXISTS(SELECT 1 FROM frontier JOIN above USING(node))",
+        )?
+        .query_row([node.0], |row| row.get(0))?)
+}
+
+/// How thick the matches stand in a text.
+pub(super) fn density(matches: usize, bytes: usize) -> f64 {
+    (1.0 + matches as f64).ln() / (200.0 + bytes as f64).ln()
+}

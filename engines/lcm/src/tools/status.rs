@@ -1,0 +1,70 @@
+//! `lcm_status`: how much is kept, what the window shows of it, and when it is next compacted.
+
+use contexture_engine_api::EngineError;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::page::within;
+use super::{Context, max_tokens_schema, object};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Arguments {
+    max_tokens: Option<u64>,
+}
+
+pub(super) fn parameters() -> Value {
+    object(json!({"max_tokens": max_tokens_schema()}), &[])
+}
+
+/// Answers from what the engine knows of itself; what does not fit is named. What matters most comes first.
+pub(super) fn run(
+    context: &mut Context<'_>,
+    engine: &Value,
+    arguments: &Arguments,
+) -> Result<Value, EngineError> {
+    let (store, session) = (&context.session.store, context.session.id);
+    let stored = store.session_info(session)?.messages;
+    let files = store.payloads(session)?;
+    let sections = [
+        ("messages", json!(stored)),
+        ("in_conversation", json!(store.current(session)?.count())),
+        ("window", engine["frontier"].clone()),
+        ("summaries", engine["summaries"].clone()),
+        (
+            "not_indexed",
+            json!(stored.saturating_sub(store.indexed(session)?)),
+        ),
+        (
+            "files",
+            json!({"count": files.len(), "bytes": files.iter().map(|file| file.bytes).sum::<u64>()}),
+        ),
+        (
+            "compaction_due_at_tokens",
+            engine["budgets"]["soft"].clone(),
+        ),
+        ("summary_model", engine["summary_model"].clone()),
+        ("cool_down", engine["cool_down"].clone()),
+        ("background", engine["background"].clone()),
+        ("settings", engine["settings"].clone()),
+    ];
+    let services = &context.session.services;
+    within(arguments.max_tokens, services, |room| {
+        let answer = |kept: usize| {
+            let (kept, left_out) = sections.split_at(kept);
+            let mut answer: Map<String, Value> = (kept
+                .iter()
+                .cloned()
+                .map(|(name, value)| (name.to_owned(), value)))
+            .collect();
+            if !left_out.is_empty() {
+                let names = left_out.iter().map(|(name, _)| *name);
+                answer.insert("left_out".to_owned(), names.collect());
+            }
+            Value::Object(answer)
+        };
+        let fits = |answer: &Value| services.count_tokens(&answer.to_string()) <= room;
+        let most = (1..=sections.len()).rev().map(answer).find(fits);
+        Ok(most.unwrap_or_else(|| answer(0)))
+    })
+}

@@ -1,0 +1,1020 @@
+//! The tools as an agent meets them: their answers stay within their size, whatever is in them, and lead on
+//! to all the rest; they look into no session that is not open to them; their errors say what is wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use contexture_engine_api::{
+    CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory, FactoryRequest,
+    FailureKind, HostServices, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
+    ModelInfo, ModelRequest, OpenRequest, Outcome, Services, ToolCall, ToolCallView, WindowState,
+};
+use contexture_lcm::Lcm;
+use serde_json::{Value, json};
+
+/// A host that counts like a tokenizer does, and a little more: letters by four, signs by two, each
+/// character of another script by itself.
+struct Host {
+    model: Option<&'static str>,
+    now_ms: AtomicI64,
+}
+
+fn tokens(text: &str) -> u64 {
+    let (mut count, mut run, mut kind) = (0, 0, 0);
+    for c in text.chars().chain(['\0']) {
+        let next = match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => 4,
+            '\0' | ' ' => 0,
+            '!'..='~' => 2,
+            _ => 1,
+        };
+        if next != kind {
+            count += u64::div_ceil(run, u64::max(kind, 1));
+            (run, kind) = (0, next);
+        }
+        run += u64::from(next > 0);
+    }
+    count
+}
+
+impl HostServices for Host {
+    fn model(&self) -> Option<ModelInfo> {
+        self.model.map(|_| ModelInfo {
+            name: "stand-in".to_owned(),
+            context_length: 20_000,
+        })
+    }
+
+    fn complete(&self, _request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        match self.model {
+            Some(text) => Ok(ModelAnswer {
+                text: text.to_owned(),
+                model: "stand-in".to_owned(),
+                input_tokens: 0,
+                output_tokens: 0,
+            }),
+            None => Err(ModelFailure::new(FailureKind::NoProvider, "none")),
+        }
+    }
+
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        requests
+            .iter()
+            .map(|request| self.complete(request))
+            .collect()
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        tokens(text)
+    }
+
+    fn log(&self, _level: LogLevel, _message: &str) {}
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.now_ms.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn window(prompt_tokens: u64) -> WindowState {
+    WindowState {
+        context_length: 16_000,
+        max_output_tokens: 500,
+        prompt_tokens,
+        ..WindowState::default()
+    }
+}
+
+fn factory(dir: &Path, settings: &Value) -> Lcm {
+    Lcm::create(&FactoryRequest {
+        settings: &settings.to_string(),
+        data_dir: dir,
+    })
+    .unwrap()
+}
+
+fn open(
+    factory: &Lcm,
+    dir: &Path,
+    session: &str,
+    settings: &Value,
+    model: Option<&'static str>,
+) -> Box<dyn ContextEngine> {
+    let host = Host {
+        model,
+        now_ms: AtomicI64::new(1_800_000_000_000),
+    };
+    factory
+        .open(&OpenRequest {
+            session,
+            settings: &settings.to_string(),
+            data_dir: dir,
+            services: Services::new(Arc::new(host)),
+            window: &window(0),
+            compaction: None,
+        })
+        .unwrap()
+}
+
+fn call(
+    engine: &mut dyn ContextEngine,
+    name: &str,
+    arguments: &Value,
+) -> Result<String, EngineError> {
+    engine.call_tool(&ToolCall {
+        name: name.to_owned(),
+        arguments: arguments.to_string(),
+    })
+}
+
+fn answer(engine: &mut dyn ContextEngine, name: &str, arguments: &Value) -> Value {
+    let answer = call(engine, name, arguments);
+    let answer = answer.unwrap_or_else(|error| panic!("{name} {arguments}: {error}"));
+    let max = arguments["max_tokens"].as_u64().unwrap_or(4_000);
+    assert!(
+        tokens(&answer) <= max,
+        "{name} {arguments}: {} tokens: {answer}",
+        tokens(&answer)
+    );
+    serde_json::from_str(&answer).unwrap()
+}
+
+fn error(engine: &mut dyn ContextEngine, name: &str, arguments: &Value) -> String {
+    match call(engine, name, arguments) {
+        Err(EngineError::InvalidInput(what)) => what,
+        other => panic!("{name} {arguments}: {other:?}"),
+    }
+}
+
+/// All pages of an answer.
+fn pages(engine: &mut dyn ContextEngine, name: &str, arguments: &Value) -> Vec<Value> {
+    let mut pages: Vec<Value> = Vec::new();
+    let mut arguments = arguments.clone();
+    loop {
+        let page = answer(engine, name, &arguments);
+        let cursor = page["next_cursor"].clone();
+        pages.push(page);
+        if cursor.is_null() {
+            return pages;
+        }
+        assert_ne!(
+            arguments["cursor"], cursor,
+            "{name} {arguments}: no progress"
+        );
+        arguments["cursor"] = cursor;
+    }
+}
+
+fn items<'a>(pages: &'a [Value], key: &str) -> Vec<&'a Value> {
+    pages
+        .iter()
+        .flat_map(|page| page[key].as_array().unwrap())
+        .collect()
+}
+
+fn ids(items: &[&Value]) -> Vec<String> {
+    items
+        .iter()
+        .map(|item| item["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// What is hard to fit: escapes of escapes, scripts of many tokens, long lines, many lines.
+fn hard_texts() -> Vec<String> {
+    (0..32)
+        .map(|at| {
+            let what = match at % 4 {
+                0 => "\\\"path\\\": \"C:\\\\tmp\\\\x\"\n\t{[\"\"]}".repeat(1 + at),
+                1 => "数据库索引重建完成。".repeat(1 + at * 2),
+                2 => "plain words go on ".repeat(1 + at * 2),
+                _ => format!("{}\u{1}\u{7f}😀", "é\r\n".repeat(at)),
+            };
+            format!("common text {at}: {what}")
+        })
+        .collect()
+}
+
+fn raw_of(role: &str, text: &str) -> String {
+    json!({"role": role, "content": text}).to_string()
+}
+
+struct Conversation {
+    texts: Vec<String>,
+    raws: Vec<String>,
+    _dir: tempfile::TempDir,
+    engine: Box<dyn ContextEngine>,
+    summaries: Vec<String>,
+}
+
+/// A conversation of these texts, most of it under summaries, long texts kept aside.
+fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({"large_message_tokens": 400, "fresh_tail_messages": 2});
+    let mut engine = open(
+        &factory(dir.path(), &settings),
+        dir.path(),
+        "s",
+        &settings,
+        model,
+    );
+    let role = |at: usize| {
+        if at.is_multiple_of(2) {
+            "user"
+        } else {
+            "assistant"
+        }
+    };
+    let raws: Vec<String> = (0..)
+        .zip(&texts)
+        .map(|(at, text)| raw_of(role(at), text))
+        .collect();
+    let views: Vec<MessageView<'_>> = (0..)
+        .zip(texts.iter().zip(&raws))
+        .map(|(at, (text, raw))| {
+            MessageView::new(MessageId(at as u64 + 1), role(at))
+                .with_text(text)
+                .with_raw(raw)
+                .with_tokens(tokens(text))
+                .with_time(1_767_225_600_000 + at as i64 * 60_000)
+        })
+        .collect();
+    engine.observe(&views, 7).unwrap();
+    let order = CompressOrder {
+        window: window(views.iter().map(MessageView::tokens).sum()),
+        force: true,
+        ..CompressOrder::default()
+    };
+    let request = CompressRequest {
+        messages: &views,
+        order: &order,
+    };
+    match engine.compress(&request).unwrap() {
+        Outcome::Compacted(_) => engine.committed(1),
+        other => panic!("{other:?}"),
+    }
+    let summaries = (1..)
+        .map(|id| format!("s{id}"))
+        .take_while(|id| call(engine.as_mut(), "lcm_describe", &json!({"id": id})).is_ok())
+        .collect();
+    Conversation {
+        texts,
+        raws,
+        _dir: dir,
+        engine,
+        summaries,
+    }
+}
+
+const SIZES: [u64; 3] = [100, 200, 4_000];
+
+#[test]
+fn every_page_of_a_search_has_its_size_and_together_they_have_every_hit_once() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    for max in SIZES {
+        for (arguments, key) in [
+            (json!({"pattern": "common text", "context": 20}), "hits"),
+            (
+                json!({"pattern": "common", "sort": "oldest", "scope": "messages"}),
+                "hits",
+            ),
+            (
+                json!({"pattern": "[a-z]", "mode": "regex", "sort": "relevance"}),
+                "hits",
+            ),
+            (
+                json!({"pattern": "\\", "mode": "literal", "limit": 3}),
+                "hits",
+            ),
+            (
+                json!({"question": "which plain words are common text?"}),
+                "hits",
+            ),
+            (
+                json!({"question": "数据库索引", "scope": "messages"}),
+                "hits",
+            ),
+        ] {
+            let mut arguments = arguments;
+            arguments["max_tokens"] = json!(max);
+            let pages = pages(engine, "lcm_grep", &arguments);
+            let hits = items(&pages, key);
+            let unique: BTreeSet<String> = ids(&hits).into_iter().collect();
+            assert_eq!(unique.len(), hits.len(), "{arguments}: a hit twice");
+            for page in &pages {
+                assert_eq!(page["total"], json!(hits.len()), "{arguments}");
+                for hit in page["hits"].as_array().unwrap() {
+                    assert_ne!(hit["snippet"], json!(""), "{arguments}");
+                }
+                let grouped = page["groups"].as_array().into_iter().flatten();
+                let grouped = grouped.flat_map(|group| group["hits"].as_array().unwrap());
+                let grouped: BTreeSet<String> = grouped.map(Value::to_string).collect();
+                let shown = page["hits"].as_array().unwrap().iter();
+                let shown: BTreeSet<String> = shown.map(|hit| hit["id"].to_string()).collect();
+                assert!(max < 250 || grouped == shown, "{page}");
+            }
+            if arguments["pattern"] == json!("common text") {
+                let messages = unique.iter().filter(|id| id.starts_with('m')).count();
+                assert_eq!(messages, said.texts.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_come_back_byte_for_byte_in_parts_of_any_size() {
+    let mut said = conversation(hard_texts(), None);
+    assert!(said.summaries.len() > 1, "{:?}", said.summaries);
+    let engine = said.engine.as_mut();
+    let mut together = |id: &str, max: u64| {
+        let pages = pages(engine, "lcm_expand", &json!({"id": id, "max_tokens": max}));
+        let mut messages: Vec<(String, String)> = Vec::new();
+        for item in items(&pages, "messages") {
+            let (id, text) = (
+                item["id"].as_str().unwrap(),
+                item["message"].as_str().unwrap(),
+            );
+            match item["part"]["first_byte"].as_u64() {
+                Some(first) if first > 0 => {
+                    let (last, whole) = messages.last_mut().unwrap();
+                    assert_eq!((last.as_str(), whole.len() as u64), (id, first));
+                    whole.push_str(text);
+                }
+                _ => messages.push((id.to_owned(), text.to_owned())),
+            }
+        }
+        let total = pages[0]["total_messages"].as_u64().unwrap();
+        assert_eq!(total, messages.len() as u64);
+        messages
+    };
+    let raws = &said.raws;
+    for max in SIZES {
+        for summary in &said.summaries {
+            for (id, message) in together(summary, max) {
+                let at: usize = id[1..].parse().unwrap();
+                assert_eq!(message, raws[at - 1], "{id} under {summary} at {max}");
+            }
+        }
+        for (at, raw) in (1..).zip(raws) {
+            let id = format!("m{at}");
+            assert_eq!(together(&id, max), [(id.clone(), raw.clone())], "{max}");
+        }
+    }
+}
+
+#[test]
+fn any_text_is_read_to_its_end_in_parts_of_any_size() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    for max in SIZES {
+        for (at, text) in (1..).zip(&said.texts) {
+            let pages = pages(
+                engine,
+                "lcm_read",
+                &json!({"id": format!("m{at}"), "max_tokens": max}),
+            );
+            let whole: String = pages
+                .iter()
+                .map(|page| page["text"].as_str().unwrap())
+                .collect();
+            assert_eq!(&whole, text);
+            for page in &pages {
+                let first = page["first_byte"].as_u64().unwrap() as usize;
+                let line = text[..first].matches('\n').count() + 1;
+                assert_eq!(page["first_line"], json!(line), "{page}");
+                assert_eq!(page["total_bytes"], json!(text.len()));
+                assert_eq!(page["total_lines"], json!(text.lines().count()));
+            }
+        }
+        for summary in &said.summaries {
+            let described = answer(
+                engine,
+                "lcm_describe",
+                &json!({"id": summary, "max_tokens": 32_000}),
+            );
+            let pages = pages(
+                engine,
+                "lcm_read",
+                &json!({"id": summary, "max_tokens": max}),
+            );
+            let whole: String = pages
+                .iter()
+                .map(|page| page["text"].as_str().unwrap())
+                .collect();
+            assert_eq!(json!(whole), described["text"]);
+        }
+    }
+}
+
+#[test]
+fn every_other_tool_has_its_size_too() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    let mut named: Vec<String> = said.summaries.clone();
+    named.extend((1..=said.texts.len()).map(|at| format!("m{at}")));
+    let files: Vec<String> = (1..)
+        .map(|id| format!("f{id}"))
+        .take_while(|id| call(engine, "lcm_describe", &json!({"id": id})).is_ok())
+        .collect();
+    assert!(files.len() > 2);
+    named.extend(files);
+    let last = named.iter().filter(|id| id.starts_with('s')).count();
+    for max in SIZES {
+        for id in &named {
+            let pages = pages(
+                engine,
+                "lcm_describe",
+                &json!({"id": id, "max_tokens": max}),
+            );
+            if id.starts_with('s') {
+                let children = items(&pages, "children").len();
+                assert_eq!(pages[0]["children_total"], json!(children), "{id} {max}");
+                assert_ne!(pages[0]["text"], json!(""));
+            } else {
+                assert_ne!(pages[0]["preview"], json!(""), "{}", pages[0]);
+            }
+        }
+        for role in [None, Some("user")] {
+            let mut arguments = json!({"max_tokens": max});
+            if let Some(role) = role {
+                arguments["role"] = json!(role);
+            }
+            let pages = pages(engine, "lcm_recent", &arguments);
+            let step = if role.is_some() { 2 } else { 1 };
+            let newest = (1..=said.texts.len())
+                .rev()
+                .filter(|at| step == 1 || at % 2 == 1);
+            let newest: Vec<String> = newest.map(|at| format!("m{at}")).collect();
+            assert_eq!(ids(&items(&pages, "messages")), newest);
+        }
+        let found = pages(
+            engine,
+            "lcm_expand_query",
+            &json!({"question": "plain words 数据库", "max_tokens": max}),
+        );
+        let passages = ids(&items(&found, "passages"));
+        assert_eq!(
+            passages.iter().collect::<BTreeSet<_>>().len(),
+            passages.len()
+        );
+        assert!(passages.len() > 12, "{passages:?}");
+        let status = answer(engine, "lcm_status", &json!({"max_tokens": max}));
+        assert_eq!(status["messages"], json!(32), "{status}");
+        assert_eq!(status["left_out"].is_null(), max == 4_000, "{status}");
+        let doctor = pages(engine, "lcm_doctor", &json!({"max_tokens": max}));
+        assert_eq!(
+            (&doctor[0]["ok"], doctor.len()),
+            (&json!(true), 1),
+            "{doctor:?}"
+        );
+        let top = format!("s{last}");
+        let below = pages(
+            engine,
+            "lcm_expand",
+            &json!({"id": top, "depth": 1, "max_tokens": max}),
+        );
+        assert!(!below.is_empty());
+    }
+}
+
+#[test]
+fn a_models_answer_has_its_size_and_names_what_it_rests_on() {
+    let long = "It is in [m3], and 数据库 in [m1].\n\\\"".to_owned() + &"More words. ".repeat(400);
+    let mut said = conversation(hard_texts(), Some(long.leak()));
+    let engine = said.engine.as_mut();
+    for max in SIZES {
+        let arguments = json!({"question": "common plain words?", "max_tokens": max});
+        let answered = answer(engine, "lcm_expand_query", &arguments);
+        assert!(
+            answered["answer"]
+                .as_str()
+                .unwrap()
+                .starts_with("It is in [m3]")
+        );
+        let used = answered["used"].as_array().unwrap();
+        assert!(
+            used.contains(&json!("m3")) && !used.contains(&json!("m30")),
+            "{answered}"
+        );
+    }
+}
+
+#[test]
+fn a_hit_says_where_to_read_on() {
+    let mut text = "line\n".repeat(3_000);
+    text.push_str("数据 the NEEDLE is here\n");
+    text.push_str(&"more\n".repeat(3_000));
+    let texts = vec![
+        text.clone(),
+        "short\nneedle".to_owned(),
+        "x ".repeat(2_000),
+        "bye".to_owned(),
+    ];
+    let mut said = conversation(texts, None);
+    let engine = said.engine.as_mut();
+    let found = answer(
+        engine,
+        "lcm_grep",
+        &json!({"pattern": "needle", "scope": "messages", "sort": "oldest"}),
+    );
+    let hit = &found["hits"][0];
+    assert_eq!(
+        (&hit["kind"], &hit["line"]),
+        (&json!("file"), &json!(3_001))
+    );
+    assert_eq!(hit["byte"], json!(text.find("NEEDLE").unwrap()));
+    for id in [&hit["id"], &hit["file"]] {
+        let line = json!({"id": id, "from_line": hit["line"], "to_line": hit["line"]});
+        let read = answer(engine, "lcm_read", &line);
+        assert_eq!(read["text"], json!("数据 the NEEDLE is here\n"));
+        let byte = json!({"id": id, "from_byte": hit["byte"], "max_tokens": 100});
+        let read = answer(engine, "lcm_read", &byte);
+        assert!(
+            read["text"]
+                .as_str()
+                .unwrap()
+                .starts_with("NEEDLE is here\nmore"),
+            "{read}"
+        );
+    }
+    let last = answer(
+        engine,
+        "lcm_read",
+        &json!({"id": hit["file"], "from_line": 6_001}),
+    );
+    assert_eq!(
+        (&last["text"], &last["first_line"]),
+        (&json!("more\n"), &json!(6_001))
+    );
+    for range in [
+        json!({"from_line": 6_002}),
+        json!({"from_line": 5, "to_line": 4}),
+        json!({"from_byte": 999_999}),
+        json!({"from_byte": 7, "to_byte": 7}),
+    ] {
+        let mut arguments = range;
+        arguments["id"] = hit["id"].clone();
+        let said = error(engine, "lcm_read", &arguments);
+        assert!(said.contains("bytes in 6001 lines"), "{said}");
+    }
+    assert_eq!(found["hits"][1]["line"], json!(2));
+    // What is called is read after what is said, as search sees it.
+    let calls = [ToolCallView::new(
+        "c1",
+        "bash",
+        "{\"command\":\"cat src/epoch.rs\"}",
+    )];
+    let view = MessageView::new(MessageId(5), "assistant")
+        .with_text("I look.")
+        .with_tool_calls(&calls)
+        .with_raw("{}");
+    engine.observe(&[view], 8).unwrap();
+    let found = answer(engine, "lcm_grep", &json!({"pattern": "src/epoch.rs"}));
+    let hit = &found["hits"][0];
+    let read = answer(
+        engine,
+        "lcm_read",
+        &json!({"id": hit["id"], "from_byte": hit["byte"]}),
+    );
+    assert_eq!(read["text"], json!("src/epoch.rs\"}"));
+}
+
+#[test]
+fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({});
+    let mut engine = open(
+        &factory(dir.path(), &settings),
+        dir.path(),
+        "s",
+        &settings,
+        None,
+    );
+    let engine = engine.as_mut();
+    let say = |engine: &mut dyn ContextEngine, id: u64, text: &str| {
+        let raw = raw_of("user", text);
+        let view = MessageView::new(MessageId(id), "user")
+            .with_text(text)
+            .with_raw(&raw);
+        engine.observe(&[view], id).unwrap();
+    };
+    say(engine, 1, "the port is 8080");
+    say(engine, 2, "the host is alpha");
+    engine.revised(&[(MessageId(3), MessageId(1))]);
+    say(engine, 3, "the port is 9090");
+    say(engine, 4, "the port is 7070, says a branch that is left");
+    engine.branched(Some(MessageId(3)));
+
+    let grep = answer(
+        engine,
+        "lcm_grep",
+        &json!({"pattern": "port", "sort": "oldest"}),
+    );
+    let hits: Vec<_> = grep["hits"].as_array().unwrap().iter().collect();
+    assert_eq!(ids(&hits), ["m1", "m3", "m4"]);
+    let marks: Vec<_> = hits
+        .iter()
+        .map(|hit| hit["in_conversation"] == json!(false))
+        .collect();
+    assert_eq!(marks, [true, false, true]);
+    let recent = answer(engine, "lcm_recent", &json!({}));
+    assert_eq!(
+        ids(&recent["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .collect::<Vec<_>>()),
+        ["m3", "m2"]
+    );
+    for (id, current) in [("m1", false), ("m2", true), ("m3", true), ("m4", false)] {
+        let described = answer(engine, "lcm_describe", &json!({"id": id}));
+        assert_eq!(described["in_conversation"], json!(current), "{id}");
+        let expanded = answer(engine, "lcm_expand", &json!({"id": id}));
+        let marked = expanded["messages"][0]["in_conversation"] == json!(false);
+        assert_eq!(marked, !current, "{id}");
+    }
+    assert_eq!(
+        answer(engine, "lcm_describe", &json!({"id": "m3"}))["replaces"],
+        json!("m1")
+    );
+    let asked = answer(
+        engine,
+        "lcm_expand_query",
+        &json!({"question": "what is the port?"}),
+    );
+    for passage in asked["passages"].as_array().unwrap() {
+        let withdrawn = ["m1", "m4"].contains(&passage["id"].as_str().unwrap());
+        assert_eq!(
+            passage["in_conversation"] == json!(false),
+            withdrawn,
+            "{passage}"
+        );
+    }
+    let status = answer(engine, "lcm_status", &json!({}));
+    assert_eq!(
+        (&status["messages"], &status["in_conversation"]),
+        (&json!(4), &json!(2))
+    );
+}
+
+#[test]
+fn no_session_is_looked_into_that_is_not_granted() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = json!({});
+    let lcm = factory(dir.path(), &plain);
+    let say = |name: &str| {
+        let text = format!("the secret of {name}");
+        let raw = raw_of("user", &text);
+        let view = MessageView::new(MessageId(1), "user")
+            .with_text(&text)
+            .with_raw(&raw);
+        let mut engine = open(&lcm, dir.path(), name, &plain, None);
+        engine.observe(&[view], 1).unwrap();
+    };
+    ["one", "two", "three"].into_iter().for_each(say);
+    let total = |engine: &mut dyn ContextEngine, sessions: Value| {
+        let grep = json!({"pattern": "secret", "sessions": sessions});
+        answer(engine, "lcm_grep", &grep)["total"].as_u64().unwrap()
+    };
+    let other = |session: &str| {
+        [
+            (
+                "lcm_grep",
+                json!({"pattern": "secret", "sessions": [session]}),
+            ),
+            ("lcm_describe", json!({"id": "m1", "session": session})),
+            ("lcm_expand", json!({"id": "m1", "session": session})),
+            ("lcm_read", json!({"id": "m1", "session": session})),
+            ("lcm_recent", json!({"session": session})),
+        ]
+    };
+    // Nothing is open by default; a session that does not exist is refused in the same words.
+    let mut engine = open(&lcm, dir.path(), "one", &plain, None);
+    for (name, arguments) in other("two") {
+        let refused = error(engine.as_mut(), name, &arguments);
+        assert!(refused.contains("searchable_sessions"), "{refused}");
+        let missing = error(
+            engine.as_mut(),
+            name,
+            &serde_json::from_str(&arguments.to_string().replace("two", "none")).unwrap(),
+        );
+        assert_eq!(missing, refused.replace("two", "none"));
+    }
+    assert_eq!(total(engine.as_mut(), json!(["one"])), 1);
+    assert_eq!(total(engine.as_mut(), json!([])), 1);
+
+    let granted = json!({"searchable_sessions": ["two"]});
+    let mut engine = open(&lcm, dir.path(), "one", &granted, None);
+    for (name, arguments) in other("two") {
+        let found = answer(engine.as_mut(), name, &arguments).to_string();
+        assert!(found.contains("the secret of two"), "{name}: {found}");
+    }
+    for (name, arguments) in other("three") {
+        error(engine.as_mut(), name, &arguments);
+    }
+    // Named twice is searched once, and where a hit comes from is told.
+    assert_eq!(total(engine.as_mut(), json!(["two", "one", "two"])), 2);
+    let both = answer(
+        engine.as_mut(),
+        "lcm_grep",
+        &json!({"pattern": "secret", "sessions": ["one", "two"], "sort": "oldest"}),
+    );
+    let names: Vec<_> = items(std::slice::from_ref(&both), "hits");
+    let names: BTreeSet<_> = names
+        .iter()
+        .map(|hit| hit["session"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, BTreeSet::from(["one", "two"]));
+
+    let all = json!({"searchable_sessions": ["*"]});
+    let mut engine = open(&lcm, dir.path(), "one", &all, None);
+    assert_eq!(total(engine.as_mut(), json!(["three", "two"])), 2);
+    let missing = error(engine.as_mut(), "lcm_recent", &json!({"session": "none"}));
+    assert_eq!(missing, "there is no session `none`");
+}
+
+#[test]
+fn what_is_redacted_is_nowhere_in_the_store() {
+    let secret = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCD";
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({"redact": true});
+    let lcm = factory(dir.path(), &settings);
+    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+    let text = format!("use {secret} for it");
+    let arguments = json!({"command": format!("curl -H 'x-api-key: {secret}'")}).to_string();
+    let calls = [ToolCallView::new("c1", "bash", &arguments)];
+    let raw = json!({"role": "assistant", "content": text, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": arguments}},
+    ]});
+    let raw = raw.to_string();
+    let view = MessageView::new(MessageId(1), "assistant")
+        .with_text(&text)
+        .with_tool_calls(&calls)
+        .with_raw(&raw);
+    engine.observe(&[view], 1).unwrap();
+    let part = &secret[14..30];
+    let found = answer(
+        engine.as_mut(),
+        "lcm_grep",
+        &json!({"pattern": part, "mode": "literal"}),
+    );
+    assert_eq!(found["total"], json!(0));
+    for (name, arguments) in [
+        ("lcm_expand", json!({"id": "m1"})),
+        ("lcm_read", json!({"id": "m1"})),
+        ("lcm_describe", json!({"id": "m1"})),
+        ("lcm_recent", json!({})),
+        ("lcm_grep", json!({"pattern": "use"})),
+    ] {
+        let said = answer(engine.as_mut(), name, &arguments).to_string();
+        assert!(
+            said.contains("use") && !said.contains(part),
+            "{name}: {said}"
+        );
+    }
+    drop(engine);
+    drop(lcm);
+    let file = std::fs::read(dir.path().join(contexture_lcm::store::FILE_NAME)).unwrap();
+    let at = file
+        .windows(part.len())
+        .position(|window| window == part.as_bytes());
+    assert_eq!(at, None);
+}
+
+#[test]
+fn what_is_wrong_with_a_call_is_said() {
+    let texts = vec![
+        "hello".to_owned(),
+        "x ".repeat(2_000),
+        "bye".to_owned(),
+        "!".to_owned(),
+    ];
+    let mut said = conversation(texts, None);
+    let engine = said.engine.as_mut();
+    for (name, arguments, expected) in [
+        ("lcm_grep", json!({}), "`pattern` (exact) or `question`"),
+        (
+            "lcm_grep",
+            json!({"pattern": "x", "question": "y"}),
+            "one of them",
+        ),
+        ("lcm_grep", json!({"patern": "x"}), "unknown field `patern`"),
+        ("lcm_grep", json!({"pattern": "--"}), "mode `literal`"),
+        ("lcm_grep", json!({"pattern": " \n"}), "mode `literal`"),
+        ("lcm_grep", json!({"question": "?!"}), "`literal`"),
+        (
+            "lcm_grep",
+            json!({"pattern": "a \"b c"}),
+            "    a \"b c\n      ^\n",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "hello[", "mode": "regex"}),
+            "    hello[\n         ^\n",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "x(?=y)", "mode": "regex"}),
+            "look-ahead",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "(\\w{500}){500}", "mode": "regex"}),
+            "too large",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "x", "since": "yesterday"}),
+            "2026-01-31",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "x", "since": 1_767_225_600_000_i64}),
+            "Unix seconds",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "x", "since": "2026-02-01", "until": "2026-01-31"}),
+            "before `since`",
+        ),
+        (
+            "lcm_grep",
+            json!({"pattern": "x", "cursor": "1.2.3"}),
+            "another query",
+        ),
+        ("lcm_expand", json!({"id": "x1"}), "s12, m34, f5"),
+        ("lcm_expand", json!({"id": "s999"}), "no summary s999"),
+        ("lcm_expand", json!({"id": "m999"}), "no message m999"),
+        ("lcm_expand", json!({"id": "f1"}), "lcm_read"),
+        (
+            "lcm_expand",
+            json!({"id": "m1", "cursor": "7"}),
+            "no cursor",
+        ),
+        (
+            "lcm_expand",
+            json!({"id": "m1", "cursor": "0.9999"}),
+            "no cursor",
+        ),
+        (
+            "lcm_read",
+            json!({"id": "m1", "from_line": 1, "to_byte": 3}),
+            "not both",
+        ),
+        ("lcm_read", json!({"id": "m1", "cursor": "99"}), "no cursor"),
+        ("lcm_read", json!({"id": "f999"}), "no file f999"),
+        ("lcm_describe", json!({"id": "f999"}), "no file f999"),
+        (
+            "lcm_describe",
+            json!({"id": "s1", "cursor": "999"}),
+            "children",
+        ),
+        ("lcm_recent", json!({"cursor": "x"}), "no cursor"),
+        ("lcm_doctor", json!({"cursor": "x"}), "no cursor"),
+    ] {
+        let error = error(engine, name, &arguments);
+        assert!(error.contains(expected), "{name} {arguments}: {error}");
+    }
+    // A search for signs is a literal one; what a model fills in although it means nothing does no harm.
+    for (arguments, total) in [
+        (
+            json!({"pattern": "!", "mode": "literal", "scope": "messages"}),
+            1,
+        ),
+        (
+            json!({"pattern": "hello", "question": "", "role": "", "cursor": "", "sessions": [], "scope": "messages"}),
+            1,
+        ),
+        (json!({"pattern": "\"hello\"", "scope": "messages"}), 1),
+    ] {
+        assert_eq!(
+            answer(engine, "lcm_grep", &arguments)["total"],
+            json!(total),
+            "{arguments}"
+        );
+    }
+    assert!(matches!(
+        call(engine, "lcm_dance", &json!({})),
+        Err(EngineError::Unsupported(what)) if what.contains("lcm_dance")
+    ));
+}
+
+#[test]
+fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({});
+    {
+        let lcm = factory(dir.path(), &settings);
+        let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+        let view = MessageView::new(MessageId(1), "user")
+            .with_text("needle")
+            .with_raw("{}");
+        engine.observe(&[view], 1).unwrap();
+        // The index is there once both are closed.
+        engine.end();
+    }
+    let lcm = factory(dir.path(), &settings);
+    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+    let engine = engine.as_mut();
+    let path = dir.path().join(contexture_lcm::store::FILE_NAME);
+    let copies = || {
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("before-repair")).count()
+    };
+    let break_index = || {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection
+            .busy_timeout(std::time::Duration::from_secs(5))
+            .unwrap();
+        let changed = connection.execute(
+            "UPDATE term_chunks SET terms = CAST('noodle' || x'0a' AS BLOB)",
+            [],
+        );
+        assert_eq!(changed.unwrap(), 1);
+    };
+    std::fs::write(
+        dir.path().join("lcm.before-repair-1.sqlite3"),
+        "an earlier copy",
+    )
+    .unwrap();
+    // Where nothing is wrong, nothing is copied.
+    let sound = answer(engine, "lcm_doctor", &json!({"repair": true}));
+    assert_eq!(
+        (&sound["ok"], &sound["repair"]["index_made_anew"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(copies(), 1);
+    for _ in 0..2 {
+        break_index();
+        let wrong = answer(engine, "lcm_doctor", &json!({"max_tokens": 100}));
+        assert_eq!(
+            (&wrong["ok"], &wrong["findings_total"]),
+            (&json!(false), &json!(1)),
+            "{wrong}"
+        );
+        let repaired = answer(engine, "lcm_doctor", &json!({"repair": true}));
+        assert_eq!(
+            repaired["repair"]["index_wrong_after"],
+            json!(0),
+            "{repaired}"
+        );
+        assert!(
+            repaired["findings"][0]
+                .as_str()
+                .unwrap()
+                .contains("search index")
+        );
+        assert_eq!(copies(), 1);
+        assert_eq!(answer(engine, "lcm_doctor", &json!({}))["ok"], json!(true));
+    }
+}
+
+#[test]
+fn the_schemas_say_what_the_tools_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({});
+    let mut engine = open(
+        &factory(dir.path(), &settings),
+        dir.path(),
+        "s",
+        &settings,
+        None,
+    );
+    let specs = engine.tools();
+    for spec in &specs {
+        let said = format!("{} {}", spec.description, spec.parameters);
+        assert!(
+            tokens(&spec.description) < 120,
+            "{}: {}",
+            spec.name,
+            tokens(&spec.description)
+        );
+        assert!(tokens(&said) < 1_200, "{}: {}", spec.name, tokens(&said));
+        assert_eq!(spec.parameters["type"], json!("object"));
+        assert_eq!(spec.parameters["additionalProperties"], json!(false));
+        for (name, property) in spec.parameters["properties"].as_object().unwrap() {
+            assert!(property["description"].is_string(), "{} {name}", spec.name);
+            // What the schema names is known: an unknown argument would be an error that names it.
+            let error = call(engine.as_mut(), &spec.name, &json!({name: {"no": "such"}}));
+            let error = error.map_err(|error| error.to_string());
+            assert!(
+                error
+                    .as_ref()
+                    .is_err_and(|error| !error.contains("unknown field")),
+                "{error:?}"
+            );
+        }
+    }
+    let all: u64 = specs
+        .iter()
+        .map(|spec| tokens(&json!(spec).to_string()))
+        .sum();
+    assert!(all < 4_000, "the tools take {all} tokens of every request");
+}
