@@ -90,7 +90,6 @@ impl StandIn {
             base_url: Some(format!("http://{}/v1", self.address)),
             context_length: Some(4_000),
             timeout: Duration::from_secs(5),
-            ..ModelSettings::default()
         };
         let key = |_: &str| Some("a-key".to_owned());
         let resolved: Resolved =
