@@ -388,7 +388,8 @@ fn shown(sent: &[Value], message: &str) -> usize {
             Some(rest.trim())
         });
         let same = one["role"] == said["role"] && one["tool_calls"] == said["tool_calls"];
-        one.to_string() == message || (same && joined == Some(words))
+        let whole = one.to_string();
+        whole == message || (same && joined == Some(words))
     };
     sent.iter().filter(shows).count()
 }

@@ -450,6 +450,8 @@ fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
         "{degraded} nodes, {depths} depths"
     );
     let block = play.block().to_owned();
+    // All of it is in the search index.
+    play.engine.end();
 
     host.now_says(summary);
     let calls = host.calls();
