@@ -207,13 +207,22 @@ fn raw_of(role: &str, text: &str) -> String {
 struct Conversation {
     texts: Vec<String>,
     raws: Vec<String>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     engine: Box<dyn ContextEngine>,
     summaries: Vec<String>,
 }
 
 /// A conversation of these texts, most of it under summaries, long texts kept aside.
 fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation {
+    conversation_at(texts, model, Some(1_767_225_600_000))
+}
+
+/// The same, said from a time on, a minute a message, or at no time that is known.
+fn conversation_at(
+    texts: Vec<String>,
+    model: Option<&'static str>,
+    from_ms: Option<i64>,
+) -> Conversation {
     let dir = tempfile::tempdir().unwrap();
     let settings = json!({"large_message_tokens": 400, "fresh_tail_messages": 2});
     let mut engine = open(
@@ -237,11 +246,11 @@ fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation
     let views: Vec<MessageView<'_>> = (0..)
         .zip(texts.iter().zip(&raws))
         .map(|(at, (text, raw))| {
-            MessageView::new(MessageId(at as u64 + 1), role(at))
+            let view = MessageView::new(MessageId(at as u64 + 1), role(at))
                 .with_text(text)
                 .with_raw(raw)
-                .with_tokens(tokens(text))
-                .with_time(1_767_225_600_000 + at as i64 * 60_000)
+                .with_tokens(tokens(text));
+            from_ms.map_or(view, |from| view.with_time(from + at as i64 * 60_000))
         })
         .collect();
     engine.observe(&views, 7).unwrap();
@@ -265,7 +274,7 @@ fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation
     Conversation {
         texts,
         raws,
-        _dir: dir,
+        dir,
         engine,
         summaries,
     }
@@ -768,6 +777,49 @@ fn a_date_is_its_whole_day_where_it_was_said() {
         (&json!("m5"), &json!(true))
     );
     assert_eq!(hit["at"], json!("2027-01-15T08:00:00Z"));
+}
+
+#[test]
+fn a_damaged_summary_hides_nothing_else() {
+    let mut said = conversation(hard_texts(), None);
+    let path = said.dir.path().join(contexture_lcm::store::FILE_NAME);
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let damaged = connection.execute(
+        "UPDATE nodes SET data = x'00' WHERE id = (SELECT min(id) FROM nodes)",
+        [],
+    );
+    assert_eq!(damaged.unwrap(), 1);
+    let engine = said.engine.as_mut();
+    for arguments in [
+        json!({"pattern": ".", "mode": "regex", "scope": "summaries"}),
+        json!({"question": "common plain text 数据库", "scope": "summaries"}),
+    ] {
+        let found = answer(engine, "lcm_grep", &arguments);
+        assert_eq!(
+            found["searched"]["summaries_unreadable"],
+            json!(1),
+            "{found}"
+        );
+        assert_eq!(found["total"], json!(said.summaries.len() - 1), "{found}");
+    }
+}
+
+#[test]
+fn a_summary_of_what_has_no_time_is_found_by_when_it_came() {
+    let texts: Vec<String> = (0..12)
+        .map(|at| format!("word {at} {}", "filler ".repeat(90)))
+        .collect();
+    let mut said = conversation_at(texts, None, None);
+    let engine = said.engine.as_mut();
+    let grep = |since: &str| json!({"pattern": "word", "scope": "summaries", "since": since});
+    let found = answer(engine, "lcm_grep", &grep("2027-01-15"));
+    assert!(found["total"].as_u64() > Some(0), "{found}");
+    assert_eq!(found["hits"][0]["at"], json!("2027-01-15T08:00:00Z"));
+    assert_eq!(found["hits"][0]["at_is_approximate"], json!(true));
+    assert_eq!(
+        answer(engine, "lcm_grep", &grep("2027-01-16"))["total"],
+        json!(0)
+    );
 }
 
 #[test]

@@ -196,6 +196,7 @@ fn frame_of(
         bytes_read,
         messages_not_indexed,
         messages_unreadable,
+        summaries_unreadable,
     } = answer.searched;
     let mut searched = json!({"messages": messages, "summaries": summaries});
     if !lean {
@@ -204,8 +205,13 @@ fn frame_of(
         searched["bytes_read"] = json!(bytes_read);
         searched["messages_not_indexed"] = json!(messages_not_indexed);
     }
-    if messages_unreadable > 0 {
-        searched["messages_unreadable"] = json!(messages_unreadable);
+    for (name, count) in [
+        ("messages_unreadable", messages_unreadable),
+        ("summaries_unreadable", summaries_unreadable),
+    ] {
+        if count > 0 {
+            searched[name] = json!(count);
+        }
     }
     let mut framed = json!({"total": answer.total});
     if !lean || !answer.total_is_exact {
