@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use contexture_engine_api::{
     CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory, FactoryRequest,
     FailureKind, HostServices, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
-    ModelInfo, ModelRequest, OpenRequest, Outcome, Services, ToolCall, ToolCallView, WindowState,
+    ModelInfo, ModelRequest, OpenRequest, Outcome, Services, StoreCommand, ToolCall, ToolCallView,
+    WindowState,
 };
 use contexture_lcm::Lcm;
 use serde_json::{Value, json};
@@ -628,13 +629,8 @@ fn a_hit_says_where_to_read_on() {
 fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
     let dir = tempfile::tempdir().unwrap();
     let settings = json!({});
-    let mut engine = open(
-        &factory(dir.path(), &settings),
-        dir.path(),
-        "s",
-        &settings,
-        None,
-    );
+    let lcm = factory(dir.path(), &settings);
+    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
     let engine = engine.as_mut();
     let say = |engine: &mut dyn ContextEngine, id: u64, text: &str| {
         let raw = raw_of("user", text);
@@ -700,6 +696,15 @@ fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
         (&status["messages"], &status["in_conversation"]),
         (&json!(4), &json!(2))
     );
+    let show = StoreCommand::Show {
+        session: "s".to_owned(),
+    };
+    let shown = lcm.manage(&show).unwrap();
+    assert_eq!(
+        (&shown["messages"], &shown["in_conversation"]),
+        (&json!(4), &json!(2))
+    );
+    assert_eq!(shown["window"]["messages_outside"], json!(2));
 }
 
 #[test]
