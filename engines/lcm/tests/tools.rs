@@ -810,6 +810,59 @@ fn a_damaged_summary_hides_nothing_else() {
 }
 
 #[test]
+fn a_damaged_message_is_named_and_hides_no_other() {
+    let mut said = conversation(hard_texts(), None);
+    let path = said.dir.path().join(contexture_lcm::store::FILE_NAME);
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let damage = "UPDATE blocks SET data = x'00' WHERE id = (SELECT min(id) FROM blocks)";
+    assert_eq!(connection.execute(damage, []).unwrap(), 1);
+    let engine = said.engine.as_mut();
+    for max in SIZES {
+        let recent = pages(engine, "lcm_recent", &json!({"max_tokens": max}));
+        assert_eq!(items(&recent, "messages").len(), said.texts.len());
+        let mut unreadable = 0;
+        for summary in &said.summaries {
+            let arguments = json!({"id": summary, "max_tokens": max});
+            let expanded = pages(engine, "lcm_expand", &arguments);
+            let items = items(&expanded, "messages");
+            let names: BTreeSet<String> = ids(&items).into_iter().collect();
+            assert_eq!(
+                expanded[0]["total_messages"],
+                json!(names.len()),
+                "{summary}"
+            );
+            unreadable += items
+                .iter()
+                .filter(|item| item["unreadable"] == json!(true))
+                .count();
+        }
+        assert!(unreadable > 0);
+        let question = json!({"question": "plain words", "max_tokens": max});
+        assert!(!pages(engine, "lcm_expand_query", &question).is_empty());
+    }
+}
+
+#[test]
+fn a_cursor_that_was_made_up_is_no_way_to_more() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    for ask in [
+        json!({"pattern": "common"}),
+        json!({"question": "common words"}),
+    ] {
+        let mut arguments = ask;
+        arguments["limit"] = json!(3);
+        let first = answer(engine, "lcm_grep", &arguments);
+        let cursor = first["next_cursor"].as_str().unwrap();
+        let (kept, _) = cursor.rsplit_once('.').unwrap();
+        arguments["cursor"] = json!(format!("{kept}.4294967295s4294967295"));
+        let next = answer(engine, "lcm_grep", &arguments);
+        assert_eq!(next["total"], first["total"]);
+        assert_eq!(next["searched"]["messages"], json!(said.texts.len()));
+    }
+}
+
+#[test]
 fn a_summary_of_what_has_no_time_is_found_by_when_it_came() {
     let texts: Vec<String> = (0..12)
         .map(|at| format!("word {at} {}", "filler ".repeat(90)))

@@ -30,10 +30,12 @@ pub(super) fn search(
     query.sessions.retain(|session| seen.insert(*session));
     let cursor = Cursor::of(&query)?;
     store.read(|connection| {
-        let extents = match &cursor {
-            Some(cursor) => cursor.extents.clone(),
-            None => extents(connection, &query.sessions)?,
-        };
+        let mut extents = extents(connection, &query.sessions)?;
+        if let Some(cursor) = &cursor {
+            for (extent, then) in extents.iter_mut().zip(&cursor.extents) {
+                extent.shrink_to(*then);
+            }
+        }
         let search = Search {
             connection,
             query: &query,
