@@ -2,6 +2,7 @@
 //! to all the rest; they look into no session that is not open to them; their errors say what is wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +22,11 @@ use serde_json::{Value, json};
 struct Host {
     model: Option<&'static str>,
     now_ms: AtomicI64,
+}
+
+thread_local! {
+    /// Whether the host of this thread's engine has given up on its call.
+    static CANCELLED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn tokens(text: &str) -> u64 {
@@ -75,7 +81,7 @@ impl HostServices for Host {
     fn log(&self, _level: LogLevel, _message: &str) {}
 
     fn is_cancelled(&self) -> bool {
-        false
+        CANCELLED.get()
     }
 
     fn now_ms(&self) -> i64 {
@@ -626,6 +632,42 @@ fn a_hit_says_where_to_read_on() {
 }
 
 #[test]
+fn a_line_is_found_wherever_a_file_is_cut_into_chunks() {
+    // Chunks have 64 KiB: many short lines, one line over several chunks, and a last one without its end.
+    let mut text: String = (0..30_000).map(|at| format!("{at} 漢\n")).collect();
+    text.push_str(&"long ".repeat(60_000));
+    text.extend((0..9_000).map(|at| format!("\n\nrow {at}")));
+    let texts = vec![
+        text.clone(),
+        "x ".repeat(2_000),
+        "bye".to_owned(),
+        "end".to_owned(),
+    ];
+    let mut said = conversation(texts, None);
+    let engine = said.engine.as_mut();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let near = [1, 2, 29_999, 30_000, 30_001, 30_002, 30_003, 30_004];
+    let spread = (0..60).map(|at| 1 + at * (lines.len() - 1) / 59);
+    for line in near.into_iter().chain(spread) {
+        let from_to = json!({"id": "m1", "from_line": line, "to_line": line, "max_tokens": 200});
+        let read = answer(engine, "lcm_read", &from_to);
+        let shown = read["text"].as_str().unwrap();
+        assert_eq!(read["first_line"], json!(line));
+        match read["next_cursor"].is_null() {
+            true => assert_eq!(shown, lines[line - 1], "{line}"),
+            false => assert!(
+                line == 30_001 && lines[line - 1].starts_with(shown),
+                "{line}"
+            ),
+        }
+        let first: usize = lines[..line - 1].iter().map(|line| line.len()).sum();
+        assert_eq!(read["first_byte"], json!(first), "{line}");
+    }
+    let beyond = json!({"id": "m1", "from_line": lines.len() + 1});
+    assert!(error(engine, "lcm_read", &beyond).contains("there is nothing in this range"));
+}
+
+#[test]
 fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
     let dir = tempfile::tempdir().unwrap();
     let settings = json!({});
@@ -839,6 +881,26 @@ fn a_damaged_message_is_named_and_hides_no_other() {
         assert!(unreadable > 0);
         let question = json!({"question": "plain words", "max_tokens": max});
         assert!(!pages(engine, "lcm_expand_query", &question).is_empty());
+    }
+}
+
+#[test]
+fn a_call_that_is_given_up_ends_soon() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    let summary = said.summaries[0].as_str();
+    for (name, arguments) in [
+        ("lcm_grep", json!({"pattern": ".", "mode": "regex"})),
+        ("lcm_grep", json!({"question": "plain words"})),
+        ("lcm_expand", json!({"id": summary})),
+        ("lcm_expand_query", json!({"question": "plain words"})),
+        ("lcm_recent", json!({"role": "nobody"})),
+    ] {
+        CANCELLED.set(true);
+        let given_up = call(engine, name, &arguments);
+        CANCELLED.set(false);
+        assert_eq!(given_up, Err(EngineError::Cancelled), "{name} {arguments}");
+        answer(engine, name, &arguments);
     }
 }
 
