@@ -129,7 +129,9 @@ fn drop_timing(value: &mut Value) {
     ];
     match value {
         Value::Object(members) => {
-            members.retain(|key, _| !TIMING.contains(&key.as_str()));
+            // These messages have no times of their own: they count by when they came.
+            let by_arrival = members.contains_key("at_is_approximate");
+            members.retain(|key, _| !(TIMING.contains(&key.as_str()) || by_arrival && key == "at"));
             members.values_mut().for_each(drop_timing);
         }
         Value::Array(items) => items.iter_mut().for_each(drop_timing),
