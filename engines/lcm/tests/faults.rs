@@ -533,3 +533,119 @@ fn a_hundred_thousand_messages_in_one_session() {
     }
     assert_eq!(seen, COUNT);
 }
+
+#[test]
+fn a_store_that_no_session_can_open_is_repaired_by_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    for _ in 0..20 {
+        host.turn(4).unwrap();
+        host.compact_if_due(&mut |_| ()).unwrap();
+    }
+    drop(host);
+    let path = directory.path().join(FILE_NAME);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let schema = bytes
+        .windows(22)
+        .position(|at| at == b"CREATE TABLE segments(");
+    let schema = schema.unwrap();
+    bytes[schema..schema + 12].fill(b'#');
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(SmallHost::open(directory.path(), WINDOW).is_err());
+    let factory = small_host::factory(directory.path()).unwrap();
+    let error = factory.manage(&StoreCommand::List).unwrap_err().to_string();
+    assert!(error.contains("contexture sessions repair"), "{error}");
+    let found = factory.manage(&StoreCommand::Repair { dry_run: true });
+    assert_eq!(found.unwrap()["found"]["ok"], false);
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    match factory.manage(&StoreCommand::Repair { dry_run: false }) {
+        Ok(repaired) => {
+            assert_eq!(
+                (&repaired["messages"], &repaired["messages_lost"]),
+                (&json!(80), &json!(0))
+            );
+            let kept = repaired["kept"].as_str().unwrap();
+            assert_eq!(std::fs::read(kept).unwrap(), bytes);
+            let gc = factory.manage(&StoreCommand::Gc { dry_run: true }).unwrap();
+            assert_eq!(gc["copies_beside_the_store"][0]["path"], kept);
+            drop(factory);
+            let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+            host.turn(2).unwrap();
+            host.check("repaired");
+        }
+        Err(error) => {
+            // Without its schema nothing of the file can be named.
+            assert!(error.to_string().contains("restore a backup"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        }
+    }
+}
+
+#[test]
+fn a_session_is_archived_and_comes_back_when_it_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    host.turn(2).unwrap();
+    let archive = |archived| StoreCommand::Archive {
+        session: "s".to_owned(),
+        archived,
+    };
+    let archived = |host: &SmallHost| {
+        let list = host.factory.manage(&StoreCommand::List).unwrap();
+        !list["sessions"][0]["archived"].is_null()
+    };
+    host.factory.manage(&archive(true)).unwrap();
+    assert!(archived(&host));
+    host.factory.manage(&archive(false)).unwrap();
+    assert!(!archived(&host));
+    host.factory.manage(&archive(true)).unwrap();
+    host.turn(2).unwrap();
+    assert!(!archived(&host));
+    host.check("in use again");
+}
+
+#[test]
+fn summaries_that_nothing_leads_to_go_and_those_of_the_window_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    let mut compactions = 0;
+    while compactions < 4 {
+        host.turn(4).unwrap();
+        compactions += u32::from(host.compact_if_due(&mut |_| ()).unwrap());
+    }
+    let window = host.tool("lcm_status", &json!({}))["window"].clone();
+    // A proposal that came to nothing, as a process that was killed leaves it, and one that is being decided on.
+    let path = directory.path().join(FILE_NAME);
+    let orphan = |place: &str| {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let id: i64 = connection
+            .query_row(&format!("SELECT {place} FROM nodes"), [], |row| row.get(0))
+            .unwrap();
+        let node = "INSERT INTO nodes SELECT ?1, session, depth, level, degraded, tokens, messages,
+                        source_tokens, first, last, first_at, last_at, created_at, model, hash, bytes, data
+                    FROM nodes WHERE id = (SELECT min(node) FROM node_messages)";
+        let source = "INSERT INTO node_messages SELECT ?1, message FROM node_messages
+                      WHERE node = (SELECT min(node) FROM node_messages)";
+        for statement in [node, source] {
+            connection.execute(statement, [id]).unwrap();
+        }
+    };
+    orphan("min(id) - 1");
+    orphan("max(id) + 1");
+    let gc = |dry_run| host.factory.manage(&StoreCommand::Gc { dry_run }).unwrap();
+    let dry = gc(true)["summaries"].as_u64().unwrap();
+    assert!(dry >= 1);
+    assert_eq!(gc(false)["summaries"], dry);
+    assert_eq!(gc(false)["summaries"], 0);
+    assert_eq!(host.tool("lcm_status", &json!({}))["window"], window);
+    let newest: i64 = rusqlite::Connection::open(&path)
+        .unwrap()
+        .query_row(
+            "SELECT (SELECT max(id) FROM nodes) - (SELECT max(node) FROM frontier)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(newest, 1, "what is being decided on stays");
+    host.check("swept");
+}
