@@ -23,7 +23,8 @@ use std::str::FromStr;
 
 pub use body::{WireBody, split};
 pub use conversation::{
-    Conversation, RecordedUsage, excerpt, parse_messages, parse_messages_after, read, read_part,
+    Conversation, RecordedUsage, excerpt, item_lines, parse_messages, parse_messages_after, read,
+    read_part,
 };
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};

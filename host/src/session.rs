@@ -32,7 +32,7 @@ pub(crate) use counting::fixed_tokens;
 pub use report::{CompactionReport, OutcomeKind};
 pub use store::{Store, StoreError};
 pub use turn::Turn;
-pub use whole::Taken;
+pub use whole::{Comparison, Taken};
 pub use window::Window;
 
 use history::History;

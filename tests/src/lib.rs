@@ -35,8 +35,8 @@ pub fn shared_data() -> Option<PathBuf> {
     None
 }
 
-/// Builds plugin crates of the workspace, once in a test program, and gives the folder of their
-/// libraries.
+/// Builds the plugin crates of the workspace and the `contexture` command, once in a test program, and
+/// gives the folder that they are in.
 pub fn built_plugins() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -46,10 +46,25 @@ pub fn built_plugins() -> &'static Path {
         } else {
             "release"
         };
-        let output = Command::new(env!("CARGO"))
+        let mut cargo = Command::new(env!("CARGO"));
+        // What cargo tells a test of its own package would make some crates build anew.
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(&*name);
+            }
+        }
+        let output = cargo
             .args(["build", "--quiet", "--profile", profile])
-            .args(["-p", "keep-tail", "-p", "misbehaving"])
-            .args(["-p", "lcm", "-p", "wrong-abi-version", "-p", "wrong-layout"])
+            .args(["-p", "contexture", "-p", "keep-tail", "-p", "lcm"])
+            .args([
+                "-p",
+                "misbehaving",
+                "-p",
+                "wrong-abi-version",
+                "-p",
+                "wrong-layout",
+            ])
             .current_dir(repository())
             .output()
             .expect("cargo runs");
@@ -135,6 +150,23 @@ impl Home {
         std::fs::copy(manifest, into.join("plugin.yaml")).expect("the manifest is copied");
         std::fs::copy(library, into.join(library_name(name))).expect("the library is copied");
         self
+    }
+
+    /// Runs the `contexture` command in this home, as a user would, and gives what it printed and what it
+    /// said on stderr.
+    pub fn command(&self, args: &[&str]) -> (String, String) {
+        let program = built_plugins().join(format!("contexture{}", std::env::consts::EXE_SUFFIX));
+        let output = Command::new(program)
+            .args(args)
+            .arg("--offline")
+            .env("CONTEXTURE_HOME", self.path())
+            .current_dir(self.path())
+            .output()
+            .expect("the command runs");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "contexture {args:?}: {stderr}");
+        let stdout = String::from_utf8(output.stdout).expect("the output is text");
+        (stdout, stderr)
     }
 
     /// Installs `misbehaving` and makes it the engine, with this fault.

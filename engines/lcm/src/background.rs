@@ -13,7 +13,7 @@ use crate::dag::outline::{Outline, Protection};
 use crate::dag::plan::{Part, Segment, Spot, layout, leaves};
 use crate::dag::{Node, NodeId, Under};
 use crate::nodes;
-use crate::session::Session;
+use crate::session::{Loose, Session};
 use crate::settings::{Budgets, CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT, Settings};
 use crate::staging::Staging;
 use crate::store::Key;
@@ -23,6 +23,8 @@ use crate::summarise::{Job, Next, PartId, Written};
 const MAX_CALLS: usize = 8;
 /// The share of a leaf's span from which the newest leaf is worth preparing.
 const NEWEST_SHARE: f64 = 0.75;
+/// The least that is looked at of the fresh tail, in messages.
+const MIN_NEWEST: usize = 20;
 /// How long an answer is waited for, in milliseconds: the host's calls end long before.
 const LOST_MS: i64 = 900_000;
 /// How long a text that the model failed at is left alone, in milliseconds; after each failure twice as long.
@@ -196,15 +198,16 @@ impl Background {
         staging: &Staging,
         most: usize,
     ) -> Result<(), EngineError> {
-        let keys: Vec<Key> = session.loose()?.values().map(|loose| loose.key).collect();
-        let material = session.material(&keys)?;
+        let protection = Protection {
+            messages: settings.fresh_tail_messages,
+            tokens: budgets.tail,
+        };
+        let backlog = Backlog::of(session.loose()?, protection, most, budgets, staging);
+        let material = session.material(&backlog.keys)?;
         let calls = material.call_views();
         let views = material.views(&calls);
         let outline = Outline::of(&views);
-        let split = outline.split(Protection {
-            messages: settings.fresh_tail_messages,
-            tokens: budgets.tail,
-        });
+        let split = outline.split(protection);
         let spots = vec![Spot::Raw; views.len()];
         let segments = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
         let mut spans: Vec<Vec<MessageId>> = Vec::new();
@@ -218,7 +221,16 @@ impl Background {
         }
         let by_id: HashMap<MessageId, MessageView<'_>> =
             views.iter().map(|view| (view.id(), *view)).collect();
-        let newest = spans.len().saturating_sub(1);
+        if let Some(end) = backlog.looked_at {
+            // The leaf at the end of what was looked at may not be whole.
+            let begins_before = |ids: &Vec<MessageId>| ids.last().is_some_and(|last| *last < end);
+            spans.retain(begins_before);
+            spans.pop();
+        }
+        let newest = match backlog.looked_at {
+            Some(_) => spans.len(),
+            None => spans.len().saturating_sub(1),
+        };
         for (at, ids) in spans.into_iter().enumerate() {
             if self.pending.len() >= most {
                 break;
@@ -427,6 +439,68 @@ impl Background {
     }
 }
 
+/// The messages that the next leaves depend on.
+struct Backlog {
+    keys: Vec<Key>,
+    /// The first message that is left out, where there are too many to look at all of them.
+    looked_at: Option<MessageId>,
+}
+
+impl Backlog {
+    /// The oldest messages, as many as `most` leaves and one more may take; the fresh tail; and the user's
+    /// last words and the last answer, which stay in the window wherever they are.
+    fn of(
+        loose: &BTreeMap<MessageId, Loose>,
+        protection: Protection,
+        most: usize,
+        budgets: &Budgets,
+        staging: &Staging,
+    ) -> Self {
+        let enough = budgets.leaf_span.saturating_mul(most as u64 + 2);
+        let (mut tokens, mut oldest) = (0, 0);
+        for (id, message) in loose {
+            if tokens > enough {
+                break;
+            }
+            oldest += 1;
+            if !staging.holds(*id) {
+                tokens += message.tokens;
+            }
+        }
+        let (mut tokens, mut newest) = (0, 0);
+        for message in loose.values().rev() {
+            if tokens > protection.tokens && newest >= protection.messages.max(MIN_NEWEST) {
+                break;
+            }
+            newest += 1;
+            tokens += message.tokens;
+        }
+        if oldest + newest >= loose.len() {
+            return Self {
+                keys: loose.values().map(|message| message.key).collect(),
+                looked_at: None,
+            };
+        }
+        let between = || {
+            loose
+                .values()
+                .skip(oldest)
+                .take(loose.len() - oldest - newest)
+        };
+        let last = |is: fn(&Loose) -> bool| between().rfind(|message| is(message));
+        let mut keys: Vec<Key> = loose.values().take(oldest).map(|m| m.key).collect();
+        keys.extend(last(|message| message.is_user).map(|message| message.key));
+        keys.extend(last(|message| message.is_answer).map(|message| message.key));
+        keys.extend(loose.values().rev().take(newest).map(|message| message.key));
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            keys,
+            looked_at: loose.keys().nth(oldest).copied(),
+        }
+    }
+}
+
 fn stage(purpose: Purpose, written: Written, session: &Session, staging: &mut Staging) {
     match purpose {
         Purpose::Leaf(ids) => staging.add_leaf(ids, written),
@@ -450,4 +524,47 @@ fn span_of<'n>(nodes: impl Iterator<Item = &'n Node> + Clone) -> Span {
     let last = nodes.map(|node| node.last).max();
     let none = MessageId(0);
     (first.unwrap_or(none), last.unwrap_or(none))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::SessionId;
+
+    fn loose(count: u32, user: u32) -> BTreeMap<MessageId, Loose> {
+        let message = |at: u32| Loose {
+            key: Key::new(SessionId(1), at),
+            tokens: 100,
+            is_user: at == user,
+            is_answer: false,
+        };
+        (0..count)
+            .map(|at| (MessageId(u64::from(at) + 1), message(at)))
+            .collect()
+    }
+
+    fn backlog(loose: &BTreeMap<MessageId, Loose>) -> Backlog {
+        let budgets = Settings::default().budgets(&contexture_engine_api::WindowState {
+            context_length: 100_000,
+            ..Default::default()
+        });
+        let protection = Protection {
+            messages: 20,
+            tokens: budgets.tail,
+        };
+        Backlog::of(loose, protection, 8, &budgets, &Staging::default())
+    }
+
+    #[test]
+    fn of_a_long_backlog_only_what_the_next_leaves_need_is_read() {
+        let all = backlog(&loose(300, 5));
+        assert_eq!((all.keys.len(), all.looked_at), (300, None));
+        let some = backlog(&loose(100_000, 50_000));
+        assert!(some.keys.len() < 1_500, "{}", some.keys.len());
+        let place = |at| Key::new(SessionId(1), at);
+        for at in [0, 50_000, 99_999] {
+            assert!(some.keys.contains(&place(at)), "{at}");
+        }
+        assert!(some.looked_at.is_some_and(|end| end < MessageId(50_000)));
+    }
 }

@@ -4,14 +4,14 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use contexture_engine_api::{LogLevel, MessageId, MessageView, OpenRequest, Services};
+use contexture_engine_api::{LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services};
 
 use crate::assemble::nodes_in;
 use crate::dag::{NodeId, Under};
 use crate::error::StoreError;
 use crate::material::Material;
 use crate::nodes::{self, Placed};
-use crate::store::{Key, SessionId, Store};
+use crate::store::{Key, MessageRow, SessionId, Store};
 use crate::summarise::Written;
 
 /// A message that no node of the frontier covers.
@@ -19,6 +19,34 @@ use crate::summarise::Written;
 pub(crate) struct Loose {
     pub(crate) key: Key,
     pub(crate) tokens: u64,
+    /// Whether these are a user's own words.
+    pub(crate) is_user: bool,
+    /// Whether these are an assistant's words.
+    pub(crate) is_answer: bool,
+}
+
+impl Loose {
+    fn of(row: &MessageRow) -> Self {
+        let is_original = row.kind == MessageKind::Original;
+        Self {
+            key: row.key,
+            tokens: row.tokens,
+            is_user: row.role == "user" && is_original && (row.has_text || row.has_media),
+            is_answer: row.role == "assistant" && row.kind != MessageKind::Summary && row.has_text,
+        }
+    }
+
+    fn new(key: Key, view: &MessageView<'_>) -> Self {
+        let has_text = !view.text().trim().is_empty();
+        Self {
+            key,
+            tokens: view.tokens(),
+            is_user: view.is_real_user(),
+            is_answer: view.role() == "assistant"
+                && view.kind() != MessageKind::Summary
+                && has_text,
+        }
+    }
 }
 
 /// Where the messages stand that are part of the conversation: outside the frontier, or under one node of it.
@@ -124,13 +152,7 @@ impl Session {
         let loose = rows
             .into_iter()
             .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
-            .map(|row| {
-                let loose = Loose {
-                    key: row.key,
-                    tokens: row.tokens,
-                };
-                (row.id, loose)
-            });
+            .map(|row| (row.id, Loose::of(&row)));
         Ok(self.loose.get_or_init(|| loose.collect()))
     }
 
@@ -164,10 +186,7 @@ impl Session {
             return;
         };
         for (view, ordinal) in new.iter().zip(first..) {
-            let message = Loose {
-                key: Key::new(self.id, ordinal),
-                tokens: view.tokens(),
-            };
+            let message = Loose::new(Key::new(self.id, ordinal), view);
             loose.insert(view.id(), message);
         }
     }

@@ -73,6 +73,13 @@ pub(super) enum CliError {
          begins one"
     ))]
     NoSession { session: String },
+    #[error("the engine `{engine}` has no tool `{name}`")]
+    NoTool {
+        name: String,
+        engine: String,
+        #[help]
+        way_out: String,
+    },
     #[error("the engine cannot do that")]
     Refused(#[source] Lines),
     #[error("there is no engine to run")]

@@ -10,7 +10,7 @@ use super::terminal::{self, Progress};
 use super::{Global, OK, input, output, setup, window};
 use crate::config::OnFailure;
 use crate::formats::Format;
-use crate::session::Session;
+use crate::session::{Comparison, Session};
 
 /// The engine that keeps what it is shown.
 pub(super) const KEEPER: &str = "lcm";
@@ -22,7 +22,8 @@ Examples:
   contexture import corpus.jsonl --session corpus
 
 Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
-has one. What the session holds already is not stored again.
+has one. What the session holds already is not stored again. A file that is only the beginning of what the
+session holds, or has nothing in common with it, is refused.
 
 Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine failed.")]
 pub(super) struct ImportArgs {
@@ -77,6 +78,8 @@ pub(super) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     };
     let mut session =
         Session::resume(&engines, &store, &args.session, Some(engine), agent).map_err(failed)?;
+    let compared = session.compare(&conversation).map_err(failed)?;
+    check(&compared, &read.name, &args.session)?;
     let progress = Progress::new(conversation.messages().len(), "importing");
     let shown = &mut |messages| (0..messages).for_each(|_| progress.step());
     let taken = session.take(&conversation, shown).map_err(failed)?;
@@ -92,4 +95,39 @@ pub(super) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         "new": taken.new.len(),
     }))?;
     Ok(OK)
+}
+
+/// Refuses what is taken for another session's file or for an older one of this session; says what of the
+/// session a file does without.
+fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliError> {
+    let refused = |what: String| {
+        let way_out = "nothing was changed; import it as another session (--session), or remove this one first \
+                       (`contexture sessions delete`)";
+        Err(CliError::usage(what, way_out))
+    };
+    let Comparison {
+        held,
+        common,
+        revised,
+        new,
+        cut,
+    } = *compared;
+    if held > 0 && common == 0 {
+        return refused(format!(
+            "{file} has no message in common with the session `{session}`"
+        ));
+    }
+    if cut > 0 && new + revised == 0 {
+        return refused(format!(
+            "{file} is only the beginning of the session `{session}`, which has {cut} messages more"
+        ));
+    }
+    if cut + revised > 0 {
+        let warning = format!(
+            "of the session's messages {cut} at its end are not in {file}, and {revised} are there in another \
+             form; what they were stays stored, and is found"
+        );
+        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+    }
+    Ok(())
 }

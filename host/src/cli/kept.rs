@@ -14,6 +14,7 @@ use super::import::KEEPER;
 use super::terminal::{self, Progress};
 use super::{Global, NEGATIVE, OK, output, setup};
 use crate::engines::{Engines, OpenError};
+use crate::formats;
 use crate::session::Store;
 use crate::supervision::CallError;
 
@@ -216,8 +217,10 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
             progress.step();
             match message.get("message").and_then(Value::as_str) {
                 Some(text) => {
-                    lines.push_str(text);
-                    lines.push('\n');
+                    for line in formats::item_lines(text) {
+                        lines.push_str(&line);
+                        lines.push('\n');
+                    }
                 }
                 None => lost += 1,
             }

@@ -2,11 +2,12 @@
 
 use std::io::Read;
 
-use contexture_engine_api::{EngineError, ToolCall};
+use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 
 use super::error::{CliError, Lines};
 use super::{Global, OK, output, setup, window};
 use crate::session::{Session, SessionError};
+use crate::suggest::nearest;
 use crate::supervision::CallError;
 
 #[derive(Debug, clap::Args)]
@@ -15,11 +16,12 @@ Examples:
   contexture tool lcm_grep '{\"pattern\": \"reconcile_ledger_epoch\"}' --session work
   contexture tool lcm_expand '{\"id\": \"s12\"}' --session work | jq '.messages[].message'
   echo '{\"question\": \"which port did we choose?\"}' | contexture tool lcm_grep - --session work
+  contexture tool --session work        # which tools there are
 
 Exit codes: 0 answered, 2 wrong usage, arguments or configuration, 3 the engine failed.")]
 pub(super) struct ToolArgs {
-    /// The tool's name
-    name: String,
+    /// The tool's name [default: list the tools]
+    name: Option<String>,
     /// Its arguments, a JSON object; `-` is stdin
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
@@ -32,20 +34,6 @@ pub(super) struct ToolArgs {
 }
 
 pub(super) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
-    let arguments = match args.arguments.as_str() {
-        "-" => {
-            let mut text = String::new();
-            std::io::stdin()
-                .lock()
-                .read_to_string(&mut text)
-                .map_err(|source| CliError::Read {
-                    input: "stdin".to_owned(),
-                    source,
-                })?;
-            text
-        }
-        text => text.to_owned(),
-    };
     let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
     let store = setup::open_store(&engines)?;
     let remembered = setup::engine_of(&store, &args.session)?;
@@ -55,25 +43,66 @@ pub(super) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         });
     };
     let agent = window::choose(None, None, None, &engines.config().model).agent;
-    let mut session = Session::resume(&engines, &store, &args.session, Some(engine), agent)
-        .map_err(|error| CliError::EngineFailed {
-            because: "a tool is its engine's alone",
-            reason: Lines(error.to_string()),
-        })?;
+    let failed = |error: SessionError| CliError::EngineFailed {
+        because: "a tool is its engine's alone",
+        reason: Lines(error.to_string()),
+    };
+    let mut session =
+        Session::resume(&engines, &store, &args.session, Some(engine), agent).map_err(failed)?;
+    let tools = session.tools().map_err(failed)?;
+    let Some(name) = &args.name else {
+        output::print(&list(&tools))?;
+        return Ok(OK);
+    };
+    if !tools.iter().any(|tool| tool.name == *name) {
+        let meant = nearest(name, tools.iter().map(|tool| tool.name.as_str()));
+        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+        return Err(CliError::NoTool {
+            name: name.clone(),
+            engine: engine.clone(),
+            way_out: match tools.is_empty() {
+                true => "it gives no tools to its agent; `lcm` does".to_owned(),
+                false => format!("{meant}These are its tools:\n{}", list(&tools)),
+            },
+        });
+    }
     let call = ToolCall {
-        name: args.name.clone(),
-        arguments,
+        name: name.clone(),
+        arguments: arguments(&args.arguments)?,
     };
     let answer = session.call_tool(call).map_err(|error| match error {
         SessionError::Call(CallError::Failed {
             error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
             ..
         }) => CliError::Refused(Lines(error.to_string())),
-        error => CliError::EngineFailed {
-            because: "a tool is its engine's alone",
-            reason: Lines(error.to_string()),
-        },
+        error => failed(error),
     })?;
     output::print(&format!("{answer}\n"))?;
     Ok(OK)
+}
+
+/// The arguments as they were given, or from stdin.
+fn arguments(given: &str) -> Result<String, CliError> {
+    if given != "-" {
+        return Ok(given.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|source| CliError::Read {
+        input: "stdin".to_owned(),
+        source,
+    })?;
+    Ok(text)
+}
+
+/// The tools, a line each: its name and what it does in a few words.
+fn list(tools: &[ToolSpec]) -> String {
+    let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
+    tools
+        .iter()
+        .map(|tool| {
+            let words = tool.description.split(['.', ';', ':']).next();
+            format!("{:width$}  {}\n", tool.name, words.unwrap_or_default())
+        })
+        .collect()
 }

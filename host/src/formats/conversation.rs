@@ -1,5 +1,6 @@
 //! A document read: the conversation in it, and where each of its messages stands.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageView, ToolCallView, Usage};
 
 use super::body::{Body, is_system, system_text};
-use super::json::{JsonError, Raw, skip_space, value_end};
+use super::json::{JsonError, Raw, on_one_line, skip_space, value_end};
 use super::logs::{self, Log, LoggedUsage};
 use super::message::{Media, Message};
 use super::views::{WireItem, read_items};
@@ -333,7 +334,13 @@ fn read_lines(
             })
             .collect(),
         LineKind::Message => {
-            let mut builder = Builder::new(document, Format::MessageLines);
+            // Of the formats with a message a line only Responses has items without a role.
+            let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
+            let format = match raws.iter().any(is_item) {
+                true => Format::OpenAiResponses,
+                false => Format::MessageLines,
+            };
+            let mut builder = Builder::new(document, format);
             builder.warnings = warnings;
             builder.items = lines.iter().cloned().map(ItemSpan::bare).collect();
             let start = lines.first().map_or(0, |line| line.start);
@@ -757,4 +764,23 @@ pub fn excerpt(
 /// Which of the messages is not one of this format, and why.
 pub fn parse_messages(format: Format, raw: &[&str]) -> Result<Vec<Message>, FormatError> {
     parse_messages_after(format, raw, &mut HashMap::new())
+}
+
+/// A message as [`Conversation::raw`] gives it, its wire items one a line: what [`read`] takes as a document.
+/// Whitespace between them, and the commas of a list, are left out; a line break within one becomes a space.
+pub fn item_lines(raw: &str) -> Vec<Cow<'_, str>> {
+    let mut lines = Vec::new();
+    let mut at = skip_space(raw, 0);
+    while let Ok(end) = value_end(raw, at) {
+        lines.push(on_one_line(&raw[at..end]));
+        at = skip_space(raw, end);
+        if raw[at..].starts_with(',') {
+            at = skip_space(raw, at + 1);
+        }
+    }
+    let rest = raw[at..].trim();
+    if !rest.is_empty() {
+        lines.push(on_one_line(rest));
+    }
+    lines
 }

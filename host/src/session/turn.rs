@@ -82,7 +82,7 @@ impl<'b> Request<'b> {
     }
 
     /// Reads the wire messages of these places.
-    fn units(&self, wires: &[usize]) -> Result<Vec<Unit>, FormatError> {
+    pub(super) fn units(&self, wires: &[usize]) -> Result<Vec<Unit>, FormatError> {
         let Some(conversation) = &self.read else {
             let messages = formats::parse_messages(self.wire.format, &self.texts(wires))?;
             return Ok(messages.iter().map(Unit::of).collect());
@@ -98,7 +98,7 @@ impl<'b> Request<'b> {
     }
 
     /// Whether a message may stand in several wire messages.
-    fn joins(&self) -> bool {
+    pub(super) fn joins(&self) -> bool {
         self.read.is_some() || matches!(self.wire.format, Format::OpenAiResponses | Format::Codex)
     }
 

@@ -1,7 +1,7 @@
 //! What a compaction would make of a window: which places stay, and what stands over each run of the
 //! others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use contexture_engine_api::{MessageId, MessageView};
@@ -137,60 +137,25 @@ impl Run {
             tokens,
         };
         match self.parts.last_mut() {
-            Some(Part::Span(units)) => match units.last_mut().filter(|_| goes_on) {
+            Some(Part::Span(units)) if goes_on => match units.last_mut() {
                 Some(last) => {
                     last.ids.push(id);
                     last.tokens += tokens;
                 }
                 None => units.push(unit),
             },
+            _ => self.push_unit(unit),
+        }
+    }
+
+    fn push_unit(&mut self, unit: Unit) {
+        match self.parts.last_mut() {
+            Some(Part::Span(units)) => units.push(unit),
             _ => self.parts.push(Part::Span(vec![unit])),
         }
     }
 
-    /// Puts a stray before the first thing in the run that comes after it.
-    fn insert(&mut self, stray: &Stray, first_of: &HashMap<NodeId, MessageId>) {
-        let before = |part: &Part| match part {
-            Part::Node(node) => first_of.get(node).copied(),
-            Part::Span(units) => units.first().and_then(|unit| unit.ids.first().copied()),
-        };
-        let mut at = self
-            .parts
-            .iter()
-            .position(|part| before(part).is_some_and(|first| first > stray.first))
-            .unwrap_or(self.parts.len());
-        match stray.part {
-            StrayPart::Node(node) => {
-                if !self.parts.contains(&Part::Node(node)) {
-                    self.parts.insert(at, Part::Node(node));
-                }
-            }
-            StrayPart::Message { tokens } => {
-                let unit = Unit {
-                    ids: vec![stray.first],
-                    tokens,
-                };
-                // A span that begins before the stray may hold what comes after it, too.
-                if let Some(Part::Span(units)) =
-                    at.checked_sub(1).and_then(|at| self.parts.get_mut(at))
-                {
-                    let place = units
-                        .iter()
-                        .position(|unit| unit.ids.first() > Some(&stray.first))
-                        .unwrap_or(units.len());
-                    units.insert(place, unit);
-                    return;
-                }
-                if let Some(Part::Span(units)) = self.parts.get_mut(at) {
-                    units.insert(0, unit);
-                    return;
-                }
-                at = at.min(self.parts.len());
-                self.parts.insert(at, Part::Span(vec![unit]));
-            }
-        }
-    }
-
+    /// The first message of the last thing in it.
     fn last_id(&self, first_of: &HashMap<NodeId, MessageId>) -> Option<MessageId> {
         self.parts
             .iter()
@@ -200,23 +165,81 @@ impl Run {
             })
             .max()
     }
-}
 
-fn put_strays(segments: &mut [Segment], strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
-    for stray in strays {
-        let mut runs: Vec<&mut Run> = segments
-            .iter_mut()
-            .filter_map(|segment| match segment {
-                Segment::Run(run) => Some(run),
-                Segment::Keep(_) => None,
+    /// Puts each stray before the first thing in the run that comes after it.
+    fn merge(&mut self, strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
+        let mut merged = Run {
+            places: self.places.clone(),
+            parts: Vec::with_capacity(self.parts.len()),
+        };
+        let there: HashSet<NodeId> = self
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Node(node) => Some(*node),
+                Part::Span(_) => None,
             })
             .collect();
-        let at = runs
-            .iter()
-            .position(|run| run.last_id(first_of).is_none_or(|last| last > stray.first))
-            .or(runs.len().checked_sub(1));
-        if let Some(run) = at.and_then(|at| runs.get_mut(at)) {
-            run.insert(stray, first_of);
+        let mut strays = strays.iter().peekable();
+        let mut put_before = |merged: &mut Run, first: Option<MessageId>| {
+            while let Some(stray) =
+                strays.next_if(|stray| first.is_none_or(|first| stray.first < first))
+            {
+                match stray.part {
+                    StrayPart::Node(node) if there.contains(&node) => {}
+                    StrayPart::Node(node) => merged.parts.push(Part::Node(node)),
+                    StrayPart::Message { tokens } => {
+                        merged.push_message((stray.first, tokens), false);
+                    }
+                }
+            }
+        };
+        for part in std::mem::take(&mut self.parts) {
+            match part {
+                Part::Node(node) => {
+                    if let Some(first) = first_of.get(&node) {
+                        put_before(&mut merged, Some(*first));
+                    }
+                    merged.parts.push(Part::Node(node));
+                }
+                Part::Span(units) => {
+                    for unit in units {
+                        if let Some(first) = unit.ids.first() {
+                            put_before(&mut merged, Some(*first));
+                        }
+                        merged.push_unit(unit);
+                    }
+                }
+            }
+        }
+        put_before(&mut merged, None);
+        *self = merged;
+    }
+}
+
+/// Each stray goes into the first run that reaches beyond it, else into the last one. The strays are in order.
+fn put_strays(
+    segments: &mut [Segment],
+    mut strays: &[Stray],
+    first_of: &HashMap<NodeId, MessageId>,
+) {
+    let mut runs: Vec<&mut Run> = segments
+        .iter_mut()
+        .filter_map(|segment| match segment {
+            Segment::Run(run) => Some(run),
+            Segment::Keep(_) => None,
+        })
+        .collect();
+    let newest = runs.len().saturating_sub(1);
+    for (at, run) in runs.iter_mut().enumerate() {
+        let here = match run.last_id(first_of) {
+            Some(last) if at < newest => strays.partition_point(|stray| stray.first < last),
+            _ => strays.len(),
+        };
+        let (of_this, rest) = strays.split_at(here);
+        strays = rest;
+        if !of_this.is_empty() {
+            run.merge(of_this, first_of);
         }
     }
 }
@@ -273,4 +296,65 @@ fn cut_loose(loose: &mut Vec<&Unit>, span: u64, leaves: &mut Vec<Vec<MessageId>>
         leaves.push(ids.collect());
     }
     loose.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use contexture_engine_api::MessageView;
+
+    use super::*;
+    use crate::dag::outline::Protection;
+
+    #[test]
+    fn strays_stand_where_they_belong_and_fifty_thousand_take_no_time() {
+        let view = |id| {
+            MessageView::new(MessageId(id), "user")
+                .with_text("text")
+                .with_tokens(10)
+        };
+        // m1, a node over m10 to m19, m60,000, and the tail.
+        let views: Vec<MessageView<'_>> = [1, 10, 60_000, 70_000, 70_001, 70_002]
+            .into_iter()
+            .map(view)
+            .collect();
+        let node = NodeId(7);
+        let spots = [
+            Spot::Raw,
+            Spot::Ours(vec![node]),
+            Spot::Raw,
+            Spot::Raw,
+            Spot::Raw,
+            Spot::Raw,
+        ];
+        let outline = Outline::of(&views);
+        let split = outline.split(Protection::LEAST);
+        let message = |id| Stray {
+            first: MessageId(id),
+            part: StrayPart::Message { tokens: 1 },
+        };
+        let mut strays = vec![
+            message(2),
+            Stray {
+                first: MessageId(10),
+                part: StrayPart::Node(node),
+            },
+        ];
+        strays.extend((20..50_020).map(message));
+        let first_of = HashMap::from([(node, MessageId(10))]);
+        let begun = Instant::now();
+        let segments = layout(&views, &spots, &outline, &split, &strays, &first_of);
+        assert!(begun.elapsed().as_secs() < 2);
+        let Some(Segment::Run(run)) = segments.first() else {
+            panic!("{segments:?}");
+        };
+        let ids = |part: &Part| match part {
+            Part::Node(node) => vec![node.0.unsigned_abs()],
+            Part::Span(units) => units.iter().flat_map(|u| &u.ids).map(|id| id.0).collect(),
+        };
+        let parts: Vec<Vec<u64>> = run.parts.iter().map(ids).collect();
+        let after: Vec<u64> = (20..50_020).chain([60_000]).collect();
+        assert_eq!(parts, [vec![1, 2], vec![7], after]);
+    }
 }

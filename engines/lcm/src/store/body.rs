@@ -15,7 +15,7 @@ pub(super) struct Facts<'a> {
     pub(super) tool: Option<&'a str>,
     pub(super) call_id: Option<&'a str>,
     pub(super) at: Option<i64>,
-    /// Thinking, media, error, then the kind.
+    /// Thinking, media, error, whether there is text, then the kind.
     pub(super) flags: i64,
 }
 
@@ -30,6 +30,7 @@ impl<'a> Facts<'a> {
             flags: i64::from(view.has_thinking())
                 | i64::from(view.has_media()) << 1
                 | i64::from(view.is_error()) << 2
+                | i64::from(!view.text().trim().is_empty()) << 3
                 | i64::from(view.kind() as u32) << 8,
         }
     }

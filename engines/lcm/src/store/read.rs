@@ -27,7 +27,8 @@ pub struct MessageRow {
     pub call_id: Option<String>,
     /// When it was said, in ms since the Unix epoch, where the transcript tells.
     pub at: Option<i64>,
-    /// As `at`, but never earlier than that of a message before it: for sorting.
+    /// As `at`, but never earlier than that of a message before it: for sorting. Of a message without a
+    /// time of its own, when it arrived, or when the message before it was said; 0 where nothing is known.
     pub order_at: i64,
     /// Its tokens, as the host counted them.
     pub tokens: u64,
@@ -37,6 +38,8 @@ pub struct MessageRow {
     pub has_media: bool,
     /// Whether it is a tool result that reports an error.
     pub is_error: bool,
+    /// Whether its text has more than blanks.
+    pub has_text: bool,
     /// Whether it is an original or what an earlier compaction left.
     pub kind: MessageKind,
     /// The message that it is a revision of.
@@ -48,6 +51,11 @@ pub struct MessageRow {
 }
 
 impl MessageRow {
+    /// When it was said, in ms since the Unix epoch; about when, where the transcript does not tell.
+    pub fn said_at(&self) -> Option<i64> {
+        self.at.or((self.order_at > 0).then_some(self.order_at))
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             id: self.id,
@@ -90,6 +98,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
         has_thinking: flags & 1 != 0,
         has_media: flags & 2 != 0,
         is_error: flags & 4 != 0,
+        has_text: flags & 8 != 0,
         kind: match flags >> 8 {
             0 => MessageKind::Original,
             1 => MessageKind::Summary,
@@ -219,13 +228,16 @@ pub(crate) fn rows_in(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// A message's key, and its row or why that cannot be read.
+type Found = (Key, Result<MessageRow, StoreError>);
+
 /// Rows of a session after a key, at most `limit`, each with its key: one that cannot be read hides no other.
 pub(super) fn rows_after(
     connection: &Connection,
     session: SessionId,
     after: Option<Key>,
     limit: u32,
-) -> Result<Vec<(Key, Result<MessageRow, StoreError>)>, StoreError> {
+) -> Result<Vec<Found>, StoreError> {
     let [first, last] = keys(session, &(0..u32::MAX));
     let first = after.map_or(first, |after| after.0 + 1);
     let keys = connection

@@ -134,12 +134,13 @@ CREATE TABLE segments(
     signatures BLOB NOT NULL                -- which pairs of bytes each chunk of terms has
 );
 CREATE INDEX segments_by_session ON segments(session, corpus, first);
--- A summary that is written again, or whose number another one may have: its session's are indexed anew.
+-- The number of a deleted summary may be given to another one, and a text may be replaced by a better one.
+-- What is indexed from there on is indexed anew.
 CREATE TRIGGER summaries_deleted AFTER DELETE ON nodes BEGIN
-    DELETE FROM segments WHERE session = old.session AND corpus = 1;
+    DELETE FROM segments WHERE session = old.session AND corpus = 1 AND last >= (old.id & 4294967295);
 END;
 CREATE TRIGGER summaries_rewritten AFTER UPDATE OF data ON nodes BEGIN
-    DELETE FROM segments WHERE session = old.session AND corpus = 1;
+    DELETE FROM segments WHERE session = old.session AND corpus = 1 AND last >= (old.id & 4294967295);
 END;
 CREATE TABLE term_chunks(
     id      INTEGER PRIMARY KEY,
