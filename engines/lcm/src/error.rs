@@ -45,6 +45,9 @@ pub enum StoreError {
         "session number {0} was deleted from the store while it was open; open it anew to have it kept again"
     )]
     SessionDeleted(i64),
+    /// A session holds as many messages as can be numbered.
+    #[error("the session holds more than four billion messages; begin another")]
+    SessionFull,
     /// There is no such message, file or summary.
     #[error("there is no {0}")]
     Unknown(String),
@@ -88,6 +91,7 @@ impl From<rusqlite::Error> for StoreError {
         if let rusqlite::Error::QueryReturnedNoRows
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::Utf8Error(..)
         | rusqlite::Error::IntegralValueOutOfRange(..) = error
         {
             return Self::Damaged(error.to_string());

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::nodes::for_each_node_text;
-use super::read::{rows_in, whole};
+use super::read::{rows_after, whole};
 use super::sessions::{SessionInfo, sessions_in};
 use super::{Blocks, Key, SessionId, Store};
 use crate::error::StoreError;
@@ -151,20 +151,24 @@ fn check_messages(
     done: &mut dyn FnMut(u64),
 ) -> Result<(), StoreError> {
     let mut blocks = Blocks::new(connection)?;
-    for first in (0..info.messages).step_by(PAGE as usize) {
-        let page = first..info.messages.min(first.saturating_add(PAGE));
-        for row in rows_in(connection, info.id, &page)? {
-            let key = row.key;
-            match whole(connection, &mut blocks, row) {
+    let mut after = None;
+    let before = check.messages;
+    loop {
+        let rows = rows_after(connection, info.id, after, PAGE)?;
+        let Some((last, _)) = rows.last() else {
+            return Ok(());
+        };
+        after = Some(*last);
+        for (key, row) in rows {
+            match row.and_then(|row| whole(connection, &mut blocks, row)) {
                 Ok(_) => {}
                 Err(StoreError::Damaged(_)) => check.damaged.push(key),
                 Err(error) => return Err(error),
             }
             check.messages += 1;
         }
-        done(u64::from(page.end));
+        done(check.messages - before);
     }
-    Ok(())
 }
 
 fn check_summaries(

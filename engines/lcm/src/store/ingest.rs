@@ -14,7 +14,7 @@ use super::body::{Facts, beside_text};
 use super::live::{keys_of, live_ordinal, live_ranges, revive};
 use super::payload::PackedText;
 use super::read::{Blocks, row_in, whole};
-use super::sessions::unknown;
+use super::sessions::{ARRIVED, unknown};
 use super::{Database, Key, SessionId, Store, payload};
 use crate::error::StoreError;
 use crate::index::build;
@@ -121,7 +121,11 @@ impl Database {
                 // Rare, so that it may cost the lock the time.
                 blocks = self.pack(new)?;
             }
-            let ordinals = cursor.next..cursor.next + new.len() as u32;
+            let end = u32::try_from(new.len())
+                .ok()
+                .and_then(|new| cursor.next.checked_add(new))
+                .ok_or(StoreError::SessionFull)?;
+            let ordinals = cursor.next..end;
             let order_at = insert_messages(transaction, session, &cursor, arrival, new)?;
             for (at, block) in &blocks {
                 block.insert(transaction, Key::new(session, cursor.next + *at as u32))?;
@@ -214,24 +218,32 @@ struct Cursor {
 
 impl Cursor {
     fn read(transaction: &Transaction<'_>, session: SessionId) -> Result<Self, StoreError> {
-        transaction
-            .prepare_cached(
+        let (cursor, agrees) = transaction
+            .prepare_cached(&format!(
                 "SELECT next_ordinal, last_host, order_at,
-                        EXISTS(SELECT 1 FROM live WHERE session = ?1 AND first > 0)
-                 FROM sessions WHERE id = ?1 AND deleted = 0",
-            )?
+                        EXISTS(SELECT 1 FROM live WHERE session = ?1 AND first > 0),
+                        next_ordinal = {ARRIVED}
+                 FROM sessions WHERE id = ?1 AND deleted = 0"
+            ))?
             .query_row([session.0], |row| {
-                Ok(Self {
+                let cursor = Self {
                     next: row.get(0)?,
                     last_host: row
                         .get::<_, Option<i64>>(1)?
                         .map(|host| MessageId(host as u64)),
                     order_at: row.get(2)?,
                     was_cut: row.get(3)?,
-                })
+                };
+                Ok((cursor, row.get(4)?))
             })
             .optional()?
-            .ok_or_else(|| unknown(session))
+            .ok_or_else(|| unknown(session))?;
+        match agrees {
+            true => Ok(cursor),
+            false => Err(StoreError::Damaged(
+                "a session does not end where its messages do".into(),
+            )),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::sessions::unknown;
+use super::sessions::{ARRIVED, unknown};
 use super::{Key, SessionId, Store};
 use crate::error::StoreError;
 
@@ -126,13 +126,15 @@ pub(crate) fn live_ranges(
     session: SessionId,
 ) -> Result<Vec<Range<u32>>, StoreError> {
     let next: u32 = connection
-        .prepare_cached("SELECT next_ordinal FROM sessions WHERE id = ?1 AND deleted = 0")?
+        .prepare_cached(&format!(
+            "SELECT {ARRIVED} FROM sessions WHERE id = ?1 AND deleted = 0"
+        ))?
         .query_row([session.0], |row| row.get(0))
         .optional()?
         .ok_or_else(|| unknown(session))?;
     let mut ranges = connection
         .prepare_cached(
-            "SELECT first, coalesce(end, ?2) FROM live WHERE session = ?1 ORDER BY first",
+            "SELECT first, min(coalesce(end, ?2), ?2) FROM live WHERE session = ?1 ORDER BY first",
         )?
         .query_map(params![session.0, next], |row| Ok(row.get(0)?..row.get(1)?))?
         .collect::<Result<Vec<Range<u32>>, _>>()?;

@@ -228,6 +228,29 @@ pub(crate) fn rows_in(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// A message's key, and its row or why that cannot be read.
+type Found = (Key, Result<MessageRow, StoreError>);
+
+/// Rows of a session after a key, at most `limit`, each with its key: one that cannot be read hides no other.
+pub(super) fn rows_after(
+    connection: &Connection,
+    session: SessionId,
+    after: Option<Key>,
+    limit: u32,
+) -> Result<Vec<Found>, StoreError> {
+    let [first, last] = keys(session, &(0..u32::MAX));
+    let first = after.map_or(first, |after| after.0 + 1);
+    let keys = connection
+        .prepare_cached("SELECT id FROM messages WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3")?
+        .query_map([first, last, i64::from(limit)], |row| row.get(0).map(Key))?
+        .collect::<Result<Vec<_>, _>>()?;
+    let rows = keys.into_iter().filter_map(|key| {
+        let row = row_in(connection, key).transpose()?;
+        Some((key, row))
+    });
+    Ok(rows.collect())
+}
+
 /// A message with its content, which is what was stored, or the message is damaged.
 pub(super) fn whole(
     connection: &Connection,

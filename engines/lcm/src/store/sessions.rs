@@ -24,7 +24,16 @@ pub struct SessionInfo {
     pub messages: u32,
 }
 
-const COLUMNS: &str = "id, name, created_at, touched_at, archived_at, order_at, next_ordinal";
+/// How many ordinals of a session were given out. It stands in the session's row and follows from its last
+/// message; where damage has made one of them huge, the other bounds what is worked through.
+pub(super) const ARRIVED: &str = "min(next_ordinal, coalesce(((SELECT max(m.id) FROM messages m
+    WHERE m.id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295) & 4294967295) + 1, 0))";
+
+fn select(rest: &str) -> String {
+    format!(
+        "SELECT id, name, created_at, touched_at, archived_at, order_at, {ARRIVED} FROM sessions {rest}"
+    )
+}
 
 fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
     Ok(SessionInfo {
@@ -108,9 +117,7 @@ impl Store {
 }
 
 pub(crate) fn sessions_in(connection: &Connection) -> Result<Vec<SessionInfo>, StoreError> {
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM sessions WHERE deleted = 0 ORDER BY id"
-    ))?;
+    let mut statement = connection.prepare_cached(&select("WHERE deleted = 0 ORDER BY id"))?;
     let rows = statement.query_map([], info)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -120,9 +127,7 @@ pub(crate) fn info_in(
     session: SessionId,
 ) -> Result<SessionInfo, StoreError> {
     connection
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM sessions WHERE id = ?1 AND deleted = 0"
-        ))?
+        .prepare_cached(&select("WHERE id = ?1 AND deleted = 0"))?
         .query_row([session.0], info)
         .optional()?
         .ok_or_else(|| unknown(session))

@@ -8,11 +8,14 @@ use crate::error::StoreError;
 use crate::store::ingest::PackedBlock;
 use crate::store::live::live_ranges;
 use crate::store::nodes::{for_each_node_text, summary_hash};
-use crate::store::read::{body_and_raw, rows_in, whole};
+use crate::store::read::{body_and_raw, rows_after, whole};
 use crate::store::{Blocks, Database, Key, SessionInfo, sessions};
 
 /// Rows that are held at a time.
 const PAGE: u32 = 1_024;
+
+/// As many messages may be missing at the end of a session; a number beyond is itself damaged.
+const MOST_AT_THE_END: i64 = 1_000_000;
 
 /// What stands for the text of a summary that was lost.
 const LOST_TEXT: &str = "[The text of this summary was lost to a damaged file. What it stood for is there: \
@@ -23,16 +26,11 @@ const SESSIONS: &str = "
 INSERT OR IGNORE INTO sessions(id, name, created_at, touched_at)
     SELECT DISTINCT session, 'recovered-' || session, 0, 0 FROM messages;
 DELETE FROM messages WHERE session <> id >> 32 OR session NOT IN (SELECT id FROM sessions);
-UPDATE sessions SET
-    next_ordinal = max(next_ordinal, coalesce((SELECT (max(id) & 0xffffffff) + 1 FROM messages
-        WHERE id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295), 0)),
-    order_at = max(order_at, coalesce((SELECT max(order_at) FROM messages
-        WHERE id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295), 0));
+UPDATE sessions SET order_at = max(order_at, coalesce((SELECT max(order_at) FROM messages
+    WHERE id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295), 0));
 DELETE FROM live WHERE session NOT IN (SELECT id FROM sessions) OR end < first;
 INSERT INTO live(session, first, end) SELECT id, 0, NULL FROM sessions
     WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = sessions.id);
-INSERT OR IGNORE INTO live(session, first, end) SELECT id, next_ordinal, NULL FROM sessions
-    WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = sessions.id AND end IS NULL);
 DELETE FROM payloads WHERE session NOT IN (SELECT id FROM sessions);
 DELETE FROM payload_chunks WHERE payload NOT IN (SELECT id FROM payloads);
 ";
@@ -53,6 +51,11 @@ DELETE FROM node_children WHERE node NOT IN (SELECT id FROM nodes) OR child NOT 
 DELETE FROM frontier WHERE node NOT IN (SELECT id FROM nodes)
     OR session NOT IN (SELECT id FROM sessions) OR session <> node >> 32;
 ";
+
+/// The messages under a summary, at any depth.
+const UNDER: &str = "WITH RECURSIVE below(node) AS (
+        VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
+    SELECT DISTINCT message FROM node_messages JOIN below USING(node)";
 
 /// What summaries say of the messages below them.
 const SPANS: &str = "UPDATE nodes SET (messages, first, last) = (
@@ -81,15 +84,17 @@ pub(super) fn messages(
 ) -> Result<(u64, u64), StoreError> {
     let sessions = database.read(sessions::sessions_in)?;
     let total = sessions.iter().map(|info| u64::from(info.messages)).sum();
-    let (mut kept, mut done) = (0, 0);
+    let (mut kept, mut missing, mut done) = (0, 0, 0);
     for info in &sessions {
         let lost = unreadable(database, info)?;
-        kept += sound_only(database, info, &lost)?;
+        let counts = sound_only(database, info, &lost)?;
+        kept += counts.0;
+        missing += counts.1;
         done += u64::from(info.messages);
         progress(done, total);
     }
     database.write(|transaction| Ok(transaction.execute_batch(REFERENCES)?))?;
-    Ok((kept, total.saturating_sub(kept)))
+    Ok((kept, missing))
 }
 
 /// The keys of messages of which there is a row and no content.
@@ -97,10 +102,15 @@ fn unreadable(database: &Database, info: &SessionInfo) -> Result<BTreeSet<Key>, 
     database.read(|connection| {
         let mut blocks = Blocks::new(connection)?;
         let mut lost = BTreeSet::new();
-        for first in (0..info.messages).step_by(PAGE as usize) {
-            for row in rows_in(connection, info.id, &(first..first.saturating_add(PAGE)))? {
-                let key = row.key;
-                match whole(connection, &mut blocks, row) {
+        let mut after = None;
+        loop {
+            let rows = rows_after(connection, info.id, after, PAGE)?;
+            let Some((last, _)) = rows.last() else {
+                return Ok(lost);
+            };
+            after = Some(*last);
+            for (key, row) in rows {
+                match row.and_then(|row| whole(connection, &mut blocks, row)) {
                     Ok(_) => {}
                     Err(StoreError::Damaged(_)) => {
                         lost.insert(key);
@@ -109,16 +119,16 @@ fn unreadable(database: &Database, info: &SessionInfo) -> Result<BTreeSet<Key>, 
                 }
             }
         }
-        Ok(lost)
     })
 }
 
-/// Leaves the sound messages of a session and the blocks that hold them; gives how many there are.
+/// Leaves the sound messages of a session and the blocks that hold them; gives how many there are, and how
+/// many are missing.
 fn sound_only(
     database: &Database,
     info: &SessionInfo,
     lost: &BTreeSet<Key>,
-) -> Result<u64, StoreError> {
+) -> Result<(u64, u64), StoreError> {
     let [first, last] = [Key::new(info.id, 0).0, Key::new(info.id, u32::MAX).0];
     database.write(|transaction| {
         for key in lost {
@@ -155,36 +165,101 @@ fn sound_only(
                 block.insert(transaction, key)?;
             }
         }
-        set_back(transaction, info, &present)?;
-        Ok(present.len() as u64)
+        let missing = set_back(transaction, info, &present)?;
+        Ok((present.len() as u64, missing))
     })
 }
 
-/// The session ends, as far as the host is told, before the first live message that is missing.
+/// The session ends with its last message, and as far as the host is told before the first live one that is
+/// missing. Gives how many are missing.
 fn set_back(
     connection: &Connection,
     info: &SessionInfo,
     present: &BTreeSet<Key>,
-) -> Result<(), StoreError> {
-    let live = live_ranges(connection, info.id)?;
-    let keys = || {
-        live.iter()
-            .flat_map(|range| range.clone().map(|ordinal| Key::new(info.id, ordinal)))
-    };
-    if let Some(missing) = keys().find(|key| !present.contains(key)) {
+) -> Result<u64, StoreError> {
+    let id = info.id.0;
+    let next = present.last().map_or(0, |key| key.ordinal() + 1);
+    let said: i64 = connection.query_row(
+        "SELECT next_ordinal FROM sessions WHERE id = ?1",
+        [id],
+        |row| row.get(0),
+    )?;
+    // What is missing at the end comes again in its place.
+    connection.execute(
+        "UPDATE sessions SET next_ordinal = ?2 WHERE id = ?1",
+        [id, i64::from(next)],
+    )?;
+    for statement in [
+        "DELETE FROM live WHERE session = ?1 AND (end IS NULL OR first >= ?2) AND first > ?2",
+        "UPDATE live SET end = ?2 WHERE session = ?1 AND end > ?2",
+        "INSERT OR IGNORE INTO live(session, first, end) SELECT ?1, ?2, NULL
+             WHERE NOT EXISTS(SELECT 1 FROM live WHERE session = ?1 AND end IS NULL)",
+    ] {
+        connection.execute(statement, params![id, next])?;
+    }
+    let mut last = None;
+    let mut missing = None;
+    for range in live_ranges(connection, info.id)? {
+        let mut expected = range.start;
+        let [first, end] = [range.start, range.end].map(|ordinal| Key::new(info.id, ordinal));
+        for key in present.range(first..end) {
+            if key.ordinal() != expected {
+                missing = missing.or(Some(expected));
+            }
+            expected = key.ordinal() + 1;
+            last = Some(*key);
+        }
+        if expected < range.end {
+            missing = missing.or(Some(expected));
+        }
+    }
+    if let Some(missing) = missing {
         connection.execute(
             "UPDATE messages SET chain = NULL WHERE id > ?1 AND id <= ?2",
-            [missing.0, Key::new(info.id, u32::MAX).0],
+            [Key::new(info.id, missing).0, Key::new(info.id, u32::MAX).0],
         )?;
     }
-    let last = keys().rfind(|key| present.contains(key));
-    // What is missing at the end comes again in its place.
-    let next = present.last().map_or(0, |key| key.ordinal() + 1);
     connection.execute(
-        "UPDATE sessions SET last_host = (SELECT host FROM messages WHERE id = ?2),
-             next_ordinal = max(?3, (SELECT max(first) FROM live WHERE session = ?1)) WHERE id = ?1",
-        params![info.id.0, last.map(|key| key.0), next],
+        "UPDATE sessions SET last_host = (SELECT host FROM messages WHERE id = ?2) WHERE id = ?1",
+        params![id, last.map(|key| key.0)],
     )?;
+    // A number that damage has made huge counts nothing.
+    let counted = match said - i64::from(next) {
+        0..=MOST_AT_THE_END => said,
+        _ => i64::from(next),
+    };
+    Ok((counted - present.len() as i64).max(0) as u64)
+}
+
+/// Takes summaries out of the window that stand over what an earlier one stands over, or over what is no part
+/// of the conversation: a row that can be read may still say something else than it did.
+fn one_summary_each(connection: &Connection) -> Result<(), StoreError> {
+    for info in sessions::sessions_in(connection)? {
+        let live = live_ranges(connection, info.id)?;
+        let nodes = connection
+            .prepare("SELECT node FROM frontier WHERE session = ?1 ORDER BY position")?
+            .query_map([info.id.0], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        let mut covered = BTreeSet::new();
+        for node in nodes {
+            let under = connection
+                .prepare_cached(UNDER)?
+                .query_map([node], |row| row.get(0).map(Key))?
+                .collect::<Result<Vec<_>, _>>()?;
+            let stays = under.iter().all(|key| {
+                let is_live = live.iter().any(|range| range.contains(&key.ordinal()));
+                key.session() == info.id && is_live && !covered.contains(key)
+            });
+            if stays {
+                covered.extend(under);
+            } else {
+                connection.execute(
+                    "DELETE FROM frontier WHERE session = ?1 AND node = ?2",
+                    [info.id.0, node],
+                )?;
+            }
+        }
+    }
     Ok(())
 }
 
@@ -229,6 +304,7 @@ pub(super) fn summaries(database: &Database) -> Result<(u64, u64), StoreError> {
                 break;
             }
         }
+        one_summary_each(transaction)?;
         transaction.execute(SPANS, [])?;
         let left: i64 =
             transaction.query_row("SELECT count(*) FROM nodes", [], |row| row.get(0))?;

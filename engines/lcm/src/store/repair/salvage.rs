@@ -204,8 +204,9 @@ fn copy_rows(
         if let Some(values) = values {
             insert.execute(params_from_iter(values))?;
         }
-        if let Ok(key) = row.get(0) {
-            *last = key;
+        if let Ok(key) = row.get::<_, i64>(0) {
+            // Damage may have put rows out of order; the walk goes on upwards all the same.
+            *last = key.max(*last);
         }
     }
 }

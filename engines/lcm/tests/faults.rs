@@ -1,0 +1,651 @@
+//! What happens to disks, files and clocks: nothing that was reported as stored is lost, nothing is stored
+//! twice, and whoever waits is told why.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::single_range_in_vec_init
+)]
+
+mod small_host;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use contexture_engine_api::{EngineError, EngineFactory, MessageId, MessageView, StoreCommand};
+use contexture_lcm::search::{Ask, Mode, Pattern, Query, Sort};
+use contexture_lcm::store::{Delivery, FILE_NAME};
+use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use proptest::prelude::*;
+use serde_json::json;
+use small_host::{SmallHost, raw, role, text};
+
+const WINDOW: u64 = 4_000;
+/// What this very program, run again, is to do, and where.
+const CHILD: &str = "CONTEXTURE_LCM_FAULT_CHILD";
+
+/// Runs this program again as a child that does `what` in `directory`.
+fn child(what: &str, directory: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["the_child", "--exact", "--nocapture"])
+        .env(CHILD, format!("{what}:{}", directory.display()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn the_child() {
+    let Ok(order) = std::env::var(CHILD) else {
+        return;
+    };
+    let (what, directory) = order.split_once(':').unwrap();
+    match what {
+        "hold" => {
+            let connection =
+                rusqlite::Connection::open(Path::new(directory).join(FILE_NAME)).unwrap();
+            connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+            std::fs::write(Path::new(directory).join("held"), "").unwrap();
+            std::thread::sleep(Duration::from_secs(4));
+            connection.execute_batch("ROLLBACK").unwrap();
+        }
+        own => deliver_both(directory.as_ref(), own),
+    }
+}
+
+/// Delivers a conversation that another process delivers too, and one of its own.
+fn deliver_both(directory: &Path, own: &str) {
+    let store = Store::open(directory, StoreSettings::default()).unwrap();
+    let (both, own) = (
+        store.open_session("both", 0).unwrap(),
+        store.open_session(own, 0).unwrap(),
+    );
+    for turn in 0..150 {
+        for session in [both, own] {
+            deliver(&store, session, turn * 4 + 1..=turn * 4 + 4).unwrap();
+        }
+    }
+    store.index_now(both).unwrap();
+}
+
+fn deliver(
+    store: &Store,
+    session: SessionId,
+    ids: std::ops::RangeInclusive<u64>,
+) -> Result<(), StoreError> {
+    let last = *ids.end();
+    let said: Vec<_> = ids.map(|id| (id, text(id), raw(id))).collect();
+    let views: Vec<_> = said
+        .iter()
+        .map(|(id, text, raw)| small_host::view(*id, text, raw))
+        .collect();
+    store.ingest(session, &views, last).map(|_| ())
+}
+
+fn total(store: &Store, session: SessionId, mode: Mode, text: &str) -> u64 {
+    let ask = Ask::Pattern(Pattern::new(mode, text));
+    let found = store.search(&Query::new(session, ask), &|| false).unwrap();
+    found.total
+}
+
+/// Each of these messages is there once, in order and whole.
+fn assert_whole(store: &Store, session: SessionId, count: u64) {
+    let messages: Vec<_> = store
+        .live(session)
+        .unwrap()
+        .into_iter()
+        .flat_map(|range| store.messages(session, range).unwrap())
+        .map(|message| (message.row.id.0, message.text, message.raw))
+        .collect();
+    let expected: Vec<_> = (1..=count).map(|id| (id, text(id), raw(id))).collect();
+    assert_eq!(messages.len(), expected.len());
+    assert!(messages == expected);
+}
+
+#[test]
+fn two_processes_write_one_session_and_each_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let children = ["one", "two"].map(|own| child(own, directory.path()));
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    for name in ["both", "one", "two"] {
+        let session = store.find_session(name).unwrap().unwrap();
+        assert_whole(&store, session, 600);
+        assert_eq!(store.session_info(session).unwrap().messages, 600);
+        assert_eq!(total(&store, session, Mode::FullText, "needle-77-x"), 1);
+        store.index_now(session).unwrap();
+        assert_eq!(store.check_index(session).unwrap().wrong, []);
+    }
+    assert!(store.check(|_, _| ()).unwrap().is_sound());
+}
+
+#[test]
+fn a_lock_that_outlasts_a_turn_is_said_in_time_and_the_next_turn_makes_up_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    host.turn(3).unwrap();
+    let mut holder = child("hold", directory.path());
+    while !directory.path().join("held").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let since = Instant::now();
+    let error = host.turn(2).unwrap_err();
+    let EngineError::Storage(why) = &error else {
+        panic!("{error}");
+    };
+    assert!(why.contains("locked by another process"), "{why}");
+    assert!(
+        since.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        since.elapsed()
+    );
+    // Reading waits for nobody.
+    let since = Instant::now();
+    let found = host.tool("lcm_grep", &json!({"pattern": "needle-2-x"}));
+    assert_eq!(found["total"], 1);
+    assert!(since.elapsed() < Duration::from_secs(1));
+    // What could not be cut off is cut off later.
+    host.rewind(1);
+    holder.wait().unwrap();
+    host.turn(1).unwrap();
+    assert_eq!(host.kept.log, [1, 2, 3, 4, 6]);
+    host.check("after the lock");
+}
+
+/// A small file system of its own, where this process may mount one.
+struct SmallDisk {
+    directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(directory.path())
+            .stderr(Stdio::null())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self { directory });
+        }
+        println!("skipped: this process may not mount a small file system");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn remount(&self, how: &str) {
+        let status = Command::new("mount")
+            .args(["-o", &format!("remount,{how}")])
+            .arg(self.path())
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_loses_nothing_and_goes_on_once_there_is_room() {
+    let Some(disk) = SmallDisk::mount("3m") else {
+        return;
+    };
+    let own = tempfile::tempdir().unwrap();
+    let open = || SmallHost::open_apart(own.path(), disk.path(), WINDOW).unwrap();
+    let mut host = open();
+    for _ in 0..10 {
+        host.turn(3).unwrap();
+        host.compact_if_due(&mut |_| ()).unwrap();
+    }
+    // All that is left of the disk, but for a little.
+    let filler = disk.path().join("filler");
+    let mut rest = vec![0u8; 4 << 20];
+    while std::fs::write(&filler, &rest).is_err() {
+        rest.truncate(rest.len() - 4096);
+    }
+    rest.truncate(rest.len().saturating_sub(48 * 1024));
+    std::fs::write(&filler, &rest).unwrap();
+    let mut why = None;
+    for _ in 0..200 {
+        if let Err(error) = host.turn(3) {
+            why = Some(error.to_string());
+            break;
+        }
+        if let Err(error) = host.compact_if_due(&mut |_| ()) {
+            why = Some(error.to_string());
+            break;
+        }
+    }
+    assert_eq!(
+        why.as_deref(),
+        Some("storage: the disk is full; free some space, then try again: nothing was lost")
+    );
+    let found = host.tool("lcm_grep", &json!({"pattern": "needle-2-x"}));
+    assert_eq!(found["total"], 1, "reading goes on");
+    let log = host.kept.log.clone();
+    drop(host);
+    std::fs::remove_file(&filler).unwrap();
+    let mut host = open();
+    assert_eq!(host.kept.log, log);
+    host.turn(3).unwrap();
+    host.compact_if_due(&mut |_| ()).unwrap();
+    host.check("with room again");
+}
+
+#[test]
+fn a_disk_that_is_read_only_is_said_and_nothing_is_lost() {
+    let Some(disk) = SmallDisk::mount("8m") else {
+        return;
+    };
+    let mut host = SmallHost::open(disk.path(), WINDOW).unwrap();
+    host.turn(5).unwrap();
+    let log = host.kept.log.clone();
+    drop(host);
+    disk.remount("ro");
+    let Err(error) = SmallHost::open(disk.path(), WINDOW) else {
+        panic!("a store that cannot be written is no store");
+    };
+    assert!(
+        error.to_string().contains("check the permissions"),
+        "{error}"
+    );
+    disk.remount("rw");
+    let mut host = SmallHost::open(disk.path(), WINDOW).unwrap();
+    assert_eq!(host.kept.log, log);
+    host.check("writable again");
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set(directory.path(), 0o555);
+    if std::fs::write(directory.path().join("try"), "").is_ok() {
+        println!("skipped: permissions do not bind this user");
+        set(directory.path(), 0o755);
+        return;
+    }
+    let opened = Store::open(directory.path(), StoreSettings::default());
+    set(directory.path(), 0o755);
+    assert!(matches!(opened, Err(StoreError::ReadOnly)), "{opened:?}");
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let file = store.path().to_owned();
+    drop(store);
+    set(&file, 0o444);
+    let opened = Store::open(directory.path(), StoreSettings::default());
+    set(&file, 0o644);
+    assert!(matches!(opened, Err(StoreError::ReadOnly)), "{opened:?}");
+}
+
+#[test]
+fn a_clock_that_goes_back_changes_neither_order_nor_age() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("s", 5_000).unwrap();
+    let times = [1_000, 900, 5, 2_000, -40, 1_999];
+    for (id, time) in (1..).zip(times) {
+        let (text, raw) = (text(id), raw(id));
+        let view = small_host::view(id, &text, &raw).with_time(time);
+        let delivery = Delivery {
+            messages: &[view],
+            chain: id,
+            revisions: &[],
+            now_ms: 10_000 - time,
+        };
+        store.deliver(session, &delivery).unwrap();
+    }
+    let info = store.session_info(session).unwrap();
+    assert_eq!((info.touched_at, info.last_at), (10_040, 2_000));
+    let ask = Ask::Pattern(Pattern::new(Mode::Literal, "needle"));
+    for (sort, ids) in [
+        (Sort::Oldest, [1, 2, 3, 4, 5, 6]),
+        (Sort::Recency, [6, 5, 4, 3, 2, 1]),
+    ] {
+        let query = Query {
+            sort: Some(sort),
+            ..Query::new(session, ask.clone())
+        };
+        let found = store.search(&query, &|| false).unwrap();
+        let order: Vec<u64> = found
+            .hits
+            .iter()
+            .map(|hit| u64::from(hit.key.ordinal()) + 1)
+            .collect();
+        assert_eq!(order, ids);
+    }
+    let rows = store.rows(session, 0..6).unwrap();
+    let said: Vec<_> = rows.iter().map(|row| row.at.unwrap()).collect();
+    assert_eq!(said, times, "each keeps the time at which it was said");
+}
+
+#[test]
+fn a_session_in_use_is_not_old_though_its_messages_say_no_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    const DAY: i64 = 24 * 60 * 60 * 1_000;
+    for _ in 0..40 {
+        host.turn(2).unwrap();
+        host.clock
+            .0
+            .fetch_add(DAY, std::sync::atomic::Ordering::Relaxed);
+    }
+    let now = host.clock.0.load(std::sync::atomic::Ordering::Relaxed);
+    let delete = |older_than_ms| StoreCommand::Delete {
+        session: None,
+        older_than_ms: Some(older_than_ms),
+        dry_run: false,
+    };
+    let gone = host.factory.manage(&delete(now - 30 * DAY)).unwrap();
+    assert_eq!(gone["sessions"], json!([]));
+    host.check("still there");
+    // Deleted beside its open engine, which then has nowhere to write to.
+    let gone = host.factory.manage(&delete(now + DAY)).unwrap();
+    assert_eq!(gone["sessions"], json!(["s"]));
+    assert_eq!(gone["messages"], 80);
+    let error = host.turn(2).unwrap_err().to_string();
+    assert!(error.contains("was deleted"), "{error}");
+    drop(host);
+    // Opened anew, the host shows all that it has.
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    host.check("kept again");
+}
+
+/// A store with compactions, of which copies are damaged; and how many messages it holds.
+fn sample() -> (Vec<u8>, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    for turn in 0..120 {
+        host.turn(1 + turn % 4).unwrap();
+        host.compact_if_due(&mut |_| ()).unwrap();
+    }
+    host.check("whole");
+    assert!(host.tool("lcm_status", &json!({}))["window"]["nodes"].as_u64() > Some(2));
+    let count = host.kept.log.len() as u64;
+    host.engine.end();
+    drop(host);
+    let path = directory.path().join(FILE_NAME);
+    let truth: Vec<(u64, String)> = {
+        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let session = store.find_session("s").unwrap().unwrap();
+        assert_eq!(store.session_info(session).unwrap().messages as u64, count);
+        let rows = store.rows(session, 0..u32::MAX).unwrap();
+        rows.iter().map(|row| (row.id.0, text(row.id.0))).collect()
+    };
+    assert_eq!(truth.len() as u64, count);
+    (std::fs::read(path).unwrap(), count)
+}
+
+/// Whatever of a store can be read is true; gives how many messages that is.
+fn assert_true(store: &Store) -> u64 {
+    let mut read = 0;
+    for info in store.sessions().unwrap_or_default() {
+        for ordinal in 0..info.messages.min(10_000) {
+            let Ok(messages) = store.messages(info.id, ordinal..ordinal + 1) else {
+                continue;
+            };
+            for message in messages {
+                let id = message.row.id.0;
+                assert_eq!(message.text, text(id));
+                assert_eq!(message.raw, raw(id));
+                assert_eq!(message.row.role, role(id));
+                read += 1;
+            }
+        }
+        for (mode, pattern) in [(Mode::FullText, "needle"), (Mode::Regex, "needle-[0-9]+-x")] {
+            let ask = Ask::Pattern(Pattern::new(mode, pattern));
+            let _ = store.search(&Query::new(info.id, ask), &|| false);
+        }
+        let ask = Ask::Question("which words of it go on".to_owned());
+        let _ = store.search(&Query::new(info.id, ask), &|| false);
+    }
+    read
+}
+
+/// Damage is found, what is returned is true, and a repair accounts for the rest.
+fn assert_survives(bytes: &[u8], count: u64, context: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path: PathBuf = directory.path().join(FILE_NAME);
+    std::fs::write(&path, bytes).unwrap();
+    match Store::open(directory.path(), StoreSettings::default()) {
+        Ok(store) => {
+            let read = assert_true(&store);
+            let check = store.check(|_, _| ()).unwrap();
+            assert!(
+                read == count || !check.is_sound(),
+                "{context}: {read} of {count} messages and nothing is said"
+            );
+        }
+        Err(StoreError::Damaged(_) | StoreError::Foreign(_) | StoreError::NewerSchema { .. }) => {}
+        Err(error) => panic!("{context}: {error}"),
+    }
+    let before = std::fs::read(&path).unwrap();
+    match Store::repair(directory.path(), |_, _| ()) {
+        Ok(report) => {
+            assert_eq!(std::fs::read(&report.kept).unwrap(), before, "{context}");
+            let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+            let check = store.check(|_, _| ()).unwrap();
+            assert!(check.is_sound(), "{context}: {check:?}");
+            assert_eq!(assert_true(&store), report.messages, "{context}");
+            drop(store);
+            // A session goes on, whatever its host has.
+            let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+            host.turn(3).unwrap();
+        }
+        Err(StoreError::Damaged(_)) => {
+            assert_eq!(std::fs::read(&path).unwrap(), before, "{context}");
+        }
+        Err(error) => panic!("{context}: {error}"),
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_repaired_or_refused() {
+    let (bytes, count) = sample();
+    for part in [1, 10, 60, 99, 100, 512, 4_096, 5_000, 40_960] {
+        let cut = part.min(bytes.len());
+        assert_survives(&bytes[..cut], count, &format!("cut to {cut}"));
+        let cut = bytes.len().saturating_sub(part);
+        assert_survives(&bytes[..cut], count, &format!("cut by {part}"));
+    }
+}
+
+#[test]
+fn flipped_bytes_are_noticed_and_never_returned() {
+    let cases = std::env::var("CONTEXTURE_LCM_FLIPS").map_or(24, |cases| cases.parse().unwrap());
+    let (bytes, count) = sample();
+    let pages = bytes.len() / 4_096;
+    let damage = prop::collection::vec(
+        (
+            0..pages,
+            prop::collection::vec((0..4_096usize, 1..=255u8), 1..12),
+        ),
+        1..5,
+    );
+    let config = ProptestConfig {
+        failure_persistence: None,
+        max_shrink_iters: 0,
+        ..ProptestConfig::with_cases(cases)
+    };
+    proptest!(config, |(damage in damage)| {
+        let mut bytes = bytes.clone();
+        for (page, flips) in &damage {
+            for (at, by) in flips {
+                bytes[page * 4_096 + at] ^= by;
+            }
+        }
+        assert_survives(&bytes, count, &format!("{damage:?}"));
+    });
+}
+
+#[test]
+fn a_hundred_thousand_messages_in_one_session() {
+    const COUNT: u64 = 100_000;
+    let directory = tempfile::tempdir().unwrap();
+    let says = |id: u64| format!("{} said-{id} in the {}th hour", role(id), id / 1_000);
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    for first in (1..=COUNT).step_by(500) {
+        let texts: Vec<(u64, String)> = (first..first + 500).map(|id| (id, says(id))).collect();
+        let views: Vec<_> = texts
+            .iter()
+            .map(|(id, text)| MessageView::new(MessageId(*id), role(*id)).with_text(text))
+            .collect();
+        store.ingest(session, &views, first + 499).unwrap();
+    }
+    store.index_soon(session);
+    drop(store);
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    assert_eq!(store.session_info(session).unwrap().messages, 100_000);
+    assert_eq!(
+        store.indexed(session).unwrap(),
+        100_000,
+        "closing waits for the index"
+    );
+    let seen = store.observed(session).unwrap().unwrap();
+    assert_eq!((seen.last.0, seen.chain), (COUNT, COUNT));
+    for (mode, pattern, expected) in [
+        (Mode::FullText, "hour", COUNT),
+        (Mode::FullText, "assistant", COUNT / 2),
+        (Mode::FullText, "7th", 1_000),
+        (Mode::Literal, "said-77777", 1),
+        (Mode::Literal, "said-9999", 11),
+        (Mode::Regex, r"said-\d{5} ", 90_000),
+    ] {
+        assert_eq!(total(&store, session, mode, pattern), expected, "{pattern}");
+    }
+    let mut seen = 0;
+    for first in (0..COUNT as u32).step_by(5_000) {
+        for message in store.messages(session, first..first + 5_000).unwrap() {
+            seen += 1;
+            assert_eq!((message.row.id.0, message.text), (seen, says(seen)));
+        }
+    }
+    assert_eq!(seen, COUNT);
+}
+
+#[test]
+fn a_store_that_no_session_can_open_is_repaired_by_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    for _ in 0..20 {
+        host.turn(4).unwrap();
+        host.compact_if_due(&mut |_| ()).unwrap();
+    }
+    drop(host);
+    let path = directory.path().join(FILE_NAME);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let schema = bytes
+        .windows(22)
+        .position(|at| at == b"CREATE TABLE segments(");
+    let schema = schema.unwrap();
+    bytes[schema..schema + 12].fill(b'#');
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(SmallHost::open(directory.path(), WINDOW).is_err());
+    let factory = small_host::factory(directory.path()).unwrap();
+    let error = factory.manage(&StoreCommand::List).unwrap_err().to_string();
+    assert!(error.contains("contexture sessions repair"), "{error}");
+    let found = factory.manage(&StoreCommand::Repair { dry_run: true });
+    assert_eq!(found.unwrap()["found"]["ok"], false);
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    match factory.manage(&StoreCommand::Repair { dry_run: false }) {
+        Ok(repaired) => {
+            assert_eq!(
+                (&repaired["messages"], &repaired["messages_lost"]),
+                (&json!(80), &json!(0))
+            );
+            let kept = repaired["kept"].as_str().unwrap();
+            assert_eq!(std::fs::read(kept).unwrap(), bytes);
+            let gc = factory.manage(&StoreCommand::Gc { dry_run: true }).unwrap();
+            assert_eq!(gc["copies_beside_the_store"][0]["path"], kept);
+            drop(factory);
+            let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+            host.turn(2).unwrap();
+            host.check("repaired");
+        }
+        Err(error) => {
+            // Without its schema nothing of the file can be named.
+            assert!(error.to_string().contains("restore a backup"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        }
+    }
+}
+
+#[test]
+fn a_session_is_archived_and_comes_back_when_it_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    host.turn(2).unwrap();
+    let archive = |archived| StoreCommand::Archive {
+        session: "s".to_owned(),
+        archived,
+    };
+    let archived = |host: &SmallHost| {
+        let list = host.factory.manage(&StoreCommand::List).unwrap();
+        !list["sessions"][0]["archived"].is_null()
+    };
+    host.factory.manage(&archive(true)).unwrap();
+    assert!(archived(&host));
+    host.factory.manage(&archive(false)).unwrap();
+    assert!(!archived(&host));
+    host.factory.manage(&archive(true)).unwrap();
+    host.turn(2).unwrap();
+    assert!(!archived(&host));
+    host.check("in use again");
+}
+
+#[test]
+fn summaries_that_nothing_leads_to_go_and_those_of_the_window_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    let mut compactions = 0;
+    while compactions < 4 {
+        host.turn(4).unwrap();
+        compactions += u32::from(host.compact_if_due(&mut |_| ()).unwrap());
+    }
+    let window = host.tool("lcm_status", &json!({}))["window"].clone();
+    // A proposal that came to nothing, as a process that was killed leaves it, and one that is being decided on.
+    let path = directory.path().join(FILE_NAME);
+    let orphan = |place: &str| {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let id: i64 = connection
+            .query_row(&format!("SELECT {place} FROM nodes"), [], |row| row.get(0))
+            .unwrap();
+        let node = "INSERT INTO nodes SELECT ?1, session, depth, level, degraded, tokens, messages,
+                        source_tokens, first, last, first_at, last_at, created_at, model, hash, bytes, data
+                    FROM nodes WHERE id = (SELECT min(node) FROM node_messages)";
+        let source = "INSERT INTO node_messages SELECT ?1, message FROM node_messages
+                      WHERE node = (SELECT min(node) FROM node_messages)";
+        for statement in [node, source] {
+            connection.execute(statement, [id]).unwrap();
+        }
+    };
+    orphan("min(id) - 1");
+    orphan("max(id) + 1");
+    let gc = |dry_run| host.factory.manage(&StoreCommand::Gc { dry_run }).unwrap();
+    let dry = gc(true)["summaries"].as_u64().unwrap();
+    assert!(dry >= 1);
+    assert_eq!(gc(false)["summaries"], dry);
+    assert_eq!(gc(false)["summaries"], 0);
+    assert_eq!(host.tool("lcm_status", &json!({}))["window"], window);
+    let newest: i64 = rusqlite::Connection::open(&path)
+        .unwrap()
+        .query_row(
+            "SELECT (SELECT max(id) FROM nodes) - (SELECT max(node) FROM frontier)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(newest, 1, "what is being decided on stays");
+    host.check("swept");
+}

@@ -1,0 +1,363 @@
+//! A host as small as can be, for the engine's tests: it keeps its ids, its window and its compaction in a
+//! file of its own, written before the engine is told, and goes on from there after a restart.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    missing_docs,
+    unreachable_pub
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use contexture_engine_api::{
+    Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, EngineError,
+    EngineFactory, Entry, FactoryRequest, FailureKind, HostServices, LogLevel, MessageId,
+    MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest,
+    Outcome, SUMMARY_MARK, Services, StoreCommand, ToolCall, WindowState,
+};
+use contexture_lcm::Lcm;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// A host without a model, whose clock stands where it was put.
+pub struct Clock(pub std::sync::atomic::AtomicI64);
+
+impl HostServices for Clock {
+    fn model(&self) -> Option<ModelInfo> {
+        None
+    }
+
+    fn complete(&self, _: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        Err(ModelFailure::new(FailureKind::NoProvider, "no model"))
+    }
+
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        requests.iter().map(|call| self.complete(call)).collect()
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        (text.len() as u64).div_ceil(4)
+    }
+
+    fn log(&self, _: LogLevel, _: &str) {}
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// What a message says: the same for the same id, whoever asks.
+pub fn text(id: u64) -> String {
+    let words = "the words of it go on for a while ".repeat(2 + id as usize % 11);
+    format!("message {id}, needle-{id}-x: {words}")
+}
+
+pub fn role(id: u64) -> &'static str {
+    if id.is_multiple_of(2) {
+        "assistant"
+    } else {
+        "user"
+    }
+}
+
+pub fn raw(id: u64) -> String {
+    json!({"role": role(id), "content": text(id)}).to_string()
+}
+
+/// A place in the window.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Slot {
+    Said(u64),
+    Summary(u64, String),
+}
+
+/// What the host's own file says.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Kept {
+    next_id: u64,
+    /// Every message of the conversation.
+    pub log: Vec<u64>,
+    window: Vec<Slot>,
+    compactions: u64,
+}
+
+pub struct SmallHost {
+    file: PathBuf,
+    pub kept: Kept,
+    pub engine: Box<dyn ContextEngine>,
+    pub factory: Lcm,
+    pub clock: Arc<Clock>,
+    context_length: u64,
+}
+
+impl Kept {
+    pub fn read(directory: &Path) -> Self {
+        std::fs::read_to_string(directory.join("host.json")).map_or_else(
+            |_| Self::default(),
+            |text| serde_json::from_str(&text).unwrap(),
+        )
+    }
+
+    fn current(&self) -> Option<CurrentCompaction> {
+        let summaries = self.window.iter().filter_map(|slot| match slot {
+            Slot::Summary(_, text) => Some(text.clone()),
+            Slot::Said(_) => None,
+        });
+        (self.compactions > 0).then(|| CurrentCompaction {
+            id: self.compactions,
+            engine: contexture_lcm::NAME.to_owned(),
+            through: MessageId(0),
+            summaries: summaries.collect(),
+        })
+    }
+}
+
+fn chain(log: &[u64], last: u64) -> u64 {
+    let known = log.iter().take_while(|id| **id <= last);
+    known.fold(7, |chain, id| {
+        chain.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*id)
+    })
+}
+
+pub fn factory(directory: &Path) -> Result<Lcm, EngineError> {
+    Lcm::create(&FactoryRequest {
+        settings: "{}",
+        data_dir: directory,
+    })
+}
+
+impl SmallHost {
+    /// Opens the session and shows the engine what it has not seen.
+    pub fn open(directory: &Path, context_length: u64) -> Result<Self, EngineError> {
+        Self::open_apart(directory, directory, context_length)
+    }
+
+    /// The same, with the engine's files in a directory of their own.
+    pub fn open_apart(
+        own: &Path,
+        directory: &Path,
+        context_length: u64,
+    ) -> Result<Self, EngineError> {
+        let kept = Kept::read(own);
+        let factory = factory(directory)?;
+        let clock = Arc::new(Clock(1_800_000_000_000.into()));
+        let engine = factory.open(&OpenRequest {
+            session: "s",
+            settings: "{}",
+            data_dir: directory,
+            services: Services::new(Arc::clone(&clock) as Arc<dyn HostServices>),
+            window: &window(context_length, 0),
+            compaction: kept.current().as_ref(),
+        })?;
+        let mut host = Self {
+            file: own.join("host.json"),
+            kept,
+            engine,
+            factory,
+            clock,
+            context_length,
+        };
+        host.show()?;
+        Ok(host)
+    }
+
+    fn keep(&self) {
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, serde_json::to_string(&self.kept).unwrap()).unwrap();
+        std::fs::rename(new, &self.file).unwrap();
+    }
+
+    /// Shows the engine what it has not seen, as far as the window and the log have it.
+    pub fn show(&mut self) -> Result<(), EngineError> {
+        let log = &self.kept.log;
+        let mut from = 0;
+        if let Some(seen) = self.engine.observed_through() {
+            from = seen.last.0;
+            if !log.contains(&from) || chain(log, from) != seen.chain {
+                // A cut that it was not told of.
+                let common = log.iter().rev().find(|id| **id <= from).copied();
+                self.engine.branched(common.map(MessageId));
+                let seen = self.engine.observed_through();
+                from = seen.map_or(0, |seen| seen.last.0);
+            }
+        }
+        let ids: Vec<u64> = log.iter().copied().filter(|id| *id > from).collect();
+        for piece in ids.chunks(256) {
+            let texts: Vec<_> = piece.iter().map(|id| (text(*id), raw(*id))).collect();
+            let views: Vec<_> = piece
+                .iter()
+                .zip(&texts)
+                .map(|(id, (text, raw))| view(*id, text, raw))
+                .collect();
+            let end = chain(&self.kept.log, *piece.last().unwrap());
+            self.engine.observe(&views, end)?;
+        }
+        Ok(())
+    }
+
+    /// A turn of `count` messages; gives the id of the last.
+    pub fn turn(&mut self, count: usize) -> Result<u64, EngineError> {
+        for _ in 0..count {
+            self.kept.next_id += 1;
+            let id = self.kept.next_id;
+            self.kept.log.push(id);
+            self.kept.window.push(Slot::Said(id));
+        }
+        self.keep();
+        self.show()?;
+        Ok(self.kept.next_id)
+    }
+
+    /// The client takes its last `count` messages back.
+    pub fn rewind(&mut self, count: usize) {
+        let shown = |slot: &Slot| matches!(slot, Slot::Said(_));
+        let tail = self.kept.window.iter().rev().take_while(|slot| shown(slot));
+        let count = count.min(tail.count());
+        let stays = self.kept.log.len() - count;
+        self.kept.log.truncate(stays);
+        let stays = self.kept.window.len() - count;
+        self.kept.window.truncate(stays);
+        self.keep();
+        let last = self.kept.log.last().copied().map(MessageId);
+        self.engine.branched(last);
+    }
+
+    /// Compacts where the engine says so; `say` is told before and after.
+    pub fn compact_if_due(&mut self, say: &mut dyn FnMut(&str)) -> Result<bool, EngineError> {
+        let said: Vec<(u64, String, String, MessageKind)> = self
+            .kept
+            .window
+            .iter()
+            .map(|slot| match slot {
+                Slot::Said(id) => (*id, text(*id), raw(*id), MessageKind::Original),
+                Slot::Summary(id, text) => (
+                    *id,
+                    text.clone(),
+                    json!({"role": "user", "content": text}).to_string(),
+                    MessageKind::Summary,
+                ),
+            })
+            .collect();
+        let views: Vec<_> = said
+            .iter()
+            .map(|(id, text, raw, kind)| view(*id, text, raw).with_kind(*kind))
+            .collect();
+        let tokens = views.iter().map(MessageView::tokens).sum();
+        let state = window(self.context_length, tokens);
+        if !matches!(
+            self.engine.should_compress(&state),
+            contexture_engine_api::Decision::Yes(_)
+        ) {
+            return Ok(false);
+        }
+        say("compressing");
+        let order = CompressOrder {
+            window: state,
+            ..CompressOrder::default()
+        };
+        let outcome = self.engine.compress(&CompressRequest {
+            messages: &views,
+            order: &order,
+        })?;
+        let Outcome::Compacted(compaction) = outcome else {
+            say("nothing to do");
+            return Ok(false);
+        };
+        let window = self.rendered(&compaction);
+        self.kept.window = window;
+        self.kept.compactions += 1;
+        self.keep();
+        say("host committed");
+        self.engine.committed(self.kept.compactions);
+        say("compacted");
+        Ok(true)
+    }
+
+    fn rendered(&mut self, compaction: &Compaction) -> Vec<Slot> {
+        let mut window = Vec::new();
+        for entry in &compaction.entries {
+            match entry {
+                Entry::Keep(id) => {
+                    let kept = self.kept.window.iter().find(|slot| match slot {
+                        Slot::Said(said) => said == &id.0,
+                        Slot::Summary(said, _) => said == &id.0,
+                    });
+                    window.push(kept.expect("an id of the window").clone());
+                }
+                Entry::Replace(replacement) => window.push(Slot::Said(replacement.id.0)),
+                Entry::Summary { text, .. } => {
+                    self.kept.next_id += 1;
+                    let text = format!("{SUMMARY_MARK}\n{text}");
+                    window.push(Slot::Summary(self.kept.next_id, text));
+                }
+                Entry::StubResult { .. } | Entry::Drop { .. } => {}
+            }
+        }
+        window
+    }
+
+    pub fn tool(&mut self, name: &str, arguments: &Value) -> Value {
+        let call = ToolCall {
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        };
+        serde_json::from_str(&self.engine.call_tool(&call).unwrap()).unwrap()
+    }
+
+    /// Fails where the store is not sound, or does not hold each message of the log once and whole.
+    pub fn check(&mut self, context: &str) {
+        let verified = self.factory.manage(&StoreCommand::Verify).unwrap();
+        assert_eq!(verified["ok"], true, "{context}: {verified}");
+        let doctor = self.tool("lcm_doctor", &json!({}));
+        assert_eq!(doctor["ok"], true, "{context}: {doctor}");
+        let mut after = None;
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let export = StoreCommand::Export {
+                session: "s".to_owned(),
+                after,
+                limit: 1_000,
+            };
+            let page = self.factory.manage(&export).unwrap();
+            let messages = page["messages"].as_array().unwrap();
+            found.extend(
+                messages
+                    .iter()
+                    .map(|wire| wire["message"].as_str().unwrap().to_owned()),
+            );
+            after = page["next"].as_u64();
+            if after.is_none() {
+                break;
+            }
+        }
+        let expected: Vec<String> = self.kept.log.iter().map(|id| raw(*id)).collect();
+        assert!(
+            found == expected,
+            "{context}: {} messages, not {}",
+            found.len(),
+            expected.len()
+        );
+    }
+}
+
+pub fn window(context_length: u64, prompt_tokens: u64) -> WindowState {
+    WindowState {
+        context_length,
+        max_output_tokens: 200,
+        prompt_tokens,
+        ..WindowState::default()
+    }
+}
+
+pub fn view<'a>(id: u64, text: &'a str, raw: &'a str) -> MessageView<'a> {
+    MessageView::new(MessageId(id), role(id))
+        .with_text(text)
+        .with_raw(raw)
+        .with_tokens((text.len() as u64).div_ceil(4))
+}
