@@ -27,17 +27,30 @@ pub enum StoreCommand {
         /// At most so many messages.
         limit: usize,
     },
+    /// Mark a session as done with, or as in use again. It stays whole; so does what is in it.
+    Archive {
+        /// The session's id.
+        session: String,
+        /// Whether it is done with.
+        archived: bool,
+    },
     /// Remove sessions.
     Delete {
         /// This session; without it every session that `older_than_ms` names.
         session: Option<String>,
-        /// Sessions in which nothing was said since, in milliseconds since the Unix epoch.
+        /// Sessions in which nothing happened since, in milliseconds since the Unix epoch.
         older_than_ms: Option<i64>,
         /// Remove nothing, only say what would go.
         dry_run: bool,
     },
     /// Check everything that is kept.
     Verify,
+    /// Save what can still be read of a damaged store, and keep the damaged one beside it. It works where no
+    /// session can be opened.
+    Repair {
+        /// Mend nothing, only say what is wrong.
+        dry_run: bool,
+    },
     /// Copy everything that is kept, as of now, into a new file.
     Backup {
         /// The file; it must not exist.
@@ -48,4 +61,6 @@ pub enum StoreCommand {
         /// Remove nothing, only say what would go.
         dry_run: bool,
     },
+    /// How far the command is that another thread asked for: `done` of `total`, in steps of its own.
+    Progress,
 }

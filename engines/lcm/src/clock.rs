@@ -21,7 +21,7 @@ pub(crate) fn rfc3339(ms: i64) -> String {
 }
 
 /// The date of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
-fn civil(day: i64) -> (i64, i64, i64) {
+pub(crate) fn civil(day: i64) -> (i64, i64, i64) {
     // Years are counted from March, so that the leap day is the last of its year.
     const DAYS_IN_400_YEARS: i64 = 146_097;
     let from_0000_03_01 = day + 719_468;

@@ -192,11 +192,14 @@ impl ContextEngine for Engine {
                 window.fixed_tokens, budgets.hard
             ));
         }
+        // Whatever did not help below the hard threshold, above it more is tried.
         if let Some(stuck_at) = self.stuck_at.get()
             && (prompt as f64) < stuck_at as f64 * GROWTH
+            && (prompt < budgets.hard || stuck_at >= budgets.hard)
         {
             return Decision::No(format!(
-                "the last compaction could not get the prompt below {} tokens; the next is tried when it has grown",
+                "the last compaction could not get the prompt below {} tokens; the next is tried when it has grown, \
+                 or when more is prepared",
                 budgets.soft
             ));
         }
@@ -267,7 +270,7 @@ impl ContextEngine for Engine {
                 Ok(Outcome::Compacted(compaction))
             }
             Compacted::Unchanged(outcome) => {
-                if !matches!(outcome, Outcome::Deferred(_)) && counted >= budgets.soft {
+                if counted >= budgets.soft {
                     self.stuck_at.set(Some(self.scaled(counted)));
                 }
                 Ok(outcome)
@@ -449,7 +452,10 @@ impl ContextEngine for Engine {
                 self.cool_downs.succeeded();
                 self.stuck_at.set(None);
             }
-            Answered::Failed(failure) => self.cool_downs.failed(&failure),
+            Answered::Failed(failure) => {
+                self.cool_downs.failed(&failure);
+                self.stuck_at.set(None);
+            }
             Answered::Nothing => {}
         }
     }

@@ -19,8 +19,8 @@ pub enum StoreError {
     DiskFull,
     /// The file is damaged.
     #[error(
-        "the store is damaged ({0}); keep a copy of the file, then repair it: what can still be read \
-         is carried over and the indexes are made anew"
+        "the store is damaged ({0}); `contexture sessions repair` keeps a copy of the file, carries over \
+         what can still be read and says what cannot"
     )]
     Damaged(String),
     /// The file was written by a newer version.

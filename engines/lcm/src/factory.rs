@@ -1,5 +1,8 @@
 //! The factory: one store for all sessions of a data directory.
 
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use contexture_engine_api::{
     ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, OpenRequest,
     StoreCommand, define_engine,
@@ -7,7 +10,8 @@ use contexture_engine_api::{
 use serde_json::Value;
 
 use crate::engine::Engine;
-use crate::manage;
+use crate::error::StoreError;
+use crate::manage::{self, Progress};
 use crate::settings::Settings;
 use crate::store::{Store, StoreSettings};
 
@@ -17,29 +21,65 @@ pub const DEFINITION: EngineDefinition = define_engine!("lcm", factory Lcm);
 /// The lossless engine: every message is kept, everything is found again, and the window stays small.
 #[derive(Debug)]
 pub struct Lcm {
-    store: Store,
+    directory: PathBuf,
+    settings: StoreSettings,
+    /// None where it is damaged: opening it is tried again, and repairing it is not out of reach.
+    store: Mutex<Option<Store>>,
+    progress: Progress,
+}
+
+impl Lcm {
+    fn store(&self) -> Result<Store, StoreError> {
+        let mut place = self.place();
+        if let Some(store) = &*place {
+            return Ok(store.clone());
+        }
+        let store = Store::open(&self.directory, self.settings.clone())?;
+        *place = Some(store.clone());
+        Ok(store)
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl EngineFactory for Lcm {
     fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
         let settings = Settings::read(request.settings)?;
-        let store = Store::open(
-            request.data_dir,
-            StoreSettings {
+        let lcm = Self {
+            directory: request.data_dir.to_owned(),
+            settings: StoreSettings {
                 large_tokens: settings.large_message_tokens,
                 ..StoreSettings::default()
             },
-        )?;
-        Ok(Self { store })
+            store: Mutex::default(),
+            progress: Progress::default(),
+        };
+        match lcm.store() {
+            Ok(_) | Err(StoreError::Damaged(_)) => Ok(lcm),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         let settings = Settings::read(request.settings)?;
-        let engine = Engine::new(self.store.clone(), settings, request)?;
+        let engine = Engine::new(self.store()?, settings, request)?;
         Ok(Box::new(engine))
     }
 
     fn manage(&self, command: &StoreCommand) -> Result<Value, EngineError> {
-        manage::answer(&self.store, command)
+        match command {
+            StoreCommand::Progress => Ok(self.progress.answer()),
+            StoreCommand::Repair { dry_run } => {
+                let opened = self.store();
+                if !dry_run {
+                    // Nobody may have it open, this process included.
+                    *self.place() = None;
+                }
+                manage::repair(&self.directory, opened, *dry_run, &self.progress)
+            }
+            command => manage::answer(&self.store()?, command, &self.progress),
+        }
     }
 }

@@ -1,20 +1,53 @@
 //! What a person asks of the store, beside any one conversation.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use contexture_engine_api::{EngineError, MessageId, StoreCommand};
 use serde_json::{Value, json};
 
 use crate::clock::rfc3339;
+use crate::error::StoreError;
 use crate::nodes;
 use crate::store::{SessionId, SessionInfo, Store};
 
 /// Messages of an export at a time, at most.
 const MAX_PAGE: usize = 1_000;
 
-/// Answers a command.
+/// How far a command is. Another thread may ask while it is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Progress {
+    fn tell(&self, done: u64, total: u64) {
+        self.done.store(done, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    /// `done` of `total` steps; of 0 before the command knows how many there are.
+    pub(crate) fn answer(&self) -> Value {
+        json!({
+            "done": self.done.load(Ordering::Relaxed),
+            "total": self.total.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// Answers a command about a store that can be opened.
 ///
 /// # Errors
 /// A session that is not there; a store that failed; a command of a later version of the host.
-pub(crate) fn answer(store: &Store, command: &StoreCommand) -> Result<Value, EngineError> {
+pub(crate) fn answer(
+    store: &Store,
+    command: &StoreCommand,
+    progress: &Progress,
+) -> Result<Value, EngineError> {
+    let tell = |done, total| progress.tell(done, total);
+    tell(0, 0);
     match command {
         StoreCommand::List => {
             let sessions = store.sessions()?;
@@ -27,32 +60,70 @@ pub(crate) fn answer(store: &Store, command: &StoreCommand) -> Result<Value, Eng
             after,
             limit,
         } => export(store, find(store, session)?, *after, *limit),
+        StoreCommand::Archive { session, archived } => {
+            let at = archived.then(now_ms);
+            store.set_archived(find(store, session)?, at)?;
+            Ok(json!({"session": session, "archived": at.map(rfc3339)}))
+        }
         StoreCommand::Delete {
             session,
             older_than_ms,
             dry_run,
         } => delete(store, session.as_deref(), *older_than_ms, *dry_run),
-        StoreCommand::Verify => verify(store),
+        StoreCommand::Verify => verify(store, tell),
         StoreCommand::Backup { to } => {
-            store.backup(to, |_, _| {})?;
+            store.backup(to, tell)?;
             let bytes = std::fs::metadata(to).map_or(0, |file| file.len());
             Ok(json!({"backup": to, "bytes": bytes}))
         }
-        StoreCommand::Gc { dry_run } => {
-            let free = store.free_bytes()?;
-            if !dry_run {
-                store.shrink()?;
-            }
-            Ok(json!({"dry_run": dry_run, "freed_bytes": free}))
-        }
+        StoreCommand::Gc { dry_run } => gc(store, *dry_run, tell),
         other => Err(EngineError::Unsupported(format!("the command {other:?}"))),
     }
+}
+
+/// Saves what can still be read of a store that is damaged; or, with `dry_run`, says what is wrong with it.
+///
+/// # Errors
+/// Another process, or a session of this one, uses the store; what is damaged cannot be saved.
+pub(crate) fn repair(
+    directory: &Path,
+    opened: Result<Store, StoreError>,
+    dry_run: bool,
+    progress: &Progress,
+) -> Result<Value, EngineError> {
+    progress.tell(0, 0);
+    if dry_run {
+        let problems = match opened {
+            Ok(store) => verify(&store, |done, total| progress.tell(done, total))?,
+            Err(error @ StoreError::Damaged(_)) => {
+                json!({"ok": false, "problems": [error.to_string()]})
+            }
+            Err(error) => return Err(error.into()),
+        };
+        return Ok(json!({"dry_run": true, "found": problems}));
+    }
+    drop(opened);
+    let repair = Store::repair(directory, |done, total| progress.tell(done, total))?;
+    Ok(json!({
+        "dry_run": false,
+        "kept": repair.kept,
+        "messages": repair.messages,
+        "messages_lost": repair.lost,
+        "summaries": repair.summaries,
+        "summaries_lost": repair.summaries_lost,
+    }))
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
 }
 
 fn find(store: &Store, name: &str) -> Result<SessionId, EngineError> {
     store
         .find_session(name)?
-        .ok_or_else(|| crate::StoreError::UnknownSession(name.to_owned()).into())
+        .ok_or_else(|| StoreError::UnknownSession(name.to_owned()).into())
 }
 
 fn line(info: &SessionInfo) -> Value {
@@ -60,9 +131,16 @@ fn line(info: &SessionInfo) -> Value {
         "session": info.name,
         "messages": info.messages,
         "created": rfc3339(info.created_at),
+        "last_used": rfc3339(last_use(info)),
         "last_message": (info.last_at > 0).then(|| rfc3339(info.last_at)),
         "archived": info.archived_at.map(rfc3339),
     })
+}
+
+/// When something happened in a session that keeps it from being old. A message may say when it was said; that
+/// something came in at all is known of every one.
+fn last_use(info: &SessionInfo) -> i64 {
+    info.touched_at.max(info.last_at).max(info.created_at)
 }
 
 fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
@@ -103,33 +181,13 @@ fn export(
     after: Option<u64>,
     limit: usize,
 ) -> Result<Value, EngineError> {
-    let limit = limit.clamp(1, MAX_PAGE);
-    let mut messages = Vec::new();
-    let mut next = None;
-    'ranges: for range in store.live(session)? {
-        let mut start = range.start;
-        while start < range.end {
-            let end = range.end.min(start + limit as u32);
-            for row in store.rows(session, start..end)? {
-                if after.is_some_and(|after| row.id <= MessageId(after)) {
-                    continue;
-                }
-                if messages.len() == limit {
-                    next = messages.last().cloned();
-                    break 'ranges;
-                }
-                messages.push(row.id);
-            }
-            start = end;
-        }
-    }
-    let originals = store.recall(session, &messages)?;
-    let lines: Vec<Value> = messages
+    let page = store.export(session, after.map(MessageId), limit.clamp(1, MAX_PAGE))?;
+    let lines: Vec<Value> = page
+        .messages
         .iter()
-        .zip(originals)
-        .map(|(id, original)| json!({"id": id.0, "message": original}))
+        .map(|wire| json!({"id": wire.id.0, "message": wire.message}))
         .collect();
-    Ok(json!({"messages": lines, "next": next.map(|id: MessageId| id.0)}))
+    Ok(json!({"messages": lines, "next": page.next.map(|id| id.0)}))
 }
 
 /// Removes one session, or all in which nothing was said since `older_than_ms`. The room in the file is
@@ -143,9 +201,8 @@ fn delete(
     let chosen: Vec<SessionInfo> = match (session, older_than_ms) {
         (Some(name), _) => vec![store.session_info(find(store, name)?)?],
         (None, Some(before)) => {
-            let last = |info: &SessionInfo| info.last_at.max(info.created_at);
             let mut sessions = store.sessions()?;
-            sessions.retain(|info| last(info) < before);
+            sessions.retain(|info| last_use(info) < before);
             sessions
         }
         (None, None) => {
@@ -169,14 +226,46 @@ fn delete(
     }))
 }
 
+/// Gives back the room of what nothing leads to.
+fn gc(store: &Store, dry_run: bool, tell: impl FnMut(u64, u64)) -> Result<Value, EngineError> {
+    let summaries = store.sweep(dry_run)?;
+    let free = store.free_bytes()?;
+    if !dry_run {
+        store.shrink(tell)?;
+    }
+    let copies: Vec<Value> = store
+        .copies()?
+        .into_iter()
+        .map(|(path, bytes)| json!({"path": path, "bytes": bytes}))
+        .collect();
+    Ok(json!({
+        "dry_run": dry_run,
+        "summaries": summaries,
+        "freed_bytes": free,
+        // Whoever made them decides when they go.
+        "copies_beside_the_store": copies,
+    }))
+}
+
 /// Reads everything and compares it with its hashes, its lineage and its index.
-fn verify(store: &Store) -> Result<Value, EngineError> {
-    let check = store.check(|_, _| {})?;
+fn verify(store: &Store, tell: impl FnMut(u64, u64)) -> Result<Value, EngineError> {
+    let check = store.check(tell)?;
     let mut ok = check.is_sound();
+    let mut problems = check.problems;
     let mut sessions = Vec::new();
     for info in store.sessions()? {
-        let index = store.check_index(info.id)?;
-        let broken = nodes::broken(store, info.id)?;
+        let checked = store
+            .check_index(info.id)
+            .and_then(|index| Ok((index, nodes::broken(store, info.id)?)));
+        let (index, broken) = match checked {
+            Ok(checked) => checked,
+            Err(error @ StoreError::Damaged(_)) => {
+                ok = false;
+                problems.push(format!("{}: {error}", info.name));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         ok &= index.wrong.is_empty() && broken.is_empty();
         sessions.push(json!({
             "session": info.name,
@@ -188,9 +277,11 @@ fn verify(store: &Store) -> Result<Value, EngineError> {
     }
     Ok(json!({
         "ok": ok,
-        "problems": check.problems,
+        "problems": problems,
         "messages": check.messages,
         "damaged": check.damaged.len(),
+        "summaries": check.summaries,
+        "damaged_summaries": check.damaged_summaries.len(),
         "sessions": sessions,
     }))
 }

@@ -8,11 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dag::{Level, Node, NodeId, Under};
 use crate::error::StoreError;
-use crate::store::{Key, SessionId, Store, cut_in};
+use crate::store::{Key, SessionId, Store, cut_in, summary_hash, summary_text};
 use crate::summarise::Written;
 
 /// Summaries are a few kilobytes of prose: a little more effort pays.
@@ -148,7 +147,7 @@ fn add_one(
             node.to_ms,
             now_ms,
             new.model,
-            hash(&node.text).as_slice(),
+            summary_hash(node.text.as_bytes()),
             node.text.len() as i64,
             packed(&node.text)?,
         ])?;
@@ -171,10 +170,6 @@ fn add_one(
         }
     }
     Ok(())
-}
-
-fn hash(text: &str) -> [u8; 16] {
-    xxh3_128(text.as_bytes()).to_be_bytes()
 }
 
 fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
@@ -302,7 +297,7 @@ fn rewrite_in(
             level_code(written.level),
             written.tokens as i64,
             written.model,
-            hash(&written.text).as_slice(),
+            summary_hash(written.text.as_bytes()),
             written.text.len() as i64,
             packed(&written.text)?,
         ])?;
@@ -322,7 +317,8 @@ fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<No
     Ok(ids)
 }
 
-/// The frontier, oldest first, and the compaction that it stands for; 0 before the first.
+/// The frontier, oldest first, and the compaction that it stands for; 0 before the first. A node that cannot
+/// be read is not part of it: the messages under it stand for themselves, and the doctor names it.
 pub(crate) fn frontier(
     store: &Store,
     session: SessionId,
@@ -339,14 +335,46 @@ pub(crate) fn frontier(
         let compaction = rows.iter().map(|(_, compaction)| *compaction).max();
         let nodes = rows
             .iter()
-            .map(|(key, _)| placed(connection, *key)?.ok_or_else(|| missing(*key)))
+            .filter_map(|(key, _)| match placed(connection, *key) {
+                Ok(placed) => placed.map(Ok),
+                Err(StoreError::Damaged(_)) => None,
+                Err(error) => Some(Err(error)),
+            })
             .collect::<Result<_, _>>()?;
         Ok((nodes, compaction.unwrap_or(0).cast_unsigned()))
     })
 }
 
-fn missing(key: i64) -> StoreError {
-    StoreError::Damaged(format!("summary {} is named and not there", id_of(key)))
+/// Takes the nodes that could not be read out of the frontier; `read` is what could. Gives how many they were.
+pub(crate) fn drop_unreadable(
+    store: &Store,
+    session: SessionId,
+    read: &[Placed],
+) -> Result<usize, StoreError> {
+    let all = store.read(|connection| {
+        let keys = connection
+            .prepare_cached("SELECT node FROM frontier WHERE session = ?1")?
+            .query_map([session.0], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        Ok(keys)
+    })?;
+    let is_read = |node: &i64| {
+        read.iter()
+            .any(|placed| key(session, placed.node.id) == *node)
+    };
+    let unreadable: Vec<i64> = all.into_iter().filter(|node| !is_read(node)).collect();
+    if !unreadable.is_empty() {
+        store.write(|transaction| {
+            for node in &unreadable {
+                transaction.execute(
+                    "DELETE FROM frontier WHERE session = ?1 AND node = ?2",
+                    [session.0, *node],
+                )?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(unreadable.len())
 }
 
 /// A node of a session.
@@ -362,7 +390,7 @@ fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreErro
     let row = connection
         .prepare_cached(
             "SELECT depth, level, degraded, tokens, messages, source_tokens, first, last, first_at, last_at,
-                    bytes, data
+                    bytes, data, hash
              FROM nodes WHERE id = ?1",
         )?
         .query_row([key], |row| {
@@ -384,21 +412,15 @@ fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreErro
                 node,
                 degraded: row.get(2)?,
             };
-            Ok((placed, row.get::<_, i64>(10)?, row.get::<_, Vec<u8>>(11)?))
+            let text: (i64, Vec<u8>, Vec<u8>) = (row.get(10)?, row.get(11)?, row.get(12)?);
+            Ok((placed, text))
         })
         .optional()?;
-    let Some((mut placed, bytes, data)) = row else {
+    let Some((mut placed, (bytes, data, hash))) = row else {
         return Ok(None);
     };
-    placed.node.text = unpacked(&data, bytes)?;
+    placed.node.text = summary_text(&data, bytes, &hash)?;
     Ok(Some(placed))
-}
-
-fn unpacked(data: &[u8], bytes: i64) -> Result<String, StoreError> {
-    let mut decompressor =
-        zstd::bulk::Decompressor::new().map_err(|error| StoreError::Damaged(error.to_string()))?;
-    let bytes = crate::store::decompress(&mut decompressor, data, bytes)?;
-    String::from_utf8(bytes).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
 /// What a node stands over.

@@ -12,12 +12,12 @@
 
 mod candidates;
 mod cursor;
+mod lexicon;
 mod matcher;
 mod page;
 mod question;
 mod run;
 mod snippet;
-mod words;
 
 use contexture_engine_api::MessageId;
 
@@ -110,9 +110,9 @@ pub struct Query {
     pub role: Option<String>,
     /// Only results of this tool.
     pub tool: Option<String>,
-    /// Only what was said at or after this time, in ms since the Unix epoch.
+    /// Only what was said at or after this time, in ms since the Unix epoch, or about then.
     pub since_ms: Option<i64>,
-    /// Only what was said at or before this time, in ms since the Unix epoch.
+    /// Only what was said at or before this time, in ms since the Unix epoch, or about then.
     pub until_ms: Option<i64>,
     /// The order; by default relevance for a question, recency for a pattern.
     pub sort: Option<Sort>,
@@ -200,6 +200,8 @@ pub enum HitKind {
         id: MessageId,
         /// The text.
         file: PayloadId,
+        /// Whether the match stands in the calls of the message, which are not part of the text.
+        in_calls: bool,
     },
     /// A summary, by its key.
     Summary,
@@ -218,6 +220,8 @@ pub struct Hit {
     pub tool: Option<String>,
     /// When it was said, in ms since the Unix epoch; for a summary, the end of what it covers.
     pub at_ms: Option<i64>,
+    /// Whether that is known; else it is when the message arrived, or when the one before it was said.
+    pub at_is_exact: bool,
     /// Whether it is part of the conversation now, and not of what a cut or an edit left; a summary is
     /// where the window shows it, or one that was made of it.
     pub live: bool,

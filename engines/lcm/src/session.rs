@@ -79,6 +79,16 @@ impl Session {
         let services = request.services.clone();
         let id = store.open_session(request.session, services.now_ms())?;
         let (frontier, compaction) = nodes::frontier(&store, id)?;
+        let unreadable = nodes::drop_unreadable(&store, id, &frontier)?;
+        if unreadable > 0 {
+            services.log(
+                LogLevel::Warn,
+                &format!(
+                    "{unreadable} summaries cannot be read and left the window; the messages under them are \
+                     there: run `contexture sessions verify`"
+                ),
+            );
+        }
         let mut session = Self {
             store,
             id,

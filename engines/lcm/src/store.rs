@@ -17,10 +17,13 @@
 
 mod block;
 mod body;
+mod check;
+mod copy;
 mod current;
+mod delete;
+mod export;
 mod ingest;
 mod live;
-mod maintenance;
 mod nodes;
 mod payload;
 mod read;
@@ -44,8 +47,10 @@ use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
 use writer::Writer;
 
+pub use check::{Check, IndexCheck};
+pub use delete::Size;
+pub use export::{Exported, Page};
 pub use ingest::{Delivery, Ingested};
-pub use maintenance::{Check, IndexCheck, Size};
 pub use payload::{PayloadId, PayloadInfo, PayloadPart};
 pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;
@@ -54,7 +59,8 @@ pub use sessions::SessionInfo;
 pub(crate) use current::Current;
 pub(crate) use live::cut_in;
 pub(crate) use nodes::{
-    SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
+    SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_hash, summary_in,
+    summary_text, summary_times,
 };
 pub(crate) use read::{Blocks, for_each_body, row_in};
 pub(crate) use sessions::info_in;
@@ -144,6 +150,7 @@ impl Store {
     /// A directory that cannot be written, a damaged file, one of another program or of a newer version.
     pub fn open(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let background = settings.background_index;
+        repair::finish(directory)?;
         let database = Arc::new(Database::open(&directory.join(FILE_NAME), settings)?);
         let worker = background
             .then(|| IndexWorker::start(Arc::clone(&database)))
@@ -212,6 +219,7 @@ impl Store {
 
 impl Database {
     fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
+        schema::check_file(path)?;
         let mut connection = Connection::open_with_flags(
             path,
             OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -232,6 +240,7 @@ impl Database {
         }
         connection.execute_batch(
             "PRAGMA page_size = 4096;
+             PRAGMA auto_vacuum = INCREMENTAL;
              PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
              PRAGMA foreign_keys = ON;

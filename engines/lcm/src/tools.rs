@@ -15,11 +15,12 @@ use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::clock::rfc3339;
 use crate::dag::NodeId;
 use crate::error::StoreError;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::store::{PayloadId, PayloadInfo, SessionId};
+use crate::store::{MessageRow, PayloadId, PayloadInfo, SessionId};
 use page::{DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS};
 
 /// What a tool works with.
@@ -38,9 +39,10 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![
         tool(
             "lcm_grep",
-            "Searches everything said in this conversation, summarised or not. `pattern` finds every exact match \
-             and the true total; `question` ranks by relevance. Hits have an id (m message, s summary), the line \
-             and byte of the first match, and the summary that covers them.",
+            "Searches everything said in this conversation, summarised or not. `pattern` finds every match and \
+             counts them; `question` ranks by relevance. A hit has an id (m message, s summary), the line and byte \
+             of its first match, for lcm_read, and the summary that covers it; `in_conversation: false` marks what \
+             was edited or rewound away.",
             grep::parameters(),
         ),
         tool(
@@ -57,8 +59,8 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
         ),
         tool(
             "lcm_read",
-            "Reads the text of a message (m34, its tool calls after its text), a file (f5) or a summary (s12), all \
-             of it or a range of lines or bytes, such as lcm_grep tells.",
+            "Reads the text of a message (m34; tool calls follow the text), a file (f5) or a summary (s12): all of \
+             it, or a range of lines or bytes.",
             read::parameters(),
         ),
         tool(
@@ -69,7 +71,7 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
         ),
         tool(
             "lcm_recent",
-            "The last messages of this conversation, newest first, long ones shortened.",
+            "The last messages of this conversation, newest first, each shortened to 800 characters.",
             recent::parameters(),
         ),
         tool(
@@ -130,7 +132,7 @@ fn object(properties: Value, required: &[&str]) -> Value {
 fn max_tokens_schema() -> Value {
     json!({
         "type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "default": DEFAULT_TOKENS,
-        "description": "The answer has at most so many tokens",
+        "description": "The most tokens the answer may have; below 250 it leaves out details",
     })
 }
 
@@ -146,6 +148,16 @@ fn session_schema() -> Value {
         "type": "string",
         "description": "Another session, where the configuration grants it. Default: this one",
     })
+}
+
+/// Says in an answer when a message was said; where that is not known, about when.
+fn put_time(item: &mut Value, row: &MessageRow) {
+    if let Some(at) = row.said_at() {
+        item["at"] = json!(rfc3339(at));
+        if row.at.is_none() {
+            item["at_is_approximate"] = json!(true);
+        }
+    }
 }
 
 fn invalid(what: impl Into<String>) -> EngineError {

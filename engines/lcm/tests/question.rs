@@ -1,15 +1,21 @@
-//! How often the message that answers a question is among the first, beside SQLite's own ranking.
+//! How often a message that answers a question is among the first, beside SQLite's own ranking.
+//!
+//! The conversations in `tests/questions` are invented: `NAME.jsonl` has one message a line (`role`,
+//! `name` where two people talk, `content`, `ts` in seconds), `NAME.questions.jsonl` one question a line
+//! (`question`, `evidence`: which messages answer it, `kind`). Another folder of the same make is measured
+//! with `QUESTION_CHATS=FOLDER`, some of its conversations with `QUESTION_ONLY=NAME,NAME`;
+//! `SHOW_MISSES=1` lists the questions whose answer is not among the first ten.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, HitKind, Query};
 use contexture_lcm::{SessionId, Store, StoreSettings};
 use serde_json::Value;
 
-const SCENARIOS: [&str; 2] = ["customer", "notetaker"];
-const FIRST: [usize; 3] = [1, 3, 10];
+const FIRST: [usize; 5] = [1, 3, 5, 10, 20];
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
@@ -18,17 +24,14 @@ fn lines(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-fn said(conversation: &Value) -> Vec<String> {
-    let turns = conversation["question"].as_array().unwrap();
-    turns
-        .iter()
-        .flat_map(|turn| turn.as_array().unwrap())
-        .map(|message| message["content"].as_str().unwrap().to_owned())
-        .collect()
+struct Message {
+    role: String,
+    text: String,
+    at_ms: Option<i64>,
 }
 
 /// SQLite's FTS5 with porter stemming, the words of the question joined by OR, by bm25.
-fn floor(messages: &[String]) -> impl Fn(&str) -> Vec<u64> {
+fn floor(messages: &[Message]) -> impl Fn(&str) -> Vec<u64> {
     let connection = rusqlite::Connection::open_in_memory().unwrap();
     connection
         .execute_batch("CREATE VIRTUAL TABLE t USING fts5(x, tokenize = 'porter unicode61')")
@@ -37,7 +40,7 @@ fn floor(messages: &[String]) -> impl Fn(&str) -> Vec<u64> {
         connection
             .execute(
                 "INSERT INTO t(rowid, x) VALUES(?1, ?2)",
-                (rowid as i64, message),
+                (rowid as i64, &message.text),
             )
             .unwrap();
     }
@@ -48,7 +51,7 @@ fn floor(messages: &[String]) -> impl Fn(&str) -> Vec<u64> {
             .map(|word| format!("\"{word}\""))
             .collect();
         let mut statement = connection
-            .prepare("SELECT rowid FROM t WHERE t MATCH ?1 ORDER BY bm25(t) LIMIT 10")
+            .prepare("SELECT rowid FROM t WHERE t MATCH ?1 ORDER BY bm25(t) LIMIT 20")
             .unwrap();
         let rows = statement
             .query_map([words.join(" OR ")], |row| row.get::<_, i64>(0))
@@ -57,20 +60,208 @@ fn floor(messages: &[String]) -> impl Fn(&str) -> Vec<u64> {
     }
 }
 
-fn ours(messages: &[String]) -> (tempfile::TempDir, Store, SessionId) {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
-    let session = store.open_session("s", 0).unwrap();
-    for (id, message) in (0..).zip(messages) {
-        let view = MessageView::new(MessageId(id), "user").with_text(message);
-        store.ingest(session, &[view], id).unwrap();
+struct Ours {
+    _directory: tempfile::TempDir,
+    store: Store,
+    session: SessionId,
+}
+
+impl Ours {
+    fn new(messages: &[Message]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let session = store.open_session("s", 0).unwrap();
+        let views: Vec<MessageView<'_>> = (0..)
+            .zip(messages)
+            .map(|(id, message)| {
+                let view = MessageView::new(MessageId(id), &message.role).with_text(&message.text);
+                match message.at_ms {
+                    Some(at) => view.with_time(at),
+                    None => view,
+                }
+            })
+            .collect();
+        store.ingest(session, &views, 0).unwrap();
+        store.index_now(session).unwrap();
+        Self {
+            _directory: directory,
+            store,
+            session,
+        }
     }
-    store.index_now(session).unwrap();
-    (directory, store, session)
+
+    fn first(&self, question: &str) -> Vec<u64> {
+        let mut query = Query::new(self.session, Ask::Question(question.to_owned()));
+        query.limit = 20;
+        let answer = self.store.search(&query, &|| false).unwrap();
+        answer
+            .hits
+            .iter()
+            .filter_map(|hit| match hit.kind {
+                HitKind::Message { id } => Some(id.0),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// Questions, and how many had an answer among the first 1, 3, …: ours, then the floor's.
+#[derive(Default, Clone, Copy)]
+struct Tally {
+    asked: usize,
+    hits: [[usize; FIRST.len()]; 2],
+}
+
+impl Tally {
+    fn add(&mut self, rankings: [&[u64]; 2], evidence: &[u64]) {
+        self.asked += 1;
+        for (row, ranking) in rankings.iter().enumerate() {
+            for (column, first) in FIRST.iter().enumerate() {
+                let top = &ranking[..ranking.len().min(*first)];
+                let found = evidence.iter().any(|id| top.contains(id));
+                self.hits[row][column] += usize::from(found);
+            }
+        }
+    }
+
+    /// The share found among the first ten: ours, and the floor's.
+    fn first_ten(&self) -> [f64; 2] {
+        self.hits.map(|hits| hits[3] as f64 / self.asked as f64)
+    }
+
+    fn print(&self, what: &str) {
+        let share = |hits: [usize; FIRST.len()]| {
+            hits.map(|count| format!("{:.3}", count as f64 / self.asked as f64))
+                .join(" ")
+        };
+        println!(
+            "{what:<24}{:>5}   {}   {}",
+            self.asked,
+            share(self.hits[0]),
+            share(self.hits[1])
+        );
+    }
+}
+
+/// How the text tells who speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    /// "Ana: hello"
+    InFront,
+    /// Not at all: only the role alternates.
+    Unsaid,
+}
+
+fn conversation(path: &Path, speaker: Speaker) -> Vec<Message> {
+    lines(path)
+        .iter()
+        .map(|line| {
+            let content = line["content"].as_str().unwrap();
+            let name = line["name"]
+                .as_str()
+                .filter(|_| speaker == Speaker::InFront);
+            Message {
+                role: line["role"].as_str().unwrap().to_owned(),
+                text: name.map_or(content.to_owned(), |name| format!("{name}: {content}")),
+                at_ms: line["ts"].as_i64().map(|seconds| seconds * 1_000),
+            }
+        })
+        .collect()
+}
+
+fn chats() -> (PathBuf, Vec<String>) {
+    let folder = std::env::var_os("QUESTION_CHATS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/questions"),
+        PathBuf::from,
+    );
+    let only = std::env::var("QUESTION_ONLY").ok();
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".questions.jsonl").map(str::to_owned)
+        })
+        .filter(|name| {
+            only.as_ref()
+                .is_none_or(|only| only.split(',').any(|wanted| wanted == name))
+        })
+        .collect();
+    names.sort();
+    (folder, names)
+}
+
+fn measure(speaker: Speaker) -> Tally {
+    let (folder, names) = chats();
+    let mut all = Tally::default();
+    let mut kinds: BTreeMap<String, Tally> = BTreeMap::new();
+    println!("{:<24}asked   ours @1 @3 @5 @10 @20            FTS5", "");
+    for name in names {
+        let messages = conversation(&folder.join(format!("{name}.jsonl")), speaker);
+        let (floor, ours) = (floor(&messages), Ours::new(&messages));
+        let mut tally = Tally::default();
+        for line in lines(&folder.join(format!("{name}.questions.jsonl"))) {
+            let question = line["question"].as_str().unwrap();
+            let evidence: Vec<u64> = serde_json::from_value(line["evidence"].clone()).unwrap();
+            let (found, floor) = (ours.first(question), floor(question));
+            let rankings = [found.as_slice(), floor.as_slice()];
+            let kind = line["kind"].as_str().unwrap();
+            tally.add(rankings, &evidence);
+            all.add(rankings, &evidence);
+            kinds
+                .entry(kind.to_owned())
+                .or_default()
+                .add(rankings, &evidence);
+            let missed = !evidence
+                .iter()
+                .any(|id| found[..found.len().min(10)].contains(id));
+            if missed && std::env::var_os("SHOW_MISSES").is_some() {
+                println!("MISS {kind}: {question}");
+                for id in evidence {
+                    let place = found.iter().position(|found| *found == id);
+                    println!("    {id} {place:?} {}", messages[id as usize].text);
+                }
+                for id in found.iter().take(3) {
+                    println!("      not {id} {}", messages[*id as usize].text);
+                }
+            }
+        }
+        tally.print(&name);
+    }
+    for (kind, tally) in kinds {
+        tally.print(&kind);
+    }
+    all.print("all");
+    all
+}
+
+/// What has to lie between us and the floor, among the first ten.
+const MARGIN: f64 = 0.10;
+
+#[test]
+fn answers_are_found_where_each_message_says_who_speaks() {
+    let [ours, floor] = measure(Speaker::InFront).first_ten();
+    assert!(ours >= floor + MARGIN, "{ours} {floor}");
 }
 
 #[test]
-fn finds_the_answer_more_often_than_plain_ranking() {
+fn answers_are_found_where_nothing_says_who_speaks() {
+    let [ours, floor] = measure(Speaker::Unsaid).first_ten();
+    assert!(ours >= floor + MARGIN, "{ours} {floor}");
+}
+
+const SCENARIOS: [&str; 2] = ["customer", "notetaker"];
+
+fn said(conversation: &Value) -> Vec<String> {
+    let turns = conversation["question"].as_array().unwrap();
+    turns
+        .iter()
+        .flat_map(|turn| turn.as_array().unwrap())
+        .map(|message| message["content"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn answers_are_found_in_the_notes_of_another_benchmark() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/bfcl-memory");
     if !folder.exists() {
         eprintln!("skipped: {} is not there", folder.display());
@@ -80,15 +271,18 @@ fn finds_the_answer_more_often_than_plain_ranking() {
         lines(&folder.join("questions.jsonl")),
         lines(&folder.join("answers.jsonl")),
     );
-    let mut hits = [[0usize; 3]; 2];
-    let mut asked = 0;
+    let mut tally = Tally::default();
     for scenario in SCENARIOS {
-        let messages: Vec<String> = lines(&folder.join(format!("memory_{scenario}.json")))
+        let messages: Vec<Message> = lines(&folder.join(format!("memory_{scenario}.json")))
             .iter()
             .flat_map(said)
+            .map(|text| Message {
+                role: "user".into(),
+                text,
+                at_ms: None,
+            })
             .collect();
-        let floor = floor(&messages);
-        let (_directory, store, session) = ours(&messages);
+        let (floor, ours) = (floor(&messages), Ours::new(&messages));
         for (question, answer) in questions.iter().zip(&answers) {
             if question["scenario"] != scenario {
                 continue;
@@ -101,47 +295,21 @@ fn finds_the_answer_more_often_than_plain_ranking() {
                 .collect();
             let Some(expected) = messages
                 .iter()
-                .position(|message| parts.iter().all(|part| message.contains(part.trim())))
+                .position(|message| parts.iter().all(|part| message.text.contains(part.trim())))
             else {
                 continue;
             };
-            asked += 1;
-            let text = &said(question)[0];
-            let mut query = Query::new(session, Ask::Question(text.clone()));
-            query.limit = 10;
-            let found: Vec<u64> = store
-                .search(&query, &|| false)
-                .unwrap()
-                .hits
-                .iter()
-                .filter_map(|hit| match hit.kind {
-                    HitKind::Message { id } => Some(id.0),
-                    _ => None,
-                })
-                .collect();
-            if std::env::var_os("SHOW_MISSES").is_some()
-                && found.first() != Some(&(expected as u64))
-            {
-                let place = found.iter().position(|id| *id == expected as u64);
-                eprintln!("{place:?} {text}\n    {source}");
-            }
-            for (row, ranking) in [found, floor(text)].iter().enumerate() {
-                for (column, first) in FIRST.iter().enumerate() {
-                    let top = &ranking[..ranking.len().min(*first)];
-                    hits[row][column] += usize::from(top.contains(&(expected as u64)));
-                }
-            }
+            let question = &said(question)[0];
+            let (found, floor) = (ours.first(question), floor(question));
+            tally.add([&found, &floor], &[expected as u64]);
         }
     }
-    let share = |row: usize| hits[row].map(|count| count as f64 / asked as f64);
-    println!(
-        "{asked} questions, in the first 1, 3, 10: ours {:.3?}, FTS5 {:.3?}",
-        share(0),
-        share(1)
+    tally.print("bfcl-memory");
+    assert!(tally.asked > 40);
+    let [ours, floor] = tally.hits;
+    assert!(
+        ours.iter().zip(&floor).all(|(ours, floor)| ours >= floor),
+        "{ours:?} {floor:?}"
     );
-    assert!(asked > 40);
-    for column in 0..FIRST.len() {
-        assert!(hits[0][column] >= hits[1][column], "{hits:?}");
-    }
-    assert!(hits[0].iter().sum::<usize>() > hits[1].iter().sum());
+    assert!(ours.iter().sum::<usize>() > floor.iter().sum());
 }

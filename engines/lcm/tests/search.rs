@@ -3,6 +3,7 @@
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Answer, Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
+use contexture_lcm::store::Delivery;
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use proptest::prelude::*;
 
@@ -349,6 +350,7 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
             .with_text("word")
             .with_result_of("d", "cat")
             .with_time(2_000),
+        // Has no time: it was said about when the one before it was, by the order of arrival.
         MessageView::new(MessageId(4), "assistant").with_text("word"),
     ];
     store.ingest(session, &views, 4).unwrap();
@@ -368,7 +370,7 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
         assert_eq!(ask(&|_| ()), [1, 2, 3, 4]);
         assert_eq!(ask(&|query| query.role = Some("tool".into())), [2, 3]);
         assert_eq!(ask(&|query| query.tool = Some("cat".into())), [3]);
-        assert_eq!(ask(&|query| query.since_ms = Some(2_000)), [2, 3]);
+        assert_eq!(ask(&|query| query.since_ms = Some(2_000)), [2, 3, 4]);
         assert_eq!(ask(&|query| query.until_ms = Some(2_000)), [1, 3]);
         assert_eq!(ask(&|query| query.scope = Scope::Files), [2]);
         assert_eq!(ask(&|query| query.scope = Scope::Summaries), [0u64; 0]);
@@ -378,6 +380,51 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
         );
         assert_eq!(ask(&|query| query.sessions = vec![other]), [1]);
     }
+}
+
+#[test]
+fn what_has_no_time_of_its_own_counts_by_its_arrival_and_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    let say = |id: u64, time: Option<i64>, now_ms: i64| {
+        let view = MessageView::new(MessageId(id), "user").with_text("word");
+        let view = time.map_or(view, |time| view.with_time(time));
+        let delivery = Delivery {
+            messages: &[view],
+            chain: id,
+            revisions: &[],
+            now_ms,
+        };
+        store.deliver(session, &delivery).unwrap();
+    };
+    say(1, Some(1_000), 9_000);
+    say(2, None, 5_000);
+    say(3, None, 6_000);
+    // The clock went back; what was said still came later.
+    say(4, None, 4_000);
+    let ask = |since, until| {
+        let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, "word")));
+        (query.since_ms, query.until_ms, query.sort) = (since, until, Some(Sort::Oldest));
+        search(&store, &query).unwrap()
+    };
+    assert_eq!(ids(&ask(Some(2_000), None)), [2, 3, 4]);
+    assert_eq!(ids(&ask(None, Some(5_000))), [1, 2]);
+    assert_eq!(ids(&ask(Some(5_001), Some(6_000))), [3, 4]);
+    let hits = ask(None, None).hits;
+    let times: Vec<_> = hits
+        .iter()
+        .map(|hit| (hit.at_ms, hit.at_is_exact))
+        .collect();
+    assert_eq!(
+        times,
+        [
+            (Some(1_000), true),
+            (Some(5_000), false),
+            (Some(6_000), false),
+            (Some(6_000), false)
+        ]
+    );
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! The store as its user sees it: what goes in comes back, once, whatever happens in between.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::single_range_in_vec_init
+)]
 
 use contexture_engine_api::{MessageId, MessageView, ToolCallView};
 use contexture_lcm::store::{Delivery, PayloadId};
@@ -222,14 +226,25 @@ fn a_newer_schema_is_refused_and_a_foreign_database_too() {
         matches!(error, StoreError::NewerSchema { found: 99, .. }),
         "{error}"
     );
+}
 
-    let other = tempfile::tempdir().unwrap();
-    let connection =
-        rusqlite::Connection::open(other.path().join(contexture_lcm::store::FILE_NAME)).unwrap();
-    connection.execute_batch("CREATE TABLE theirs(a)").unwrap();
-    drop(connection);
-    let error = Store::open(other.path(), StoreSettings::default()).unwrap_err();
-    assert!(matches!(error, StoreError::Foreign(_)), "{error}");
+#[test]
+fn a_foreign_database_is_refused_and_left_as_it_is() {
+    for named in [0, 77] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(contexture_lcm::store::FILE_NAME);
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.execute_batch("CREATE TABLE theirs(a)").unwrap();
+        connection
+            .pragma_update(None, "application_id", named)
+            .unwrap();
+        drop(connection);
+        let before = std::fs::read(&path).unwrap();
+        let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign(_)), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+    }
 }
 
 #[test]

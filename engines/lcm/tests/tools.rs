@@ -564,6 +564,21 @@ fn a_hit_says_where_to_read_on() {
         assert!(said.contains("bytes in 6001 lines"), "{said}");
     }
     assert_eq!(found["hits"][1]["line"], json!(2));
+    // However much stands around it, a snippet shows the match.
+    for max in SIZES {
+        let found = answer(
+            engine,
+            "lcm_grep",
+            &json!({"pattern": "NEEDLE", "mode": "literal", "context": 20, "max_tokens": max}),
+        );
+        assert!(
+            found["hits"][0]["snippet"]
+                .as_str()
+                .unwrap()
+                .contains("NEEDLE"),
+            "{found}"
+        );
+    }
     // What is called is read after what is said, as search sees it.
     let calls = [ToolCallView::new(
         "c1",
@@ -583,6 +598,21 @@ fn a_hit_says_where_to_read_on() {
         &json!({"id": hit["id"], "from_byte": hit["byte"]}),
     );
     assert_eq!(read["text"], json!("src/epoch.rs\"}"));
+    // A file is the text alone.
+    let text = "long ".repeat(2_000);
+    let view = MessageView::new(MessageId(6), "assistant")
+        .with_text(&text)
+        .with_tool_calls(&calls)
+        .with_raw("{}");
+    engine.observe(&[view], 9).unwrap();
+    let found = answer(
+        engine,
+        "lcm_grep",
+        &json!({"pattern": "src/epoch.rs", "scope": "files"}),
+    );
+    let hit = &found["hits"][0];
+    assert_eq!((&hit["id"], &hit["in_calls"]), (&json!("m6"), &json!(true)));
+    assert!(hit["line"].is_null() && hit["byte"].is_null(), "{hit}");
 }
 
 #[test]
@@ -661,6 +691,83 @@ fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
         (&status["messages"], &status["in_conversation"]),
         (&json!(4), &json!(2))
     );
+}
+
+#[test]
+fn a_date_is_its_whole_day_where_it_was_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({});
+    let mut engine = open(
+        &factory(dir.path(), &settings),
+        dir.path(),
+        "s",
+        &settings,
+        None,
+    );
+    // 2026-01-30T23:30Z, 2026-01-31T12:00Z, 2026-01-31T23:59:59.900Z, 2026-02-01T00:30Z
+    let times = [
+        1_769_815_800_000,
+        1_769_860_800_000,
+        1_769_903_999_900,
+        1_769_905_800_000,
+    ];
+    let views: Vec<_> = (1..)
+        .zip(times)
+        .map(|(id, at)| {
+            MessageView::new(MessageId(id), "user")
+                .with_text("word")
+                .with_time(at)
+        })
+        .collect();
+    engine.observe(&views, 4).unwrap();
+    let mut found = |since: Value, until: Value| {
+        let mut arguments = json!({"pattern": "word", "sort": "oldest"});
+        for (key, time) in [("since", since), ("until", until)] {
+            if !time.is_null() {
+                arguments[key] = time;
+            }
+        }
+        let found = answer(engine.as_mut(), "lcm_grep", &arguments);
+        let hits: Vec<_> = found["hits"].as_array().unwrap().iter().collect();
+        let ids = ids(&hits).concat();
+        (ids, found["hits"][0]["at"].clone())
+    };
+    for (since, until, expected) in [
+        (json!("2026-01-31"), json!("2026-01-31"), "m2m3"),
+        (json!("2026-01-31+02:00"), json!("2026-01-31+02:00"), "m1m2"),
+        (
+            json!("2026-01-31T23:59:59Z"),
+            json!("2026-01-31T23:59:59Z"),
+            "m3",
+        ),
+        (json!("2026-02-01T01:30+01:00"), json!(null), "m4"),
+        (json!(1_769_860_800), json!(1_769_860_800), "m2"),
+        (json!(null), json!("2026-01-30"), "m1"),
+    ] {
+        assert_eq!(
+            found(since.clone(), until.clone()).0,
+            expected,
+            "{since} {until}"
+        );
+    }
+    assert_eq!(
+        found(json!("2026-02-01"), json!(null)).1,
+        json!("2026-02-01T00:30:00Z")
+    );
+    // A chat has no times: when it came is told for what it is.
+    let view = MessageView::new(MessageId(5), "user").with_text("later");
+    engine.observe(&[view], 5).unwrap();
+    let found = answer(
+        engine.as_mut(),
+        "lcm_grep",
+        &json!({"pattern": "later", "since": "2027-01-15"}),
+    );
+    let hit = &found["hits"][0];
+    assert_eq!(
+        (&hit["id"], &hit["at_is_approximate"]),
+        (&json!("m5"), &json!(true))
+    );
+    assert_eq!(hit["at"], json!("2027-01-15T08:00:00Z"));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! its files are its own.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use contexture_engine_api::{EngineError, StoreCommand};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use super::error::{CliError, Lines};
 use super::import::KEEPER;
-use super::terminal;
+use super::terminal::{self, Progress};
 use super::{Global, NEGATIVE, OK, output, setup};
 use crate::engines::{Engines, OpenError};
 use crate::formats;
@@ -19,12 +20,20 @@ use crate::supervision::CallError;
 
 /// Messages of an export that are held at a time.
 const PAGE: usize = 256;
+/// How often one looks how far a long command is.
+const LOOK: Duration = Duration::from_millis(250);
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionsCommand {
-    /// List the sessions, with their sizes
-    List(Of),
+    /// List the sessions that are in use
+    List {
+        /// The archived ones too
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        of: Of,
+    },
     /// Show one session
     Show {
         /// The session
@@ -39,12 +48,22 @@ pub(super) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Remove a session, or all in which nothing was said for long; says what would go unless --yes
+    /// Put a session aside that is done with; it stays whole, and comes back when it is gone on with
+    Archive {
+        /// The session
+        id: String,
+        /// Take it back
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a session, or all in which nothing happened for long; says what would go unless --yes
     Delete {
         /// The session
         #[arg(required_unless_present = "older_than")]
         id: Option<String>,
-        /// All sessions without a message for so many days
+        /// All sessions in which nothing happened for so many days
         #[arg(long, value_name = "DAYS", conflicts_with = "id")]
         older_than: Option<u32>,
         /// Do it
@@ -55,6 +74,15 @@ pub(super) enum SessionsCommand {
     },
     /// Check everything that is kept; exits with 1 where something is wrong
     Verify(Of),
+    /// Save what can be read of a damaged store, and keep a copy of it as it was; says what is wrong unless
+    /// --yes. No session may be open
+    Repair {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
     /// Copy everything that is kept into a new file
     Backup {
         /// The file
@@ -88,8 +116,14 @@ pub(super) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         store: &store,
     };
     match command {
-        SessionsCommand::List(of) => {
-            output::print_json(&keeper.ask(of, None, StoreCommand::List)?)?;
+        SessionsCommand::List { all, of } => {
+            let mut answer = keeper.ask(of, None, StoreCommand::List)?;
+            if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
+                && !all
+            {
+                sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
+            }
+            output::print_json(&answer)?;
             Ok(OK)
         }
         SessionsCommand::Show { id, of } => {
@@ -98,6 +132,14 @@ pub(super) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             Ok(OK)
         }
         SessionsCommand::Export { id, of } => export(&keeper, id, of),
+        SessionsCommand::Archive { id, undo, of } => {
+            let command = StoreCommand::Archive {
+                session: id.clone(),
+                archived: !undo,
+            };
+            output::print_json(&keeper.ask(of, Some(id), command)?)?;
+            Ok(OK)
+        }
         SessionsCommand::Delete {
             id,
             older_than,
@@ -119,21 +161,30 @@ pub(super) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             done(&answer, *yes)
         }
         SessionsCommand::Verify(of) => {
-            let answer = keeper.ask(of, None, StoreCommand::Verify)?;
+            let answer = keeper.ask_long(of, "checking", StoreCommand::Verify)?;
             output::print_json(&answer)?;
             let ok = answer.get("ok").and_then(Value::as_bool) == Some(true);
             Ok(if ok { OK } else { NEGATIVE })
+        }
+        SessionsCommand::Repair { yes, of } => {
+            let command = StoreCommand::Repair { dry_run: !yes };
+            output::print_json(&keeper.ask_long(of, "reading", command)?)?;
+            if !yes {
+                terminal::say("nothing was mended; add --yes to do it, with no session open\n");
+            }
+            Ok(OK)
         }
         SessionsCommand::Backup { to, of } => {
             let to = std::path::absolute(to).map_err(|source| CliError::Write {
                 path: to.clone(),
                 source,
             })?;
-            output::print_json(&keeper.ask(of, None, StoreCommand::Backup { to })?)?;
+            output::print_json(&keeper.ask_long(of, "copying", StoreCommand::Backup { to })?)?;
             Ok(OK)
         }
         SessionsCommand::Gc { yes, of } => {
-            let answer = keeper.ask(of, None, StoreCommand::Gc { dry_run: !yes })?;
+            let command = StoreCommand::Gc { dry_run: !yes };
+            let answer = keeper.ask_long(of, "giving back", command)?;
             done(&answer, *yes)
         }
     }
@@ -148,7 +199,11 @@ fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
 }
 
 fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
-    let mut after = None;
+    let session = id.to_owned();
+    let shown = keeper.ask(of, Some(id), StoreCommand::Show { session })?;
+    let count = shown.get("in_conversation").and_then(Value::as_u64);
+    let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
+    let (mut after, mut lost) = (None, 0);
     loop {
         let command = StoreCommand::Export {
             session: id.to_owned(),
@@ -159,19 +214,30 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
         let messages = page.get("messages").and_then(Value::as_array);
         let mut lines = String::new();
         for message in messages.into_iter().flatten() {
-            if let Some(text) = message.get("message").and_then(Value::as_str) {
-                for line in formats::item_lines(text) {
-                    lines.push_str(&line);
-                    lines.push('\n');
+            progress.step();
+            match message.get("message").and_then(Value::as_str) {
+                Some(text) => {
+                    for line in formats::item_lines(text) {
+                        lines.push_str(&line);
+                        lines.push('\n');
+                    }
                 }
+                None => lost += 1,
             }
         }
         output::print(&lines)?;
         after = page.get("next").and_then(Value::as_u64);
         if after.is_none() {
-            return Ok(OK);
+            break;
         }
     }
+    drop(progress);
+    if lost > 0 {
+        let what = format!("{lost} messages cannot be read: run `contexture sessions verify`");
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        return Ok(NEGATIVE);
+    }
+    Ok(OK)
 }
 
 fn now_ms() -> i64 {
@@ -186,6 +252,30 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
+    /// Asks for something that may take long, and shows how far it is.
+    fn ask_long(&self, of: &Of, what: &str, command: StoreCommand) -> Result<Value, CliError> {
+        std::thread::scope(|scope| {
+            let (done, is_done) = channel::<()>();
+            scope.spawn(move || {
+                let mut bar = None;
+                while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    let Ok(far) = self.ask(of, None, StoreCommand::Progress) else {
+                        return;
+                    };
+                    let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
+                    let total = number("total");
+                    if total > 0 {
+                        let bar = bar.get_or_insert_with(|| Progress::new(total as usize, what));
+                        bar.reach(number("done"), total);
+                    }
+                }
+            });
+            let answer = self.ask(of, None, command);
+            drop(done);
+            answer
+        })
+    }
+
     fn ask(
         &self,
         of: &Of,

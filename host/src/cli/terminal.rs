@@ -88,6 +88,12 @@ impl Progress {
         self.0.inc(1);
     }
 
+    /// So many steps of so many are done.
+    pub(super) fn reach(&self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
     /// Writes text to stderr above the bar.
     pub(super) fn say(&self, text: &str) {
         self.0.suspend(|| say(text));

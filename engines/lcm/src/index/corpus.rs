@@ -39,14 +39,15 @@ impl Corpus {
         }
     }
 
-    /// Calls `each` with the number and the text of each of these that there is, in order.
+    /// Calls `each` with the number and the text of each of these that there is, in order. Gives how many
+    /// could not be read.
     pub(crate) fn for_each_text(
         self,
         connection: &Connection,
         session: SessionId,
         numbers: &Range<u32>,
         mut each: impl FnMut(u32, &str) -> Result<ControlFlow<()>, StoreError>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         match self {
             Self::Messages => for_each_body(connection, session, numbers, |key, body| {
                 each(key.ordinal(), body)

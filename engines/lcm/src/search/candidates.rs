@@ -170,9 +170,9 @@ fn lets_through(query: &Query, row: &MessageRow) -> bool {
             .is_none_or(|tool| row.tool.as_ref() == Some(tool))
         && query
             .since_ms
-            .is_none_or(|since| row.at.is_some_and(|at| at >= since))
+            .is_none_or(|since| row.said_at().is_some_and(|at| at >= since))
         && query
             .until_ms
-            .is_none_or(|until| row.at.is_some_and(|at| at <= until))
+            .is_none_or(|until| row.said_at().is_some_and(|at| at <= until))
         && (query.scope != Scope::Files || row.payload.is_some())
 }

@@ -9,10 +9,10 @@ use rusqlite::Connection;
 use super::cursor::{Cursor, Place};
 use super::matcher::Matcher;
 use super::run::Search;
-use super::snippet::{MAX_COUNTED, Snippet, snippet};
+use super::snippet::{MAX_COUNTED, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
-use crate::store::{Current, Key, MessageRow, SessionId, SummaryTimes, row_in, summary_in};
+use crate::store::{Current, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in};
 
 /// Something that matched, before it is shown.
 pub(super) struct Found {
@@ -171,6 +171,7 @@ impl Search<'_> {
                         role: "summary".into(),
                         tool: None,
                         at_ms: summary.times.last_at,
+                        at_is_exact: true,
                         live: is_under_frontier(self.connection, key)?,
                         snippet: snippet(&summary.text, &places(&summary.text), context),
                         score: found.score,
@@ -191,7 +192,30 @@ impl Search<'_> {
                     let snippet = self
                         .with_body(key, |body| snippet(body, &places(body), context))?
                         .unwrap_or_default();
-                    hits.push(message(row, live, snippet, found.score, cursor));
+                    let in_calls = match row.payload {
+                        Some(file) => snippet.byte as i64 >= payload_bytes(self.connection, file)?,
+                        None => false,
+                    };
+                    let kind = match row.payload {
+                        Some(file) => HitKind::File {
+                            id: row.id,
+                            file,
+                            in_calls,
+                        },
+                        None => HitKind::Message { id: row.id },
+                    };
+                    hits.push(Hit {
+                        key,
+                        kind,
+                        at_ms: row.said_at(),
+                        at_is_exact: row.at.is_some(),
+                        role: row.role,
+                        tool: row.tool,
+                        live,
+                        snippet,
+                        score: found.score,
+                        cursor,
+                    });
                 }
             }
         }
@@ -199,21 +223,10 @@ impl Search<'_> {
     }
 }
 
-fn message(row: MessageRow, live: bool, snippet: Snippet, score: f64, cursor: String) -> Hit {
-    Hit {
-        key: row.key,
-        kind: match row.payload {
-            Some(file) => HitKind::File { id: row.id, file },
-            None => HitKind::Message { id: row.id },
-        },
-        role: row.role,
-        tool: row.tool,
-        at_ms: row.at,
-        live,
-        snippet,
-        score,
-        cursor,
-    }
+fn payload_bytes(connection: &Connection, file: PayloadId) -> Result<i64, StoreError> {
+    Ok(connection
+        .prepare_cached("SELECT bytes FROM payloads WHERE id = ?1")?
+        .query_row([file.0], |row| row.get(0))?)
 }
 
 /// Whether the window shows a summary, or one that was made of it.

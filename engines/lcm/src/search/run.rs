@@ -212,6 +212,7 @@ impl Search<'_> {
                 }
                 Ok(ControlFlow::Continue(()))
             })
+            .map(|_unreadable| ())
         };
         let mut decided = Vec::new();
         let mut covered = 0;

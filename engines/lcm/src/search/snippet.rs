@@ -7,6 +7,8 @@ use std::ops::Range;
 pub struct Snippet {
     /// Whole lines, long ones cut at `…`.
     pub text: String,
+    /// Where in that the match begins.
+    pub focus: usize,
     /// The line of the match, from 1, in the message's text, which its calls follow on a line of their own.
     pub line: usize,
     /// Where the match begins in the same, in bytes from 0.
@@ -24,9 +26,10 @@ const LINE_BYTES: usize = 240;
 /// The lines of `text` around the first of `places`, with `context` lines before and after.
 pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Snippet {
     let place = places.first().cloned().unwrap_or(0..0);
-    let start = place.start.min(text.len());
+    let start = floor(text, place.start.min(text.len()));
     let line = memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count();
     let mut out = String::new();
+    let mut focus = 0;
     for (number, content) in text
         .split('\n')
         .enumerate()
@@ -37,33 +40,50 @@ pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Sn
             out.push('\n');
         }
         let offset = content.as_ptr() as usize - text.as_ptr() as usize;
-        let focus = if number == line { start - offset } else { 0 };
-        push_line(content, focus, &mut out);
+        if number == line {
+            focus = push_line(content, start - offset, &mut out);
+        } else {
+            push_line(content, 0, &mut out);
+        }
     }
     Snippet {
         text: out,
+        focus,
         line: line + 1,
         byte: start,
         matches: places.len(),
     }
 }
 
-/// Appends a line, cut to what surrounds the byte `focus`.
-fn push_line(line: &str, focus: usize, out: &mut String) {
+/// Appends a line, cut to what surrounds the byte `focus`; gives where that is then.
+fn push_line(line: &str, focus: usize, out: &mut String) -> usize {
     if line.len() <= LINE_BYTES {
         out.push_str(line);
-        return;
+        return out.len() - line.len() + focus;
     }
     let from = floor(line, focus.saturating_sub(LINE_BYTES / 3));
     let to = floor(line, (from + LINE_BYTES).min(line.len()));
     if from > 0 {
         out.push('…');
     }
+    let focus = out.len() + focus.min(to) - from;
     out.push_str(&line[from..to]);
     if to < line.len() {
         out.push('…');
     }
+    focus
 }
+
+impl Snippet {
+    /// Where a shorter snippet begins: a few characters before the match, in its line.
+    pub(crate) fn short_start(&self) -> usize {
+        let line = self.text[..self.focus].rfind('\n').map_or(0, |at| at + 1);
+        line.max(floor(&self.text, self.focus.saturating_sub(SHORT_BYTES)))
+    }
+}
+
+/// What a snippet that is cut short shows before the match, in bytes.
+const SHORT_BYTES: usize = 24;
 
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
@@ -89,7 +109,8 @@ mod tests {
     fn a_long_line_is_cut_around_the_match() {
         let text = format!("{}NEEDLE{}", "世".repeat(500), "x".repeat(500));
         let found = snippet(&text, std::slice::from_ref(&(1500..1506)), 0);
-        assert!(found.text.contains("NEEDLE") && found.text.len() < 300);
+        assert!(found.text[found.focus..].starts_with("NEEDLE") && found.text.len() < 300);
+        assert!(found.text[found.short_start()..].starts_with("世世世世世世世世NEEDLE"));
         assert!(found.text.starts_with('…') && found.text.ends_with('…'));
     }
 
@@ -98,6 +119,11 @@ mod tests {
         fn any_place_can_be_shown(text in "(\\PC|\\n){0,600}", at in 0usize..700, context in 0usize..4) {
             let shown = snippet(&text, std::slice::from_ref(&(at..at + 3)), context);
             prop_assert!(shown.text.lines().count() <= 2 * context + 1);
+            let focused = text.get(shown.byte..).unwrap_or_default().chars().next();
+            if focused.is_some_and(|c| c != '\n') {
+                prop_assert_eq!(shown.text[shown.focus..].chars().next(), focused);
+            }
+            prop_assert!(shown.short_start() <= shown.focus);
         }
     }
 }

@@ -165,6 +165,12 @@ impl Block {
             .flat_map(|raw| raw.holes.iter().map(|hole| hole.slot))
     }
 
+    /// The place of a message's wire message among those of the block; one that has none is its own.
+    pub(crate) fn wire(&self, slot: usize) -> usize {
+        let raw = self.slots.get(slot).and_then(|slot| slot.raw);
+        raw.unwrap_or(self.raws.len() + slot)
+    }
+
     /// The wire JSON of a message, byte for byte. `aside` gives the text of a slot that is kept aside.
     pub(crate) fn raw(&self, slot: usize, aside: impl Fn(usize) -> Option<String>) -> String {
         let Some(raw) = self.raw_of(slot) else {

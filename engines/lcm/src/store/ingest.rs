@@ -104,6 +104,10 @@ impl Database {
     ) -> Result<(Ingested, u32), StoreError> {
         let messages = delivery.messages;
         check_order(messages)?;
+        // Where nothing has a time, all of it was said about now; else what has none was said about when its
+        // neighbours were.
+        let timeless = messages.iter().all(|view| view.time().is_none());
+        let arrival = timeless.then_some(delivery.now_ms);
         let prepared = messages
             .iter()
             .map(|view| Prepared::of(view, self.settings.large_tokens))
@@ -118,7 +122,7 @@ impl Database {
                 blocks = self.pack(new)?;
             }
             let ordinals = cursor.next..cursor.next + new.len() as u32;
-            let order_at = insert_messages(transaction, session, &cursor, new)?;
+            let order_at = insert_messages(transaction, session, &cursor, arrival, new)?;
             for (at, block) in &blocks {
                 block.insert(transaction, Key::new(session, cursor.next + *at as u32))?;
             }
@@ -135,7 +139,8 @@ impl Database {
                 transaction
                     .prepare_cached(
                         "UPDATE sessions SET next_ordinal = ?2, last_host = ?3, order_at = ?4,
-                                             touched_at = max(touched_at, ?5) WHERE id = ?1",
+                                             touched_at = max(touched_at, ?5), archived_at = NULL
+                         WHERE id = ?1",
                     )?
                     .execute(params![
                         session.0,
@@ -441,12 +446,13 @@ fn insert_messages(
     transaction: &Transaction<'_>,
     session: SessionId,
     cursor: &Cursor,
+    arrival: Option<i64>,
     new: &[Prepared<'_>],
 ) -> Result<i64, StoreError> {
     let mut order_at = cursor.order_at;
     for (message, ordinal) in new.iter().zip(cursor.next..) {
         // Never back, whatever the clock does, so that order by time and order of arrival agree.
-        order_at = order_at.max(message.view.time().unwrap_or(order_at));
+        order_at = order_at.max(message.view.time().or(arrival).unwrap_or(order_at));
         insert_message(transaction, session, ordinal, order_at, message)?;
     }
     Ok(order_at)

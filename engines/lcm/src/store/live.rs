@@ -141,7 +141,7 @@ pub(crate) fn live_ranges(
 }
 
 /// Whether a message of the session is part of the conversation now.
-fn is_live(connection: &Connection, key: Key) -> Result<bool, StoreError> {
+pub(super) fn is_live(connection: &Connection, key: Key) -> Result<bool, StoreError> {
     let end: Option<Option<u32>> = connection
         .prepare_cached(
             "SELECT end FROM live WHERE session = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1",

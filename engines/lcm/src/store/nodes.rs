@@ -3,6 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::live::keys;
 use super::{Key, SessionId, damaged, decompress};
@@ -71,33 +72,73 @@ pub(crate) fn summary_in(
     Ok(found)
 }
 
-/// Calls `each` with those of a session's summaries that have these numbers, in order.
+/// Calls `each` with those of a session's summaries that have these numbers, in order. Gives how many
+/// could not be read, and goes on behind them.
 pub(crate) fn for_each_summary(
     connection: &Connection,
     session: SessionId,
     numbers: &Range<u32>,
     mut each: impl FnMut(StoredSummary) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<(), StoreError> {
+) -> Result<u64, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT first_at, last_at, created_at, id, bytes, data
+        "SELECT first_at, last_at, created_at, id, bytes, data, hash
          FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id",
     )?;
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+    let mut unreadable = 0;
     let mut rows = statement.query(keys(session, numbers))?;
     while let Some(row) = rows.next()? {
-        let data = row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?;
-        let text = decompress(&mut decompressor, data, row.get(4)?)?;
+        let (bytes, data, hash): (_, Vec<u8>, Vec<u8>) = (row.get(4)?, row.get(5)?, row.get(6)?);
+        let text = match summary_text(&data, bytes, &hash) {
+            Ok(text) => text,
+            Err(StoreError::Damaged(_)) => {
+                unreadable += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let summary = StoredSummary {
             key: Key(row.get(3)?),
-            text: String::from_utf8(text)
-                .map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))?,
+            text,
             times: times_of(row)?,
         };
         if each(summary)?.is_break() {
             break;
         }
     }
+    Ok(unreadable)
+}
+
+/// Calls `each` with every summary's key and its text, or why that cannot be read.
+pub(super) fn for_each_node_text(
+    connection: &Connection,
+    session: SessionId,
+    mut each: impl FnMut(Key, Result<String, StoreError>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut statement =
+        connection.prepare_cached("SELECT id, bytes, data, hash FROM nodes WHERE session = ?1")?;
+    let mut rows = statement.query([session.0])?;
+    while let Some(row) = rows.next()? {
+        let (data, hash): (Vec<u8>, Vec<u8>) = (row.get(2)?, row.get(3)?);
+        each(Key(row.get(0)?), summary_text(&data, row.get(1)?, &hash))?;
+    }
     Ok(())
+}
+
+/// The text of a summary, which is what was stored, or the summary is damaged.
+pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<String, StoreError> {
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+    let text = decompress(&mut decompressor, data, bytes)?;
+    if hash != summary_hash(&text) {
+        return Err(StoreError::Damaged(
+            "a summary is not what was stored".into(),
+        ));
+    }
+    String::from_utf8(text).map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))
+}
+
+/// What the text of a summary is compared with when it is read.
+pub(crate) fn summary_hash(text: &[u8]) -> [u8; 16] {
+    xxh3_128(text).to_be_bytes()
 }
 
 fn times_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<SummaryTimes> {

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use contexture_engine_api::{MessageId, MessageKind};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::block::Block;
+use super::block::{Block, Draft};
 use super::body::Facts;
 use super::live::{keys, keys_of, live_ordinal};
 use super::{Key, PayloadId, SessionId, Store, damaged, decompress, payload};
@@ -27,7 +27,8 @@ pub struct MessageRow {
     pub call_id: Option<String>,
     /// When it was said, in ms since the Unix epoch, where the transcript tells.
     pub at: Option<i64>,
-    /// As `at`, but never earlier than that of a message before it: for sorting.
+    /// As `at`, but never earlier than that of a message before it: for sorting. Of a message without a
+    /// time of its own, when it arrived, or when the message before it was said; 0 where nothing is known.
     pub order_at: i64,
     /// Its tokens, as the host counted them.
     pub tokens: u64,
@@ -50,6 +51,11 @@ pub struct MessageRow {
 }
 
 impl MessageRow {
+    /// When it was said, in ms since the Unix epoch; about when, where the transcript does not tell.
+    pub fn said_at(&self) -> Option<i64> {
+        self.at.or((self.order_at > 0).then_some(self.order_at))
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             id: self.id,
@@ -192,7 +198,7 @@ impl Store {
     }
 }
 
-fn key_in(
+pub(super) fn key_in(
     connection: &Connection,
     session: SessionId,
     id: MessageId,
@@ -251,6 +257,44 @@ pub(super) fn whole(
     })
 }
 
+/// A message as it goes into a block.
+pub(super) struct Content {
+    body: String,
+    text_len: usize,
+    raw: String,
+    aside: Option<String>,
+}
+
+impl Content {
+    pub(super) fn draft(&self) -> Draft<'_> {
+        Draft {
+            body: &self.body,
+            text_len: self.text_len,
+            raw: &self.raw,
+            aside: self.aside.as_deref(),
+        }
+    }
+}
+
+/// A stored message, to be put into another block.
+pub(super) fn body_and_raw(
+    connection: &Connection,
+    blocks: &mut Blocks<'_>,
+    key: Key,
+) -> Result<Content, StoreError> {
+    let raw = raw_in(connection, blocks, key)?;
+    let payload = row_in(connection, key)?.and_then(|row| row.payload);
+    let (block, slot) = blocks.of(key)?;
+    Ok(Content {
+        body: block.body(slot).to_owned(),
+        text_len: block.text(slot).len(),
+        raw,
+        aside: payload
+            .map(|id| payload::whole(connection, id.0))
+            .transpose()?,
+    })
+}
+
 /// The wire JSON of a message, byte for byte.
 fn raw_in(
     connection: &Connection,
@@ -275,45 +319,114 @@ fn raw_in(
     }))
 }
 
-/// Calls `each` with what search sees of each of these messages, in order, until it breaks.
+/// Calls `each` with what search sees of each of these messages, in order, until it breaks. Gives how many
+/// could not be read, and goes on behind them.
 pub(crate) fn for_each_body(
     connection: &Connection,
     session: SessionId,
     ordinals: &Range<u32>,
     mut each: impl FnMut(Key, &str) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<(), StoreError> {
-    if ordinals.is_empty() {
-        return Ok(());
-    }
-    let mut statement = connection.prepare_cached(
-        "SELECT id, bytes, data FROM blocks
-         WHERE id >= coalesce((SELECT max(id) FROM blocks WHERE id <= ?1), ?1) AND id < ?2
-         ORDER BY id",
-    )?;
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
-    let mut rows = statement.query(keys(session, ordinals))?;
-    while let Some(row) = rows.next()? {
-        let first = Key(row.get(0)?);
-        if first.session() != session {
-            continue;
+) -> Result<u64, StoreError> {
+    let mut scan = Scan {
+        connection,
+        session,
+        ordinals: ordinals.clone(),
+        unreadable: 0,
+    };
+    let mut failed = None;
+    let mut each = |key: Key, body: &str| {
+        each(key, body).unwrap_or_else(|error| {
+            failed = Some(error);
+            ControlFlow::Break(())
+        })
+    };
+    let mut step = 1;
+    while !scan.ordinals.is_empty() {
+        match scan.run(&mut each) {
+            Ok(()) => break,
+            Err(StoreError::Damaged(_)) => scan.skip(&mut step),
+            Err(error) => return Err(error),
         }
-        let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-        let block = Block::read(decompress(&mut decompressor, data, row.get(1)?)?)?;
-        for slot in 0..block.len() {
-            let key = Key(first.0 + slot as i64);
-            if !ordinals.contains(&key.ordinal()) {
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(scan.unreadable),
+    }
+}
+
+/// A scan over messages, block by block; `ordinals` are those to come.
+struct Scan<'c> {
+    connection: &'c Connection,
+    session: SessionId,
+    ordinals: Range<u32>,
+    unreadable: u64,
+}
+
+impl Scan<'_> {
+    fn run(
+        &mut self,
+        each: &mut impl FnMut(Key, &str) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT id, bytes, data FROM blocks
+             WHERE id >= coalesce((SELECT max(id) FROM blocks WHERE id <= ?1), ?1) AND id < ?2
+             ORDER BY id",
+        )?;
+        let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+        let mut rows = statement.query(keys(self.session, &self.ordinals))?;
+        while let Some(row) = rows.next()? {
+            let first = Key(row.get(0)?);
+            if first.session() != self.session {
                 continue;
             }
-            let flow = match body_aside(connection, &block, slot, key)? {
-                Some(body) => each(key, &body)?,
-                None => each(key, block.body(slot))?,
-            };
-            if flow.is_break() {
-                return Ok(());
+            let data = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+            let block = Block::read(decompress(&mut decompressor, data, row.get(1)?)?)?;
+            for slot in 0..block.len() {
+                let key = Key(first.0 + slot as i64);
+                if !self.ordinals.contains(&key.ordinal()) {
+                    continue;
+                }
+                self.ordinals.start = key.ordinal() + 1;
+                let flow = match body_aside(self.connection, &block, slot, key) {
+                    Ok(Some(body)) => each(key, &body),
+                    Ok(None) => each(key, block.body(slot)),
+                    Err(StoreError::Damaged(_)) => {
+                        self.unreadable += 1;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                if flow.is_break() {
+                    self.ordinals.start = self.ordinals.end;
+                    return Ok(());
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Passes over a block that cannot be read; where not even the next one is found, over ever more.
+    fn skip(&mut self, step: &mut u32) {
+        let first = self.ordinals.start;
+        let next: Option<i64> = self
+            .connection
+            .query_row(
+                "SELECT min(id) FROM blocks WHERE id > ?1",
+                [Key::new(self.session, first).0],
+                |row| row.get(0),
+            )
+            .unwrap_or(None);
+        let next = next.map(Key).filter(|key| key.session() == self.session);
+        self.ordinals.start = match next {
+            Some(key) => key.ordinal(),
+            None => {
+                *step = step.saturating_mul(2);
+                first.saturating_add(*step)
+            }
+        }
+        .min(self.ordinals.end);
+        self.unreadable += u64::from(self.ordinals.start - first);
+    }
 }
 
 /// What search sees of a message whose text is kept aside; none where it is not.
@@ -365,6 +478,20 @@ impl<'c> Blocks<'c> {
             Some(body) => Cow::Owned(body),
             None => Cow::Borrowed(block.body(slot)),
         }))
+    }
+
+    /// The keys of the messages that the block at `first` holds.
+    pub(super) fn held(&mut self, first: Key) -> Result<Vec<Key>, StoreError> {
+        let (block, _) = self.of(first)?;
+        Ok((0..block.len() as i64)
+            .map(|slot| Key(first.0 + slot))
+            .collect())
+    }
+
+    /// Which wire message a message belongs to: its block, and the place of the wire message there.
+    pub(super) fn wire(&mut self, key: Key) -> Result<(Key, usize), StoreError> {
+        let (block, slot) = self.of(key)?;
+        Ok((Key(key.0 - slot as i64), block.wire(slot)))
     }
 
     /// The block that holds a message, and the message's slot in it.

@@ -3,9 +3,11 @@
 //! Keys of messages, blocks and nodes carry their session: `session << 32 | ordinal`. So everything of a
 //! session lies together in the file, is read in order and is deleted as one range.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
 use crate::error::StoreError;
 
@@ -158,29 +160,90 @@ pub(crate) fn known_version() -> i64 {
     MIGRATIONS.len() as i64
 }
 
+/// Looks at a file before it is opened to be written, so that one that is not ours stays as it is to the
+/// last byte.
+///
+/// # Errors
+/// As [`migrate`]; a file that is no database.
+pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
+    let mut header = [0; 100];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    match read {
+        Ok(()) => {}
+        // Not there, or not written yet.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            return match std::fs::metadata(path).map_or(0, |file| file.len()) {
+                0 => Ok(()),
+                _ => Err(StoreError::Damaged("it is cut off".into())),
+            };
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(StoreError::ReadOnly);
+        }
+        Err(source) => {
+            return Err(StoreError::File {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    }
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(StoreError::Damaged("it is no database".into()));
+    }
+    let number = |at: usize| {
+        let bytes = header[at..at + 4].try_into().unwrap_or_default();
+        i64::from(u32::from_be_bytes(bytes))
+    };
+    let (found, owner) = (number(60), number(68));
+    if owner == 0 {
+        // Nobody has put a name to it, or it stands in the log still.
+        return check_unnamed(path);
+    }
+    judge(owner, found, path)
+}
+
+fn check_unnamed(path: &Path) -> Result<(), StoreError> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    let owner = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    match tables {
+        0 => Ok(()),
+        _ => judge(owner, version(&connection)?, path),
+    }
+}
+
+fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {
+    if owner != APPLICATION_ID {
+        return Err(StoreError::Foreign(path.to_owned()));
+    }
+    let known = known_version();
+    match found > known {
+        true => Err(StoreError::NewerSchema { found, known }),
+        false => Ok(()),
+    }
+}
+
 /// Brings the database to the newest version, in one transaction.
 ///
 /// # Errors
 /// A file of another program, or of a newer version of this one.
 pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     if version(connection)? == known_version() {
-        return check_owner(connection, path);
+        return judge(owner(connection)?, known_version(), path);
     }
     let transaction =
         connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     // Another process may have migrated while this one waited for the lock.
     let found = version(&transaction)?;
-    if found > known_version() {
-        check_owner(&transaction, path)?;
-        return Err(StoreError::NewerSchema {
-            found,
-            known: known_version(),
-        });
-    }
     let tables: i64 =
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if found > 0 || tables > 0 {
-        check_owner(&transaction, path)?;
+        judge(owner(&transaction)?, found, path)?;
     }
     for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
         transaction.execute_batch(migration)?;
@@ -195,11 +258,6 @@ fn version(connection: &Connection) -> Result<i64, StoreError> {
     Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let owner: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    if owner == APPLICATION_ID {
-        Ok(())
-    } else {
-        Err(StoreError::Foreign(path.to_owned()))
-    }
+fn owner(connection: &Connection) -> Result<i64, StoreError> {
+    Ok(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
 }

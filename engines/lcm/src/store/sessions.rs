@@ -88,7 +88,8 @@ impl Store {
         self.read(|connection| info_in(connection, session))
     }
 
-    /// Marks a session as archived at `at_ms` (ms since the Unix epoch), or as in use again.
+    /// Marks a session as archived at `at_ms` (ms since the Unix epoch), or as in use again, as the next
+    /// delivery does.
     ///
     /// # Errors
     /// No such session; a store that failed.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::page::{Page, is_lean, longest, within};
-use super::{Context, Id, invalid, max_tokens_schema, object, session_schema};
+use super::{Context, Id, invalid, max_tokens_schema, object, put_time, session_schema};
 use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
 use crate::nodes::{self, Placed};
@@ -72,18 +72,18 @@ fn message(
         Some(key) => store.rows(session, key.ordinal()..key.ordinal() + 1)?,
         None => Vec::new(),
     };
-    let described = json!({
+    let mut described = json!({
         "id": id.to_string(),
         "kind": "message",
         "role": row.role,
         "tool": row.tool,
-        "at": row.at.map(rfc3339),
         "tokens": row.tokens,
         "in_conversation": store.current(session)?.contains(row.key),
         "replaces": replaces.first().map(|row| row.id.to_string()),
         "covered_by": covering.get(&row.key).map(NodeId::to_string),
         "file": row.payload.map(file_id),
     });
+    put_time(&mut described, row);
     let more = json!({
         "bytes": message.raw.len(),
         "text_bytes": message.text.len(),

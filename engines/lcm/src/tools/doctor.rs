@@ -58,9 +58,15 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             None => elsewhere += 1,
         }
     }
+    for key in &check.damaged_summaries {
+        match key.session() == id {
+            true => findings.push(format!("summary {} is damaged", nodes::id_of(key.0))),
+            false => elsewhere += 1,
+        }
+    }
     if elsewhere > 0 {
         findings.push(format!(
-            "{elsewhere} messages of other sessions are damaged"
+            "{elsewhere} messages and summaries of other sessions are damaged"
         ));
     }
     let wrong = index.wrong.iter();

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
-use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
-use crate::clock::rfc3339;
+use super::{
+    Context, Id, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema,
+};
 use crate::dag::{NodeId, Under};
 use crate::nodes;
 use crate::store::{Current, Key, SessionId, StoredMessage};
@@ -182,8 +183,8 @@ fn item(message: &StoredMessage, current: &Current, part: Range<usize>, lean: bo
     // What continues was introduced by the part before.
     if part.start == 0 {
         item["role"] = json!(row.role);
-        if let Some(at) = row.at.filter(|_| !lean) {
-            item["at"] = json!(rfc3339(at));
+        if !lean {
+            put_time(&mut item, row);
         }
         if !current.contains(row.key) {
             item["in_conversation"] = json!(false);

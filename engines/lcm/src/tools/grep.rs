@@ -67,16 +67,16 @@ enum SortName {
 pub(super) fn parameters() -> Value {
     let time = |what: &str, day: &str| {
         json!({
-            "type": ["string", "number"],
+            "type": "string",
             "description": format!(
-                "{what}: 2026-01-31 ({day}, UTC), 2026-01-31T09:30+02:00, or Unix seconds. A message that has no \
-                 time of its own counts by its arrival"
+                "{what}: 2026-01-31 ({day}, in UTC), 2026-01-31T09:30+02:00, or Unix seconds. What has no time of \
+                 its own counts by its arrival"
             ),
         })
     };
     object(
         json!({
-            "pattern": {"type": "string", "description": "What to find, exactly. Either this or `question`"},
+            "pattern": {"type": "string", "description": "What to find, exactly. This or `question`"},
             "question": {
                 "type": "string",
                 "description": "Ranks what shares words with it, in any of their forms: candidates, best first, not \
@@ -84,9 +84,9 @@ pub(super) fn parameters() -> Value {
             },
             "mode": {
                 "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
-                "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order; \
-                                \"quotes\" make a phrase. literal: the text itself, anywhere. regex: Rust syntax, \
-                                without look-around and backreferences",
+                "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order \
+                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase. literal: the text \
+                                itself, anywhere. regex: without look-around and backreferences",
             },
             "case": {
                 "type": "boolean",
@@ -94,10 +94,10 @@ pub(super) fn parameters() -> Value {
             },
             "scope": {
                 "type": "string", "enum": ["all", "messages", "summaries", "files"], "default": "all",
-                "description": "Where to look; `files` are the messages whose long text is kept aside",
+                "description": "Where to look; `files`: only messages whose text is so long that it is kept aside",
             },
-            "role": {"type": "string", "description": "Only messages of this role: user, assistant or tool"},
-            "tool": {"type": "string", "description": "Only results of this tool"},
+            "role": {"type": "string", "description": "Only messages of this role (user, assistant, tool), and no summaries"},
+            "tool": {"type": "string", "description": "Only results of the tool of this name"},
             "since": time("Only what was said then or later", "its beginning"),
             "until": time("Only what was said then or before", "its end"),
             "sort": {
@@ -140,8 +140,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         for hit in &answer.hits {
             let covered = covering.node(hit.key);
             let text = &hit.snippet.text;
-            let item = |end: usize| {
-                let mut item = item(hit, &text[..end], covered, lean);
+            let item = |part: Range<usize>| {
+                let mut item = item(hit, part, covered, lean);
                 if let Some(name) = names.get(&hit.key.session()) {
                     item["session"] = json!(name);
                 }
@@ -154,11 +154,12 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 (false, Some(_)) => json!(id(hit)),
                 (false, None) => Group::of(hit, covered).line(),
             };
-            if !page.push_with(item(text.len()), &grouped) {
+            if !page.push_with(item(0..text.len()), &grouped) {
                 if !page.items.is_empty() {
                     break;
                 }
-                page.push_part(text, 0, item);
+                let start = hit.snippet.short_start();
+                page.push_part(text, start, |end| item(start..end));
             }
             match group {
                 Some(group) => group.hits.push(id(hit)),
@@ -360,11 +361,12 @@ fn id(hit: &Hit) -> String {
     }
 }
 
-fn item(hit: &Hit, snippet: &str, covered_by: Option<&Node>, lean: bool) -> Value {
-    let (kind, file) = match hit.kind {
-        HitKind::Message { .. } => ("message", None),
-        HitKind::File { file, .. } => ("file", Some(file)),
-        HitKind::Summary => ("summary", None),
+/// A hit with a part of its snippet.
+fn item(hit: &Hit, part: Range<usize>, covered_by: Option<&Node>, lean: bool) -> Value {
+    let (kind, file, in_calls) = match hit.kind {
+        HitKind::Message { .. } => ("message", None, false),
+        HitKind::File { file, in_calls, .. } => ("file", Some(file), in_calls),
+        HitKind::Summary => ("summary", None, false),
     };
     let mut item = json!({"id": id(hit)});
     if !lean {
@@ -373,6 +375,9 @@ fn item(hit: &Hit, snippet: &str, covered_by: Option<&Node>, lean: bool) -> Valu
     item["role"] = json!(hit.role);
     if !lean {
         item["at"] = json!(hit.at_ms.map(rfc3339));
+        if hit.at_ms.is_some() && !hit.at_is_exact {
+            item["at_is_approximate"] = json!(true);
+        }
         if let Some(tool) = &hit.tool {
             item["tool"] = json!(tool);
         }
@@ -386,15 +391,21 @@ fn item(hit: &Hit, snippet: &str, covered_by: Option<&Node>, lean: bool) -> Valu
     if let Some(node) = covered_by.filter(|_| !lean && hit.kind != HitKind::Summary) {
         item["covered_by"] = json!(node.id.to_string());
     }
-    item["line"] = json!(hit.snippet.line);
+    if in_calls {
+        item["in_calls"] = json!(true);
+    } else {
+        item["line"] = json!(hit.snippet.line);
+        if !lean {
+            item["byte"] = json!(hit.snippet.byte);
+        }
+    }
     if !lean {
-        item["byte"] = json!(hit.snippet.byte);
         item["matches"] = json!(hit.snippet.matches);
     }
-    item["snippet"] = match snippet.len() < hit.snippet.text.len() {
-        true => json!(format!("{snippet}…")),
-        false => json!(snippet),
-    };
+    let text = &hit.snippet.text;
+    let before = if part.start > 0 { "…" } else { "" };
+    let after = if part.end < text.len() { "…" } else { "" };
+    item["snippet"] = json!(format!("{before}{}{after}", &text[part]));
     item
 }
 

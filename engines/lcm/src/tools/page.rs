@@ -9,7 +9,7 @@ pub(super) const DEFAULT_TOKENS: u64 = 4_000;
 pub(super) const MIN_TOKENS: u64 = 100;
 pub(super) const MAX_TOKENS: u64 = 32_000;
 
-/// An answer of fewer tokens leaves out what is only nice to know.
+/// An answer of fewer tokens leaves out what is only nice to know. (The tools' schemas say so.)
 const LEAN_BELOW: u64 = 250;
 
 /// A part of a text in fewer tokens than this is not worth its place behind other items.
@@ -72,8 +72,13 @@ impl<'a> Page<'a> {
 
     /// Adds an item, if it fits together with what stands elsewhere in the answer for it.
     pub(super) fn push_with(&mut self, item: Value, elsewhere: &Value) -> bool {
+        let text = item.to_string();
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        if text.len() > most.saturating_mul(MAX_BYTES_A_TOKEN) {
+            return false;
+        }
         // One for the comma.
-        let mut tokens = count(&item, self.services) + 1;
+        let mut tokens = self.services.count_tokens(&text) + 1;
         if !elsewhere.is_null() {
             tokens += count(elsewhere, self.services) + 1;
         }

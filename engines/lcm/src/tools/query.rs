@@ -192,7 +192,7 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         passages.push(Passage {
             id: view.id().to_string(),
             role: view.role().to_owned(),
-            at: view.time().map(rfc3339),
+            at: hit.at_ms.map(rfc3339),
             live: hit.live,
             text: fit(&text, PASSAGE_TOKENS, services),
             cursor: hit.cursor.clone(),

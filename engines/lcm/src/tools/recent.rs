@@ -5,8 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
-use super::{Context, cursor_schema, invalid, max_tokens_schema, object, session_schema};
-use crate::clock::rfc3339;
+use super::{Context, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema};
 use crate::store::{SessionId, StoredMessage};
 use crate::transcript::excerpt;
 
@@ -116,9 +115,7 @@ fn item(message: &StoredMessage, text: &str, is_cut: bool, lean: bool) -> Value 
         if let Some(tool) = &row.tool {
             item["tool"] = json!(tool);
         }
-        if let Some(at) = row.at {
-            item["at"] = json!(rfc3339(at));
-        }
+        put_time(&mut item, row);
         item["tokens"] = json!(row.tokens);
     }
     item["text"] = match is_cut {

@@ -1,0 +1,174 @@
+//! Taking a question apart.
+
+use super::answer::{MEASURES, Wanted};
+use super::period::Period;
+use super::speaker::short_forms;
+use super::{Form, Map, Question, Term};
+use crate::error::StoreError;
+use crate::index::fold::{fold, in_original};
+use crate::index::terms::{Class, for_each_gram, runs};
+use crate::search::lexicon::lexicon;
+
+/// What stands for a word counts beside the word itself: as likely as not it means something else here.
+const SYNONYM_WEIGHT: f64 = 0.5;
+const AKIN_WEIGHT: f64 = 0.5;
+/// One thing of a kind among many.
+const MEMBER_WEIGHT: f64 = 0.4;
+
+/// Words that share fewer letters at their beginning are not akin.
+const AKIN_PREFIX: usize = 5;
+
+impl Question {
+    /// Takes a question apart.
+    ///
+    /// # Errors
+    /// A question without any word.
+    pub(in crate::search) fn new(text: &str) -> Result<Self, StoreError> {
+        let folded = fold(text);
+        let mut plain: Vec<(&str, bool)> = Vec::new();
+        let mut grams: Vec<&str> = Vec::new();
+        for run in runs(&folded) {
+            let part = &folded[run.range.clone()];
+            match run.class {
+                Class::Word => {
+                    let mut place = [run.range];
+                    in_original(text, &mut place);
+                    let capital = text[place[0].start..].starts_with(char::is_uppercase);
+                    plain.push((part, capital));
+                }
+                _ if part.chars().nth(1).is_none() => grams.push(part),
+                _ => for_each_gram(part, |gram| {
+                    if gram.chars().nth(1).is_some() {
+                        grams.push(gram);
+                    }
+                }),
+            }
+        }
+        let mut before = "";
+        let mut telling: Vec<(&str, bool)> = Vec::new();
+        for (word, capital) in &plain {
+            // "How long" asks for a time, not for the word.
+            let is_measure = before == "how" && MEASURES.contains(word);
+            if !is_measure && !lexicon().is_stop_word(word) {
+                telling.push((word, *capital));
+            }
+            before = word;
+        }
+        // "Who am I?" has nothing but stop words: then they have to do.
+        let asked = if telling.is_empty() && grams.is_empty() {
+            plain.clone()
+        } else {
+            telling
+        };
+        if asked.is_empty() && grams.is_empty() {
+            return Err(StoreError::Query(
+                "the question has no words in it; to find punctuation, use a pattern in mode `literal`"
+                    .into(),
+            ));
+        }
+        let words: Vec<&str> = plain.iter().map(|(word, _)| *word).collect();
+        let mut question = Self {
+            terms: Vec::new(),
+            groups: 0,
+            by_stem: Map::default(),
+            names: Vec::new(),
+            wanted: Wanted::of(&words),
+            period: Period::of(&words),
+            mean_words: 100.0,
+        };
+        question.add_words(&asked);
+        question.add_grams(&grams);
+        Ok(question)
+    }
+
+    fn add_words(&mut self, asked: &[(&str, bool)]) {
+        let lexicon = lexicon();
+        let mut stems: Vec<String> = Vec::new();
+        for (word, capital) in asked {
+            let stem = lexicon.stem(word);
+            let group = match stems.iter().position(|known| *known == stem) {
+                Some(group) => group,
+                None => {
+                    stems.push(stem);
+                    stems.len() - 1
+                }
+            };
+            if *capital {
+                self.names.push(((*word).to_owned(), group));
+            }
+        }
+        self.groups = stems.len();
+        for (name, group) in self.names.clone() {
+            for form in short_forms(&name) {
+                // Looked up to tell who takes part; by itself it may be any word.
+                self.add_stem(&lexicon.stem(form), group, 0.0);
+            }
+        }
+        for (group, stem) in stems.iter().enumerate() {
+            self.add_stem(stem, group, 1.0);
+            self.add_akin(stem, group);
+            let synonyms = lexicon.synonyms(stem).iter();
+            let members = lexicon.members(stem).iter();
+            let expansions = synonyms
+                .map(|stem| (stem, SYNONYM_WEIGHT))
+                .chain(members.map(|stem| (stem, MEMBER_WEIGHT)));
+            for (expansion, weight) in expansions {
+                let known = self
+                    .by_stem
+                    .get(expansion)
+                    .is_some_and(|terms| terms.iter().any(|term| self.terms[*term].group == group));
+                if !known && !stems.contains(expansion) {
+                    self.add_stem(expansion, group, weight);
+                }
+            }
+        }
+    }
+
+    fn add_stem(&mut self, stem: &str, group: usize, weight: f64) {
+        // Stemming may have changed the last letter: happy, happi.
+        let keep = stem.chars().count().saturating_sub(1).max(2);
+        let form = Form::Stem {
+            prefix: stem.chars().take(keep).collect(),
+            stem: stem.to_owned(),
+        };
+        self.by_stem
+            .entry(stem.to_owned())
+            .or_default()
+            .push(self.terms.len());
+        self.push(form, group, weight);
+    }
+
+    fn add_akin(&mut self, stem: &str, group: usize) {
+        if stem.is_ascii() && stem.len() >= AKIN_PREFIX {
+            let form = Form::Akin {
+                prefix: stem[..AKIN_PREFIX].to_owned(),
+                stem: stem.to_owned(),
+            };
+            self.push(form, group, AKIN_WEIGHT);
+        }
+    }
+
+    fn add_grams(&mut self, grams: &[&str]) {
+        for (at, gram) in grams.iter().enumerate() {
+            if !grams[..at].contains(gram) {
+                self.push(Form::Gram((*gram).to_owned()), self.groups, 1.0);
+                self.groups += 1;
+            }
+        }
+    }
+
+    fn push(&mut self, form: Form, group: usize, weight: f64) {
+        self.terms.push(Term {
+            form,
+            group,
+            weight,
+            idf: 1.0,
+        });
+    }
+}
+
+/// Whether two different stems may be of one family: teach and teacher, geolog and geologist.
+pub(super) fn are_akin(a: &str, b: &str) -> bool {
+    let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    a != b && shared >= AKIN_PREFIX && 3 * shared >= 2 * a.len().max(b.len())
+}

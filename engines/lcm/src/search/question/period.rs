@@ -1,0 +1,84 @@
+//! The stretch of time that a question names.
+
+use crate::clock::civil;
+
+const DAY_MS: i64 = 86_400_000;
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+
+/// A date as far as a question names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Period {
+    year: Option<i64>,
+    /// From 1.
+    month: Option<i64>,
+    day: Option<i64>,
+}
+
+/// So long after it happened, people still tell of it first.
+const TOLD_WITHIN_DAYS: i64 = 14;
+
+impl Period {
+    /// The period that the folded words of a question name.
+    pub(super) fn of(words: &[&str]) -> Option<Self> {
+        let year = words.iter().find_map(|word| year(word));
+        let month = words.iter().enumerate().find_map(|(at, word)| {
+            let month = MONTHS.iter().position(|month| month == word)?;
+            let beside = |at: Option<usize>| at.and_then(|at| words.get(at).copied()).unwrap_or("");
+            let (before, after) = (beside(at.checked_sub(1)), beside(Some(at + 1)));
+            let day = day(before).or_else(|| day(after));
+            // "May" and "march" are also other words.
+            let is_date = !matches!(*word, "may" | "march")
+                || matches!(
+                    before,
+                    "in" | "of" | "last" | "since" | "until" | "by" | "early" | "late"
+                )
+                || day.is_some()
+                || year.is_some();
+            is_date.then_some((month as i64 + 1, day))
+        });
+        if year.is_none() && month.is_none() {
+            return None;
+        }
+        Some(Self {
+            year,
+            month: month.map(|(month, _)| month),
+            day: month.and_then(|(_, day)| day),
+        })
+    }
+
+    /// Whether something of that time could have been told at `at_ms`.
+    pub(super) fn is_told_at(self, at_ms: i64) -> bool {
+        let today = at_ms.div_euclid(DAY_MS);
+        (0..=TOLD_WITHIN_DAYS).any(|ago| {
+            let (year, month, day) = civil(today - ago);
+            self.year.is_none_or(|wanted| wanted == year)
+                && self.month.is_none_or(|wanted| wanted == month)
+                && self.day.is_none_or(|wanted| wanted == day)
+        })
+    }
+}
+
+fn year(word: &str) -> Option<i64> {
+    let year = word.parse().ok()?;
+    (word.len() == 4 && (1900..2100).contains(&year)).then_some(year)
+}
+
+fn day(word: &str) -> Option<i64> {
+    let digits = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let day = digits.parse().ok()?;
+    (1..=31).contains(&day).then_some(day)
+}

@@ -1,0 +1,249 @@
+//! The first round: which messages the index leads to.
+
+use super::parse::are_akin;
+use super::{Form, Question, Term};
+use crate::error::StoreError;
+use crate::index::need::for_each_term_like;
+use crate::index::segment::Segment;
+use crate::search::candidates::Stretch;
+use crate::search::lexicon::lexicon;
+use crate::search::run::Search;
+use crate::store::{Key, SessionId};
+
+/// How many messages the second round reads, at most.
+const CANDIDATES: usize = 300;
+
+/// What a word in a message counts for the messages around it, by how far they come after it: falling
+/// with the distance, as in a positional language model (Lv & Zhai 2009). More for what comes after: an
+/// answer follows the words it answers.
+pub(super) const AROUND: [(i64, f64); 5] = [(1, 0.4), (2, 0.2), (3, 0.1), (-1, 0.3), (-2, 0.1)];
+
+/// Which messages of a session hold which term: for each term, ordinals in order.
+pub(super) struct Holders {
+    pub(super) session: SessionId,
+    messages: u32,
+    pub(super) lists: Vec<Vec<u32>>,
+}
+
+/// What each word of the question weighs in the messages of a session that hold it.
+pub(super) struct Weighed {
+    pub(super) session: SessionId,
+    messages: u32,
+    /// For each group, ordinals in order.
+    groups: Vec<Vec<(u32, f64)>>,
+}
+
+/// How rare a term is that so many of all messages hold.
+pub(super) fn idf(with: usize, all: usize) -> f64 {
+    let (with, all) = (with as f64, all as f64);
+    (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
+}
+
+impl Question {
+    /// What the index knows of the messages of each session.
+    pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<Holders>, StoreError> {
+        let mut sessions = Vec::new();
+        for &session in &search.query.sessions {
+            let holders = self.holders(search, session)?;
+            search.searched.sessions += 1;
+            search.searched.messages += u64::from(holders.messages);
+            sessions.push(holders);
+        }
+        Ok(sessions)
+    }
+
+    /// The messages to read, and what the words of the question weigh in any.
+    pub(super) fn retrieve(
+        &mut self,
+        search: &Search<'_>,
+        sessions: Vec<Holders>,
+    ) -> Result<(Vec<Key>, Vec<Weighed>), StoreError> {
+        self.set_rarity(&sessions);
+        let mut best = Vec::new();
+        let mut weighed = Vec::new();
+        for holders in sessions {
+            let session = self.weigh(holders);
+            best.extend(session.best(search)?);
+            weighed.push(session);
+        }
+        best.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+        best.truncate(CANDIDATES);
+        Ok((best.into_iter().map(|(key, _)| key).collect(), weighed))
+    }
+
+    fn set_rarity(&mut self, sessions: &[Holders]) {
+        let all = sessions
+            .iter()
+            .map(|holders| holders.messages as usize)
+            .sum();
+        // What stands for a word is worth no more than the word.
+        let mut own = vec![f64::INFINITY; self.groups];
+        for (at, term) in self.terms.iter_mut().enumerate() {
+            let with = sessions.iter().map(|holders| holders.lists[at].len()).sum();
+            term.idf = idf(with, all).min(own[term.group]);
+            if term.weight == 1.0 {
+                own[term.group] = term.idf;
+            }
+        }
+    }
+
+    /// Which messages of a session hold which term.
+    fn holders(&self, search: &mut Search<'_>, session: SessionId) -> Result<Holders, StoreError> {
+        let messages = search.extent(session).messages;
+        let mut lists = vec![Vec::new(); self.terms.len()];
+        let mut reader = self.reader();
+        for stretch in search.stretches(session)? {
+            let to_read = match stretch {
+                Stretch::Unindexed(range) => {
+                    search.searched.messages_not_indexed += range.len() as u64;
+                    range
+                }
+                Stretch::Indexed(segment) => {
+                    let before: Vec<usize> = lists.iter().map(Vec::len).collect();
+                    let mut terms = self.terms.iter().zip(&mut lists);
+                    match terms.try_for_each(|(term, list)| look_up(search, &segment, term, list)) {
+                        Ok(()) => 0..0,
+                        // What the index cannot say any more, the messages can.
+                        Err(StoreError::Damaged(_)) => {
+                            for (list, length) in lists.iter_mut().zip(before) {
+                                list.truncate(length);
+                            }
+                            segment.ordinals.start..segment.ordinals.end.min(messages)
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            };
+            for ordinal in to_read {
+                let key = Key::new(session, ordinal);
+                let reading = search.with_body(key, |body| reader.read(body))?;
+                for occurrence in reading.iter().flat_map(|reading| &reading.occurrences) {
+                    lists[occurrence.term].push(ordinal);
+                }
+            }
+        }
+        for list in &mut lists {
+            // What arrived after the first page is no part of the answer.
+            list.retain(|ordinal| *ordinal < messages);
+            list.sort_unstable();
+            list.dedup();
+        }
+        Ok(Holders {
+            session,
+            messages,
+            lists,
+        })
+    }
+
+    fn weigh(&self, holders: Holders) -> Weighed {
+        let mut groups = vec![Vec::new(); self.groups];
+        for (term, list) in self.terms.iter().zip(holders.lists) {
+            let weight = term.weight * term.idf;
+            if weight == 0.0 {
+                continue;
+            }
+            groups[term.group].extend(list.into_iter().map(|ordinal| (ordinal, weight)));
+        }
+        for group in &mut groups {
+            // Of several terms of a group in one message, the best counts.
+            group.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+            group.dedup_by_key(|entry| entry.0);
+        }
+        Weighed {
+            session: holders.session,
+            messages: holders.messages,
+            groups,
+        }
+    }
+}
+
+impl Weighed {
+    /// The best of the messages that hold a word, or stand beside one that does, with their scores.
+    fn best(&self, search: &Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
+        let mut scores = vec![0f64; self.messages as usize];
+        let mut of_group = vec![0f64; self.messages as usize];
+        let mut touched = Vec::new();
+        for group in &self.groups {
+            for &(ordinal, weight) in group {
+                for (step, share) in std::iter::once((0, 1.0)).chain(AROUND) {
+                    let at = (i64::from(ordinal) + step) as usize;
+                    if let Some(best) = of_group.get_mut(at) {
+                        if *best == 0.0 {
+                            touched.push(at);
+                        }
+                        *best = best.max(weight * share);
+                    }
+                }
+            }
+            for at in touched.drain(..) {
+                scores[at] += std::mem::take(&mut of_group[at]);
+            }
+        }
+        let mut ordinals: Vec<u32> = (0..self.messages)
+            .filter(|ordinal| scores[*ordinal as usize] > 0.0)
+            .collect();
+        let by_score = |a: &u32, b: &u32| {
+            scores[*b as usize]
+                .total_cmp(&scores[*a as usize])
+                .then(b.cmp(a))
+        };
+        ordinals.sort_unstable_by(by_score);
+        // The filters look at each message's row: only as many as it takes.
+        let mut best = Vec::new();
+        for some in ordinals.chunks(CANDIDATES) {
+            let mut some = some.to_vec();
+            search.filter(self.session, &mut some)?;
+            best.extend(some);
+            if best.len() >= CANDIDATES {
+                break;
+            }
+        }
+        Ok(best
+            .into_iter()
+            .map(|ordinal| (Key::new(self.session, ordinal), scores[ordinal as usize]))
+            .collect())
+    }
+
+    /// What the words of a group weigh in a message.
+    pub(super) fn weight(&self, group: usize, ordinal: i64) -> f64 {
+        let Ok(ordinal) = u32::try_from(ordinal) else {
+            return 0.0;
+        };
+        let list = &self.groups[group];
+        list.binary_search_by_key(&ordinal, |entry| entry.0)
+            .map_or(0.0, |at| list[at].1)
+    }
+}
+
+/// Appends the messages of a segment that hold a term.
+fn look_up(
+    search: &Search<'_>,
+    segment: &Segment,
+    term: &Term,
+    out: &mut Vec<u32>,
+) -> Result<(), StoreError> {
+    let base = segment.ordinals.start;
+    let connection = search.connection;
+    let exact = |word: &str, out: &mut Vec<u32>| {
+        for_each_term_like(connection, segment, word, true, true, |found, list| {
+            if found == word.as_bytes() {
+                list.ordinals(base, out);
+            }
+        })
+    };
+    let (prefix, is_form): (&str, &dyn Fn(&str) -> bool) = match &term.form {
+        Form::Gram(gram) => return exact(gram, out),
+        Form::Stem { stem, prefix } => {
+            for form in lexicon().irregular_forms(stem) {
+                exact(form, out)?;
+            }
+            (prefix, &|word| lexicon().stem(word) == *stem)
+        }
+        Form::Akin { stem, prefix } => (prefix, &|word| are_akin(&lexicon().stem(word), stem)),
+    };
+    for_each_term_like(connection, segment, prefix, true, false, |found, list| {
+        if std::str::from_utf8(found).is_ok_and(is_form) {
+            list.ordinals(base, out);
+        }
+    })
+}

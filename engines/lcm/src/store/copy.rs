@@ -1,0 +1,119 @@
+//! Copies of the file, and its room.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use rusqlite::backup::Backup;
+
+use super::Store;
+use super::repair::DAMAGED;
+use crate::error::StoreError;
+
+/// Pages copied between two looks at whether somebody else wants to write.
+const BACKUP_PAGES: i32 = 256;
+
+/// Pages given back in one transaction, so that no turn waits for long.
+const SHRINK_PAGES: u32 = 512;
+
+impl Store {
+    /// Copies the store to the file `to`, which must not exist, while it stays in use. `progress` is told
+    /// how many pages of how many are done.
+    ///
+    /// # Errors
+    /// A file that exists or cannot be written; a store that failed. A copy that is not whole is removed.
+    pub fn backup(&self, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<(), StoreError> {
+        let file_error = |source| StoreError::File {
+            path: to.to_owned(),
+            source,
+        };
+        std::fs::File::create_new(to).map_err(file_error)?;
+        let copied = self.read(|source| {
+            let mut target = Connection::open(to)?;
+            let backup = Backup::new(source, &mut target)?;
+            loop {
+                let step = backup.step(BACKUP_PAGES)?;
+                let state = backup.progress();
+                progress(
+                    (state.pagecount - state.remaining).max(0) as u64,
+                    state.pagecount.max(0) as u64,
+                );
+                match step {
+                    rusqlite::backup::StepResult::Done => return Ok(()),
+                    rusqlite::backup::StepResult::More => {}
+                    _ => std::thread::sleep(Duration::from_millis(20)),
+                }
+            }
+        });
+        if copied.is_err() {
+            // The copy is of no use; that it cannot be removed changes nothing in what went wrong.
+            let _ = std::fs::remove_file(to);
+        }
+        copied
+    }
+
+    /// The copies of the store that lie beside it, with their bytes: from repairs, and from the doctor.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn copies(&self) -> Result<Vec<(PathBuf, u64)>, StoreError> {
+        let directory = self.path().parent().unwrap_or(Path::new("."));
+        let error = |source| StoreError::File {
+            path: directory.to_owned(),
+            source,
+        };
+        let mut copies = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("lcm.backup-") || name.starts_with(DAMAGED) {
+                copies.push((entry.path(), entry.metadata().map_or(0, |file| file.len())));
+            }
+        }
+        copies.sort();
+        Ok(copies)
+    }
+
+    /// The bytes of the file that hold nothing, and that [`Store::shrink`] would give back.
+    ///
+    /// # Errors
+    /// A store that failed.
+    pub fn free_bytes(&self) -> Result<u64, StoreError> {
+        self.read(|connection| {
+            let pragma =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+            Ok((pragma("freelist_count")? * pragma("page_size")?).max(0) as u64)
+        })
+    }
+
+    /// Gives the free space of the file back, a little at a time, while the store stays in use. `progress`
+    /// is told how many bytes of how many are done.
+    ///
+    /// # Errors
+    /// A store that failed; what was given back until then stays so.
+    pub fn shrink(&self, mut progress: impl FnMut(u64, u64)) -> Result<(), StoreError> {
+        let total = self.free_bytes()?;
+        let mut left = total;
+        while left > 0 {
+            {
+                let writer = self.database().writer.take()?;
+                let mut step =
+                    writer.prepare(&format!("PRAGMA incremental_vacuum({SHRINK_PAGES})"))?;
+                let mut pages = step.query([])?;
+                while pages.next()?.is_some() {}
+            }
+            let now = self.free_bytes()?;
+            if now >= left {
+                break;
+            }
+            left = now;
+            progress(total.saturating_sub(left), total);
+        }
+        self.database()
+            .writer
+            .take()?
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Copying the rows of a damaged database that can be read.
+
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Statement, params_from_iter};
+
+use crate::error::StoreError;
+
+/// A table, the key by which its rows are ordered, and an index that holds all of its columns again.
+struct Table {
+    name: &'static str,
+    key: &'static str,
+    second: Option<(&'static str, &'static str)>,
+}
+
+const fn table(name: &'static str, key: &'static str) -> Table {
+    Table {
+        name,
+        key,
+        second: None,
+    }
+}
+
+/// All tables but those of the search index, which is made anew.
+const TABLES: [Table; 10] = [
+    table("sessions", "rowid"),
+    table("live", "session"),
+    table("payloads", "rowid"),
+    table("payload_chunks", "rowid"),
+    table("messages", "rowid"),
+    table("blocks", "rowid"),
+    table("nodes", "rowid"),
+    Table {
+        name: "node_messages",
+        key: "node",
+        second: Some(("node_messages_by_message", "message")),
+    },
+    Table {
+        name: "node_children",
+        key: "node",
+        second: Some(("node_children_by_child", "child")),
+    },
+    table("frontier", "session"),
+];
+
+/// Copies what can be read.
+///
+/// # Errors
+/// Not even the tables of the messages can be read; the new database cannot be written.
+pub(super) fn copy(old: &Connection, new: &Connection) -> Result<(), StoreError> {
+    for needed in ["messages", "blocks"] {
+        old.prepare(&format!("SELECT 1 FROM {needed}"))
+            .map_err(|error| {
+                StoreError::Damaged(format!(
+                    "not even its tables can be read: {error}; restore a backup"
+                ))
+            })?;
+    }
+    for table in &TABLES {
+        let columns: Vec<String> = new
+            .prepare("SELECT name FROM pragma_table_info(?1)")?
+            .query_map([table.name], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        Walk::copy(old, new, table.name, table.name, table.key, &columns)?;
+        if let Some((index, key)) = table.second {
+            let from = format!("{} INDEXED BY {index}", table.name);
+            Walk::copy(old, new, table.name, &from, key, &columns)?;
+        }
+    }
+    keep_numbers_used(old, new)
+}
+
+/// Numbers that were given out are not given out again.
+fn keep_numbers_used(old: &Connection, new: &Connection) -> Result<(), StoreError> {
+    for name in ["sessions", "payloads"] {
+        let used = old.query_row(
+            "SELECT max(seq) FROM sqlite_sequence WHERE name = ?1",
+            [name],
+            |row| row.get::<_, Option<i64>>(0),
+        );
+        if let Ok(Some(used)) = used {
+            let sql = "UPDATE sqlite_sequence SET seq = max(seq, ?2) WHERE name = ?1";
+            if new.execute(sql, (name, used))? == 0 {
+                let sql = "INSERT INTO sqlite_sequence(name, seq) VALUES(?1, ?2)";
+                new.execute(sql, (name, used))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How a run over rows ended.
+enum End {
+    /// At the last of them.
+    Reached,
+    /// At a page that cannot be read.
+    Damaged,
+}
+
+/// A walk over a table, upwards by its key; around a damaged page from both sides.
+struct Walk<'c> {
+    up: Statement<'c>,
+    down: Statement<'c>,
+    next: Statement<'c>,
+    insert: Statement<'c>,
+    columns: usize,
+}
+
+impl<'c> Walk<'c> {
+    fn copy(
+        old: &'c Connection,
+        new: &'c Connection,
+        table: &str,
+        from: &str,
+        key: &str,
+        columns: &[String],
+    ) -> Result<(), StoreError> {
+        let names = columns.join(", ");
+        let marks = vec!["?"; columns.len()].join(", ");
+        let insert = new.prepare(&format!(
+            "INSERT OR IGNORE INTO {table}({names}) VALUES({marks})"
+        ))?;
+        let select = format!("SELECT {key}, {names} FROM {from} WHERE {key} > ?1 AND {key} <= ?2");
+        let prepared = (
+            old.prepare(&format!("{select} ORDER BY {key}")),
+            old.prepare(&format!("{select} ORDER BY {key} DESC")),
+            old.prepare(&format!(
+                "SELECT {key} FROM {from} WHERE {key} > ?1 ORDER BY {key} LIMIT 1"
+            )),
+        );
+        // A table or an index that is gone has nothing to give.
+        let (Ok(up), Ok(down), Ok(next)) = prepared else {
+            return Ok(());
+        };
+        let mut walk = Walk {
+            up,
+            down,
+            next,
+            insert,
+            columns: columns.len(),
+        };
+        walk.run()
+    }
+
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut after = 0;
+        loop {
+            let end = copy_rows(
+                &mut self.up,
+                [after, i64::MAX],
+                self.columns,
+                &mut self.insert,
+                &mut after,
+            )?;
+            if matches!(end, End::Reached) {
+                return Ok(());
+            }
+            // The next key that can be reached, over ever more.
+            let mut step = 1i64;
+            let beyond = loop {
+                let from = after.saturating_add(step);
+                match self.next.query_row([from], |row| row.get::<_, i64>(0)) {
+                    Ok(key) => break Some(key),
+                    Err(rusqlite::Error::QueryReturnedNoRows) => break None,
+                    Err(_) if step > i64::MAX / 4 => break None,
+                    Err(_) => step *= 2,
+                }
+            };
+            // What was passed over and is readable.
+            let upto = beyond.unwrap_or(i64::MAX);
+            copy_rows(
+                &mut self.down,
+                [after, upto],
+                self.columns,
+                &mut self.insert,
+                &mut 0,
+            )?;
+            match beyond {
+                Some(key) => after = key,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn copy_rows(
+    select: &mut Statement<'_>,
+    bounds: [i64; 2],
+    columns: usize,
+    insert: &mut Statement<'_>,
+    last: &mut i64,
+) -> Result<End, StoreError> {
+    let Ok(mut rows) = select.query(bounds) else {
+        return Ok(End::Damaged);
+    };
+    loop {
+        let row = match rows.next() {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(End::Reached),
+            Err(_) => return Ok(End::Damaged),
+        };
+        let values: Option<Vec<Value>> = (1..=columns)
+            .map(|column| value(row.get_ref(column).ok()?))
+            .collect();
+        if let Some(values) = values {
+            insert.execute(params_from_iter(values))?;
+        }
+        if let Ok(key) = row.get(0) {
+            *last = key;
+        }
+    }
+}
+
+/// A value; none for a text that is no text any more.
+fn value(found: ValueRef<'_>) -> Option<Value> {
+    Some(match found {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Text(text) => Value::Text(std::str::from_utf8(text).ok()?.to_owned()),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_owned()),
+    })
+}
