@@ -356,7 +356,7 @@ fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
         listed
             .stdout
             .lines()
-            .all(|line| line.contains("  ") && line.len() < 160),
+            .all(|line| line.contains("  ") && line.len() < 240),
         "{}",
         listed.stdout
     );
