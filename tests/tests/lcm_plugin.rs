@@ -119,12 +119,15 @@ fn comparable(answer: Value, home: &Home) -> Value {
 }
 
 fn drop_timing(value: &mut Value) {
-    const TIMING: [&str; 6] = [
+    const TIMING: [&str; 9] = [
+        "at",
+        "arrived",
         "messages_read",
         "bytes_read",
         "messages_not_indexed",
         "index",
         "indexed",
+        "not_indexed",
         "next_cursor",
     ];
     match value {
