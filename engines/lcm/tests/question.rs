@@ -250,6 +250,26 @@ fn answers_are_found_where_nothing_says_who_speaks() {
 }
 
 #[test]
+fn a_role_may_be_the_speakers_name() {
+    let said = [
+        ("Ben", "I bought a blue bike, and then a second bike"),
+        ("Ana", "Nice! I bought one too, a bike with three wheels"),
+    ];
+    for (name, expected) in [("Ana", 1), ("Ben", 0)] {
+        let messages: Vec<Message> = said
+            .iter()
+            .map(|(role, text)| Message {
+                role: (*role).to_owned(),
+                text: (*text).to_owned(),
+                at_ms: None,
+            })
+            .collect();
+        let found = Ours::new(&messages).first(&format!("Which bike did {name} buy?"));
+        assert_eq!(found.first(), Some(&expected), "{name}");
+    }
+}
+
+#[test]
 fn answers_are_found_in_scripts_without_spaces() {
     let said = [
         ("user", "我最近在学弹古筝，每周三晚上上课"),

@@ -86,7 +86,7 @@ pub(crate) fn find(
         if previous.as_deref() == Some(escaped.as_str()) {
             continue;
         }
-        if let Some(at) = memchr::memmem::find(haystack, escaped.as_bytes()) {
+        if let Some(at) = find_long(haystack, escaped.as_bytes()) {
             let start = from + at;
             return Some((escaping, start..start + escaped.len()));
         }
@@ -94,6 +94,20 @@ pub(crate) fn find(
     }
     None
 }
+
+/// Where `needle` stands first. To prepare the search for a long one costs as much as to compare it, and the
+/// first place that begins like it is nearly always the one.
+fn find_long(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    let head = &needle[..needle.len().min(HEAD_BYTES)];
+    let at = memchr::memmem::find(haystack, head)?;
+    if haystack[at..].starts_with(needle) {
+        return Some(at);
+    }
+    let later = memchr::memmem::find(&haystack[at..], needle)?;
+    Some(at + later)
+}
+
+const HEAD_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -111,6 +125,15 @@ mod tests {
             escaping.write(&text, &mut again);
             prop_assert_eq!(&raw[range], again);
         }
+    }
+
+    #[test]
+    fn a_long_text_is_found_behind_one_that_begins_like_it() {
+        let text = "begins like the other one, and goes on differently";
+        let raw = format!(r#"{{"a": "{}", "b": "{text}"}}"#, &text[..40]);
+        let (_, range) = find(&raw, 0, text).unwrap();
+        assert_eq!(&raw[range], text);
+        assert_eq!(find(&raw, 0, &format!("{text}!")), None);
     }
 
     #[test]

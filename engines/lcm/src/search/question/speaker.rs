@@ -88,6 +88,9 @@ fn known_by(
     named: &[u32],
     name: &str,
 ) -> Result<Option<KnownBy>, StoreError> {
+    if let Some(role) = role_named(search, session, name)? {
+        return Ok(Some(KnownBy::Role(role)));
+    }
     if named.len() < MIN_NAMED {
         return Ok(None);
     }
@@ -134,6 +137,25 @@ fn known_by(
         _ => None,
     })
 }
+
+/// The role that is a speaker's name, as some chats are written down.
+fn role_named(
+    search: &Search<'_>,
+    session: SessionId,
+    name: &str,
+) -> Result<Option<String>, StoreError> {
+    for ordinal in 0..ROLES_LOOKED_AT {
+        match row_in(search.connection, Key::new(session, ordinal))? {
+            Some(row) if is_part_of(name, &row.role.to_lowercase()) => return Ok(Some(row.role)),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(None)
+}
+
+/// All who take part in a chat have mostly spoken by then.
+const ROLES_LOOKED_AT: u32 = 16;
 
 /// How often the messages of a role have a name in them, and call somebody by it.
 struct Calls {
