@@ -100,7 +100,10 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
             Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
             Some(Code::DiskFull) => Self::DiskFull,
-            Some(Code::DatabaseCorrupt | Code::NotADatabase) => Self::Damaged(error.to_string()),
+            // Nothing too big is ever written, so that a length is damaged where something is.
+            Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
+                Self::Damaged(error.to_string())
+            }
             _ => Self::Sqlite(error),
         }
     }
