@@ -169,9 +169,12 @@ fn export_import_export_is_the_same_for_every_format() {
         {"role": "user", "content": "compare the two"},
         {"role": "assistant", "content": [
             {"type": "text", "text": "I read both."},
-            {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}]},
+            {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}},
+            {"type": "tool_use", "id": "t2", "name": "read", "input": {"path": "b"}}]},
         {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "t1", "content": "alpha"}]},
+            {"type": "tool_result", "tool_use_id": "t1", "content": "alpha"},
+            {"type": "tool_result", "tool_use_id": "t2", "content": "beta"},
+            {"type": "text", "text": "and?"}]},
         {"role": "assistant", "content": "They differ."}]})
         .to_string(),
     );
@@ -353,7 +356,7 @@ fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
         listed
             .stdout
             .lines()
-            .all(|line| line.contains("  ") && line.len() < 160),
+            .all(|line| line.contains("  ") && line.len() < 240),
         "{}",
         listed.stdout
     );
@@ -381,7 +384,7 @@ fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
         ),
         ("{\"patern\": \"x\"}", "unknown field `patern`"),
         ("not json", "lcm_grep"),
-        ("{}", "either `pattern`"),
+        ("{}", "`pattern` (exact) or `question`"),
     ] {
         let ran = home.run(["tool", "lcm_grep", arguments, "--session", "s"]);
         assert_eq!(ran.code, 2, "{arguments}: {}", ran.stderr);

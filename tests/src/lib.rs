@@ -16,6 +16,7 @@ use contexture_engine_api::Decision;
 use tempfile::TempDir;
 
 pub mod lcm;
+pub mod stand_in;
 
 /// The repository.
 pub fn repository() -> PathBuf {
@@ -207,14 +208,19 @@ pub fn chat(turns: usize, size: usize) -> serde_json::Value {
 
 /// The engines that a home's configuration gives access to, without a model.
 pub fn engines(home: &Home) -> Arc<Engines> {
-    let home_path = home.path().to_owned();
-    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| home_path.clone().into());
-    let loaded = Config::load(None, &env).unwrap_or_else(|error| panic!("{error}"));
     let client = ModelClient::new(
         Resolved::NoModel(NoModel::Configured),
         std::time::Duration::from_secs(1),
         |text| text.into(),
     );
+    engines_with(home, client)
+}
+
+/// The same, with this model.
+pub fn engines_with(home: &Home, client: ModelClient) -> Arc<Engines> {
+    let home_path = home.path().to_owned();
+    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| home_path.clone().into());
+    let loaded = Config::load(None, &env).unwrap_or_else(|error| panic!("{error}"));
     Engines::new(loaded, client).unwrap_or_else(|error| panic!("{error}"))
 }
 

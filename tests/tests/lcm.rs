@@ -4,12 +4,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use contexture::engines::{Engines, Source, registered_engines};
-use contexture::formats::{self, Conversation};
-use contexture::session::{AgentWindow, Ask, OutcomeKind, Session, Store};
-use contexture_engine_api::{MessageId, SUMMARY_END_MARK, StoreCommand, ToolCall};
-use contexture_tests::{Home, engines, shared_data};
+use contexture::session::{AgentWindow, Ask, BackgroundAnswer, OutcomeKind, Session, Store};
+use contexture_engine_api::{MessageId, SUMMARY_END_MARK};
+use contexture_tests::lcm::{expand, frontier, tool};
+use contexture_tests::stand_in::{Mood, StandIn};
+use contexture_tests::{Home, engines, engines_with};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -21,67 +23,6 @@ fn agent(context_length: u64) -> AgentWindow {
         context_length,
         max_output_tokens: context_length / 10,
     }
-}
-
-fn tool(session: &mut Session, name: &str, arguments: &Value) -> Value {
-    let call = ToolCall {
-        name: name.to_owned(),
-        arguments: arguments.to_string(),
-    };
-    let answer = session
-        .call_tool(call)
-        .unwrap_or_else(|error| panic!("{name} {arguments}: {error}"));
-    serde_json::from_str(&answer).unwrap()
-}
-
-/// Everything under an id, page by page: the messages in order, each put together from its parts.
-fn expand(session: &mut Session, id: &str, max_tokens: u64) -> Vec<(String, String)> {
-    let mut messages: Vec<(String, String)> = Vec::new();
-    let mut cursor = Value::Null;
-    loop {
-        let mut arguments = json!({"id": id, "max_tokens": max_tokens});
-        if !cursor.is_null() {
-            arguments["cursor"] = cursor;
-        }
-        let page = tool(session, "lcm_expand", &arguments);
-        for item in page["messages"].as_array().unwrap() {
-            let id = item["id"].as_str().unwrap().to_owned();
-            let text = item["message"].as_str().unwrap();
-            match messages.last_mut() {
-                Some((last, whole)) if *last == id && item["part"]["first_byte"] != json!(0) => {
-                    whole.push_str(text);
-                }
-                _ => messages.push((id, text.to_owned())),
-            }
-        }
-        cursor = page["next_cursor"].clone();
-        if cursor.is_null() {
-            return messages;
-        }
-    }
-}
-
-/// The summaries that the window shows, as the store has them.
-fn frontier(engines: &Engines) -> (Vec<String>, u64) {
-    let shown = engines
-        .manage(
-            Some("lcm"),
-            &StoreCommand::Show {
-                session: "s".to_owned(),
-            },
-        )
-        .unwrap();
-    let ids = shown["window"]["summaries"].as_array().unwrap();
-    let ids = ids
-        .iter()
-        .map(|id| id.as_str().unwrap().to_owned())
-        .collect();
-    (
-        ids,
-        shown["window"]["messages_under_summaries"]
-            .as_u64()
-            .unwrap(),
-    )
 }
 
 #[test]
@@ -113,12 +54,28 @@ enum Event {
     Edit(prop::sample::Index),
     Rewind(prop::sample::Index),
     Compact,
+    /// What was asked of the model before is answered now, and more is asked.
+    Background,
+    Model(Mood),
     /// The process ends without a word, and the next one goes on.
     Restart,
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
+fn moods() -> impl Strategy<Value = Mood> {
+    prop_oneof![
+        1 => Just(Mood::Answers),
+        1 => Just(Mood::Rambles),
+        1 => Just(Mood::Refuses),
+        1 => Just(Mood::Empty),
+        1 => Just(Mood::CutOff),
+        1 => Just(Mood::TooLong),
+        1 => Just(Mood::Broken),
+        3 => Just(Mood::Fickle),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
         4 => (0_usize..400).prop_map(Event::User),
         1 => Just(Event::Repeat),
         4 => (1_usize..3, 0_usize..1_500).prop_map(|(calls, size)| Event::Tools { calls, size }),
@@ -128,8 +85,27 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => any::<prop::sample::Index>().prop_map(Event::Rewind),
         1 => Just(Event::Compact),
         1 => Just(Event::Restart),
+    ]
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    prop::collection::vec(event(), 5..45)
+}
+
+fn events_with_a_model() -> impl Strategy<Value = Vec<Event>> {
+    let with_model = prop_oneof![
+        8 => event(),
+        2 => Just(Event::Background),
+        1 => moods().prop_map(Event::Model),
     ];
-    prop::collection::vec(event, 5..45)
+    prop::collection::vec(with_model, 5..45)
+}
+
+fn open(home: &Home, model: Option<&StandIn>) -> Arc<Engines> {
+    match model {
+        Some(model) => engines_with(home, model.client()),
+        None => engines(home),
+    }
 }
 
 /// A client, and the host that it talks to.
@@ -142,13 +118,16 @@ struct Play {
     number: usize,
     /// Everything that was ever said, by the host's id.
     said: BTreeMap<MessageId, String>,
+    model: Option<StandIn>,
+    /// Answers that the engine has not been given yet.
+    late: Vec<BackgroundAnswer>,
 }
 
 impl Play {
-    fn new() -> Self {
+    fn new(model: Option<StandIn>) -> Self {
         let home = Home::new();
         home.configure(LCM);
-        let engines = engines(&home);
+        let engines = open(&home, model.as_ref());
         let store = Store::open(home.path()).unwrap();
         let mut play = Self {
             home,
@@ -158,6 +137,8 @@ impl Play {
             messages: Vec::new(),
             number: 0,
             said: BTreeMap::new(),
+            model,
+            late: Vec::new(),
         };
         play.restart();
         play
@@ -165,7 +146,8 @@ impl Play {
 
     fn restart(&mut self) {
         drop(self.session.take());
-        self.engines = engines(&self.home);
+        self.late.clear();
+        self.engines = open(&self.home, self.model.as_ref());
         let session = Session::resume(&self.engines, &self.store, "s", None, agent(3_000)).unwrap();
         self.session = Some(session);
     }
@@ -241,18 +223,41 @@ impl Play {
                 }
             }
             Event::Compact => {
-                let ask = Ask {
-                    force: true,
-                    may_wait_for_model: true,
-                    ..Ask::default()
-                };
-                let report = self.session().compact(&ask).unwrap();
-                assert_ne!(report.outcome, OutcomeKind::Failed, "{}", report.reason);
+                self.compact();
+                return;
+            }
+            Event::Background => {
+                self.background();
+                return;
+            }
+            Event::Model(mood) => {
+                if let Some(model) = &self.model {
+                    model.turns(*mood);
+                }
                 return;
             }
             Event::Restart => self.restart(),
         }
         self.turn();
+    }
+
+    fn compact(&mut self) -> OutcomeKind {
+        let ask = Ask {
+            force: true,
+            may_wait_for_model: true,
+            ..Ask::default()
+        };
+        let report = self.session().compact(&ask).unwrap();
+        assert_ne!(report.outcome, OutcomeKind::Failed, "{}", report.reason);
+        report.outcome
+    }
+
+    /// The answers come late: whatever happened since, happened while the calls were out.
+    fn background(&mut self) {
+        let late = std::mem::take(&mut self.late);
+        self.session().background_done(late).unwrap();
+        let work = self.session().background().unwrap();
+        self.late = work.run(&AtomicBool::new(false));
     }
 
     fn turn(&mut self) {
@@ -275,93 +280,79 @@ impl Play {
         }
     }
 
-    /// How many messages of this form are part of the conversation and under no summary.
-    fn loose(&mut self, message: &str) -> usize {
-        let said = self.said.clone();
-        let ids = said.iter().filter(|(_, text)| *text == message);
-        ids.filter(|(id, _)| {
-            let described = tool(
-                self.session(),
-                "lcm_describe",
-                &json!({"id": id.to_string()}),
-            );
-            described["in_conversation"] == json!(true) && described["covered_by"].is_null()
-        })
-        .count()
+    /// How many messages of this form are part of the conversation, and how many of these are under a summary.
+    fn stored(&mut self) -> HashMap<String, (usize, usize)> {
+        let mut stored: HashMap<String, (usize, usize)> = HashMap::new();
+        for (id, text) in self.said.clone() {
+            let about = json!({"id": id.to_string()});
+            let described = tool(self.session(), "lcm_describe", &about);
+            let (copies, covered) = stored.entry(text).or_default();
+            if described["in_conversation"] == json!(true) {
+                *copies += 1;
+                *covered += usize::from(!described["covered_by"].is_null());
+            }
+        }
+        stored
+    }
+
+    /// The messages as the model is sent them: whole ones, and those that share one with a summary.
+    fn sent(&mut self) -> Vec<Value> {
+        let body = json!({"model": "gpt-5", "messages": self.messages}).to_string();
+        let turn = self.session.as_mut().unwrap().turn(&body, None).unwrap();
+        let sent: Value = serde_json::from_str(&turn.body).unwrap();
+        sent["messages"].as_array().unwrap().clone()
     }
 
     fn check(&mut self) {
-        let wire: HashMap<String, usize> =
-            self.messages
-                .iter()
-                .fold(HashMap::new(), |mut all, message| {
-                    *all.entry(message.to_string()).or_default() += 1;
-                    all
-                });
-        // What the model is sent now, and what is under its summaries, is the whole conversation.
-        let body = json!({"model": "gpt-5", "messages": self.messages}).to_string();
-        let sent = match self.messages.is_empty() {
-            true => json!({"messages": []}),
-            false => {
-                let turn = self.session.as_mut().unwrap().turn(&body, None).unwrap();
-                serde_json::from_str::<Value>(&turn.body).unwrap()
+        if self.messages.is_empty() {
+            // Nobody can send nothing: that all was cut off is heard of with the next message.
+            self.apply(&Event::User(10));
+        }
+        let mut wire: HashMap<String, usize> = HashMap::new();
+        for message in &self.messages {
+            *wire.entry(message.to_string()).or_default() += 1;
+        }
+        let sent = self.sent();
+        // What is under the summaries is under one of them.
+        let mut under: HashSet<String> = HashSet::new();
+        for node in frontier(&self.engines, "s") {
+            for (id, _) in expand(self.session(), &node, 600) {
+                assert!(
+                    under.insert(id.clone()),
+                    "{id} is under two nodes of the frontier"
+                );
             }
-        };
-        let (nodes, count) = frontier(&self.engines);
-        let mut under: Vec<(String, String)> = Vec::new();
-        for node in &nodes {
-            under.extend(expand(self.session(), node, 600));
         }
-        assert_eq!(under.len() as u64, count);
-        let ids: HashSet<&String> = under.iter().map(|(id, _)| id).collect();
-        assert_eq!(
-            ids.len(),
-            under.len(),
-            "a message is under two nodes of the frontier"
-        );
-
-        let mut there: HashMap<String, usize> = HashMap::new();
-        let raw = sent["messages"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(Value::to_string);
-        for text in raw.chain(under.iter().map(|(_, text)| text.clone())) {
-            *there.entry(text).or_default() += 1;
-        }
-        // Where the roles want it, a summary and the message beside it share one.
-        let joined: Vec<&Value> = (sent["messages"].as_array().unwrap().iter())
-            .filter(|message| {
-                message["content"]
-                    .as_str()
-                    .is_some_and(|text| text.contains(SUMMARY_END_MARK))
-            })
-            .collect();
+        // Each message is there as often as the client sends it. (Words that it repeats may be there more
+        // often: where it sends the end of what it sent before, it left out the beginning, and cut nothing.)
+        let stored = self.stored();
         for (message, times) in &wire {
-            let said: Value = serde_json::from_str(message).unwrap();
-            let words = said["content"].as_str().unwrap_or_default().trim();
-            let with_summary = joined
-                .iter()
-                .filter(|one| {
-                    one["role"] == said["role"] && one["tool_calls"] == said["tool_calls"]
-                })
-                .filter(|one| {
-                    one["content"]
-                        .as_str()
-                        .is_some_and(|text| text.contains(words))
-                })
-                .count();
-            // An edit of a message that a summary covers, and what a cut laid bare of one, goes under a
-            // summary at the next compaction. Until then the engine has it among its loose messages.
-            let waits = match there.get(message) {
-                Some(_) => 0,
-                None => self.loose(message),
-            };
-            let found = there.get(message).copied().unwrap_or(0) + with_summary + waits;
+            let (copies, covered) = stored.get(message).copied().unwrap_or_default();
+            match message.contains("needle-") {
+                true => assert_eq!(copies, *times, "copies of {message}"),
+                false => assert!(copies >= *times, "{message} was never stored as it came"),
+            }
+            // Until the next compaction an edit of a message that a summary covers, and what a cut laid bare
+            // of one, is neither shown nor covered; and what a summary covered that went with a cut is both.
+            let shown = shown(&sent, message);
             assert!(
-                found >= *times,
-                "{message} was said {times} times and is there {found} times: {sent:#}"
+                shown <= copies && covered <= copies,
+                "{message} is there {copies} times, shown {shown} times, covered {covered} times: {sent:#?}"
             );
+        }
+        // After it each message is shown, or under one summary.
+        if self.compact() == OutcomeKind::Compacted {
+            let (sent, stored) = (self.sent(), self.stored());
+            let has_summary = !frontier(&self.engines, "s").is_empty();
+            for message in wire.keys().filter(|_| has_summary) {
+                let (copies, covered) = stored.get(message).copied().unwrap_or_default();
+                let shown = shown(&sent, message);
+                assert_eq!(
+                    shown + covered,
+                    copies,
+                    "{message} is shown {shown} times and covered {covered} times: {sent:#?}"
+                );
+            }
         }
 
         // Everything ever said comes back, and is found.
@@ -369,13 +360,6 @@ impl Play {
         for (id, text) in &said {
             let back = expand(self.session(), &id.to_string(), 300);
             assert_eq!(back, [(id.to_string(), text.clone())]);
-        }
-        let known: HashSet<&String> = said.values().collect();
-        for message in wire.keys() {
-            assert!(
-                known.contains(message),
-                "{message} was never stored as it came"
-            );
         }
         for needle in said.values().filter_map(|text| {
             let at = text.find("needle-")?;
@@ -387,11 +371,27 @@ impl Play {
                 "lcm_grep",
                 &json!({"pattern": needle, "mode": "literal", "scope": "messages"}),
             );
-            assert!(found["total"].as_u64() >= Some(1), "{needle}: {found}");
+            assert_eq!(found["total"], json!(1), "{needle}: {found}");
         }
         let doctor = tool(self.session(), "lcm_doctor", &json!({}));
         assert_eq!(doctor["lineage"]["ok"], json!(true), "{doctor}");
     }
+}
+
+/// How often the model is sent this message, by itself or in one with a summary.
+fn shown(sent: &[Value], message: &str) -> usize {
+    let said: Value = serde_json::from_str(message).unwrap();
+    let words = said["content"].as_str().unwrap_or_default().trim();
+    let shows = |one: &&Value| {
+        let joined = one["content"].as_str().and_then(|text| {
+            let (_, rest) = text.split_once(SUMMARY_END_MARK)?;
+            Some(rest.trim())
+        });
+        let same = one["role"] == said["role"] && one["tool_calls"] == said["tool_calls"];
+        let whole = one.to_string();
+        whole == message || (same && joined == Some(words))
+    };
+    sent.iter().filter(shows).count()
 }
 
 proptest! {
@@ -399,81 +399,24 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_whatever_happens(events in events()) {
-        let mut play = Play::new();
+        let mut play = Play::new(None);
         for event in &events {
             play.apply(event);
         }
         play.check();
     }
-}
 
-fn conversations() -> Vec<(String, Arc<Conversation>)> {
-    let Some(data) = shared_data() else {
-        return Vec::new();
-    };
-    let mut all = Vec::new();
-    for folder in [
-        "claude-code",
-        "tau2-bench",
-        "swe-agent",
-        "memorybank",
-        "bfcl-memory",
-    ] {
-        for entry in std::fs::read_dir(data.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.display().to_string();
-            let Ok(text) = std::fs::read_to_string(&path) else {
-                continue;
-            };
-            // Some of the sets hold lists of questions, too.
-            let Ok(read) = formats::read(text, None) else {
-                continue;
-            };
-            let some = read.into_iter().take(8);
-            all.extend(
-                some.enumerate()
-                    .map(|(at, one)| (format!("{name} {at}"), Arc::new(one))),
-            );
+    #[test]
+    fn nothing_is_lost_whatever_happens_and_whatever_the_model_does(events in events_with_a_model(), mood in moods()) {
+        let model = StandIn::start();
+        model.turns(mood);
+        let mut play = Play::new(Some(model));
+        for event in &events {
+            play.apply(event);
         }
-    }
-    all
-}
-
-#[test]
-fn every_real_conversation_comes_back_byte_for_byte() {
-    for (name, conversation) in conversations() {
-        let home = Home::new();
-        home.configure(LCM);
-        let engines = engines(&home);
-        let store = Store::open(home.path()).unwrap();
-        let mut session = Session::resume(&engines, &store, "s", None, agent(12_000)).unwrap();
-        let taken = session.take(&conversation, &mut |_| {}).unwrap();
-        assert_eq!(taken.new.len(), conversation.messages().len(), "{name}");
-        let ask = Ask {
-            force: true,
-            may_wait_for_model: true,
-            ..Ask::default()
-        };
-        let report = session.compact(&ask).unwrap();
-        assert_ne!(
-            report.outcome,
-            OutcomeKind::Failed,
-            "{name}: {}",
-            report.reason
-        );
-
-        let (nodes, _) = frontier(&engines);
-        let mut under = Vec::new();
-        for node in &nodes {
-            under.extend(expand(&mut session, node, 8_000));
-        }
-        let kept = report.kept + report.replaced;
-        assert_eq!(under.len() + kept, conversation.messages().len(), "{name}");
-        for (at, id) in taken.new.iter().enumerate() {
-            let back = expand(&mut session, &id.to_string(), 8_000);
-            assert_eq!(back[0].1, conversation.raw(at), "{name}, message {at}");
-        }
-        let again = session.take(&conversation, &mut |_| {}).unwrap();
-        assert!(again.new.is_empty(), "{name} was stored twice");
+        play.check();
+        // Each event asks for eight texts at most, and no text takes more than a part for each halving, twice.
+        let requests = play.model.as_ref().unwrap().requests();
+        prop_assert!(requests <= 64 * events.len() as u64, "{requests} requests");
     }
 }

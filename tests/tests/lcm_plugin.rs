@@ -119,17 +119,22 @@ fn comparable(answer: Value, home: &Home) -> Value {
 }
 
 fn drop_timing(value: &mut Value) {
-    const TIMING: [&str; 6] = [
+    const TIMING: [&str; 9] = [
+        "at",
+        "arrived",
         "messages_read",
         "bytes_read",
         "messages_not_indexed",
         "index",
         "indexed",
+        "not_indexed",
         "next_cursor",
     ];
     match value {
         Value::Object(members) => {
-            members.retain(|key, _| !TIMING.contains(&key.as_str()));
+            // These messages have no times of their own: they count by when they came.
+            let by_arrival = members.contains_key("at_is_approximate");
+            members.retain(|key, _| !(TIMING.contains(&key.as_str()) || by_arrival && key == "at"));
             members.values_mut().for_each(drop_timing);
         }
         Value::Array(items) => items.iter_mut().for_each(drop_timing),

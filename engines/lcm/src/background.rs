@@ -82,7 +82,7 @@ pub(crate) enum Answered {
     Written,
     /// Nothing yet, or nothing that anybody waits for any more.
     Nothing,
-    /// The model could not help.
+    /// The model could not help. (Not said again of a text that it failed at before.)
     Failed(ModelFailure),
 }
 
@@ -373,7 +373,7 @@ impl Background {
         })
     }
 
-    fn hold(&mut self, span: Span, session: &Session) {
+    fn hold(&mut self, span: Span, session: &Session) -> u32 {
         let failures = self.held.get(&span).map_or(0, |held| held.failures) + 1;
         let held = Held {
             failures,
@@ -381,6 +381,7 @@ impl Background {
             written: self.written,
         };
         self.held.insert(span, held);
+        failures
     }
 
     /// Takes an answer. A text of the window is only staged.
@@ -411,28 +412,36 @@ impl Background {
                 stage(purpose, written, session, staging);
                 Answered::Written
             }
-            Next::GiveUp(failure) => {
-                if is_about_the_text(failure.kind) {
-                    self.without(purpose, &job, session, staging);
+            Next::GiveUp(failure) if is_about_the_text(failure.kind) => {
+                match self.without(purpose, &job, session, staging) {
+                    1 => Answered::Failed(failure),
+                    _ => Answered::Nothing,
                 }
-                Answered::Failed(failure)
             }
+            Next::GiveUp(failure) => Answered::Failed(failure),
             Next::Unfinished => Answered::Nothing,
         }
     }
 
-    /// The model cannot write this one: nobody waits for it any more.
-    fn without(&mut self, purpose: Purpose, job: &Job, session: &Session, staging: &mut Staging) {
+    /// The model cannot write this one: nobody waits for it any more. How often that happened is the answer.
+    fn without(
+        &mut self,
+        purpose: Purpose,
+        job: &Job,
+        session: &Session,
+        staging: &mut Staging,
+    ) -> u32 {
         match purpose {
             Purpose::Leaf(ids) => {
-                if let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) {
-                    self.hold((*first, *last), session);
-                }
+                let none = MessageId(0);
+                let span = (ids.iter().min(), ids.iter().max());
+                let span = (*span.0.unwrap_or(&none), *span.1.unwrap_or(&none));
                 staging.add_leaf(ids, job.without_model(&session.services));
+                self.hold(span, session)
             }
             Purpose::Condensed(ids) => {
                 let nodes = ids.iter().filter_map(|id| session.in_frontier(*id));
-                self.hold(span_of(nodes.map(|placed| &placed.node)), session);
+                self.hold(span_of(nodes.map(|placed| &placed.node)), session)
             }
             Purpose::Better(node) => self.hold((node.first, node.last), session),
         }

@@ -7,6 +7,7 @@
 //! - [`segment`]: sorted terms with compressed lists of numbers, in chunks that are rows of SQLite;
 //! - [`build`]: making segments from texts and joining small ones to larger;
 //! - [`need`]: what must be in a text for it to match, and which texts have it;
+//! - [`vocabulary`]: a segment's terms in memory, for questions, which ask for many;
 //! - [`worker`]: the thread that keeps up.
 //!
 //! The index only narrows, or answers where a whole word is asked for; anything else is decided on the
@@ -19,4 +20,5 @@ pub(crate) mod fold;
 pub(crate) mod need;
 pub(crate) mod segment;
 pub(crate) mod terms;
+pub(crate) mod vocabulary;
 pub(crate) mod worker;

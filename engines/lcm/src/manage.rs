@@ -145,16 +145,13 @@ fn last_use(info: &SessionInfo) -> i64 {
 
 fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
     let info = store.session_info(session)?;
-    let live: u64 = store
-        .live(session)?
-        .iter()
-        .map(|range| u64::from(range.end - range.start))
-        .sum();
+    let current = store.current(session)?;
+    let covered = nodes::covered(store, session)?;
+    let covered_now = covered.iter().filter(|key| current.contains(**key)).count() as u64;
     let (frontier, compaction) = nodes::frontier(store, session)?;
-    let covered: u64 = frontier.iter().map(|placed| placed.node.messages).sum();
     let files = store.payloads(session)?;
     let mut shown = line(&info);
-    shown["in_conversation"] = json!(live);
+    shown["in_conversation"] = json!(current.count());
     shown["indexed"] = json!(store.indexed(session)?);
     shown["files"] = json!({
         "count": files.len(),
@@ -169,8 +166,8 @@ fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
     shown["window"] = json!({
         "compaction": compaction,
         "summaries": frontier.iter().map(|placed| placed.node.id.to_string()).collect::<Vec<_>>(),
-        "messages_under_summaries": covered,
-        "messages_outside": live.saturating_sub(covered),
+        "messages_under_summaries": covered.len(),
+        "messages_outside": current.count() - covered_now,
     });
     Ok(shown)
 }

@@ -610,3 +610,65 @@ pub(crate) fn times_covered(
         Ok(times)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use contexture_engine_api::MessageView;
+
+    use super::*;
+    use crate::store::StoreSettings;
+
+    fn node(id: i64, over: Over) -> NewNode {
+        let node = Node {
+            id: NodeId(id),
+            depth: u32::from(matches!(over, Over::Nodes(_))),
+            level: Level::Normal,
+            text: "A text.".to_owned(),
+            tokens: 2,
+            messages: 1,
+            source_tokens: 10,
+            first: MessageId(1),
+            last: MessageId(1),
+            from_ms: None,
+            to_ms: None,
+        };
+        NewNode {
+            node,
+            over,
+            model: None,
+        }
+    }
+
+    #[test]
+    fn two_proposals_at_once_get_numbers_of_their_own_and_only_one_frontier_follows_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreSettings::default()).unwrap();
+        let session = store.open_session("s", 0).unwrap();
+        let message = MessageView::new(MessageId(1), "user")
+            .with_text("hello")
+            .with_raw("{}");
+        store.ingest(session, &[message], 1).unwrap();
+        let leaf = |id| node(id, Over::Messages(vec![Key::new(session, 0)]));
+        let parent = |id, child| node(id, Over::Nodes(vec![NodeId(child)]));
+
+        let next = next_id(&store, session).unwrap();
+        assert_eq!(next, NodeId(1));
+        let both = [leaf(1), parent(2, 1)];
+        assert_eq!(add(&store, session, &both, next, 0).unwrap(), 0);
+        assert_eq!(add(&store, session, &both, next, 0).unwrap(), 2);
+        let under = under(&store, session, NodeId(4)).unwrap();
+        assert_eq!(under, Under::Nodes(vec![NodeId(3)]));
+
+        let set = |before: &[NodeId], after: &[NodeId]| {
+            set_frontier(&store, session, before, 1, after, &[])
+        };
+        set(&[], &[NodeId(2)]).unwrap();
+        assert!(matches!(
+            set(&[], &[NodeId(4)]),
+            Err(StoreError::FrontierMoved)
+        ));
+        assert_eq!(frontier_ids(&store, session).unwrap(), [NodeId(2)]);
+    }
+}

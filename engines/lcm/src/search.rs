@@ -184,6 +184,8 @@ pub struct Searched {
     pub messages_not_indexed: u64,
     /// Messages that are damaged: whether they match is not known, where the index does not say.
     pub messages_unreadable: u64,
+    /// Summaries that are damaged, in the same way.
+    pub summaries_unreadable: u64,
 }
 
 /// What a hit is.

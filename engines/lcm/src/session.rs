@@ -144,16 +144,13 @@ impl Session {
             return Ok(loose);
         }
         let covered = nodes::covered(&self.store, self.id)?;
-        let mut rows = Vec::new();
-        for range in self.store.live(self.id)? {
-            rows.extend(self.store.rows(self.id, range)?);
+        let mut loose = BTreeMap::new();
+        for run in self.store.current(self.id)?.runs() {
+            let rows = self.store.rows(self.id, run.clone())?;
+            let rows = rows.iter().filter(|row| !covered.contains(&row.key));
+            loose.extend(rows.map(|row| (row.id, Loose::of(row))));
         }
-        let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
-        let loose = rows
-            .into_iter()
-            .filter(|row| !covered.contains(&row.key) && !revised.contains(&row.key))
-            .map(|row| (row.id, Loose::of(&row)));
-        Ok(self.loose.get_or_init(|| loose.collect()))
+        Ok(self.loose.get_or_init(|| loose))
     }
 
     /// Compares what this engine takes for outside with what the store has under the frontier.
@@ -164,14 +161,14 @@ impl Session {
         for range in self.store.live(self.id)? {
             rows.extend(self.store.rows(self.id, range)?);
         }
-        let revised: HashSet<Key> = rows.iter().filter_map(|row| row.replaces).collect();
+        let current = self.store.current(self.id)?;
         let mut coverage = Coverage::default();
         for row in rows {
             let under = times.remove(&row.key).unwrap_or(0);
             match (under, loose.contains(&row.key)) {
                 (1, false) => coverage.under_one += 1,
                 (0, true) => coverage.outside += 1,
-                (0, false) if revised.contains(&row.key) => {}
+                (0, false) if !current.contains(row.key) => {}
                 (0, false) => coverage.nowhere.push(row.id),
                 _ => coverage.twice.push(row.id),
             }

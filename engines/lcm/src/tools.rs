@@ -20,7 +20,7 @@ use crate::dag::NodeId;
 use crate::error::StoreError;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::store::{MessageRow, PayloadId, PayloadInfo, SessionId};
+use crate::store::{Key, MessageRow, PayloadId, PayloadInfo, SessionId, StoredMessage};
 use page::{DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS};
 
 /// What a tool works with.
@@ -211,6 +211,25 @@ impl Context<'_> {
                  configuration lists those that are"
             ))),
         }
+    }
+
+    /// A message with its row; without its content where that is damaged.
+    fn message(&self, key: Key) -> Result<(MessageRow, Option<StoredMessage>), EngineError> {
+        let store = &self.session.store;
+        let ordinals = key.ordinal()..key.ordinal() + 1;
+        match store.messages(key.session(), ordinals.clone()) {
+            Ok(mut found) => found
+                .pop()
+                .map(|message| (message.row.clone(), Some(message))),
+            Err(StoreError::Damaged(_)) => {
+                let mut rows = store.rows(key.session(), ordinals)?;
+                rows.pop().map(|row| (row, None))
+            }
+            Err(error) => return Err(error.into()),
+        }
+        .ok_or_else(|| {
+            EngineError::Storage(format!("message {} is named and not there", key.ordinal()))
+        })
     }
 
     /// What is known of a file of a session.

@@ -391,14 +391,16 @@ fn texts_that_the_model_refuses_cost_two_calls_each_and_hold_nothing_up() {
             _ => format!("fact-{at}"),
         };
         play.chat(&about);
-        play.turn();
         most = most.max(play.tokens());
+        play.turn();
+        // The model is not to blame: it answers everything else.
+        assert_eq!(play.engine.status()["cool_down"], Value::Null, "at {at}");
     }
-    let hard = 8_000 * 8 / 10;
-    assert!(most < hard, "a compaction waited up to {most} tokens");
+    // From the soft threshold on, 4,000, there is always something ready.
+    assert!(most < 4_800, "a compaction waited up to {most} tokens");
     assert!(play.compactions > 5, "{}", play.compactions);
     // A leaf takes some five of the turns here; each that was refused is tried twice, at most three times over.
-    assert!(host.calls() < 200, "{} calls", host.calls());
+    assert!(host.calls() < 150, "{} calls", host.calls());
     let calls = host.calls();
     for _ in 0..30 {
         play.turn();
@@ -450,6 +452,8 @@ fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
         "{degraded} nodes, {depths} depths"
     );
     let block = play.block().to_owned();
+    // All of it is in the search index.
+    play.engine.end();
 
     host.now_says(summary);
     let calls = host.calls();
@@ -472,6 +476,15 @@ fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
         "{}",
         play.block()
     );
+    // Search knows the new texts, before and after they are in the index.
+    for _ in 0..2 {
+        let new = json!({"pattern": "The model's words", "mode": "literal", "scope": "summaries"});
+        let found = play.tool("lcm_grep", &new);
+        assert!(found["total"].as_u64() >= Some(degraded), "{found}");
+        play.engine.end();
+        let doctor = play.tool("lcm_doctor", &json!({}));
+        assert_eq!(doctor["ok"], json!(true), "{doctor:#}");
+    }
     let made = host.calls();
     for _ in 0..5 {
         let calls = play.background();
@@ -709,7 +722,7 @@ fn a_provider_that_counts_a_third_more_is_no_reason_to_compact_every_turn() {
 fn it_gets_below_the_hard_threshold_or_says_that_the_floor_is_too_high() {
     let host = Host::new(|_| Err(FailureKind::NoProvider));
     // Of a window of 8,000 the hard threshold is 6,400. The user's words take ever more of it.
-    for repeats in (400..900).step_by(20) {
+    for repeats in (400..600).step_by(20).chain((600..900).step_by(8)) {
         let mut play = Play::new(&host);
         for at in 0..25 {
             play.chat(&format!("fact-{at}"));
@@ -739,8 +752,8 @@ fn it_gets_below_the_hard_threshold_or_says_that_the_floor_is_too_high() {
             }
             other => panic!("{other:?}"),
         }
-        // The floor is the user's words and the last turn; beside them a hundred tokens are enough.
-        if count(&own) + 400 < 6_400 {
+        // The floor is the user's words and the last turn; beside them two hundred tokens are enough.
+        if count(&own) + 200 < 6_400 {
             assert!(
                 compacted && play.tokens() < 6_400,
                 "{} beside {}",

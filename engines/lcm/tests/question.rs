@@ -235,7 +235,7 @@ fn measure(speaker: Speaker) -> Tally {
 }
 
 /// What has to lie between us and the floor, among the first ten.
-const MARGIN: f64 = 0.10;
+const MARGIN: f64 = 0.25;
 
 #[test]
 fn answers_are_found_where_each_message_says_who_speaks() {
@@ -247,6 +247,43 @@ fn answers_are_found_where_each_message_says_who_speaks() {
 fn answers_are_found_where_nothing_says_who_speaks() {
     let [ours, floor] = measure(Speaker::Unsaid).first_ten();
     assert!(ours >= floor + MARGIN, "{ours} {floor}");
+}
+
+#[test]
+fn answers_are_found_in_scripts_without_spaces() {
+    let said = [
+        ("user", "我最近在学弹古筝，每周三晚上上课"),
+        ("assistant", "真不错！老师严格吗？"),
+        ("user", "很严格，不过我妈妈说我进步很大"),
+        ("user", "上个周末我和同事去杭州看了西湖"),
+        ("assistant", "杭州的天气怎么样？"),
+        ("user", "一直下雨，我们在茶馆里坐了三个小时"),
+        ("user", "来月、大阪に引っ越すことになりました"),
+        ("assistant", "新しい部屋はもう見つかりましたか？"),
+        ("user", "はい、駅から五分の古いアパートです"),
+        ("user", "지난주에 제주도에서 자전거를 탔어요"),
+        ("assistant", "날씨는 어땠어요?"),
+        ("user", "바람이 많이 불었지만 정말 즐거웠어요"),
+    ];
+    let messages: Vec<Message> = said
+        .iter()
+        .map(|(role, text)| Message {
+            role: (*role).to_owned(),
+            text: (*text).to_owned(),
+            at_ms: None,
+        })
+        .collect();
+    let ours = Ours::new(&messages);
+    for (question, expected) in [
+        ("用户在学什么乐器？古筝课是星期几？", 0),
+        ("用户和谁去了杭州？", 3),
+        ("在茶馆里坐了多久？", 5),
+        ("いつ大阪に引っ越しますか？", 6),
+        ("アパートは駅から何分ですか？", 8),
+        ("제주도에서 무엇을 했나요?", 9),
+    ] {
+        assert_eq!(ours.first(question).first(), Some(&expected), "{question}");
+    }
 }
 
 const SCENARIOS: [&str; 2] = ["customer", "notetaker"];

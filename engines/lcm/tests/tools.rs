@@ -2,6 +2,7 @@
 //! to all the rest; they look into no session that is not open to them; their errors say what is wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use contexture_engine_api::{
     CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory, FactoryRequest,
     FailureKind, HostServices, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
-    ModelInfo, ModelRequest, OpenRequest, Outcome, Services, ToolCall, ToolCallView, WindowState,
+    ModelInfo, ModelRequest, OpenRequest, Outcome, Services, StoreCommand, ToolCall, ToolCallView,
+    WindowState,
 };
 use contexture_lcm::Lcm;
 use serde_json::{Value, json};
@@ -20,6 +22,11 @@ use serde_json::{Value, json};
 struct Host {
     model: Option<&'static str>,
     now_ms: AtomicI64,
+}
+
+thread_local! {
+    /// Whether the host of this thread's engine has given up on its call.
+    static CANCELLED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn tokens(text: &str) -> u64 {
@@ -74,7 +81,7 @@ impl HostServices for Host {
     fn log(&self, _level: LogLevel, _message: &str) {}
 
     fn is_cancelled(&self) -> bool {
-        false
+        CANCELLED.get()
     }
 
     fn now_ms(&self) -> i64 {
@@ -207,13 +214,22 @@ fn raw_of(role: &str, text: &str) -> String {
 struct Conversation {
     texts: Vec<String>,
     raws: Vec<String>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     engine: Box<dyn ContextEngine>,
     summaries: Vec<String>,
 }
 
 /// A conversation of these texts, most of it under summaries, long texts kept aside.
 fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation {
+    conversation_at(texts, model, Some(1_767_225_600_000))
+}
+
+/// The same, said from a time on, a minute a message, or at no time that is known.
+fn conversation_at(
+    texts: Vec<String>,
+    model: Option<&'static str>,
+    from_ms: Option<i64>,
+) -> Conversation {
     let dir = tempfile::tempdir().unwrap();
     let settings = json!({"large_message_tokens": 400, "fresh_tail_messages": 2});
     let mut engine = open(
@@ -237,11 +253,11 @@ fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation
     let views: Vec<MessageView<'_>> = (0..)
         .zip(texts.iter().zip(&raws))
         .map(|(at, (text, raw))| {
-            MessageView::new(MessageId(at as u64 + 1), role(at))
+            let view = MessageView::new(MessageId(at as u64 + 1), role(at))
                 .with_text(text)
                 .with_raw(raw)
-                .with_tokens(tokens(text))
-                .with_time(1_767_225_600_000 + at as i64 * 60_000)
+                .with_tokens(tokens(text));
+            from_ms.map_or(view, |from| view.with_time(from + at as i64 * 60_000))
         })
         .collect();
     engine.observe(&views, 7).unwrap();
@@ -265,7 +281,7 @@ fn conversation(texts: Vec<String>, model: Option<&'static str>) -> Conversation
     Conversation {
         texts,
         raws,
-        _dir: dir,
+        dir,
         engine,
         summaries,
     }
@@ -616,16 +632,47 @@ fn a_hit_says_where_to_read_on() {
 }
 
 #[test]
+fn a_line_is_found_wherever_a_file_is_cut_into_chunks() {
+    // Chunks have 64 KiB: many short lines, one line over several chunks, and a last one without its end.
+    let mut text: String = (0..30_000).map(|at| format!("{at} 漢\n")).collect();
+    text.push_str(&"long ".repeat(60_000));
+    text.extend((0..9_000).map(|at| format!("\n\nrow {at}")));
+    let texts = vec![
+        text.clone(),
+        "x ".repeat(2_000),
+        "bye".to_owned(),
+        "end".to_owned(),
+    ];
+    let mut said = conversation(texts, None);
+    let engine = said.engine.as_mut();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let near = [1, 2, 29_999, 30_000, 30_001, 30_002, 30_003, 30_004];
+    let spread = (0..60).map(|at| 1 + at * (lines.len() - 1) / 59);
+    for line in near.into_iter().chain(spread) {
+        let from_to = json!({"id": "m1", "from_line": line, "to_line": line, "max_tokens": 200});
+        let read = answer(engine, "lcm_read", &from_to);
+        let shown = read["text"].as_str().unwrap();
+        assert_eq!(read["first_line"], json!(line));
+        match read["next_cursor"].is_null() {
+            true => assert_eq!(shown, lines[line - 1], "{line}"),
+            false => assert!(
+                line == 30_001 && lines[line - 1].starts_with(shown),
+                "{line}"
+            ),
+        }
+        let first: usize = lines[..line - 1].iter().map(|line| line.len()).sum();
+        assert_eq!(read["first_byte"], json!(first), "{line}");
+    }
+    let beyond = json!({"id": "m1", "from_line": lines.len() + 1});
+    assert!(error(engine, "lcm_read", &beyond).contains("there is nothing in this range"));
+}
+
+#[test]
 fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
     let dir = tempfile::tempdir().unwrap();
     let settings = json!({});
-    let mut engine = open(
-        &factory(dir.path(), &settings),
-        dir.path(),
-        "s",
-        &settings,
-        None,
-    );
+    let lcm = factory(dir.path(), &settings);
+    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
     let engine = engine.as_mut();
     let say = |engine: &mut dyn ContextEngine, id: u64, text: &str| {
         let raw = raw_of("user", text);
@@ -691,6 +738,15 @@ fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
         (&status["messages"], &status["in_conversation"]),
         (&json!(4), &json!(2))
     );
+    let show = StoreCommand::Show {
+        session: "s".to_owned(),
+    };
+    let shown = lcm.manage(&show).unwrap();
+    assert_eq!(
+        (&shown["messages"], &shown["in_conversation"]),
+        (&json!(4), &json!(2))
+    );
+    assert_eq!(shown["window"]["messages_outside"], json!(2));
 }
 
 #[test]
@@ -768,6 +824,122 @@ fn a_date_is_its_whole_day_where_it_was_said() {
         (&json!("m5"), &json!(true))
     );
     assert_eq!(hit["at"], json!("2027-01-15T08:00:00Z"));
+}
+
+#[test]
+fn a_damaged_summary_hides_nothing_else() {
+    let mut said = conversation(hard_texts(), None);
+    let path = said.dir.path().join(contexture_lcm::store::FILE_NAME);
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let damaged = connection.execute(
+        "UPDATE nodes SET data = x'00' WHERE id = (SELECT min(id) FROM nodes)",
+        [],
+    );
+    assert_eq!(damaged.unwrap(), 1);
+    let engine = said.engine.as_mut();
+    for arguments in [
+        json!({"pattern": ".", "mode": "regex", "scope": "summaries"}),
+        json!({"question": "common plain text 数据库", "scope": "summaries"}),
+    ] {
+        let found = answer(engine, "lcm_grep", &arguments);
+        assert_eq!(
+            found["searched"]["summaries_unreadable"],
+            json!(1),
+            "{found}"
+        );
+        assert_eq!(found["total"], json!(said.summaries.len() - 1), "{found}");
+    }
+}
+
+#[test]
+fn a_damaged_message_is_named_and_hides_no_other() {
+    let mut said = conversation(hard_texts(), None);
+    let path = said.dir.path().join(contexture_lcm::store::FILE_NAME);
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let damage = "UPDATE blocks SET data = x'00' WHERE id = (SELECT min(id) FROM blocks)";
+    assert_eq!(connection.execute(damage, []).unwrap(), 1);
+    let engine = said.engine.as_mut();
+    for max in SIZES {
+        let recent = pages(engine, "lcm_recent", &json!({"max_tokens": max}));
+        assert_eq!(items(&recent, "messages").len(), said.texts.len());
+        let mut unreadable = 0;
+        for summary in &said.summaries {
+            let arguments = json!({"id": summary, "max_tokens": max});
+            let expanded = pages(engine, "lcm_expand", &arguments);
+            let items = items(&expanded, "messages");
+            let names: BTreeSet<String> = ids(&items).into_iter().collect();
+            assert_eq!(
+                expanded[0]["total_messages"],
+                json!(names.len()),
+                "{summary}"
+            );
+            unreadable += items
+                .iter()
+                .filter(|item| item["unreadable"] == json!(true))
+                .count();
+        }
+        assert!(unreadable > 0);
+        let question = json!({"question": "plain words", "max_tokens": max});
+        assert!(!pages(engine, "lcm_expand_query", &question).is_empty());
+    }
+}
+
+#[test]
+fn a_call_that_is_given_up_ends_soon() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    let summary = said.summaries[0].as_str();
+    for (name, arguments) in [
+        ("lcm_grep", json!({"pattern": ".", "mode": "regex"})),
+        ("lcm_grep", json!({"question": "plain words"})),
+        ("lcm_expand", json!({"id": summary})),
+        ("lcm_expand_query", json!({"question": "plain words"})),
+        ("lcm_recent", json!({"role": "nobody"})),
+    ] {
+        CANCELLED.set(true);
+        let given_up = call(engine, name, &arguments);
+        CANCELLED.set(false);
+        assert_eq!(given_up, Err(EngineError::Cancelled), "{name} {arguments}");
+        answer(engine, name, &arguments);
+    }
+}
+
+#[test]
+fn a_cursor_that_was_made_up_is_no_way_to_more() {
+    let mut said = conversation(hard_texts(), None);
+    let engine = said.engine.as_mut();
+    for ask in [
+        json!({"pattern": "common"}),
+        json!({"question": "common words"}),
+    ] {
+        let mut arguments = ask;
+        arguments["limit"] = json!(3);
+        let first = answer(engine, "lcm_grep", &arguments);
+        let cursor = first["next_cursor"].as_str().unwrap();
+        let (kept, _) = cursor.rsplit_once('.').unwrap();
+        arguments["cursor"] = json!(format!("{kept}.4294967295s4294967295"));
+        let next = answer(engine, "lcm_grep", &arguments);
+        assert_eq!(next["total"], first["total"]);
+        assert_eq!(next["searched"]["messages"], json!(said.texts.len()));
+    }
+}
+
+#[test]
+fn a_summary_of_what_has_no_time_is_found_by_when_it_came() {
+    let texts: Vec<String> = (0..12)
+        .map(|at| format!("word {at} {}", "filler ".repeat(90)))
+        .collect();
+    let mut said = conversation_at(texts, None, None);
+    let engine = said.engine.as_mut();
+    let grep = |since: &str| json!({"pattern": "word", "scope": "summaries", "since": since});
+    let found = answer(engine, "lcm_grep", &grep("2027-01-15"));
+    assert!(found["total"].as_u64() > Some(0), "{found}");
+    assert_eq!(found["hits"][0]["at"], json!("2027-01-15T08:00:00Z"));
+    assert_eq!(found["hits"][0]["at_is_approximate"], json!(true));
+    assert_eq!(
+        answer(engine, "lcm_grep", &grep("2027-01-16"))["total"],
+        json!(0)
+    );
 }
 
 #[test]

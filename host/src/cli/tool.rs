@@ -95,14 +95,15 @@ fn arguments(given: &str) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// The tools, a line each: its name and what it does in a few words.
+/// The tools, a line each: its name and the first sentence on it.
 fn list(tools: &[ToolSpec]) -> String {
     let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
     tools
         .iter()
         .map(|tool| {
-            let words = tool.description.split(['.', ';', ':']).next();
-            format!("{:width$}  {}\n", tool.name, words.unwrap_or_default())
+            let sentence = tool.description.split(". ").next().unwrap_or_default();
+            let sentence = sentence.trim_end_matches('.');
+            format!("{:width$}  {sentence}\n", tool.name)
         })
         .collect()
 }

@@ -768,6 +768,12 @@ pub fn parse_messages(format: Format, raw: &[&str]) -> Result<Vec<Message>, Form
 
 /// A message as [`Conversation::raw`] gives it, its wire items one a line: what [`read`] takes as a document.
 /// Whitespace between them, and the commas of a list, are left out; a line break within one becomes a space.
+///
+/// ```
+/// let raw = "{\"type\": \"reasoning\"},\n {\"type\":\n\"function_call\"}";
+/// let lines = contexture::formats::item_lines(raw);
+/// assert_eq!(lines, ["{\"type\": \"reasoning\"}", "{\"type\": \"function_call\"}"]);
+/// ```
 pub fn item_lines(raw: &str) -> Vec<Cow<'_, str>> {
     let mut lines = Vec::new();
     let mut at = skip_space(raw, 0);

@@ -45,6 +45,14 @@ pub(super) struct Extent {
     pub(super) summaries: u32,
 }
 
+impl Extent {
+    /// Leaves out what an earlier one did not have.
+    pub(super) fn shrink_to(&mut self, earlier: Self) {
+        self.messages = self.messages.min(earlier.messages);
+        self.summaries = self.summaries.min(earlier.summaries);
+    }
+}
+
 /// The end of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cursor {

@@ -28,6 +28,7 @@ pub(super) struct Lexicon {
     irregular: Map<String, Vec<&'static str>>,
     synonyms: Map<String, Vec<String>>,
     kinds: Map<String, Vec<String>>,
+    signs: Map<&'static str, HashSet<&'static str, FxBuildHasher>>,
 }
 
 impl Lexicon {
@@ -41,6 +42,11 @@ impl Lexicon {
             irregular: Map::default(),
             synonyms: Map::default(),
             kinds: Map::default(),
+            signs: include_str!("lexicon/signs.txt")
+                .lines()
+                .filter_map(|line| line.split_once(':'))
+                .map(|(of, signs)| (of, signs.split_whitespace().collect()))
+                .collect(),
         };
         for line in include_str!("lexicon/irregular.txt").lines() {
             let mut forms = line.split_whitespace();
@@ -107,6 +113,12 @@ impl Lexicon {
     /// The stems of things that the word with this stem is the kind of: of `instrument`, `clarinet`.
     pub(super) fn members(&self, stem: &str) -> &[String] {
         self.kinds.get(stem).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a folded word is a sign of something: of a `time`, a `span` of time, a `number`, a `person`,
+    /// a `reason`.
+    pub(super) fn is_sign(&self, of: &str, word: &str) -> bool {
+        self.signs.get(of).is_some_and(|signs| signs.contains(word))
     }
 
     /// Whether a folded word says nothing of what a text is about.

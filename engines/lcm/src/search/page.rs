@@ -12,7 +12,9 @@ use super::run::Search;
 use super::snippet::{MAX_COUNTED, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
-use crate::store::{Current, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in};
+use crate::store::{
+    Current, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in, summary_times,
+};
 
 /// Something that matched, before it is shown.
 pub(super) struct Found {
@@ -162,18 +164,21 @@ impl Search<'_> {
             let cursor = Cursor::write(self.query, found.place, &self.extents);
             match found.what {
                 What::Summary(key) => {
-                    let Some(summary) = summary_in(self.connection, key)? else {
+                    let Some(times) = summary_times(self.connection, key)? else {
                         continue;
                     };
+                    let summary = summary_in(self.connection, key)?;
+                    let snippet = summary
+                        .map(|summary| snippet(&summary.text, &places(&summary.text), context));
                     hits.push(Hit {
                         key,
                         kind: HitKind::Summary,
                         role: "summary".into(),
                         tool: None,
-                        at_ms: summary.times.last_at,
-                        at_is_exact: true,
+                        at_ms: times.last_at,
+                        at_is_exact: times.last_is_exact,
                         live: is_under_frontier(self.connection, key)?,
-                        snippet: snippet(&summary.text, &places(&summary.text), context),
+                        snippet: snippet.unwrap_or_default(),
                         score: found.score,
                         cursor,
                     });

@@ -30,10 +30,12 @@ pub(super) fn search(
     query.sessions.retain(|session| seen.insert(*session));
     let cursor = Cursor::of(&query)?;
     store.read(|connection| {
-        let extents = match &cursor {
-            Some(cursor) => cursor.extents.clone(),
-            None => extents(connection, &query.sessions)?,
-        };
+        let mut extents = extents(connection, &query.sessions)?;
+        if let Some(cursor) = &cursor {
+            for (extent, then) in extents.iter_mut().zip(&cursor.extents) {
+                extent.shrink_to(*then);
+            }
+        }
         let search = Search {
             connection,
             query: &query,
@@ -124,13 +126,14 @@ impl Search<'_> {
             for &session in &self.query.sessions {
                 self.searched.summaries += count_summaries(self.connection, session)?;
                 let all = 0..self.extent(session).summaries;
-                for_each_summary(self.connection, session, &all, |summary| {
+                let unreadable = for_each_summary(self.connection, session, &all, |summary| {
                     let score = question.score_text(&summary.text);
                     if score > 0.0 && self.lets_summary_through(&summary.times) {
                         found.push(Found::summary(summary.key, summary.times, score));
                     }
                     Ok(ControlFlow::Continue(()))
                 })?;
+                self.searched.summaries_unreadable += unreadable;
             }
         }
         found.retain(|found| self.is_within(found));
@@ -198,8 +201,9 @@ impl Search<'_> {
         let by_relevance = self.query.order() == Sort::Relevance;
         let mut scratch = String::new();
         let mut found = Vec::new();
-        let mut read = |numbers: Range<u32>| {
-            for_each_summary(self.connection, session, &numbers, |summary| {
+        let mut unreadable = 0;
+        let mut read = |numbers: Range<u32>| -> Result<(), StoreError> {
+            unreadable += for_each_summary(self.connection, session, &numbers, |summary| {
                 if self.lets_summary_through(&summary.times)
                     && matcher.is_match(&summary.text, &mut scratch)
                 {
@@ -211,8 +215,8 @@ impl Search<'_> {
                     found.push(Found::summary(summary.key, summary.times, score));
                 }
                 Ok(ControlFlow::Continue(()))
-            })
-            .map(|_unreadable| ())
+            })?;
+            Ok(())
         };
         let mut decided = Vec::new();
         let mut covered = 0;
@@ -231,6 +235,7 @@ impl Search<'_> {
             }
         }
         read(covered..Corpus::Summaries.end(self.connection, session)?)?;
+        self.searched.summaries_unreadable += unreadable;
         for number in decided {
             let key = Key::new(session, number);
             if let Some(times) = summary_times(self.connection, key)?

@@ -23,7 +23,17 @@ pub(crate) struct SummaryTimes {
     pub(crate) first_at: Option<i64>,
     pub(crate) last_at: Option<i64>,
     pub(crate) created_at: i64,
+    /// Whether the messages have times of their own; else it is about when they came.
+    pub(crate) last_is_exact: bool,
 }
+
+/// The columns of [`SummaryTimes`].
+const TIMES: &str = "
+    coalesce(first_at, (SELECT max(nullif(order_at, 0)) FROM messages m
+                        WHERE m.session = nodes.session AND m.host = nodes.first)),
+    coalesce(last_at, (SELECT max(nullif(order_at, 0)) FROM messages m
+                       WHERE m.session = nodes.session AND m.host = nodes.last)),
+    created_at, last_at IS NOT NULL";
 
 /// One past the number of a session's last summary; 0 where it has none.
 pub(crate) fn summaries_end(
@@ -53,7 +63,7 @@ pub(crate) fn summary_times(
     key: Key,
 ) -> Result<Option<SummaryTimes>, StoreError> {
     let times = connection
-        .prepare_cached("SELECT first_at, last_at, created_at FROM nodes WHERE id = ?1")?
+        .prepare_cached(&format!("SELECT {TIMES} FROM nodes WHERE id = ?1"))?
         .query_row([key.0], times_of);
     Ok(times.optional()?)
 }
@@ -80,14 +90,13 @@ pub(crate) fn for_each_summary(
     numbers: &Range<u32>,
     mut each: impl FnMut(StoredSummary) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<u64, StoreError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT first_at, last_at, created_at, id, bytes, data, hash
-         FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id",
-    )?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {TIMES}, id, bytes, data, hash FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id"
+    ))?;
     let mut unreadable = 0;
     let mut rows = statement.query(keys(session, numbers))?;
     while let Some(row) = rows.next()? {
-        let (bytes, data, hash): (_, Vec<u8>, Vec<u8>) = (row.get(4)?, row.get(5)?, row.get(6)?);
+        let (bytes, data, hash): (_, Vec<u8>, Vec<u8>) = (row.get(5)?, row.get(6)?, row.get(7)?);
         let text = match summary_text(&data, bytes, &hash) {
             Ok(text) => text,
             Err(StoreError::Damaged(_)) => {
@@ -97,7 +106,7 @@ pub(crate) fn for_each_summary(
             Err(error) => return Err(error),
         };
         let summary = StoredSummary {
-            key: Key(row.get(3)?),
+            key: Key(row.get(4)?),
             text,
             times: times_of(row)?,
         };
@@ -146,5 +155,6 @@ fn times_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<SummaryTimes> {
         first_at: row.get(0)?,
         last_at: row.get(1)?,
         created_at: row.get(2)?,
+        last_is_exact: row.get(3)?,
     })
 }

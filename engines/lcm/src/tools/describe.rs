@@ -72,6 +72,11 @@ fn message(
         Some(key) => store.rows(session, key.ordinal()..key.ordinal() + 1)?,
         None => Vec::new(),
     };
+    // A message that only calls tools is its calls.
+    let text = match message.text.trim().is_empty() {
+        true => &message.calls,
+        false => &message.text,
+    };
     let mut described = json!({
         "id": id.to_string(),
         "kind": "message",
@@ -87,9 +92,9 @@ fn message(
     let more = json!({
         "bytes": message.raw.len(),
         "text_bytes": message.text.len(),
-        "type": Kind::of(&message.text).name(),
+        "type": Kind::of(text).name(),
     });
-    with_preview(context, max_tokens, &described, &more, &message.text)
+    with_preview(context, max_tokens, &described, &more, text)
 }
 
 fn file(

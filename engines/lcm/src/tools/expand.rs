@@ -12,7 +12,7 @@ use super::{
 };
 use crate::dag::{NodeId, Under};
 use crate::nodes;
-use crate::store::{Current, Key, SessionId, StoredMessage};
+use crate::store::{Current, Key, MessageRow, SessionId, StoredMessage};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -118,7 +118,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         });
         let page = Page::new(room, &frame, &context.session.services);
         let lean = is_lean(room);
-        let item = |message: &StoredMessage, part| item(message, &current, part, lean);
+        let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, &current, lean);
         let (items, next) = messages(context, &keys, cursor, page, item)?;
         Ok(json!({
             "id": arguments.id,
@@ -135,7 +135,7 @@ fn messages(
     keys: &[Key],
     cursor: Option<Cursor>,
     mut page: Page<'_>,
-    item: impl Fn(&StoredMessage, Range<usize>) -> Value,
+    item: impl Fn(&MessageRow, &str, Range<usize>) -> Value,
 ) -> Result<(Vec<Value>, Option<Cursor>), EngineError> {
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
     let first = cursor.map_or(0, |cursor| {
@@ -145,15 +145,25 @@ fn messages(
         if context.session.services.is_cancelled() {
             return Err(EngineError::Cancelled);
         }
-        let message = whole(context, *key)?;
-        let raw = &message.raw;
+        let (row, message) = context.message(*key)?;
+        let Some(StoredMessage { raw, .. }) = message else {
+            let lost = json!({"id": row.id.to_string(), "unreadable": true, "message": ""});
+            if !page.push(lost) {
+                let next = Cursor {
+                    number: key.ordinal(),
+                    byte: 0,
+                };
+                return Ok((page.items, Some(next)));
+            }
+            continue;
+        };
         if let Some(cursor) = cursor.filter(|_| from > 0)
             && (cursor.number != key.ordinal() || from >= raw.len() || !raw.is_char_boundary(from))
         {
             return Err(no_cursor(cursor));
         }
-        if !page.push(item(&message, from..raw.len())) {
-            let end = page.push_part(raw, from, |end| item(&message, from..end));
+        if !page.push(item(&row, &raw, from..raw.len())) {
+            let end = page.push_part(&raw, from, |end| item(&row, &raw, from..end));
             let end = end.unwrap_or(from);
             if end < raw.len() {
                 let next = Cursor {
@@ -168,17 +178,8 @@ fn messages(
     Ok((page.items, None))
 }
 
-fn whole(context: &Context<'_>, key: Key) -> Result<StoredMessage, EngineError> {
-    let ordinals = key.ordinal()..key.ordinal() + 1;
-    let found = context.session.store.messages(key.session(), ordinals)?;
-    found.into_iter().next().ok_or_else(|| {
-        EngineError::Storage(format!("message {} is named and not there", key.ordinal()))
-    })
-}
-
 /// A message, or a part of its JSON.
-fn item(message: &StoredMessage, current: &Current, part: Range<usize>, lean: bool) -> Value {
-    let row = &message.row;
+fn item(row: &MessageRow, raw: &str, part: Range<usize>, current: &Current, lean: bool) -> Value {
     let mut item = json!({"id": row.id.to_string()});
     // What continues was introduced by the part before.
     if part.start == 0 {
@@ -190,11 +191,11 @@ fn item(message: &StoredMessage, current: &Current, part: Range<usize>, lean: bo
             item["in_conversation"] = json!(false);
         }
     }
-    let bytes = message.raw.len();
+    let bytes = raw.len();
     if part.start > 0 || part.end < bytes {
         item["part"] = json!({"first_byte": part.start, "of_bytes": bytes});
     }
-    item["message"] = json!(message.raw.get(part).unwrap_or(""));
+    item["message"] = json!(raw.get(part).unwrap_or(""));
     item
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::page::{DEFAULT_TOKENS, Page, is_lean, longest, within};
 use super::{Context, cursor_schema, max_tokens_schema, object};
 use crate::clock::rfc3339;
+use crate::error::StoreError;
 use crate::search::{Answer, Ask, Hit, HitKind, Query, Scope};
 use crate::transcript::{fit, transcript};
 
@@ -42,6 +43,7 @@ struct Passage {
     id: String,
     role: String,
     at: Option<String>,
+    at_is_exact: bool,
     /// Whether it is part of the conversation now.
     live: bool,
     text: String,
@@ -145,6 +147,9 @@ fn best(
                 let mut item = json!({"id": passage.id, "role": passage.role});
                 if !lean {
                     item["at"] = json!(passage.at);
+                    if passage.at.is_some() && !passage.at_is_exact {
+                        item["at_is_approximate"] = json!(true);
+                    }
                 }
                 if !passage.live {
                     item["in_conversation"] = json!(false);
@@ -178,7 +183,11 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         if *kind == HitKind::Summary {
             continue;
         }
-        let material = context.session.material(&[*key])?;
+        let material = match context.session.material(&[*key]) {
+            // What cannot be read holds no answer that could be given.
+            Err(StoreError::Damaged(_)) => continue,
+            material => material?,
+        };
         let calls = material.call_views();
         let views = material.views(&calls);
         let Some(view) = views.first() else { continue };
@@ -193,6 +202,7 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
             id: view.id().to_string(),
             role: view.role().to_owned(),
             at: hit.at_ms.map(rfc3339),
+            at_is_exact: hit.at_is_exact,
             live: hit.live,
             text: fit(&text, PASSAGE_TOKENS, services),
             cursor: hit.cursor.clone(),

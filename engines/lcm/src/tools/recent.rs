@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{Context, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema};
-use crate::store::{SessionId, StoredMessage};
+use crate::store::{MessageRow, SessionId};
 use crate::transcript::excerpt;
 
 /// Messages whose rows are looked at between two looks at whether to stop.
@@ -86,15 +86,16 @@ fn newest(
                 if page.items.len() == limit {
                     return Ok((page.items, next));
                 }
-                for message in store.messages(session, ordinal..ordinal + 1)? {
-                    let text = match message.text.trim().is_empty() {
-                        true => excerpt(&message.calls, SHOWN_CHARS),
-                        false => excerpt(&message.text, SHOWN_CHARS),
-                    };
-                    let item = |end: usize| item(&message, &text[..end], end < text.len(), lean);
-                    if page.push(item(text.len())) {
-                        continue;
+                let (row, message) = context.message(row.key)?;
+                let text = match message {
+                    None => String::new(),
+                    Some(message) if message.text.trim().is_empty() => {
+                        excerpt(&message.calls, SHOWN_CHARS)
                     }
+                    Some(message) => excerpt(&message.text, SHOWN_CHARS),
+                };
+                let item = |end: usize| item(&row, &text[..end], end < text.len(), lean);
+                if !page.push(item(text.len())) {
                     // Cut where it is the first, else for the next page.
                     if !page.items.is_empty() {
                         return Ok((page.items, next));
@@ -108,8 +109,7 @@ fn newest(
     Ok((page.items, None))
 }
 
-fn item(message: &StoredMessage, text: &str, is_cut: bool, lean: bool) -> Value {
-    let row = &message.row;
+fn item(row: &MessageRow, text: &str, is_cut: bool, lean: bool) -> Value {
     let mut item = json!({"id": row.id.to_string(), "role": row.role});
     if !lean {
         if let Some(tool) = &row.tool {

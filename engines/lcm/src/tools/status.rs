@@ -32,7 +32,7 @@ pub(super) fn run(
         ("window", engine["frontier"].clone()),
         ("summaries", engine["summaries"].clone()),
         (
-            "not_indexed",
+            "messages_not_indexed",
             json!(stored.saturating_sub(store.indexed(session)?)),
         ),
         (

@@ -2,6 +2,7 @@
 //! stands are more likely to answer ("predictive annotation", Prager et al. 2000).
 
 use crate::index::terms::{Class, runs};
+use crate::search::lexicon::lexicon;
 
 /// What a question asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,59 +19,22 @@ pub(super) enum Wanted {
     Reason,
 }
 
-const DATES: [&str; 9] = [
-    "date", "day", "days", "month", "year", "weekday", "time", "season", "week",
-];
-pub(super) const MEASURES: [&str; 18] = [
-    "many",
-    "much",
-    "long",
-    "old",
-    "far",
-    "often",
-    "tall",
-    "big",
-    "large",
-    "high",
-    "heavy",
-    "wide",
-    "deep",
-    "fast",
-    "expensive",
-    "pricey",
-    "small",
-    "frequently",
-];
-const NUMBERED: [&str; 14] = [
-    "number",
-    "percent",
-    "percentage",
-    "age",
-    "price",
-    "cost",
-    "amount",
-    "size",
-    "weight",
-    "height",
-    "total",
-    "score",
-    "rent",
-    "salary",
-];
-const PLACES: [&str; 12] = [
-    "city",
-    "town",
-    "country",
-    "place",
-    "state",
-    "location",
-    "street",
-    "village",
-    "island",
-    "region",
-    "address",
-    "continent",
-];
+const DATES: &str = "date day days month year weekday time season week";
+const MEASURES: &str = "many much long old far often tall big large high heavy \
+    wide deep fast expensive pricey small frequently";
+const NUMBERED: &str =
+    "number percent percentage age price cost amount size weight height total score rent salary";
+const PLACES: &str =
+    "city town country place state location street village island region address continent";
+
+/// Whether "how" and this word ask for a number together, so that the word itself is not to be found.
+pub(super) fn is_measure(word: &str) -> bool {
+    is_among(word, MEASURES)
+}
+
+fn is_among(word: &str, list: &str) -> bool {
+    list.split(' ').any(|other| other == word)
+}
 
 impl Wanted {
     /// What a question with these folded words asks for.
@@ -78,19 +42,19 @@ impl Wanted {
         for (at, word) in words.iter().enumerate() {
             // What follows next, and what follows soon.
             let next = words.get(at + 1).copied().unwrap_or_default();
-            let soon = &words[(at + 1).min(words.len())..(at + 4).min(words.len())];
-            let soon_has = |list: &[&str]| soon.iter().any(|word| list.contains(word));
+            let soon = &words[(at + 1).min(words.len())..(at + 5).min(words.len())];
+            let soon_has = |list| soon.iter().any(|word| is_among(word, list));
             match *word {
                 "when" => return Some(Self::Time),
                 "where" => return Some(Self::Place),
                 "who" | "whom" | "whose" => return Some(Self::Person),
                 "why" => return Some(Self::Reason),
                 "how" if next == "long" && soon.get(1) == Some(&"ago") => return Some(Self::Time),
-                "how" if MEASURES.contains(&next) => return Some(Self::Number),
-                "what" | "which" if soon_has(&DATES) => return Some(Self::Time),
-                "what" | "which" if soon_has(&NUMBERED) => return Some(Self::Number),
-                "what" | "which" if soon_has(&PLACES) => return Some(Self::Place),
-                "what" if soon_has(&["reason"]) => return Some(Self::Reason),
+                "how" if is_measure(next) => return Some(Self::Number),
+                "what" | "which" if soon_has(DATES) => return Some(Self::Time),
+                "what" | "which" if soon_has(NUMBERED) => return Some(Self::Number),
+                "what" | "which" if soon_has(PLACES) => return Some(Self::Place),
+                "what" if soon_has("reason") => return Some(Self::Reason),
                 _ => {}
             }
         }
@@ -99,14 +63,13 @@ impl Wanted {
 
     /// Whether a text has such a thing; `folded` is the same text, folded.
     pub(super) fn is_in(self, text: &str, folded: &str) -> bool {
+        let has_sign = |of| words(folded).any(|word| lexicon().is_sign(of, word));
         match self {
             Self::Time => has_time(folded),
-            Self::Number => has_number(folded),
-            Self::Place => {
-                has_name_after(text, &["in", "at", "to", "from", "near", "into", "around"])
-            }
-            Self::Person => has_name(text) || has_word(folded, &KIN),
-            Self::Reason => has_word(folded, &["because", "since", "cause", "cos", "so", "due"]),
+            Self::Number => folded.bytes().any(|byte| byte.is_ascii_digit()) || has_sign("number"),
+            Self::Place => has_name(text, Some("in at to from near into around")),
+            Self::Person => has_name(text, None) || has_sign("person"),
+            Self::Reason => has_sign("reason"),
         }
     }
 }
@@ -117,102 +80,15 @@ fn words(folded: &str) -> impl Iterator<Item = &str> {
         .map(|run| &folded[run.range])
 }
 
-fn has_word(folded: &str, list: &[&str]) -> bool {
-    words(folded).any(|word| list.contains(&word))
-}
-
-const KIN: [&str; 26] = [
-    "mother",
-    "mom",
-    "mum",
-    "father",
-    "dad",
-    "brother",
-    "sister",
-    "son",
-    "daughter",
-    "wife",
-    "husband",
-    "friend",
-    "friends",
-    "cousin",
-    "aunt",
-    "uncle",
-    "grandma",
-    "grandpa",
-    "grandmother",
-    "grandfather",
-    "boss",
-    "neighbour",
-    "neighbor",
-    "colleague",
-    "partner",
-    "family",
-];
-
-const TIMES: [&str; 33] = [
-    "yesterday",
-    "today",
-    "tonight",
-    "tomorrow",
-    "ago",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
-    "january",
-    "february",
-    "april",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-    "weekend",
-    "midnight",
-    "noon",
-    "o'clock",
-    "christmas",
-    "easter",
-    "recently",
-    "spring",
-    "summer",
-    "autumn",
-    "winter",
-];
-const SPANS: [&str; 13] = [
-    "week",
-    "month",
-    "year",
-    "night",
-    "morning",
-    "afternoon",
-    "evening",
-    "term",
-    "century",
-    "decade",
-    "time",
-    "fall",
-    "semester",
-];
-
 fn has_time(folded: &str) -> bool {
     let mut before = "";
     words(folded).any(|word| {
-        let is_time = TIMES.contains(&word)
-            || SPANS.contains(&word) && matches!(before, "last" | "next" | "this" | "past")
-            || matches!(word, "march" | "may")
-                && matches!(
-                    before,
-                    "in" | "of" | "last" | "next" | "since" | "until" | "by"
-                )
+        let is_time = lexicon().is_sign("time", word)
+            || lexicon().is_sign("span", word) && is_among(before, "last next this past")
+            // Both are also other words.
+            || is_among(word, "march may") && is_among(before, "in of last next since until by")
             || is_year(word)
-            || is_ordinal(word);
+            || is_ordinal_or_hour(word);
         before = word;
         is_time
     })
@@ -224,69 +100,77 @@ fn is_year(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `1st`, `22nd`, `5th`; `5pm`.
-fn is_ordinal(word: &str) -> bool {
+/// `1st`, `22nd`; `5pm`.
+fn is_ordinal_or_hour(word: &str) -> bool {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
-    (1..=2).contains(&digits) && matches!(&word[digits..], "st" | "nd" | "rd" | "th" | "am" | "pm")
+    (1..=2).contains(&digits) && is_among(&word[digits..], "st nd rd th am pm")
 }
 
-const NUMBERS: [&str; 32] = [
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
-    "thirty",
-    "forty",
-    "fifty",
-    "sixty",
-    "seventy",
-    "eighty",
-    "ninety",
-    "dozen",
-    "hundred",
-    "thousand",
-    "million",
-    "half",
-    "couple",
-];
-
-fn has_number(folded: &str) -> bool {
-    folded.bytes().any(|byte| byte.is_ascii_digit()) || has_word(folded, &NUMBERS)
-}
-
-/// Whether a word in the middle of a sentence is written with a capital letter.
-fn has_name(text: &str) -> bool {
-    has_name_after(text, &[])
-}
-
-/// The same, where it follows one of these words, if there are any.
-fn has_name_after(text: &str, leads: &[&str]) -> bool {
+/// Whether a word in the middle of a sentence is written with a capital letter; where there are `leads`,
+/// after one of them.
+fn has_name(text: &str, leads: Option<&str>) -> bool {
     let mut before: Option<&str> = None;
     text.split_whitespace().any(|token| {
         let word = token.trim_matches(|c: char| !c.is_alphanumeric());
-        let is_name = word.starts_with(char::is_uppercase)
-            && word != "I"
-            && !word.starts_with("I'")
+        let is_capital =
+            word.starts_with(char::is_uppercase) && word != "I" && !word.starts_with("I'");
+        let is_name = is_capital
             && before.is_some_and(|before| {
-                leads.is_empty() || leads.contains(&before.to_lowercase().as_str())
+                leads.is_none_or(|leads| is_among(&before.to_lowercase(), leads))
             });
-        // After the end of a sentence every word has a capital letter.
+        // At the beginning of a sentence every word has a capital letter.
         before = Some(word).filter(|_| !token.ends_with(['.', '!', '?', ':', '"']));
         is_name
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::fold::fold;
+
+    fn wanted(question: &str) -> Option<Wanted> {
+        let folded = fold(question);
+        Wanted::of(&words(&folded).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn questions_say_what_they_want() {
+        for (question, expected) in [
+            ("When did Ana move?", Some(Wanted::Time)),
+            ("How long ago did she move?", Some(Wanted::Time)),
+            ("In which year did she move?", Some(Wanted::Time)),
+            ("How many cats are there?", Some(Wanted::Number)),
+            ("What is the monthly rent?", Some(Wanted::Number)),
+            ("Where was she born?", Some(Wanted::Place)),
+            ("Which Italian city did she like?", Some(Wanted::Place)),
+            ("With whom did she go?", Some(Wanted::Person)),
+            ("Why did she leave?", Some(Wanted::Reason)),
+            ("What did she paint?", None),
+            ("How did she get there?", None),
+        ] {
+            assert_eq!(wanted(question), expected, "{question}");
+        }
+    }
+
+    #[test]
+    fn texts_have_what_is_wanted() {
+        for (text, wanted, expected) in [
+            ("We went last week", Wanted::Time, true),
+            ("See you on the 3rd", Wanted::Time, true),
+            ("It was back in 2019", Wanted::Time, true),
+            ("I may go and march on", Wanted::Time, false),
+            ("We met in May", Wanted::Time, true),
+            ("A dozen of them", Wanted::Number, true),
+            ("Some of them", Wanted::Number, false),
+            ("I grew up in Porto", Wanted::Place, true),
+            ("Sunny here. Warm too", Wanted::Place, false),
+            ("I met with Ben", Wanted::Person, true),
+            ("My cousin came", Wanted::Person, true),
+            ("Nothing. Really I can't", Wanted::Person, false),
+            ("Because I was tired", Wanted::Reason, true),
+        ] {
+            assert_eq!(wanted.is_in(text, &fold(text)), expected, "{text}");
+        }
+    }
 }

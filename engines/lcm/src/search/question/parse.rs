@@ -1,6 +1,6 @@
 //! Taking a question apart.
 
-use super::answer::{MEASURES, Wanted};
+use super::answer::{Wanted, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
 use super::{Form, Map, Question, Term};
@@ -48,8 +48,8 @@ impl Question {
         let mut telling: Vec<(&str, bool)> = Vec::new();
         for (word, capital) in &plain {
             // "How long" asks for a time, not for the word.
-            let is_measure = before == "how" && MEASURES.contains(word);
-            if !is_measure && !lexicon().is_stop_word(word) {
+            let is_asked = before == "how" && is_measure(word);
+            if !is_asked && !lexicon().is_stop_word(word) {
                 telling.push((word, *capital));
             }
             before = word;
@@ -170,5 +170,41 @@ impl Question {
 /// Whether two different stems may be of one family: teach and teacher, geolog and geologist.
 pub(super) fn are_akin(a: &str, b: &str) -> bool {
     let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    a != b && shared >= AKIN_PREFIX && 3 * shared >= 2 * a.len().max(b.len())
+    let (short, long) = (a.len().min(b.len()), a.len().max(b.len()));
+    a != b && shared >= AKIN_PREFIX && shared + 1 >= short && 3 * shared >= 2 * long
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn stems(question: &str) -> Vec<String> {
+        let question = Question::new(question).unwrap();
+        question.by_stem.into_keys().collect()
+    }
+
+    #[test]
+    fn kinds_lead_to_things_and_words_to_their_like() {
+        let stems = stems("What instrument did Ana purchase?");
+        for expected in ["instrument", "clarinet", "buy", "ana"] {
+            assert!(stems.iter().any(|stem| stem == expected), "{expected}");
+        }
+    }
+
+    #[test]
+    fn what_only_asks_is_not_looked_for() {
+        assert!(!stems("How long was the walk?").contains(&"long".to_owned()));
+        assert!(stems("Who wore the long coat?").contains(&"long".to_owned()));
+        assert!(!stems("Who am I?").is_empty());
+        assert!(Question::new("?!").is_err());
+    }
+
+    #[test]
+    fn families_of_words() {
+        assert!(are_akin("teach", "teacher"));
+        assert!(are_akin("geolog", "geologist"));
+        assert!(!are_akin("univers", "unit"));
+        assert!(!are_akin("contest", "context"));
+    }
 }

@@ -82,3 +82,33 @@ fn day(word: &str) -> Option<i64> {
     let day = digits.parse().ok()?;
     (1..=31).contains(&day).then_some(day)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::clock::parse;
+
+    fn told(question: &str, at: &str) -> Option<bool> {
+        let words: Vec<&str> = question.split(' ').collect();
+        let at_ms = parse(at).unwrap().start;
+        Period::of(&words).map(|period| period.is_told_at(at_ms))
+    }
+
+    #[test]
+    fn a_period_is_told_of_in_it_and_soon_after() {
+        for (question, at, expected) in [
+            ("where was she in july 2022", "2022-07-15", Some(true)),
+            ("where was she in july 2022", "2022-08-10", Some(true)),
+            ("where was she in july 2022", "2022-09-10", Some(false)),
+            ("where was she in july 2022", "2023-07-15", Some(false)),
+            ("what happened on 12 may", "2024-05-13", Some(true)),
+            ("what happened on may 12th", "2024-05-11", Some(false)),
+            ("what did she do in 2021", "2021-03-01", Some(true)),
+            ("what may she do", "2021-05-01", None),
+            ("when did they march", "2021-03-01", None),
+        ] {
+            assert_eq!(told(question, at), expected, "{question}, {at}");
+        }
+    }
+}

@@ -3,8 +3,8 @@
 use super::parse::are_akin;
 use super::{Form, Question, Term};
 use crate::error::StoreError;
-use crate::index::need::for_each_term_like;
-use crate::index::segment::Segment;
+use crate::index::segment::{List, Segment};
+use crate::index::vocabulary::Vocabulary;
 use crate::search::candidates::Stretch;
 use crate::search::lexicon::lexicon;
 use crate::search::run::Search;
@@ -100,8 +100,7 @@ impl Question {
                 }
                 Stretch::Indexed(segment) => {
                     let before: Vec<usize> = lists.iter().map(Vec::len).collect();
-                    let mut terms = self.terms.iter().zip(&mut lists);
-                    match terms.try_for_each(|(term, list)| look_up(search, &segment, term, list)) {
+                    match look_up(search, &segment, &self.terms, &mut lists) {
                         Ok(()) => 0..0,
                         // What the index cannot say any more, the messages can.
                         Err(StoreError::Damaged(_)) => {
@@ -215,35 +214,30 @@ impl Weighed {
     }
 }
 
-/// Appends the messages of a segment that hold a term.
+/// Appends the messages of a segment that hold each of the terms.
 fn look_up(
     search: &Search<'_>,
     segment: &Segment,
-    term: &Term,
-    out: &mut Vec<u32>,
+    terms: &[Term],
+    lists: &mut [Vec<u32>],
 ) -> Result<(), StoreError> {
-    let base = segment.ordinals.start;
-    let connection = search.connection;
-    let exact = |word: &str, out: &mut Vec<u32>| {
-        for_each_term_like(connection, segment, word, true, true, |found, list| {
-            if found == word.as_bytes() {
-                list.ordinals(base, out);
+    let mut vocabulary = Vocabulary::read(search.connection, segment)?;
+    for (term, out) in terms.iter().zip(lists) {
+        let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
+        match &term.form {
+            Form::Gram(gram) => vocabulary.for_each_like(gram, |word| word == gram, add)?,
+            Form::Akin { stem, prefix } => {
+                let is_akin = |word: &str| are_akin(&lexicon().stem(word), stem);
+                vocabulary.for_each_like(prefix, is_akin, add)?;
             }
-        })
-    };
-    let (prefix, is_form): (&str, &dyn Fn(&str) -> bool) = match &term.form {
-        Form::Gram(gram) => return exact(gram, out),
-        Form::Stem { stem, prefix } => {
-            for form in lexicon().irregular_forms(stem) {
-                exact(form, out)?;
+            Form::Stem { stem, prefix } => {
+                vocabulary.for_each_like(prefix, |word| lexicon().stem(word) == *stem, add)?;
+                for form in lexicon().irregular_forms(stem) {
+                    let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
+                    vocabulary.for_each_like(form, |word| word == *form, add)?;
+                }
             }
-            (prefix, &|word| lexicon().stem(word) == *stem)
         }
-        Form::Akin { stem, prefix } => (prefix, &|word| are_akin(&lexicon().stem(word), stem)),
-    };
-    for_each_term_like(connection, segment, prefix, true, false, |found, list| {
-        if std::str::from_utf8(found).is_ok_and(is_form) {
-            list.ordinals(base, out);
-        }
-    })
+    }
+    Ok(())
 }

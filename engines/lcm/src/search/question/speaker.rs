@@ -192,3 +192,36 @@ const GREETINGS: [&str; 14] = [
     "hey", "hi", "hello", "thanks", "wow", "oh", "yes", "yeah", "morning", "congrats", "so",
     "dear", "well", "you",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speakers_stand_in_front() {
+        for (text, speaker) in [
+            ("Ana: hello", Some("Ana")),
+            ("[1:56 pm on 8 May, 2023] Ana Lima: hello", Some("Ana Lima")),
+            ("小明：你好", Some("小明")),
+            ("hello there", None),
+            ("I went to the shop, then: nothing", None),
+            ("12:30 is too late", None),
+            ("", None),
+        ] {
+            assert_eq!(speaker_of(text), speaker, "{text}");
+        }
+    }
+
+    #[test]
+    fn people_are_called_by_name() {
+        for (text, expected) in [
+            ("Hey Melanie! How are you?", true),
+            ("That is great, Mel.", true),
+            ("Melanie, look", true),
+            ("I met Melanie yesterday.", false),
+            ("Honey melon, and more", false),
+        ] {
+            assert_eq!(calls(text, "melanie"), expected, "{text}");
+        }
+    }
+}

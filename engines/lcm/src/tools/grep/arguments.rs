@@ -1,0 +1,196 @@
+//! What `lcm_grep` takes, and the search that it means.
+
+use std::ops::Range;
+
+use contexture_engine_api::EngineError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::clock::parse;
+use crate::search::{Ask, Mode, Pattern, Query, Scope, Sort};
+use crate::tools::{Context, cursor_schema, invalid, max_tokens_schema, object};
+
+const DEFAULT_LIMIT: usize = 20;
+const MAX_LIMIT: usize = 200;
+const MAX_CONTEXT: usize = 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::tools) struct Arguments {
+    pattern: Option<String>,
+    question: Option<String>,
+    mode: Option<ModeName>,
+    scope: Option<ScopeName>,
+    sessions: Option<Vec<String>>,
+    role: Option<String>,
+    tool: Option<String>,
+    since: Option<Value>,
+    until: Option<Value>,
+    context: Option<usize>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    sort: Option<SortName>,
+    case: Option<bool>,
+    pub(super) max_tokens: Option<u64>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum ModeName {
+    Regex,
+    FullText,
+    Literal,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum ScopeName {
+    Messages,
+    Summaries,
+    Files,
+    All,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum SortName {
+    Relevance,
+    Recency,
+    Oldest,
+}
+
+pub(in crate::tools) fn parameters() -> Value {
+    let time = |what: &str, day: &str| {
+        json!({
+            "type": "string",
+            "description": format!(
+                "{what}: 2026-01-31 ({day}, in UTC), 2026-01-31T09:30+02:00, or Unix seconds. What has no time of \
+                 its own counts by its arrival"
+            ),
+        })
+    };
+    object(
+        json!({
+            "pattern": {"type": "string", "description": "What to find, exactly. This or `question`"},
+            "question": {
+                "type": "string",
+                "description": "Ranks what shares words with it, in any of their forms: candidates, best first, not \
+                                a complete list",
+            },
+            "mode": {
+                "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
+                "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order \
+                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase. literal: the text \
+                                itself, anywhere. regex: without look-around and backreferences",
+            },
+            "case": {
+                "type": "boolean",
+                "description": "Whether case matters. Default: false in full_text, true in literal and regex",
+            },
+            "scope": {
+                "type": "string", "enum": ["all", "messages", "summaries", "files"], "default": "all",
+                "description": "Where to look; `files`: only messages whose text is so long that it is kept aside",
+            },
+            "role": {"type": "string", "description": "Only messages of this role (user, assistant, tool), and no summaries"},
+            "tool": {"type": "string", "description": "Only results of the tool of this name"},
+            "since": time("Only what was said then or later", "its beginning"),
+            "until": time("Only what was said then or before", "its end"),
+            "sort": {
+                "type": "string", "enum": ["relevance", "recency", "oldest"],
+                "description": "Default: recency for a pattern, relevance for a question",
+            },
+            "context": {
+                "type": "integer", "minimum": 0, "maximum": MAX_CONTEXT, "default": 0,
+                "description": "Lines shown before and after that of the first match",
+            },
+            "limit": {
+                "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT,
+                "description": "Hits on a page, at most",
+            },
+            "max_tokens": max_tokens_schema(),
+            "cursor": cursor_schema(),
+            "sessions": {
+                "type": "array", "items": {"type": "string"},
+                "description": "Search these sessions, where the configuration grants it. Default: this one",
+            },
+        }),
+        &[],
+    )
+}
+
+/// The search that is asked for.
+///
+/// # Errors
+/// [`EngineError::InvalidInput`] that says what is wrong with the arguments.
+pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineError> {
+    // Some models fill in every argument.
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let ask = match (given(&arguments.pattern), given(&arguments.question)) {
+        (Some(pattern), None) => Ask::Pattern(Pattern {
+            mode: match arguments.mode {
+                None | Some(ModeName::FullText) => Mode::FullText,
+                Some(ModeName::Literal) => Mode::Literal,
+                Some(ModeName::Regex) => Mode::Regex,
+            },
+            text: pattern,
+            case_sensitive: arguments.case,
+        }),
+        (None, Some(question)) => Ask::Question(question),
+        _ => {
+            return Err(invalid(
+                "lcm_grep takes `pattern` (exact) or `question` (ranked), one of them",
+            ));
+        }
+    };
+    let time = |key: &str, value: &Option<Value>| -> Result<Option<Range<i64>>, EngineError> {
+        let Some(value) = value else { return Ok(None) };
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        let time = parse(&text).ok_or_else(|| {
+            invalid(format!(
+                "`{key}` is {value}; a time is 2026-01-31, 2026-01-31T09:30+02:00, 2026-01-31T23:59:59Z, or Unix \
+                 seconds"
+            ))
+        });
+        time.map(Some)
+    };
+    let since = time("since", &arguments.since)?.map(|time| time.start);
+    let until = time("until", &arguments.until)?.map(|time| time.end - 1);
+    if let (Some(since), Some(until)) = (since, until)
+        && until < since
+    {
+        return Err(invalid(
+            "`until` is before `since`: nothing can be between them",
+        ));
+    }
+    let sessions = match arguments.sessions.as_deref() {
+        None | Some([]) => vec![context.session.id],
+        Some(names) => {
+            let ids = names.iter().map(|name| context.scope(Some(name)));
+            ids.collect::<Result<_, _>>()?
+        }
+    };
+    Ok(Query {
+        scope: match arguments.scope {
+            None | Some(ScopeName::All) => Scope::All,
+            Some(ScopeName::Messages) => Scope::Messages,
+            Some(ScopeName::Summaries) => Scope::Summaries,
+            Some(ScopeName::Files) => Scope::Files,
+        },
+        sessions,
+        role: given(&arguments.role),
+        tool: given(&arguments.tool),
+        since_ms: since,
+        until_ms: until,
+        sort: arguments.sort.map(|sort| match sort {
+            SortName::Relevance => Sort::Relevance,
+            SortName::Recency => Sort::Recency,
+            SortName::Oldest => Sort::Oldest,
+        }),
+        limit: arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT),
+        context_lines: arguments.context.unwrap_or(0).min(MAX_CONTEXT),
+        cursor: given(&arguments.cursor),
+        ..Query::new(context.session.id, ask)
+    })
+}
