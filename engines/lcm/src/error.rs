@@ -87,11 +87,13 @@ pub enum StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        // A value of a kind that is never written, or a row missing that must be there.
+        // A value of a kind that is never written, a row missing that must be there, or a schema that is not
+        // the one that every statement is written for.
         if let rusqlite::Error::QueryReturnedNoRows
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::Utf8Error(..)
+        | rusqlite::Error::SqlInputError { .. }
         | rusqlite::Error::IntegralValueOutOfRange(..) = error
         {
             return Self::Damaged(error.to_string());
