@@ -87,11 +87,13 @@ pub enum StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        // A value of a kind that is never written, or a row missing that must be there.
+        // A value of a kind that is never written, a row missing that must be there, or a schema that is not
+        // the one that every statement is written for.
         if let rusqlite::Error::QueryReturnedNoRows
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::Utf8Error(..)
+        | rusqlite::Error::SqlInputError { .. }
         | rusqlite::Error::IntegralValueOutOfRange(..) = error
         {
             return Self::Damaged(error.to_string());
@@ -100,7 +102,10 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
             Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
             Some(Code::DiskFull) => Self::DiskFull,
-            Some(Code::DatabaseCorrupt | Code::NotADatabase) => Self::Damaged(error.to_string()),
+            // Nothing too big is ever written, so that a length is damaged where something is.
+            Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
+                Self::Damaged(error.to_string())
+            }
             _ => Self::Sqlite(error),
         }
     }

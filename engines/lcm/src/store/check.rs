@@ -161,8 +161,8 @@ fn check_messages(
         after = Some(*last);
         for (key, row) in rows {
             match row.and_then(|row| whole(connection, &mut blocks, row)) {
-                Ok(_) => {}
-                Err(StoreError::Damaged(_)) => check.damaged.push(key),
+                Ok(_) if blocks.intruder(connection, key)?.is_none() => {}
+                Ok(_) | Err(StoreError::Damaged(_)) => check.damaged.push(key),
                 Err(error) => return Err(error),
             }
             check.messages += 1;

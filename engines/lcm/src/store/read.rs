@@ -503,6 +503,20 @@ impl<'c> Blocks<'c> {
         }))
     }
 
+    /// A block that stands between a message that was just read and the block that holds it, where damage put
+    /// one: whoever reads the message alone would find that one instead.
+    pub(super) fn intruder(
+        &self,
+        connection: &Connection,
+        key: Key,
+    ) -> Result<Option<Key>, StoreError> {
+        let nearest: Option<i64> = connection
+            .prepare_cached("SELECT max(id) FROM blocks WHERE id <= ?1")?
+            .query_row([key.0], |row| row.get(0))?;
+        let holder = self.current.as_ref().map(|(first, _)| *first);
+        Ok(nearest.map(Key).filter(|nearest| Some(*nearest) != holder))
+    }
+
     /// The keys of the messages that the block at `first` holds.
     pub(super) fn held(&mut self, first: Key) -> Result<Vec<Key>, StoreError> {
         let (block, _) = self.of(first)?;

@@ -132,7 +132,10 @@ fn open_alone(path: &Path) -> Result<Connection, StoreError> {
     )?;
     old.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     old.busy_timeout(std::time::Duration::from_millis(500))?;
-    let locked = old.execute_batch("PRAGMA locking_mode = EXCLUSIVE; SELECT * FROM sqlite_schema;");
+    // "Writable" makes a schema with a damaged row one without that row; nothing is written here.
+    let locked = old.execute_batch(
+        "PRAGMA writable_schema = ON; PRAGMA locking_mode = EXCLUSIVE; SELECT * FROM sqlite_schema;",
+    );
     match locked.map_err(StoreError::from) {
         Err(StoreError::Busy) => Err(StoreError::Busy),
         // Damage is what this is about.

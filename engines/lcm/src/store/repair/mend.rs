@@ -86,7 +86,13 @@ pub(super) fn messages(
     let total = sessions.iter().map(|info| u64::from(info.messages)).sum();
     let (mut kept, mut missing, mut done) = (0, 0, 0);
     for info in &sessions {
-        let lost = unreadable(database, info)?;
+        let (lost, intruders) = unreadable(database, info)?;
+        database.write(|transaction| {
+            for block in &intruders {
+                transaction.execute("DELETE FROM blocks WHERE id = ?1", [block.0])?;
+            }
+            Ok(())
+        })?;
         let counts = sound_only(database, info, &lost)?;
         kept += counts.0;
         missing += counts.1;
@@ -97,21 +103,24 @@ pub(super) fn messages(
     Ok((kept, missing))
 }
 
-/// The keys of messages of which there is a row and no content.
-fn unreadable(database: &Database, info: &SessionInfo) -> Result<BTreeSet<Key>, StoreError> {
+/// The keys of messages of which there is a row and no content; and of blocks that are not where they belong.
+fn unreadable(
+    database: &Database,
+    info: &SessionInfo,
+) -> Result<(BTreeSet<Key>, BTreeSet<Key>), StoreError> {
     database.read(|connection| {
         let mut blocks = Blocks::new(connection)?;
-        let mut lost = BTreeSet::new();
+        let (mut lost, mut intruders) = (BTreeSet::new(), BTreeSet::new());
         let mut after = None;
         loop {
             let rows = rows_after(connection, info.id, after, PAGE)?;
             let Some((last, _)) = rows.last() else {
-                return Ok(lost);
+                return Ok((lost, intruders));
             };
             after = Some(*last);
             for (key, row) in rows {
                 match row.and_then(|row| whole(connection, &mut blocks, row)) {
-                    Ok(_) => {}
+                    Ok(_) => intruders.extend(blocks.intruder(connection, key)?),
                     Err(StoreError::Damaged(_)) => {
                         lost.insert(key);
                     }
