@@ -12,11 +12,11 @@ use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
 use crate::dag::plan::{Part, Segment, Spot, layout, leaves};
 use crate::dag::{Node, NodeId, Under};
-use crate::nodes;
 use crate::session::{Loose, Session};
 use crate::settings::{Budgets, CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT, Settings};
 use crate::staging::Staging;
 use crate::store::Key;
+use crate::store::nodes;
 use crate::summarise::{Job, Next, PartId, Written};
 
 /// The most calls that are out at once.

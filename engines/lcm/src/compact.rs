@@ -12,10 +12,10 @@ use contexture_engine_api::{
 
 use crate::dag::NodeId;
 use crate::dag::outline::Outline;
-use crate::nodes::Placed;
 use crate::session::Session;
 use crate::settings::{Budgets, HEADING_TOKENS, Settings};
 use crate::staging::Staging;
+use crate::store::nodes::Placed;
 use crate::summarise::Written;
 use arrange::Arranged;
 

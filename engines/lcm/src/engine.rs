@@ -15,10 +15,10 @@ use crate::background::{Answered, Background};
 use crate::compact::{Compacted, Compactor, ModelUse, Proposal};
 use crate::cooldown::CoolDowns;
 use crate::error::StoreError;
-use crate::nodes;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::staging::Staging;
+use crate::store::nodes;
 use crate::store::{Delivery, Store};
 use crate::tools;
 

@@ -17,7 +17,6 @@ mod factory;
 mod index;
 mod manage;
 mod material;
-mod nodes;
 pub mod preview;
 pub mod search;
 mod session;

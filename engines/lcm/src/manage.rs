@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::rfc3339;
 use crate::error::StoreError;
-use crate::nodes;
+use crate::store::nodes;
 use crate::store::{SessionId, SessionInfo, Store};
 
 /// Messages of an export at a time, at most.

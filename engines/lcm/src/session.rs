@@ -10,7 +10,7 @@ use crate::assemble::nodes_in;
 use crate::dag::{NodeId, Under};
 use crate::error::StoreError;
 use crate::material::Material;
-use crate::nodes::{self, Placed};
+use crate::store::nodes::{self, Placed};
 use crate::store::{Key, MessageRow, SessionId, Store};
 use crate::summarise::Written;
 

@@ -24,12 +24,13 @@ mod delete;
 mod export;
 mod ingest;
 mod live;
-mod nodes;
+pub(crate) mod nodes;
 mod payload;
 mod read;
 mod repair;
 mod schema;
 mod sessions;
+mod summaries;
 mod varint;
 mod wire;
 mod writer;
@@ -57,13 +58,11 @@ pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use current::Current;
-pub(crate) use live::cut_in;
-pub(crate) use nodes::{
-    SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_hash, summary_in,
-    summary_text, summary_times,
-};
 pub(crate) use read::{Blocks, for_each_body, row_in};
 pub(crate) use sessions::info_in;
+pub(crate) use summaries::{
+    SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,
+};
 pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
 /// The database's name in the engine's data directory.

@@ -8,9 +8,9 @@ use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
 use crate::dag::plan::{Part, Segment, Spot, layout};
-use crate::nodes::Placed;
 use crate::session::Session;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
+use crate::store::nodes::Placed;
 
 /// The share of the soft threshold below which a compaction should end, so that the next turn is not due
 /// again.

@@ -13,7 +13,7 @@ use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal};
 use crate::assemble::block;
 use crate::dag::plan::Segment;
 use crate::dag::{Level, Node, NodeId};
-use crate::nodes::{self, NewNode, Placed};
+use crate::store::nodes::{self, NewNode, Placed};
 
 impl Compactor<'_, '_> {
     pub(super) fn propose(

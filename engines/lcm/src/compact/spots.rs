@@ -8,8 +8,8 @@ use super::Compactor;
 use crate::assemble::nodes_in;
 use crate::dag::NodeId;
 use crate::dag::plan::{Spot, Stray, StrayPart};
-use crate::nodes::{self, Placed};
 use crate::store::Key;
+use crate::store::nodes::{self, Placed};
 
 impl Compactor<'_, '_> {
     /// What stands in each place of the window.

@@ -9,9 +9,9 @@ use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
 use crate::dag::condense::next_group;
 use crate::dag::plan::{Part, Run, Segment, leaves};
 use crate::dag::{Level, Node, NodeId};
-use crate::nodes::{NewNode, Over, Placed};
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
+use crate::store::nodes::{NewNode, Over, Placed};
 use crate::summarise::{Job, Written, write_all};
 use crate::transcript::plain;
 

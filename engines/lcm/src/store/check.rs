@@ -2,9 +2,9 @@
 
 use rusqlite::Connection;
 
-use super::nodes::for_each_node_text;
 use super::read::{rows_after, whole};
 use super::sessions::{SessionInfo, sessions_in};
+use super::summaries::for_each_node_text;
 use super::{Blocks, Key, SessionId, Store};
 use crate::error::StoreError;
 use crate::index::build;

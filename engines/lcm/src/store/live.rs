@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::StoreSettings;
     use crate::dag::NodeId;
-    use crate::nodes;
+    use crate::store::nodes;
 
     #[test]
     fn a_cut_whose_frontier_cannot_be_written_cuts_nothing() {

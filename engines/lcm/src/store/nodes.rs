@@ -1,160 +1,676 @@
-//! Summaries, as search sees them.
+//! Summary nodes in the store: their texts, their lineage, and the frontier.
+//!
+//! A node and its sources are written in one transaction, so there is never a summary without sources.
+//! Nodes that a compaction proposes stand in the store before the frontier names them; the frontier moves
+//! in one transaction, when the compaction is committed.
 
-use std::ops::{ControlFlow, Range};
+use std::collections::{HashMap, HashSet};
 
-use rusqlite::{Connection, OptionalExtension};
-use xxhash_rust::xxh3::xxh3_128;
+use contexture_engine_api::MessageId;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::live::keys;
-use super::{Key, SessionId, damaged, decompress};
+use super::live::cut_in;
+use super::summaries::{summary_hash, summary_text};
+use super::{Key, SessionId, Store};
+use crate::dag::{Level, Node, NodeId, Under};
 use crate::error::StoreError;
+use crate::summarise::Written;
 
-/// A summary as search sees it.
+/// Summaries are a few kilobytes of prose: a little more effort pays.
+const COMPRESSION_LEVEL: i32 = 6;
+
+/// A node to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct NewNode {
+    pub(crate) node: Node,
+    pub(crate) over: Over,
+    pub(crate) model: Option<String>,
+}
+
+/// What a node to be written stands over.
+#[derive(Debug, Clone)]
+pub(crate) enum Over {
+    Messages(Vec<Key>),
+    Nodes(Vec<NodeId>),
+}
+
+/// A node of the frontier.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredSummary {
-    pub(crate) key: Key,
-    pub(crate) text: String,
-    pub(crate) times: SummaryTimes,
+pub(crate) struct Placed {
+    pub(crate) node: Node,
+    /// Whether its text is to be written again when a model is there.
+    pub(crate) degraded: bool,
 }
 
-/// When what a summary covers was said, and when it was written itself, in ms since the Unix epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SummaryTimes {
-    pub(crate) first_at: Option<i64>,
-    pub(crate) last_at: Option<i64>,
-    pub(crate) created_at: i64,
-    /// Whether the messages have times of their own; else it is about when they came.
-    pub(crate) last_is_exact: bool,
-}
-
-/// The columns of [`SummaryTimes`].
-const TIMES: &str = "
-    coalesce(first_at, (SELECT max(nullif(order_at, 0)) FROM messages m
-                        WHERE m.session = nodes.session AND m.host = nodes.first)),
-    coalesce(last_at, (SELECT max(nullif(order_at, 0)) FROM messages m
-                       WHERE m.session = nodes.session AND m.host = nodes.last)),
-    created_at, last_at IS NOT NULL";
-
-/// One past the number of a session's last summary; 0 where it has none.
-pub(crate) fn summaries_end(
-    connection: &Connection,
-    session: SessionId,
-) -> Result<u32, StoreError> {
-    let last: Option<i64> = connection
-        .prepare_cached("SELECT max(id) FROM nodes WHERE id BETWEEN ?1 AND ?2")?
-        .query_row(keys(session, &(0..u32::MAX)), |row| row.get(0))?;
-    Ok(last.map_or(0, |last| Key(last).ordinal() + 1))
-}
-
-/// How many summaries a session has.
-pub(crate) fn count_summaries(
-    connection: &Connection,
-    session: SessionId,
-) -> Result<u64, StoreError> {
-    let count: i64 = connection
-        .prepare_cached("SELECT count(*) FROM nodes WHERE session = ?1")?
-        .query_row([session.0], |row| row.get(0))?;
-    Ok(count as u64)
-}
-
-/// The times of a summary, without its text; none where there is no such summary.
-pub(crate) fn summary_times(
-    connection: &Connection,
-    key: Key,
-) -> Result<Option<SummaryTimes>, StoreError> {
-    let times = connection
-        .prepare_cached(&format!("SELECT {TIMES} FROM nodes WHERE id = ?1"))?
-        .query_row([key.0], times_of);
-    Ok(times.optional()?)
-}
-
-/// A summary by its key.
-pub(crate) fn summary_in(
-    connection: &Connection,
-    key: Key,
-) -> Result<Option<StoredSummary>, StoreError> {
-    let mut found = None;
-    let numbers = key.ordinal()..key.ordinal() + 1;
-    for_each_summary(connection, key.session(), &numbers, |summary| {
-        found = Some(summary);
-        Ok(ControlFlow::Break(()))
-    })?;
-    Ok(found)
-}
-
-/// Calls `each` with those of a session's summaries that have these numbers, in order. Gives how many
-/// could not be read, and goes on behind them.
-pub(crate) fn for_each_summary(
-    connection: &Connection,
-    session: SessionId,
-    numbers: &Range<u32>,
-    mut each: impl FnMut(StoredSummary) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<u64, StoreError> {
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT {TIMES}, id, bytes, data, hash FROM nodes WHERE id >= ?1 AND id < ?2 ORDER BY id"
-    ))?;
-    let mut unreadable = 0;
-    let mut rows = statement.query(keys(session, numbers))?;
-    while let Some(row) = rows.next()? {
-        let (bytes, data, hash): (_, Vec<u8>, Vec<u8>) = (row.get(5)?, row.get(6)?, row.get(7)?);
-        let text = match summary_text(&data, bytes, &hash) {
-            Ok(text) => text,
-            Err(StoreError::Damaged(_)) => {
-                unreadable += 1;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let summary = StoredSummary {
-            key: Key(row.get(4)?),
-            text,
-            times: times_of(row)?,
-        };
-        if each(summary)?.is_break() {
-            break;
-        }
+impl Placed {
+    /// A node whose text was just written.
+    pub(crate) fn new(node: Node) -> Self {
+        let degraded = node.level.is_lower();
+        Self { node, degraded }
     }
-    Ok(unreadable)
 }
 
-/// Calls `each` with every summary's key and its text, or why that cannot be read.
-pub(super) fn for_each_node_text(
-    connection: &Connection,
+fn key(session: SessionId, node: NodeId) -> i64 {
+    (session.0 << 32) | (node.0 & i64::from(u32::MAX))
+}
+
+pub(crate) fn id_of(key: i64) -> NodeId {
+    NodeId(key & i64::from(u32::MAX))
+}
+
+fn level_code(level: Level) -> i64 {
+    match level {
+        Level::Verbatim => 0,
+        Level::Normal => 1,
+        Level::Aggressive => 2,
+        Level::Deterministic => 3,
+    }
+}
+
+fn level_of(code: i64) -> Level {
+    match code {
+        0 => Level::Verbatim,
+        1 => Level::Normal,
+        2 => Level::Aggressive,
+        _ => Level::Deterministic,
+    }
+}
+
+/// The number of the session's next node.
+pub(crate) fn next_id(store: &Store, session: SessionId) -> Result<NodeId, StoreError> {
+    store.read(|connection| next_in(connection, session))
+}
+
+fn next_in(connection: &Connection, session: SessionId) -> Result<NodeId, StoreError> {
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT max(id) FROM nodes WHERE id >= ?1 AND id < ?2")?
+        .query_row(range(session), |row| row.get(0))?;
+    Ok(NodeId(last.map_or(1, |last| id_of(last).0 + 1)))
+}
+
+/// The keys of a session's nodes: the first, and the one after the last.
+fn range(session: SessionId) -> [i64; 2] {
+    [session.0 << 32, (session.0 + 1) << 32]
+}
+
+/// Writes nodes that a compaction proposes, numbered on from `next`. A node may stand over nodes that come
+/// before it in `nodes`. Where another engine took these numbers meanwhile, the nodes get others: the
+/// answer is by how much they are higher.
+///
+/// # Errors
+/// A source that is not stored; a store that failed. Nothing is written then.
+pub(crate) fn add(
+    store: &Store,
     session: SessionId,
-    mut each: impl FnMut(Key, Result<String, StoreError>) -> Result<(), StoreError>,
+    nodes: &[NewNode],
+    next: NodeId,
+    now_ms: i64,
+) -> Result<i64, StoreError> {
+    store.write(|transaction| {
+        let higher = next_in(transaction, session)?.0.saturating_sub(next.0);
+        let numbered = |id: NodeId| match id < next {
+            true => id,
+            false => NodeId(id.0 + higher),
+        };
+        for new in nodes {
+            add_one(transaction, session, new, numbered, now_ms)?;
+        }
+        Ok(higher)
+    })
+}
+
+fn add_one(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    new: &NewNode,
+    numbered: impl Fn(NodeId) -> NodeId,
+    now_ms: i64,
 ) -> Result<(), StoreError> {
-    let mut statement =
-        connection.prepare_cached("SELECT id, bytes, data, hash FROM nodes WHERE session = ?1")?;
-    let mut rows = statement.query([session.0])?;
-    while let Some(row) = rows.next()? {
-        let (data, hash): (Vec<u8>, Vec<u8>) = (row.get(2)?, row.get(3)?);
-        each(Key(row.get(0)?), summary_text(&data, row.get(1)?, &hash))?;
+    let node = &new.node;
+    let key = key(session, numbered(node.id));
+    transaction
+        .prepare_cached(
+            "INSERT INTO nodes(id, session, depth, level, degraded, tokens, messages, source_tokens, first,
+                               last, first_at, last_at, created_at, model, hash, bytes, data)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+        )?
+        .execute(params![
+            key,
+            session.0,
+            node.depth,
+            level_code(node.level),
+            node.level.is_lower(),
+            node.tokens as i64,
+            node.messages as i64,
+            node.source_tokens as i64,
+            node.first.0 as i64,
+            node.last.0 as i64,
+            node.from_ms,
+            node.to_ms,
+            now_ms,
+            new.model,
+            summary_hash(node.text.as_bytes()),
+            node.text.len() as i64,
+            packed(&node.text)?,
+        ])?;
+    match &new.over {
+        Over::Messages(messages) => {
+            let mut insert = transaction
+                .prepare_cached("INSERT INTO node_messages(node, message) VALUES(?1, ?2)")?;
+            for message in messages {
+                insert.execute([key, message.0])?;
+            }
+        }
+        Over::Nodes(children) => {
+            let mut insert = transaction.prepare_cached(
+                "INSERT INTO node_children(node, position, child) VALUES(?1, ?2, ?3)",
+            )?;
+            for (position, child) in children.iter().enumerate() {
+                let child = self::key(session, numbered(*child));
+                insert.execute(params![key, position as i64, child])?;
+            }
+        }
     }
     Ok(())
 }
 
-/// The text of a summary, which is what was stored, or the summary is damaged.
-pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<String, StoreError> {
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
-    let text = decompress(&mut decompressor, data, bytes)?;
-    if hash != summary_hash(&text) {
-        return Err(StoreError::Damaged(
-            "a summary is not what was stored".into(),
-        ));
-    }
-    String::from_utf8(text).map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))
+fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
+    zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL)
+        .map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
-/// What the text of a summary is compared with when it is read.
-pub(crate) fn summary_hash(text: &[u8]) -> [u8; 16] {
-    xxh3_128(text).to_be_bytes()
-}
-
-fn times_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<SummaryTimes> {
-    Ok(SummaryTimes {
-        first_at: row.get(0)?,
-        last_at: row.get(1)?,
-        created_at: row.get(2)?,
-        last_is_exact: row.get(3)?,
+/// Removes nodes that no frontier and no other node names.
+pub(crate) fn forget(
+    store: &Store,
+    session: SessionId,
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        // Parents were added last.
+        for node in nodes.iter().rev() {
+            let key = key(session, *node);
+            let named: bool = transaction.query_row(
+                "SELECT EXISTS(SELECT 1 FROM frontier WHERE node = ?1)
+                     OR EXISTS(SELECT 1 FROM node_children WHERE child = ?1)",
+                [key],
+                |row| row.get(0),
+            )?;
+            if !named {
+                transaction.execute("DELETE FROM nodes WHERE id = ?1", [key])?;
+            }
+        }
+        Ok(())
     })
+}
+
+/// Moves the frontier from the nodes of `before` to those of `nodes`, oldest first: these stand in the
+/// window from the compaction `compaction` on, and some have better texts.
+///
+/// # Errors
+/// [`StoreError::FrontierMoved`] where it is not `before` any more; a store that failed. Nothing is changed then.
+pub(crate) fn set_frontier(
+    store: &Store,
+    session: SessionId,
+    before: &[NodeId],
+    compaction: u64,
+    nodes: &[NodeId],
+    better: &[(NodeId, Written)],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        write_frontier(transaction, session, compaction, before, nodes)?;
+        for (node, written) in better {
+            rewrite_in(transaction, session, *node, written)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_frontier(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    compaction: u64,
+    before: &[NodeId],
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    if frontier_ids_in(transaction, session)? != before {
+        return Err(StoreError::FrontierMoved);
+    }
+    transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
+    )?;
+    for (position, node) in nodes.iter().enumerate() {
+        insert.execute(params![
+            session.0,
+            position as i64,
+            key(session, *node),
+            compaction as i64
+        ])?;
+    }
+    Ok(())
+}
+
+/// Cuts the conversation back to `last` and moves the frontier from the nodes `before` to others, all in one
+/// transaction: a node over messages that were cut off is never in the window.
+///
+/// # Errors
+/// `last` is not part of the conversation; the frontier is not `before`; a store that failed. Nothing
+/// changes then.
+pub(crate) fn cut(
+    store: &Store,
+    session: SessionId,
+    last: Option<MessageId>,
+    compaction: u64,
+    before: &[NodeId],
+    nodes: &[NodeId],
+) -> Result<(), StoreError> {
+    store.write(|transaction| {
+        cut_in(transaction, session, last)?;
+        write_frontier(transaction, session, compaction, before, nodes)
+    })
+}
+
+/// Gives a node a better text.
+///
+/// # Errors
+/// A store that failed. The text is the earlier one then.
+pub(crate) fn rewrite(
+    store: &Store,
+    session: SessionId,
+    node: NodeId,
+    written: &Written,
+) -> Result<(), StoreError> {
+    store.write(|transaction| rewrite_in(transaction, session, node, written))
+}
+
+fn rewrite_in(
+    transaction: &Transaction<'_>,
+    session: SessionId,
+    node: NodeId,
+    written: &Written,
+) -> Result<(), StoreError> {
+    transaction
+        .prepare_cached(
+            "UPDATE nodes SET level = ?2, degraded = 0, tokens = ?3, model = ?4, hash = ?5, bytes = ?6,
+                              data = ?7 WHERE id = ?1",
+        )?
+        .execute(params![
+            key(session, node),
+            level_code(written.level),
+            written.tokens as i64,
+            written.model,
+            summary_hash(written.text.as_bytes()),
+            written.text.len() as i64,
+            packed(&written.text)?,
+        ])?;
+    Ok(())
+}
+
+/// The nodes of the frontier, oldest first.
+pub(crate) fn frontier_ids(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
+    store.read(|connection| frontier_ids_in(connection, session))
+}
+
+fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
+    let ids = connection
+        .prepare_cached("SELECT node FROM frontier WHERE session = ?1 ORDER BY position")?
+        .query_map([session.0], |row| row.get(0).map(id_of))?
+        .collect::<Result<_, _>>()?;
+    Ok(ids)
+}
+
+/// The frontier, oldest first, and the compaction that it stands for; 0 before the first. A node that cannot
+/// be read is not part of it: the messages under it stand for themselves, and the doctor names it.
+pub(crate) fn frontier(
+    store: &Store,
+    session: SessionId,
+) -> Result<(Vec<Placed>, u64), StoreError> {
+    store.read(|connection| {
+        let mut statement = connection.prepare_cached(
+            "SELECT node, compaction FROM frontier WHERE session = ?1 ORDER BY position",
+        )?;
+        let rows = statement
+            .query_map([session.0], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+            })?
+            .collect::<Result<Vec<_>, _>>()?;
+        let compaction = rows.iter().map(|(_, compaction)| *compaction).max();
+        let nodes = rows
+            .iter()
+            .filter_map(|(key, _)| match placed(connection, *key) {
+                Ok(placed) => placed.map(Ok),
+                Err(StoreError::Damaged(_)) => None,
+                Err(error) => Some(Err(error)),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok((nodes, compaction.unwrap_or(0).cast_unsigned()))
+    })
+}
+
+/// Takes the nodes that could not be read out of the frontier; `read` is what could. Gives how many they were.
+pub(crate) fn drop_unreadable(
+    store: &Store,
+    session: SessionId,
+    read: &[Placed],
+) -> Result<usize, StoreError> {
+    let all = store.read(|connection| {
+        let keys = connection
+            .prepare_cached("SELECT node FROM frontier WHERE session = ?1")?
+            .query_map([session.0], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        Ok(keys)
+    })?;
+    let is_read = |node: &i64| {
+        read.iter()
+            .any(|placed| key(session, placed.node.id) == *node)
+    };
+    let unreadable: Vec<i64> = all.into_iter().filter(|node| !is_read(node)).collect();
+    if !unreadable.is_empty() {
+        store.write(|transaction| {
+            for node in &unreadable {
+                transaction.execute(
+                    "DELETE FROM frontier WHERE session = ?1 AND node = ?2",
+                    [session.0, *node],
+                )?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(unreadable.len())
+}
+
+/// A node of a session.
+pub(crate) fn node(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+) -> Result<Option<Placed>, StoreError> {
+    store.read(|connection| placed(connection, key(session, id)))
+}
+
+fn placed(connection: &Connection, key: i64) -> Result<Option<Placed>, StoreError> {
+    let row = connection
+        .prepare_cached(
+            "SELECT depth, level, degraded, tokens, messages, source_tokens, first, last, first_at, last_at,
+                    bytes, data, hash
+             FROM nodes WHERE id = ?1",
+        )?
+        .query_row([key], |row| {
+            let count = |at: usize| row.get::<_, i64>(at).map(i64::cast_unsigned);
+            let node = Node {
+                id: id_of(key),
+                depth: row.get(0)?,
+                level: level_of(row.get(1)?),
+                text: String::new(),
+                tokens: count(3)?,
+                messages: count(4)?,
+                source_tokens: count(5)?,
+                first: MessageId(count(6)?),
+                last: MessageId(count(7)?),
+                from_ms: row.get(8)?,
+                to_ms: row.get(9)?,
+            };
+            let placed = Placed {
+                node,
+                degraded: row.get(2)?,
+            };
+            let text: (i64, Vec<u8>, Vec<u8>) = (row.get(10)?, row.get(11)?, row.get(12)?);
+            Ok((placed, text))
+        })
+        .optional()?;
+    let Some((mut placed, (bytes, data, hash))) = row else {
+        return Ok(None);
+    };
+    placed.node.text = summary_text(&data, bytes, &hash)?;
+    Ok(Some(placed))
+}
+
+/// What a node stands over.
+pub(crate) fn under(store: &Store, session: SessionId, id: NodeId) -> Result<Under, StoreError> {
+    store.read(|connection| under_in(connection, key(session, id)))
+}
+
+fn under_in(connection: &Connection, key: i64) -> Result<Under, StoreError> {
+    let children = connection
+        .prepare_cached("SELECT child FROM node_children WHERE node = ?1 ORDER BY position")?
+        .query_map([key], |row| row.get(0).map(id_of))?
+        .collect::<Result<Vec<_>, _>>()?;
+    if !children.is_empty() {
+        return Ok(Under::Nodes(children));
+    }
+    let messages = connection
+        .prepare_cached(
+            "SELECT m.host FROM node_messages n JOIN messages m ON m.id = n.message
+             WHERE n.node = ?1 ORDER BY n.message",
+        )?
+        .query_map([key], |row| {
+            row.get::<_, i64>(0).map(|id| MessageId(id.cast_unsigned()))
+        })?
+        .collect::<Result<_, _>>()?;
+    Ok(Under::Messages(messages))
+}
+
+/// The keys of the messages under a node, at any depth, in order.
+pub(crate) fn messages_under(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+) -> Result<Vec<Key>, StoreError> {
+    store.read(|connection| {
+        let mut keys = connection
+            .prepare_cached(
+                "WITH RECURSIVE below(node) AS (
+                     VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
+                 SELECT message FROM node_messages JOIN below USING(node)",
+            )?
+            .query_map([key(session, id)], |row| row.get(0).map(Key))?
+            .collect::<Result<Vec<_>, _>>()?;
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    })
+}
+
+/// The nodes that name a node as their child.
+pub(crate) fn parents(
+    store: &Store,
+    session: SessionId,
+    id: NodeId,
+) -> Result<Vec<NodeId>, StoreError> {
+    store.read(|connection| {
+        let parents = connection
+            .prepare_cached("SELECT node FROM node_children WHERE child = ?1 ORDER BY node")?
+            .query_map([key(session, id)], |row| row.get(0).map(id_of))?
+            .collect::<Result<_, _>>()?;
+        Ok(parents)
+    })
+}
+
+/// The node of the frontier that covers each of these messages, where one does.
+pub(crate) fn covering(
+    store: &Store,
+    session: SessionId,
+    messages: &[Key],
+) -> Result<HashMap<Key, NodeId>, StoreError> {
+    store.read(|connection| {
+        let mut upwards = connection.prepare_cached(
+            "WITH RECURSIVE above(node) AS (
+                 SELECT node FROM node_messages WHERE message = ?2
+                 UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)
+             SELECT f.node FROM frontier f JOIN above USING(node) WHERE f.session = ?1 LIMIT 1",
+        )?;
+        let mut covering = HashMap::new();
+        for message in messages {
+            let node = upwards
+                .query_row([session.0, message.0], |row| row.get(0).map(id_of))
+                .optional()?;
+            if let Some(node) = node {
+                covering.insert(*message, node);
+            }
+        }
+        Ok(covering)
+    })
+}
+
+/// The keys of all messages under the frontier.
+pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>, StoreError> {
+    store.read(|connection| {
+        let keys = connection
+            .prepare_cached(
+                "WITH RECURSIVE below(node) AS (
+                     SELECT node FROM frontier WHERE session = ?1
+                     UNION SELECT c.child FROM node_children c JOIN below USING(node))
+                 SELECT message FROM node_messages JOIN below USING(node)",
+            )?
+            .query_map([session.0], |row| row.get(0).map(Key))?
+            .collect::<Result<_, _>>()?;
+        Ok(keys)
+    })
+}
+
+/// Nodes whose lineage is broken: without sources, or with more or fewer messages below than were
+/// summarised. For the doctor.
+pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
+    let [first, end] = range(session);
+    store.read(|connection| {
+        // A node counts what its sources count, so that one level has to be looked at.
+        let nodes = connection
+            .prepare_cached(
+                "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2 AND messages !=
+                     (SELECT count(*) FROM node_messages s JOIN messages m ON m.id = s.message
+                      WHERE s.node = n.id)
+                   + (SELECT coalesce(sum(k.messages), 0) FROM node_children c JOIN nodes k ON k.id = c.child
+                      WHERE c.node = n.id)",
+            )?
+            .query_map([first, end], |row| row.get(0).map(id_of))?
+            .collect::<Result<_, _>>()?;
+        Ok(nodes)
+    })
+}
+
+/// How many nodes a session has at each depth, and how many of these are [to be redone](to_redo).
+pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
+    let to_redo = to_redo(store, session)?;
+    let at_depth = |depth: u32| to_redo.iter().filter(|(_, of)| *of == depth).count() as u64;
+    store.read(|connection| {
+        let counts = connection
+            .prepare_cached(
+                "SELECT depth, count(*) FROM nodes WHERE id >= ?1 AND id < ?2
+                 GROUP BY depth ORDER BY depth",
+            )?
+            .query_map(range(session), |row| {
+                let depth = row.get(0)?;
+                Ok((
+                    depth,
+                    row.get::<_, i64>(1)?.cast_unsigned(),
+                    at_depth(depth),
+                ))
+            })?
+            .collect::<Result<_, _>>()?;
+        Ok(counts)
+    })
+}
+
+/// The nodes to be written again when a model is there, with the depth of each: those of a lower level in
+/// the frontier, and below them those that their new texts are to be made of. The lowest come first, and
+/// of these the newest. What stands under a good summary is left as it is: nobody reads it.
+pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, u32)>, StoreError> {
+    store.read(|connection| {
+        let nodes = connection
+            .prepare_cached(
+                "WITH RECURSIVE redo(node) AS (
+                     SELECT f.node FROM frontier f JOIN nodes n ON n.id = f.node
+                     WHERE f.session = ?1 AND n.degraded
+                     UNION SELECT c.child FROM redo JOIN node_children c USING(node)
+                                                  JOIN nodes n ON n.id = c.child WHERE n.degraded)
+                 SELECT id, depth FROM nodes JOIN redo ON id = node ORDER BY depth, id DESC",
+            )?
+            .query_map([session.0], |row| Ok((row.get(0).map(id_of)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        Ok(nodes)
+    })
+}
+
+/// How often each message stands under the frontier. For the doctor.
+pub(crate) fn times_covered(
+    store: &Store,
+    session: SessionId,
+) -> Result<HashMap<Key, u32>, StoreError> {
+    store.read(|connection| {
+        // UNION ALL: a node that is reached twice says its messages twice.
+        let mut statement = connection.prepare_cached(
+            "WITH RECURSIVE below(node) AS (
+                 SELECT node FROM frontier WHERE session = ?1
+                 UNION ALL SELECT c.child FROM node_children c JOIN below USING(node))
+             SELECT message FROM node_messages JOIN below USING(node)",
+        )?;
+        let mut rows = statement.query([session.0])?;
+        let mut times: HashMap<Key, u32> = HashMap::new();
+        while let Some(row) = rows.next()? {
+            *times.entry(Key(row.get(0)?)).or_default() += 1;
+        }
+        Ok(times)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use contexture_engine_api::MessageView;
+
+    use super::*;
+    use crate::store::StoreSettings;
+
+    fn node(id: i64, over: Over) -> NewNode {
+        let node = Node {
+            id: NodeId(id),
+            depth: u32::from(matches!(over, Over::Nodes(_))),
+            level: Level::Normal,
+            text: "A text.".to_owned(),
+            tokens: 2,
+            messages: 1,
+            source_tokens: 10,
+            first: MessageId(1),
+            last: MessageId(1),
+            from_ms: None,
+            to_ms: None,
+        };
+        NewNode {
+            node,
+            over,
+            model: None,
+        }
+    }
+
+    #[test]
+    fn two_proposals_at_once_get_numbers_of_their_own_and_only_one_frontier_follows_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreSettings::default()).unwrap();
+        let session = store.open_session("s", 0).unwrap();
+        let message = MessageView::new(MessageId(1), "user")
+            .with_text("hello")
+            .with_raw("{}");
+        store.ingest(session, &[message], 1).unwrap();
+        let leaf = |id| node(id, Over::Messages(vec![Key::new(session, 0)]));
+        let parent = |id, child| node(id, Over::Nodes(vec![NodeId(child)]));
+
+        let next = next_id(&store, session).unwrap();
+        assert_eq!(next, NodeId(1));
+        let both = [leaf(1), parent(2, 1)];
+        assert_eq!(add(&store, session, &both, next, 0).unwrap(), 0);
+        assert_eq!(add(&store, session, &both, next, 0).unwrap(), 2);
+        let under = under(&store, session, NodeId(4)).unwrap();
+        assert_eq!(under, Under::Nodes(vec![NodeId(3)]));
+
+        let set = |before: &[NodeId], after: &[NodeId]| {
+            set_frontier(&store, session, before, 1, after, &[])
+        };
+        set(&[], &[NodeId(2)]).unwrap();
+        assert!(matches!(
+            set(&[], &[NodeId(4)]),
+            Err(StoreError::FrontierMoved)
+        ));
+        assert_eq!(frontier_ids(&store, session).unwrap(), [NodeId(2)]);
+    }
 }

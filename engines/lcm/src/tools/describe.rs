@@ -8,8 +8,8 @@ use super::page::{Page, is_lean, longest, within};
 use super::{Context, Id, invalid, max_tokens_schema, object, put_time, session_schema};
 use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
-use crate::nodes::{self, Placed};
 use crate::preview::{Kind, preview};
+use crate::store::nodes::{self, Placed};
 use crate::store::{PayloadId, SessionId};
 
 /// Parents of a summary, and messages of a file, that are named.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::page::{Page, is_lean, within};
 use super::{Context, invalid, max_tokens_schema, object};
-use crate::nodes;
 use crate::store::Store;
+use crate::store::nodes;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use super::{
     Context, Id, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema,
 };
 use crate::dag::{NodeId, Under};
-use crate::nodes;
+use crate::store::nodes;
 use crate::store::{Current, Key, MessageRow, SessionId, StoredMessage};
 
 #[derive(Deserialize)]

@@ -12,8 +12,8 @@ use super::Context;
 use super::page::{Page, is_lean, within};
 use crate::clock::rfc3339;
 use crate::dag::{Node, NodeId};
-use crate::nodes;
 use crate::search::{Answer, Hit, HitKind, Query, Searched};
+use crate::store::nodes;
 use crate::store::{Key, SessionId};
 
 use arguments::query;

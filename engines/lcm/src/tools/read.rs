@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::page::{MAX_BYTES_A_TOKEN, char_start, longest, within};
 use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
-use crate::nodes;
+use crate::store::nodes;
 use crate::store::{PayloadId, PayloadPart, SessionId};
 
 #[derive(Deserialize)]

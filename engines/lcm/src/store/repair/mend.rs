@@ -7,8 +7,8 @@ use rusqlite::{Connection, params};
 use crate::error::StoreError;
 use crate::store::ingest::PackedBlock;
 use crate::store::live::live_ranges;
-use crate::store::nodes::{for_each_node_text, summary_hash};
 use crate::store::read::{body_and_raw, rows_after, whole};
+use crate::store::summaries::{for_each_node_text, summary_hash};
 use crate::store::{Blocks, Database, Key, SessionInfo, sessions};
 
 /// Rows that are held at a time.
