@@ -1,46 +1,16 @@
 //! Summaries are found the same whether the index holds them or not.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod small_host;
+
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    CompressOrder, CompressRequest, EngineFactory, FactoryRequest, HostServices, LogLevel,
-    MessageId, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest,
-    Outcome, Services, WindowState,
+    CompressOrder, CompressRequest, EngineFactory, FactoryRequest, MessageId, MessageView,
+    OpenRequest, Outcome, Services, WindowState,
 };
 use contexture_lcm::search::{Ask, Mode, Pattern, Query, Scope, Sort};
 use contexture_lcm::{Lcm, Store, StoreSettings};
-
-/// A host without a model.
-struct Host;
-
-impl HostServices for Host {
-    fn model(&self) -> Option<ModelInfo> {
-        None
-    }
-
-    fn complete(&self, _: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        unreachable!("there is no model")
-    }
-
-    fn complete_many(&self, _: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        Vec::new()
-    }
-
-    fn count_tokens(&self, text: &str) -> u64 {
-        (text.len() as u64).div_ceil(4)
-    }
-
-    fn log(&self, _: LogLevel, _: &str) {}
-
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-
-    fn now_ms(&self) -> i64 {
-        1_800_000_000_000
-    }
-}
 
 /// A session of 900 messages, compacted to a few summaries over many.
 fn compacted(directory: &std::path::Path) {
@@ -80,7 +50,7 @@ fn compacted(directory: &std::path::Path) {
             session: "s",
             settings: "{}",
             data_dir: directory,
-            services: Services::new(Arc::new(Host)),
+            services: Services::new(Arc::new(small_host::Clock(1_800_000_000_000.into()))),
             window: &window,
             compaction: None,
         })
