@@ -479,7 +479,7 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
 }
 
 #[test]
-fn a_damaged_store_is_told_by_verify() {
+fn a_damaged_store_is_told_by_verify_and_mended_by_repair() {
     let home = Home::new();
     home.put("log.jsonl", &lines(400));
     import(&home, "log.jsonl", "s");
@@ -488,7 +488,7 @@ fn a_damaged_store_is_told_by_verify() {
     for at in (20_000..bytes.len()).step_by(2_048) {
         bytes[at] ^= 0x55;
     }
-    std::fs::write(&store, bytes).unwrap();
+    std::fs::write(&store, &bytes).unwrap();
     let ran = home.run(["sessions", "verify"]);
     assert_ne!(ran.code, 0, "{}", ran.stdout);
     assert!(
@@ -497,4 +497,37 @@ fn a_damaged_store_is_told_by_verify() {
         ran.stdout,
         ran.stderr
     );
+
+    let dry = home.run(["sessions", "repair"]);
+    assert!(dry.stderr.contains("--yes"), "{}", dry.stderr);
+    assert_eq!(std::fs::read(&store).unwrap(), bytes);
+    let repaired = done(home.run(["sessions", "repair", "--yes"]));
+    let copy = repaired["kept"].as_str().unwrap();
+    assert_eq!(std::fs::read(copy).unwrap(), bytes);
+    assert!(repaired["messages_lost"].as_u64() > Some(0), "{repaired}");
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    // What was lost comes back with the file that it came from.
+    import(&home, "log.jsonl", "s");
+    assert_eq!(export(&home, "s"), lines(400));
+}
+
+#[test]
+fn an_archived_session_is_whole_and_comes_back() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(40));
+    import(&home, "log.jsonl", "s");
+    let listed = |more: &[&str]| {
+        let list = done(home.run([&["sessions", "list"], more].concat()));
+        list["sessions"].as_array().unwrap().len()
+    };
+    done(home.run(["sessions", "archive", "s"]));
+    assert_eq!((listed(&[]), listed(&["--all"])), (0, 1));
+    assert_eq!(export(&home, "s"), lines(40));
+    done(home.run(["sessions", "archive", "s", "--undo"]));
+    assert_eq!(listed(&[]), 1);
+    done(home.run(["sessions", "archive", "s"]));
+    home.put("log.jsonl", &lines(44));
+    import(&home, "log.jsonl", "s");
+    assert_eq!(listed(&[]), 1, "going on with it takes it back");
+    assert_eq!(home.run(["sessions", "archive", "nobody"]).code, 2);
 }
