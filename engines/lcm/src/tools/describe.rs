@@ -134,7 +134,7 @@ fn with_preview(
 ) -> Result<Value, EngineError> {
     let services = &context.session.services;
     let preview = preview(text, PREVIEW_CHARS);
-    within(max_tokens, services, |room| {
+    within(max_tokens, services, |room, meter| {
         let more = Some(more).filter(|_| !is_lean(room));
         let fields = [Some(described), more].into_iter().flatten();
         let fields: Map<String, Value> = fields
@@ -148,8 +148,7 @@ fn with_preview(
             answer.insert("preview".to_owned(), json!(preview[..end]));
             Value::Object(answer)
         };
-        let tokens = |end| services.count_tokens(&answer(end).to_string());
-        Ok(answer(longest(&preview, 0, room, tokens)))
+        Ok(answer(longest(&preview, 0, room, meter, answer)))
     })
 }
 
@@ -196,7 +195,7 @@ fn summary(
     let (frontier, _) = nodes::frontier(store, session)?;
     let in_window = frontier.iter().any(|placed| placed.node.id == id);
     let text = &placed.node.text;
-    within(max_tokens, services, |room| {
+    within(max_tokens, services, |room, meter| {
         let lean = is_lean(room);
         let answer = |end: usize, items: Vec<Value>, next: Option<usize>| {
             let mut described = match lean || first > 0 {
@@ -225,13 +224,12 @@ fn summary(
         };
         // The text comes first, and leaves its children some room.
         let end = match first {
-            0 => longest(text, 0, room * 2 / 3, |end| {
-                let described = answer(end, Vec::new(), Some(children));
-                services.count_tokens(&described.to_string())
+            0 => longest(text, 0, room * 2 / 3, meter, |end| {
+                answer(end, Vec::new(), Some(children))
             }),
             _ => 0,
         };
-        let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), services);
+        let mut page = Page::new(room, &answer(end, Vec::new(), Some(children)), meter);
         let mut next = first;
         while next < children {
             let item = match &under {

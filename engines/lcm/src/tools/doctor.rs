@@ -85,7 +85,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         true => Some(repair(context)?),
     };
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let lean = is_lean(room);
         let answer = |items: Vec<Value>, next: Option<usize>| {
             let mut answer = json!({"ok": ok});
@@ -110,7 +110,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             answer["next_cursor"] = json!(next.map(|next| next.to_string()));
             answer
         };
-        let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), services);
+        let mut page = Page::new(room, &answer(Vec::new(), Some(findings.len())), meter);
         let mut next = first.min(findings.len());
         while let Some(finding) = findings.get(next) {
             if !page.push(json!(finding)) {

@@ -6,7 +6,7 @@ use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::{Page, is_lean, within};
+use super::page::{Meter, Page, is_lean, within};
 use super::{
     Context, Id, cursor_schema, invalid, max_tokens_schema, object, put_time, session_schema,
 };
@@ -89,9 +89,13 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 .ok_or_else(|| invalid(format!("there is no summary {id} in this session")))?;
             if let Some(depth) = arguments.depth.filter(|depth| *depth <= node.node.depth) {
                 let level = level_below(context, session, id, depth)?;
-                return within(arguments.max_tokens, &context.session.services, |room| {
-                    summaries(context, session, &arguments.id, &level, cursor, room)
-                });
+                return within(
+                    arguments.max_tokens,
+                    &context.session.services,
+                    |room, meter| {
+                        summaries(context, session, &arguments.id, &level, cursor, room, meter)
+                    },
+                );
             }
             (
                 node.node.messages,
@@ -111,22 +115,26 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
         }
     };
     let current = store.current(session)?;
-    within(arguments.max_tokens, &context.session.services, |room| {
-        let frame = json!({
-            "id": arguments.id, "total_messages": total, "messages": [],
-            "next_cursor": Cursor::LONGEST.to_string(),
-        });
-        let page = Page::new(room, &frame, &context.session.services);
-        let lean = is_lean(room);
-        let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, &current, lean);
-        let (items, next) = messages(context, &keys, cursor, page, item)?;
-        Ok(json!({
-            "id": arguments.id,
-            "total_messages": total,
-            "messages": items,
-            "next_cursor": next.map(|next| next.to_string()),
-        }))
-    })
+    within(
+        arguments.max_tokens,
+        &context.session.services,
+        |room, meter| {
+            let frame = json!({
+                "id": arguments.id, "total_messages": total, "messages": [],
+                "next_cursor": Cursor::LONGEST.to_string(),
+            });
+            let page = Page::new(room, &frame, meter);
+            let lean = is_lean(room);
+            let item = |row: &MessageRow, raw: &str, part| item(row, raw, part, &current, lean);
+            let (items, next) = messages(context, &keys, cursor, page, item)?;
+            Ok(json!({
+                "id": arguments.id,
+                "total_messages": total,
+                "messages": items,
+                "next_cursor": next.map(|next| next.to_string()),
+            }))
+        },
+    )
 }
 
 /// A page of the messages with these keys, and where the next one begins.
@@ -229,6 +237,7 @@ fn summaries(
     level: &[NodeId],
     cursor: Option<Cursor>,
     room: u64,
+    meter: &Meter<'_>,
 ) -> Result<Value, EngineError> {
     let answer = |items: Vec<Value>, next: Option<Cursor>| {
         json!({
@@ -239,7 +248,7 @@ fn summaries(
         })
     };
     let frame = answer(Vec::new(), Some(Cursor::LONGEST));
-    let mut page = Page::new(room, &frame, &context.session.services);
+    let mut page = Page::new(room, &frame, meter);
     let first = cursor.map_or(0, |cursor| cursor.number as usize);
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
     for (number, node) in level.iter().enumerate().skip(first) {

@@ -25,13 +25,13 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     let covering = Covering::read(context, &answer)?;
     let names = session_names(context, &answer)?;
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let lean = is_lean(room);
         // The longest that a cursor of these hits can be.
         let cursor = answer.hits.iter().map(|hit| &hit.cursor);
         let cursor = cursor.max_by_key(|cursor| cursor.len()).cloned();
         let frame = frame_of(&answer, lean, Vec::new(), Vec::new(), cursor);
-        let mut page = Page::new(room, &frame, services);
+        let mut page = Page::new(room, &frame, meter);
         let mut groups: Vec<Group<'_>> = Vec::new();
         for hit in &answer.hits {
             let covered = covering.node(hit.key);

@@ -1,5 +1,7 @@
 //! Answers of bounded size. What the agent sees is the JSON, so that is what is counted.
 
+use std::cell::Cell;
+
 use contexture_engine_api::{EngineError, Services};
 use serde_json::Value;
 
@@ -23,20 +25,94 @@ pub(super) fn is_lean(room: u64) -> bool {
     room < LEAN_BELOW
 }
 
+/// Counts the tokens of answers: by [`at_most`] for as long as everything fits, and with the model's own
+/// tokenizer once something does not. Its tables take a tenth of a second to load, so that a command that
+/// makes one call and answers in little does without them.
+pub(super) struct Meter<'a> {
+    exact: Option<&'a Services>,
+    exceeded: Cell<bool>,
+}
+
+impl<'a> Meter<'a> {
+    fn rough() -> Self {
+        Self {
+            exact: None,
+            exceeded: Cell::new(false),
+        }
+    }
+
+    fn exact(services: &'a Services) -> Self {
+        Self {
+            exact: Some(services),
+            ..Self::rough()
+        }
+    }
+
+    /// The tokens of a piece of an answer.
+    pub(super) fn count(&self, value: &Value) -> u64 {
+        self.count_text(&value.to_string())
+    }
+
+    fn count_text(&self, text: &str) -> u64 {
+        self.exact
+            .map_or_else(|| at_most(text), |services| services.count_tokens(text))
+    }
+
+    /// Whether something of so many tokens fits into the room.
+    pub(super) fn fits(&self, tokens: u64, room: u64) -> bool {
+        let fits = tokens <= room;
+        self.exceeded.set(self.exceeded.get() || !fits);
+        fits
+    }
+}
+
+/// Tokens that hardly any text exceeds, from its characters alone: a word, or a part of one that begins with
+/// a capital letter, is one, another for every three letters, and for every two of what is longer than words
+/// are; three digits are one; two for each character beyond ASCII, and four beyond the common scripts.
+fn at_most(text: &str) -> u64 {
+    let mut tokens = 0;
+    let mut before = '"';
+    let mut run = 0u64;
+    for c in text.chars() {
+        let goes_on = (c.is_ascii_lowercase() && before.is_ascii_alphabetic())
+            || (c.is_ascii_uppercase() && before.is_ascii_uppercase())
+            || (c.is_ascii_digit() && before.is_ascii_digit());
+        run = if goes_on { run + 1 } else { 0 };
+        tokens += match c {
+            // It goes with the word that follows.
+            ' ' if before != ' ' => 0,
+            'a'..='z' | 'A'..='Z' | '0'..='9' => {
+                u64::from(run.is_multiple_of(if run < 8 { 3 } else { 2 }))
+            }
+            '\0'..='\x7f' => 1,
+            '\u{80}'..='\u{ffff}' => 2,
+            _ => 4,
+        };
+        before = c;
+    }
+    tokens
+}
+
 /// Makes an answer of at most `max_tokens`, [`DEFAULT_TOKENS`] where that is not said. `make` is told how
 /// many it may use; where the whole is larger than its pieces were together, it is asked again, for less.
 pub(super) fn within(
     max_tokens: Option<u64>,
     services: &Services,
-    mut make: impl FnMut(u64) -> Result<Value, EngineError>,
+    mut make: impl FnMut(u64, &Meter<'_>) -> Result<Value, EngineError>,
 ) -> Result<Value, EngineError> {
     let max = max_tokens
         .unwrap_or(DEFAULT_TOKENS)
         .clamp(MIN_TOKENS, MAX_TOKENS);
+    let meter = Meter::rough();
+    let answer = make(max, &meter)?;
+    if meter.fits(meter.count(&answer), max) && !meter.exceeded.get() {
+        return Ok(answer);
+    }
+    let meter = Meter::exact(services);
     let mut room = max;
     loop {
-        let answer = make(room)?;
-        let tokens = count(&answer, services);
+        let answer = make(room, &meter)?;
+        let tokens = meter.count(&answer);
         if tokens <= max || room == 0 {
             return Ok(answer);
         }
@@ -44,23 +120,19 @@ pub(super) fn within(
     }
 }
 
-fn count(value: &Value, services: &Services) -> u64 {
-    services.count_tokens(&value.to_string())
-}
-
 /// Items of an answer, as many as fit.
 pub(super) struct Page<'a> {
-    services: &'a Services,
+    meter: &'a Meter<'a>,
     left: u64,
     pub(super) items: Vec<Value>,
 }
 
 impl<'a> Page<'a> {
     /// A page with so much room, of which `frame` is the answer without its items.
-    pub(super) fn new(room: u64, frame: &Value, services: &'a Services) -> Self {
+    pub(super) fn new(room: u64, frame: &Value, meter: &'a Meter<'a>) -> Self {
         Self {
-            services,
-            left: room.saturating_sub(count(frame, services)),
+            meter,
+            left: room.saturating_sub(meter.count(frame)),
             items: Vec::new(),
         }
     }
@@ -75,14 +147,14 @@ impl<'a> Page<'a> {
         let text = item.to_string();
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
         if text.len() > most.saturating_mul(MAX_BYTES_A_TOKEN) {
-            return false;
+            return self.meter.fits(u64::MAX, self.left);
         }
         // One for the comma.
-        let mut tokens = self.services.count_tokens(&text) + 1;
+        let mut tokens = self.meter.count_text(&text) + 1;
         if !elsewhere.is_null() {
-            tokens += count(elsewhere, self.services) + 1;
+            tokens += self.meter.count(elsewhere) + 1;
         }
-        let fits = tokens <= self.left;
+        let fits = self.meter.fits(tokens, self.left);
         if fits {
             self.left -= tokens;
             self.items.push(item);
@@ -100,10 +172,11 @@ impl<'a> Page<'a> {
         item: impl Fn(usize) -> Value,
     ) -> Option<usize> {
         if !self.items.is_empty() && self.left < LEAST_PART {
+            self.meter.fits(u64::MAX, self.left);
             return None;
         }
         let room = self.left.saturating_sub(1);
-        let mut end = longest(text, from, room, |end| count(&item(end), self.services));
+        let mut end = longest(text, from, room, self.meter, &item);
         if end == from {
             if !self.items.is_empty() {
                 return None;
@@ -111,26 +184,35 @@ impl<'a> Page<'a> {
             end = next_char(text, from);
         }
         let item = item(end);
-        self.left = self.left.saturating_sub(count(&item, self.services) + 1);
+        self.left = self.left.saturating_sub(self.meter.count(&item) + 1);
         self.items.push(item);
         Some(end)
     }
 }
 
-/// The end of the longest part of `text` from the byte `from` on that takes at most `room` tokens, where
-/// `tokens` counts the part that ends at a byte; `from` where not even one character fits.
-pub(super) fn longest(text: &str, from: usize, room: u64, tokens: impl Fn(usize) -> u64) -> usize {
+/// The end of the longest part of `text` from the byte `from` on that takes at most `room` tokens in what
+/// `item` makes of the part that ends at a byte; `from` where not even one character fits.
+pub(super) fn longest(
+    text: &str,
+    from: usize,
+    room: u64,
+    meter: &Meter<'_>,
+    item: impl Fn(usize) -> Value,
+) -> usize {
+    let tokens = |end| meter.count(&item(end));
     let reach = usize::try_from(room)
         .unwrap_or(usize::MAX)
         .saturating_mul(MAX_BYTES_A_TOKEN);
     let most = text.len().min(from.saturating_add(reach));
     let base = tokens(from);
     if base > room || from >= text.len() {
+        meter.fits(base, room);
         return from;
     }
-    if most == text.len() && tokens(most) <= room {
+    if most == text.len() && meter.fits(tokens(most), room) {
         return most;
     }
+    meter.fits(u64::MAX, room);
     // What fits, with its tokens, and what is known or taken not to.
     let (mut fits, mut used) = (from, base);
     let mut exceeds = most.saturating_add(1).min(text.len());
@@ -188,8 +270,10 @@ mod tests {
         ) {
             let services = Services::none();
             let from = char_start(&text, from);
-            let tokens = |end: usize| count(&json!({"text": text[from..end]}), &services);
-            let end = longest(&text, from, room, tokens);
+            let meter = Meter::exact(&services);
+            let item = |end: usize| json!({"text": text[from..end]});
+            let tokens = |end: usize| meter.count(&item(end));
+            let end = longest(&text, from, room, &meter, item);
             prop_assert!(end == from || tokens(end) <= room);
             if end < text.len() && room > tokens(from) + 8 {
                 prop_assert!(tokens(end) + 8 >= room, "{} of {room}", tokens(end));
@@ -202,7 +286,8 @@ mod tests {
         let services = Services::none();
         let text = "数据库\"\\".repeat(1_000);
         let item = |end: usize| json!({"text": text[..end]});
-        let mut page = Page::new(100, &json!({}), &services);
+        let meter = Meter::exact(&services);
+        let mut page = Page::new(100, &json!({}), &meter);
         let end = page.push_part(&text, 0, item);
         assert!(
             matches!(end, Some(end) if end > 100 && end < 400),
@@ -211,7 +296,7 @@ mod tests {
         assert_eq!(page.push_part(&text, 0, item), None);
         assert!(!page.push(json!(text)));
         // Even where there is no room at all, something is shown.
-        let mut page = Page::new(0, &json!({}), &services);
+        let mut page = Page::new(0, &json!({}), &meter);
         assert_eq!(page.push_part(&text, 0, item), Some(3));
     }
 
@@ -219,12 +304,30 @@ mod tests {
     fn an_answer_that_came_out_too_large_is_made_again_for_less() {
         let services = Services::none();
         let mut rooms = Vec::new();
-        let answer = within(Some(200), &services, |room| {
+        let answer = within(Some(200), &services, |room, _| {
             rooms.push(room);
             // Counts 10 tokens too little.
             Ok(json!("x".repeat(4 * room as usize + 38)))
         });
-        assert!(matches!(answer, Ok(answer) if count(&answer, &services) <= 200));
-        assert_eq!(rooms, [200, 190]);
+        assert!(matches!(answer, Ok(answer) if Meter::exact(&services).count(&answer) <= 200));
+        assert_eq!(rooms, [200, 200, 190], "roughly, then exactly");
+    }
+
+    #[test]
+    fn no_tokenizer_is_asked_where_everything_fits_anyway() {
+        let services = Services::none();
+        let mut rooms = Vec::new();
+        let mut answer = |words: usize| {
+            rooms.clear();
+            let made = within(None, &services, |room, meter| {
+                rooms.push(meter.exact.is_some());
+                let mut page = Page::new(room, &json!({}), meter);
+                page.push(json!("a word or two ".repeat(words)));
+                Ok(json!(page.items))
+            });
+            (made.is_ok(), rooms.clone())
+        };
+        assert_eq!(answer(100), (true, vec![false]));
+        assert_eq!(answer(2_000), (true, vec![false, true]));
     }
 }

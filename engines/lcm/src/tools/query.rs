@@ -95,7 +95,7 @@ fn answered(
     found: &Answer,
     services: &Services,
 ) -> Result<Value, EngineError> {
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let answer = |end: usize| {
             let text = &text[..end];
             let named = passages.iter().filter(|passage| names(text, &passage.id));
@@ -111,8 +111,7 @@ fn answered(
             }
             answer
         };
-        let tokens = |end| services.count_tokens(&answer(end).to_string());
-        Ok(answer(longest(text, 0, room, tokens)))
+        Ok(answer(longest(text, 0, room, meter, answer)))
     })
 }
 
@@ -126,7 +125,7 @@ fn best(
 ) -> Result<Value, EngineError> {
     // A failure may be told at length.
     let reason: String = reason.chars().take(160).collect();
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let lean = is_lean(room);
         let answer = |items: Vec<Value>, cursor: Option<&String>| {
             let mut answer = json!({"answer": null});
@@ -141,7 +140,7 @@ fn best(
         };
         let cursors = passages.iter().map(|passage| &passage.cursor);
         let longest = cursors.max_by_key(|cursor| cursor.len());
-        let mut page = Page::new(room, &answer(Vec::new(), longest), services);
+        let mut page = Page::new(room, &answer(Vec::new(), longest), meter);
         for passage in passages {
             let item = |end: usize| {
                 let mut item = json!({"id": passage.id, "role": passage.role});

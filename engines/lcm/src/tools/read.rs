@@ -68,7 +68,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             })?,
     };
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let reach = room.saturating_mul(MAX_BYTES_A_TOKEN as u64);
         let part = source.part(context, start..range.end.min(start.saturating_add(reach)))?;
         let answer = |end: usize| {
@@ -84,8 +84,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 "next_cursor": (next < range.end).then(|| next.to_string()),
             })
         };
-        let tokens = |end: usize| services.count_tokens(&answer(end).to_string());
-        let end = match longest(&part.text, 0, room, tokens) {
+        let end = match longest(&part.text, 0, room, meter, answer) {
             // One character at least, so that there is always progress.
             0 => part.text.chars().next().map_or(0, char::len_utf8),
             end => end,

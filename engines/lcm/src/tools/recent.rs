@@ -51,9 +51,9 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_recent")))?,
     };
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let frame = json!({"messages": [], "next_cursor": u32::MAX.to_string()});
-        let page = Page::new(room, &frame, services);
+        let page = Page::new(room, &frame, meter);
         let (items, next) = newest(context, session, before, &arguments, page, is_lean(room))?;
         Ok(json!({"messages": items, "next_cursor": next.map(|next| next.to_string())}))
     })

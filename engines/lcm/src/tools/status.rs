@@ -49,7 +49,7 @@ pub(super) fn run(
         ("settings", engine["settings"].clone()),
     ];
     let services = &context.session.services;
-    within(arguments.max_tokens, services, |room| {
+    within(arguments.max_tokens, services, |room, meter| {
         let answer = |kept: usize| {
             let (kept, left_out) = sections.split_at(kept);
             let mut answer: Map<String, Value> = (kept
@@ -63,7 +63,7 @@ pub(super) fn run(
             }
             Value::Object(answer)
         };
-        let fits = |answer: &Value| services.count_tokens(&answer.to_string()) <= room;
+        let fits = |answer: &Value| meter.fits(meter.count(answer), room);
         let most = (1..=sections.len()).rev().map(answer).find(fits);
         Ok(most.unwrap_or_else(|| answer(0)))
     })
