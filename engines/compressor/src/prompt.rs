@@ -253,11 +253,7 @@ fn trim_to_bytes(notes: &str, goal: usize) -> String {
     if text.is_empty() || text.len() > goal.max(1) * 2 {
         // One endless line: cut it, there is nothing better.
         let source = if text.is_empty() { notes } else { &text };
-        let end = (0..=goal.min(source.len()))
-            .rev()
-            .find(|at| source.is_char_boundary(*at))
-            .unwrap_or(0);
-        text = source[..end].to_owned();
+        text = source[..source.floor_char_boundary(goal)].to_owned();
     }
     text
 }

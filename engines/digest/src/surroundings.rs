@@ -90,14 +90,8 @@ impl<'d> Surroundings<'d> {
     /// These bytes of a source and up to `side` more on either side, within the line.
     fn window(&self, source: usize, place: Range<usize>, side: usize) -> Range<usize> {
         let text: &str = &self.span.sources[source].text;
-        let mut start = place.start.saturating_sub(side);
-        let mut end = (place.end + side).min(text.len());
-        while !text.is_char_boundary(start) {
-            start -= 1;
-        }
-        while !text.is_char_boundary(end) {
-            end += 1;
-        }
+        let start = text.floor_char_boundary(place.start.saturating_sub(side));
+        let end = text.ceil_char_boundary(place.end + side);
         let bytes = text.as_bytes();
         let first = memchr::memrchr(b'\n', &bytes[start..place.start])
             .map_or(start, |newline| start + newline + 1);

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Subcommand;
 use contexture_engine_api::{EngineError, StoreCommand};
@@ -15,6 +15,7 @@ use super::terminal::{self, Progress};
 use super::{Global, NEGATIVE, OK, output, setup};
 use crate::engines::{Engines, OpenError};
 use crate::formats;
+use crate::services::now_ms;
 use crate::session::Store;
 use crate::supervision::CallError;
 
@@ -238,12 +239,6 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
         return Ok(NEGATIVE);
     }
     Ok(OK)
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as i64)
 }
 
 struct Keeper<'a> {

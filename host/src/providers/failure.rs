@@ -274,11 +274,7 @@ pub(super) fn quote(endpoint: &Endpoint, text: &str, mask: Mask) -> String {
 
 /// The first `bytes` of a text, or a little less where that would split a character.
 fn start(text: &str, bytes: usize) -> &str {
-    let mut end = bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(bytes)]
 }
 
 #[cfg(test)]

@@ -84,18 +84,11 @@ fn extrapolate(tables: &CoreBPE, piece: &str) -> u64 {
     let sampled = (piece.len() / SAMPLES).clamp(*SAMPLED.start(), *SAMPLED.end());
     let (mut tokens, mut bytes) = (0, 0);
     for sample in 0..SAMPLES {
-        let start = floor_char_boundary(piece, piece.len() / SAMPLES * sample);
-        let end = floor_char_boundary(piece, start + sampled / SAMPLES);
+        let start = piece.floor_char_boundary(piece.len() / SAMPLES * sample);
+        let end = piece.floor_char_boundary(start + sampled / SAMPLES);
         tokens += tables.count_ordinary(&piece[start..end]) as u64;
         bytes += (end - start) as u64;
     }
     let scaled = u128::from(tokens) * piece.len() as u128;
     scaled.div_ceil(u128::from(bytes.max(1))) as u64
-}
-
-fn floor_char_boundary(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }

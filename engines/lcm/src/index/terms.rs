@@ -54,14 +54,7 @@ pub(crate) const LONG_WORD: &str = "\u{1}";
 
 /// The beginning of a word under which it is indexed.
 pub(crate) fn indexed_part(word: &str) -> &str {
-    if word.len() <= MAX_WORD_BYTES {
-        return word;
-    }
-    let mut end = MAX_WORD_BYTES;
-    while !word.is_char_boundary(end) {
-        end -= 1;
-    }
-    &word[..end]
+    &word[..word.floor_char_boundary(MAX_WORD_BYTES)]
 }
 
 /// A stretch of a text whose characters are all of one class.

@@ -26,7 +26,7 @@ const LINE_BYTES: usize = 240;
 /// The lines of `text` around the first of `places`, with `context` lines before and after.
 pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Snippet {
     let place = places.first().cloned().unwrap_or(0..0);
-    let start = floor(text, place.start.min(text.len()));
+    let start = text.floor_char_boundary(place.start);
     let line = memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count();
     let mut out = String::new();
     let mut focus = 0;
@@ -61,8 +61,8 @@ fn push_line(line: &str, focus: usize, out: &mut String) -> usize {
         out.push_str(line);
         return out.len() - line.len() + focus;
     }
-    let from = floor(line, focus.saturating_sub(LINE_BYTES / 3));
-    let to = floor(line, (from + LINE_BYTES).min(line.len()));
+    let from = line.floor_char_boundary(focus.saturating_sub(LINE_BYTES / 3));
+    let to = line.floor_char_boundary(from + LINE_BYTES);
     if from > 0 {
         out.push('…');
     }
@@ -78,19 +78,13 @@ impl Snippet {
     /// Where a shorter snippet begins: a few characters before the match, in its line.
     pub(crate) fn short_start(&self) -> usize {
         let line = self.text[..self.focus].rfind('\n').map_or(0, |at| at + 1);
-        line.max(floor(&self.text, self.focus.saturating_sub(SHORT_BYTES)))
+        let start = self.focus.saturating_sub(SHORT_BYTES);
+        line.max(self.text.floor_char_boundary(start))
     }
 }
 
 /// What a snippet that is cut short shows before the match, in bytes.
 const SHORT_BYTES: usize = 24;
-
-fn floor(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
 
 #[cfg(test)]
 mod tests {

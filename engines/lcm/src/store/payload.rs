@@ -74,14 +74,10 @@ impl Store {
                 "first_byte + bytes >= ?2 AND first_byte <= ?3",
                 [range.start as i64, range.end as i64],
             )?;
-            let mut start = chunks.at(range.start);
-            while start > 0 && !chunks.text.is_char_boundary(start) {
-                start -= 1;
-            }
-            let mut end = chunks.at(range.end).max(start);
-            while !chunks.text.is_char_boundary(end) {
-                end += 1;
-            }
+            let start = chunks.text.floor_char_boundary(chunks.at(range.start));
+            let end = chunks
+                .text
+                .ceil_char_boundary(chunks.at(range.end).max(start));
             Ok(chunks.part(start..end))
         })
     }
@@ -390,12 +386,9 @@ pub(super) fn insert(
 
 /// Where the chunk that begins at `start` ends: after a line where one ends in its second half.
 fn chunk_end(text: &str, start: usize) -> usize {
-    let mut end = text.len().min(start + CHUNK_BYTES);
+    let end = text.floor_char_boundary(start + CHUNK_BYTES);
     if end == text.len() {
         return end;
-    }
-    while !text.is_char_boundary(end) {
-        end -= 1;
     }
     let middle = start + CHUNK_BYTES / 2;
     match memchr::memrchr(b'\n', &text.as_bytes()[middle..end]) {

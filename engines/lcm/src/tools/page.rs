@@ -181,7 +181,7 @@ impl<'a> Page<'a> {
             if !self.items.is_empty() {
                 return None;
             }
-            end = next_char(text, from);
+            end = text.ceil_char_boundary(from + 1);
         }
         let item = item(end);
         self.left = self.left.saturating_sub(self.meter.count(&item) + 1);
@@ -220,8 +220,9 @@ pub(super) fn longest(
     // Each guess is near the end by proportion; a few of them are enough.
     for _ in 0..24 {
         let step = ((room - used) as f64 * bytes_a_token) as usize;
-        let guess = char_start(text, (fits + step.max(1)).min(exceeds.saturating_sub(1)));
-        let guess = guess.max(next_char(text, fits));
+        let guess = (fits + step.max(1)).min(exceeds.saturating_sub(1));
+        let guess = text.floor_char_boundary(guess);
+        let guess = guess.max(text.ceil_char_boundary(fits + 1));
         if guess >= exceeds {
             break;
         }
@@ -241,21 +242,6 @@ pub(super) fn longest(
     fits
 }
 
-/// The nearest place at or before `at` where a character begins.
-pub(super) fn char_start(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
-
-/// Where the character ends that begins at `at`.
-fn next_char(text: &str, at: usize) -> usize {
-    let first = text.get(at..).and_then(|rest| rest.chars().next());
-    at + first.map_or(0, char::len_utf8)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -269,7 +255,7 @@ mod tests {
             text in "(\\PC|[\"\\\\\n]|漢){0,400}", room in 0u64..80, from in 0usize..40,
         ) {
             let services = Services::none();
-            let from = char_start(&text, from);
+            let from = text.floor_char_boundary(from);
             let meter = Meter::exact(&services);
             let item = |end: usize| json!({"text": text[from..end]});
             let tokens = |end: usize| meter.count(&item(end));

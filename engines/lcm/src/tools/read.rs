@@ -6,7 +6,7 @@ use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::page::{MAX_BYTES_A_TOKEN, char_start, longest, within};
+use super::page::{MAX_BYTES_A_TOKEN, longest, within};
 use super::{Context, Id, cursor_schema, invalid, max_tokens_schema, object, session_schema};
 use crate::store::nodes;
 use crate::store::{PayloadId, PayloadPart, SessionId};
@@ -202,11 +202,9 @@ impl Source {
                 Ok(context.session.store.read_payload_bytes(*file, range)?)
             }
             Self::Inline(text) => {
-                let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
-                let start = char_start(text, at(range.start));
-                let end = (at(range.end)..=text.len())
-                    .find(|at| text.is_char_boundary(*at))
-                    .unwrap_or(text.len());
+                let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
+                let start = text.floor_char_boundary(at(range.start));
+                let end = text.ceil_char_boundary(at(range.end));
                 let before = &text.as_bytes()[..start];
                 Ok(PayloadPart {
                     text: text.get(start..end).unwrap_or("").to_owned(),
