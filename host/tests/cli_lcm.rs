@@ -512,6 +512,40 @@ fn a_damaged_store_is_told_by_verify_and_mended_by_repair() {
 }
 
 #[test]
+fn a_store_cut_to_nothing_is_told_repaired_and_filled_again() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(40));
+    import(&home, "log.jsonl", "s");
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    std::fs::write(&store, "").unwrap();
+    for command in [
+        ["sessions", "list"].as_slice(),
+        &["sessions", "verify"],
+        &["import", "log.jsonl", "--session", "s"],
+        &["tool", "lcm_recent", "--session", "s"],
+    ] {
+        let ran = home.run(command.iter().copied());
+        assert_ne!(ran.code, 0, "{command:?}: {}", ran.stdout);
+        for says in ["lcm.sqlite3 has 0 bytes", "sessions repair", "move it away"] {
+            // However the lines were broken.
+            let words: Vec<_> = ran.stderr.split_whitespace().collect();
+            assert!(
+                words.join(" ").contains(says),
+                "{command:?}: {}",
+                ran.stderr
+            );
+        }
+    }
+    assert_eq!(std::fs::metadata(&store).unwrap().len(), 0);
+    let repaired = done(home.run(["sessions", "repair", "--yes"]));
+    let kept = repaired["kept"].as_str().unwrap();
+    assert_eq!(std::fs::metadata(kept).unwrap().len(), 0);
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    import(&home, "log.jsonl", "s");
+    assert_eq!(export(&home, "s"), lines(40));
+}
+
+#[test]
 fn an_archived_session_is_whole_and_comes_back() {
     let home = Home::new();
     home.put("log.jsonl", &lines(40));

@@ -19,6 +19,7 @@ mod block;
 mod body;
 mod check;
 mod copy;
+mod create;
 mod current;
 mod delete;
 mod export;
@@ -149,8 +150,10 @@ impl Store {
     /// A directory that cannot be written, a damaged file, one of another program or of a newer version.
     pub fn open(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let background = settings.background_index;
+        let path = directory.join(FILE_NAME);
         repair::finish(directory)?;
-        let database = Arc::new(Database::open(&directory.join(FILE_NAME), settings)?);
+        create::make_where_none_is(&path)?;
+        let database = Arc::new(Database::open(&path, settings)?);
         let worker = background
             .then(|| IndexWorker::start(Arc::clone(&database)))
             .transpose()
@@ -219,28 +222,9 @@ impl Store {
 impl Database {
     fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         schema::check_file(path)?;
-        let mut connection = Connection::open_with_flags(
-            path,
-            OpenFlags::SQLITE_OPEN_READ_WRITE
-                | OpenFlags::SQLITE_OPEN_CREATE
-                | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )
-        .map_err(|error| match StoreError::from(error) {
-            StoreError::Sqlite(error)
-                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen) =>
-            {
-                StoreError::ReadOnly
-            }
-            other => other,
-        })?;
-        connection.busy_timeout(PATIENCE)?;
-        if connection.is_readonly(rusqlite::MAIN_DB)? {
-            return Err(StoreError::ReadOnly);
-        }
+        let mut connection = connect(path, OpenFlags::empty())?;
         connection.execute_batch(
-            "PRAGMA page_size = 4096;
-             PRAGMA auto_vacuum = INCREMENTAL;
-             PRAGMA journal_mode = WAL;
+            "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
              PRAGMA foreign_keys = ON;
              PRAGMA cache_size = -4096;
@@ -321,6 +305,23 @@ impl Database {
         connection.execute_batch("PRAGMA cache_size = -4096;")?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
+    }
+}
+
+/// A connection that may write.
+fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags | more).map_err(|error| {
+            match error.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly,
+                _ => error.into(),
+            }
+        })?;
+    connection.busy_timeout(PATIENCE)?;
+    match connection.is_readonly(rusqlite::MAIN_DB)? {
+        true => Err(StoreError::ReadOnly),
+        false => Ok(connection),
     }
 }
 

@@ -41,6 +41,13 @@ fn the_child() {
     };
     let (what, directory) = order.split_once(':').unwrap();
     match what {
+        "make" => {
+            for number in 0.. {
+                let new = Path::new(directory).join(number.to_string());
+                std::fs::create_dir(&new).unwrap();
+                Store::open(&new, StoreSettings::default()).unwrap();
+            }
+        }
         "hold" => {
             let connection =
                 rusqlite::Connection::open(Path::new(directory).join(FILE_NAME)).unwrap();
@@ -452,11 +459,144 @@ fn assert_survives(bytes: &[u8], count: u64, context: &str) {
 #[test]
 fn a_file_that_is_cut_off_is_repaired_or_refused() {
     let (bytes, count) = sample();
-    for part in [1, 10, 60, 99, 100, 512, 4_096, 5_000, 40_960] {
+    for part in [0, 1, 10, 60, 99, 100, 512, 4_096, 5_000, 40_960] {
         let cut = part.min(bytes.len());
         assert_survives(&bytes[..cut], count, &format!("cut to {cut}"));
         let cut = bytes.len().saturating_sub(part);
         assert_survives(&bytes[..cut], count, &format!("cut by {part}"));
+    }
+}
+
+fn files_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_of_which_nothing_is_left_is_refused_untouched_and_repaired() {
+    for left in [0, 1, 99] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+        for _ in 0..5 {
+            host.turn(4).unwrap();
+        }
+        drop(host);
+        let path = directory.path().join(FILE_NAME);
+        let bytes = std::fs::read(&path).unwrap()[..left].to_vec();
+        std::fs::write(&path, &bytes).unwrap();
+        let changed = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let Err(EngineError::Storage(why)) = SmallHost::open(directory.path(), WINDOW) else {
+            panic!("a store that was cut to {left} bytes is taken for a new one");
+        };
+        for part in [
+            path.to_str().unwrap(),
+            &format!("has {left} bytes"),
+            "contexture sessions repair",
+            "move it away",
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let factory = small_host::factory(directory.path()).unwrap();
+        let dry = factory.manage(&StoreCommand::Repair { dry_run: true });
+        assert_eq!(dry.unwrap()["found"]["ok"], false);
+        let now = std::fs::metadata(&path).unwrap();
+        assert_eq!((now.len(), now.modified().unwrap()), (left as u64, changed));
+
+        let repaired = factory.manage(&StoreCommand::Repair { dry_run: false });
+        let repaired = repaired.unwrap();
+        assert_eq!(repaired["messages"], 0);
+        assert!(repaired["messages_lost"].is_null(), "nobody knows");
+        let kept = repaired["kept"].as_str().unwrap();
+        assert_eq!(std::fs::read(kept).unwrap(), bytes);
+        drop(factory);
+        // The host shows again what it has.
+        let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+        host.turn(2).unwrap();
+        host.check("repaired");
+    }
+}
+
+#[test]
+fn what_the_log_holds_outlives_its_file() {
+    // Cut to nothing, or moved away alone.
+    for is_there in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let from = tempfile::tempdir().unwrap();
+        let store = Store::open(from.path(), StoreSettings::default()).unwrap();
+        let session = store.open_session("s", 0).unwrap();
+        deliver(&store, session, 1..=40).unwrap();
+        let path = directory.path().join(FILE_NAME);
+        let log = directory.path().join(format!("{FILE_NAME}-wal"));
+        std::fs::copy(from.path().join(format!("{FILE_NAME}-wal")), &log).unwrap();
+        if is_there {
+            std::fs::write(&path, "").unwrap();
+        }
+        drop(store);
+        let bytes = std::fs::read(&log).unwrap();
+        let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged(_)), "{error}");
+        assert!(error.to_string().contains("-wal"), "{error}");
+        assert_eq!(std::fs::read(&log).unwrap(), bytes);
+        assert_eq!(path.exists(), is_there);
+        let repaired = Store::repair(directory.path(), |_, _| ()).unwrap();
+        assert_eq!((repaired.messages, repaired.lost), (40, None));
+        let mut kept = repaired.kept.into_os_string();
+        kept.push("-wal");
+        assert_eq!(std::fs::read(kept).unwrap(), bytes);
+        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let session = store.find_session("s").unwrap().unwrap();
+        assert_whole(&store, session, 40);
+        assert!(store.check(|_, _| ()).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn a_store_that_is_being_made_when_the_process_is_killed_is_whole_or_not_there() {
+    for round in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut maker = child("make", directory.path());
+        while !directory.path().join("1").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(700 * round));
+        maker.kill().unwrap();
+        maker.wait().unwrap();
+        for made in files_in(directory.path()) {
+            let made = directory.path().join(made);
+            let store = Store::open(&made, StoreSettings::default()).unwrap();
+            let session = store.open_session("s", 0).unwrap();
+            deliver(&store, session, 1..=4).unwrap();
+            drop(store);
+            assert_eq!(files_in(&made), [FILE_NAME]);
+        }
+    }
+}
+
+#[test]
+fn one_store_is_made_however_many_make_it_at_once() {
+    for _ in 0..10 {
+        let directory = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for own in 0..6 {
+                let directory = directory.path();
+                scope.spawn(move || {
+                    let store = Store::open(directory, StoreSettings::default()).unwrap();
+                    let session = store.open_session(&own.to_string(), 0).unwrap();
+                    deliver(&store, session, 1..=4).unwrap();
+                });
+            }
+        });
+        assert_eq!(files_in(directory.path()), [FILE_NAME]);
+        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let sessions = store.sessions().unwrap();
+        assert_eq!(sessions.len(), 6);
+        for info in sessions {
+            assert_whole(&store, info.id, 4);
+        }
     }
 }
 

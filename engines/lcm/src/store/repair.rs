@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! lcm.sqlite3.repairing   being built; of no use to anybody
+//! lcm.sqlite3.stand-in    read in place of an old file of which only the log is left; of no use either
 //! lcm.sqlite3.repaired    complete: from here on the exchange is made, by whoever opens the store next
 //! lcm.sqlite3.damaged-N   the old file, as it was, with its log
 //! ```
@@ -17,7 +18,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Database, FILE_NAME, Store, StoreSettings, sessions};
+use super::create::{holds_something, lay_down, remove_database, with_suffix};
+use super::{Database, FILE_NAME, Store, StoreSettings, schema, sessions};
 use crate::error::StoreError;
 use crate::index::build;
 
@@ -32,7 +34,8 @@ pub struct Repair {
     /// Messages that were carried over, each compared with its hash.
     pub messages: u64,
     /// Messages that are missing. Those that the host still has are taken in again when it shows them.
-    pub lost: u64,
+    /// None where so little of the file is left that nobody knows.
+    pub lost: Option<u64>,
     /// Summaries that were carried over.
     pub summaries: u64,
     /// Of these, how many lost their text and have a note in its place, until a better one is written.
@@ -51,9 +54,16 @@ impl Store {
         finish(directory)?;
         let path = directory.join(FILE_NAME);
         let building = directory.join("lcm.sqlite3.repairing");
+        let stand_in = directory.join("lcm.sqlite3.stand-in");
         remove_database(&building);
-        let old = open_alone(&path)?;
-        let built = build_anew(&old, &building, progress);
+        remove_database(&stand_in);
+        let nothing_left = schema::is_nothing_left(&path)?;
+        let opened = match nothing_left {
+            true => stand_in_for(&path, &stand_in).and_then(|()| open_alone(&stand_in)),
+            false => open_alone(&path),
+        };
+        let built = opened.and_then(|old| build_anew(&old, &building, progress));
+        remove_database(&stand_in);
         let (messages, lost, summaries, summaries_lost) = match built {
             Ok(counts) => counts,
             Err(error) => {
@@ -61,13 +71,12 @@ impl Store {
                 return Err(error);
             }
         };
-        drop(old);
         rename(&building, &directory.join(REPAIRED))?;
         let kept = finish(directory)?.unwrap_or(path);
         Ok(Repair {
             kept,
             messages,
-            lost,
+            lost: (!nothing_left).then_some(lost),
             summaries,
             summaries_lost,
         })
@@ -91,8 +100,7 @@ pub(super) fn finish(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
         .unwrap_or_else(|| directory.join(format!("{DAMAGED}0")));
     for suffix in ["-wal", ""] {
         let from = with_suffix(&path, suffix);
-        let is_empty = std::fs::metadata(&from).is_ok_and(|file| file.len() == 0);
-        if is_empty && suffix == "-wal" {
+        if suffix == "-wal" && !holds_something(&from) {
             let _ = std::fs::remove_file(&from);
         } else if from.exists() {
             rename(&from, &with_suffix(&kept, suffix))?;
@@ -111,17 +119,23 @@ fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
     })
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// What is left of an attempt that came to nothing.
-fn remove_database(path: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(with_suffix(path, suffix));
+/// Makes a store of which the log is that of the file of which nothing else is left.
+fn stand_in_for(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
+    lay_down(stand_in)?;
+    let log = with_suffix(path, "-wal");
+    if !holds_something(&log) {
+        return Ok(());
     }
+    std::fs::copy(&log, with_suffix(stand_in, "-wal"))
+        // The log is kept beside its file, even where that is gone.
+        .and_then(|_| {
+            std::fs::File::options()
+                .append(true)
+                .create(true)
+                .open(path)
+        })
+        .map(drop)
+        .map_err(|source| StoreError::File { path: log, source })
 }
 
 /// Opens the damaged file so that nobody else can, and so that closing it changes nothing in it.
@@ -155,6 +169,7 @@ fn build_anew(
         background_index: false,
         ..StoreSettings::default()
     };
+    lay_down(building)?;
     let new = Database::open(building, settings)?;
     {
         let writer = new.writer.take()?;

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 
 use crate::error::StoreError;
 
@@ -160,34 +160,17 @@ pub(crate) fn known_version() -> i64 {
     MIGRATIONS.len() as i64
 }
 
-/// Looks at a file before it is opened to be written, so that one that is not ours stays as it is to the
-/// last byte.
+/// A file shorter than this is no database.
+const HEADER_BYTES: usize = 100;
+
+/// Looks at a file before it is opened, so that one that is not ours stays as it is to the last byte.
 ///
 /// # Errors
-/// As [`migrate`]; a file that is no database.
+/// As [`migrate`]; a file that is no database, or is not there.
 pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
-    let mut header = [0; 100];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
-    match read {
-        Ok(()) => {}
-        // Not there, or not written yet.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            return match std::fs::metadata(path).map_or(0, |file| file.len()) {
-                0 => Ok(()),
-                _ => Err(StoreError::Damaged("it is cut off".into())),
-            };
-        }
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            return Err(StoreError::ReadOnly);
-        }
-        Err(source) => {
-            return Err(StoreError::File {
-                path: path.to_owned(),
-                source,
-            });
-        }
-    }
+    let Some(header) = header(path)? else {
+        return Err(nothing_left(path));
+    };
     if !header.starts_with(b"SQLite format 3\0") {
         return Err(StoreError::Damaged("it is no database".into()));
     }
@@ -195,26 +178,39 @@ pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
         let bytes = header[at..at + 4].try_into().unwrap_or_default();
         i64::from(u32::from_be_bytes(bytes))
     };
-    let (found, owner) = (number(60), number(68));
-    if owner == 0 {
-        // Nobody has put a name to it, or it stands in the log still.
-        return check_unnamed(path);
-    }
-    judge(owner, found, path)
+    judge(number(68), number(60), path)
 }
 
-fn check_unnamed(path: &Path) -> Result<(), StoreError> {
-    let connection = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
-    let owner = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    match tables {
-        0 => Ok(()),
-        _ => judge(owner, version(&connection)?, path),
+/// Whether not even the header of the file is left. It must not be opened then, not even to be read: SQLite
+/// takes it for a new one, and removes the log that may hold what was in it.
+pub(super) fn is_nothing_left(path: &Path) -> Result<bool, StoreError> {
+    Ok(header(path)?.is_none())
+}
+
+/// The file's header; none where the file is shorter, or is not there.
+fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
+    let mut header = [0; HEADER_BYTES];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    match read.map_err(|error| (error.kind(), error)) {
+        Ok(()) => Ok(Some(header)),
+        Err((ErrorKind::NotFound | ErrorKind::UnexpectedEof, _)) => Ok(None),
+        Err((ErrorKind::PermissionDenied, _)) => Err(StoreError::ReadOnly),
+        Err((_, source)) => Err(StoreError::File {
+            path: path.to_owned(),
+            source,
+        }),
     }
+}
+
+fn nothing_left(path: &Path) -> StoreError {
+    let what = match std::fs::metadata(path) {
+        Ok(file) => format!("has {} bytes, less than a header", file.len()),
+        Err(_) => "is gone, and its log is there".to_owned(),
+    };
+    StoreError::Damaged(format!(
+        "{0} {what}; move it away, with {0}-wal, to begin anew without what that log may hold",
+        path.display()
+    ))
 }
 
 fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {

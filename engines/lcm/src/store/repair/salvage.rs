@@ -51,7 +51,7 @@ pub(super) fn copy(old: &Connection, new: &Connection) -> Result<(), StoreError>
         old.prepare(&format!("SELECT 1 FROM {needed}"))
             .map_err(|error| {
                 StoreError::Damaged(format!(
-                    "not even its tables can be read: {error}; restore a backup"
+                    "not even its tables can be read: {error}; restore a backup, or move the file away to begin anew"
                 ))
             })?;
     }
