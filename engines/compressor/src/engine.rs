@@ -5,6 +5,7 @@ mod preparing;
 mod proposing;
 mod writing;
 
+use contexture_cooldown::CoolDowns;
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, LogLevel,
     MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome, Services,
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::background::{Pending, Staged};
 use crate::boundaries::{MIN_TAIL, Outline};
-use crate::cooldown::CoolDowns;
 use crate::covered::{Covered, joined};
 use crate::entries::pruned;
 use crate::material::Noted;
@@ -267,9 +267,6 @@ impl ContextEngine for Compressor {
 
     fn status(&self) -> Value {
         let model = self.services.model();
-        let cool_down = model
-            .as_ref()
-            .and_then(|model| self.cool_downs.of(&model.name));
         json!({
             "settings": self.settings,
             "budgets": Budgets::for_window(&self.settings, &self.window),
@@ -278,7 +275,7 @@ impl ContextEngine for Compressor {
             "last_compaction": self.last_compaction,
             "stopped": self.progress.reason(),
             "summary_model": model.map(|model| model.name),
-            "cool_down": cool_down,
+            "cool_down": self.cool_downs.in_force(),
             "background": {
                 "summary_in_the_making": self.pending.is_some(),
                 "summary_ready": self.staged.is_some(),

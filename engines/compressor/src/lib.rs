@@ -18,7 +18,6 @@
 mod background;
 mod boundaries;
 mod clearing;
-mod cooldown;
 mod covered;
 mod engine;
 mod entries;

@@ -7,7 +7,6 @@ use contexture_engine_api::{
     BackgroundCall, EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
 };
 
-use crate::cooldown::is_about_the_text;
 use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
 use crate::dag::plan::{Part, Segment, Spot, layout, leaves};
@@ -18,6 +17,7 @@ use crate::staging::Staging;
 use crate::store::Key;
 use crate::store::nodes;
 use crate::summarise::{Job, Next, PartId, Written};
+use crate::trust::is_about_the_text;
 
 /// The most calls that are out at once.
 const MAX_CALLS: usize = 8;

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::background::{Answered, Background};
 use crate::compact::{Compacted, Compactor, ModelUse, Proposal};
-use crate::cooldown::CoolDowns;
 use crate::error::StoreError;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -21,6 +20,7 @@ use crate::staging::Staging;
 use crate::store::nodes;
 use crate::store::{Delivery, Store};
 use crate::tools;
+use crate::trust::Trust;
 
 /// The share of the soft threshold from which summaries are prepared.
 const PREPARE_FROM: f64 = 0.80;
@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     window: RefCell<WindowState>,
     /// Whether anybody makes the calls of `background`.
     has_background: bool,
-    cool_downs: CoolDowns,
+    trust: Trust,
     /// The prompt after a compaction that could not get below the threshold, in the tokens of
     /// [`WindowState::best_prompt_tokens`].
     stuck_at: Cell<Option<u64>>,
@@ -78,7 +78,7 @@ impl Engine {
             unsettled: Unsettled::default(),
             window: RefCell::new(request.window.clone()),
             has_background: false,
-            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            trust: Trust::open(request.data_dir, request.services.clone()),
             stuck_at: Cell::new(None),
             scale: 1.0,
             revisions: Vec::new(),
@@ -141,7 +141,7 @@ impl Engine {
             return ModelUse::None { wanted: false };
         }
         // Who forces a compaction may just have mended what was wrong.
-        let cooling = self.cool_downs.in_force().is_some() && !force;
+        let cooling = self.trust.withheld().is_some() && !force;
         if may_wait {
             return match cooling {
                 true => ModelUse::None { wanted: true },
@@ -206,7 +206,7 @@ impl ContextEngine for Engine {
         let waits = prompt < budgets.hard
             && self.has_background
             && self.session.services.model().is_some()
-            && self.cool_downs.in_force().is_none()
+            && self.trust.withheld().is_none()
             && self.background.prepares_leaves()
             && self.staging.leaves() == 0;
         if waits {
@@ -262,8 +262,8 @@ impl ContextEngine for Engine {
         match compactor.run()? {
             Compacted::Proposed(proposal, compaction, failure) => {
                 match failure {
-                    Some(failure) => self.cool_downs.failed(&failure),
-                    None if proposal.model_wrote => self.cool_downs.succeeded(),
+                    Some(failure) => self.trust.failed(&failure),
+                    None if proposal.model_wrote => self.trust.succeeded(),
                     None => {}
                 }
                 self.proposal = Some(*proposal);
@@ -411,8 +411,7 @@ impl ContextEngine for Engine {
 
     fn background(&mut self) -> Vec<BackgroundCall> {
         self.has_background = true;
-        let no_model =
-            self.session.services.model().is_none() || self.cool_downs.in_force().is_some();
+        let no_model = self.session.services.model().is_none() || self.trust.withheld().is_some();
         if no_model || self.unsettled.cut.is_some() {
             return Vec::new();
         }
@@ -422,7 +421,7 @@ impl ContextEngine for Engine {
         }
         let budgets = self.settings.budgets(&window);
         let due = window.best_prompt_tokens() as f64 >= budgets.soft as f64 * PREPARE_FROM;
-        let most = match self.cool_downs.in_doubt() {
+        let most = match self.trust.in_doubt() {
             true => 1,
             false => MAX_TEXTS,
         };
@@ -449,11 +448,11 @@ impl ContextEngine for Engine {
             .answered(id, answer, &self.session, &mut self.staging);
         match answered {
             Answered::Written => {
-                self.cool_downs.succeeded();
+                self.trust.succeeded();
                 self.stuck_at.set(None);
             }
             Answered::Failed(failure) => {
-                self.cool_downs.failed(&failure);
+                self.trust.failed(&failure);
                 self.stuck_at.set(None);
             }
             Answered::Nothing => {}
@@ -520,7 +519,7 @@ impl ContextEngine for Engine {
                 "leaves_ready": self.staging.leaves(),
             },
             "summary_model": services.model().map(|model| model.name),
-            "cool_down": self.cool_downs.in_force(),
+            "cool_down": self.trust.withheld(),
         })
     }
 }

@@ -9,7 +9,6 @@ mod assemble;
 mod background;
 mod clock;
 mod compact;
-mod cooldown;
 mod dag;
 mod engine;
 mod error;
@@ -26,6 +25,7 @@ pub mod store;
 mod summarise;
 mod tools;
 mod transcript;
+mod trust;
 
 pub use dag::{Level, NodeId};
 pub use error::StoreError;

@@ -30,7 +30,7 @@ impl Compressor {
         let Some(model) = self.services.model() else {
             return Vec::new();
         };
-        if self.cool_downs.of(&model.name).is_some() {
+        if self.cool_downs.in_force().is_some() {
             return Vec::new();
         }
         if self.pending.is_none() {

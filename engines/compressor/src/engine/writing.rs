@@ -105,11 +105,11 @@ impl Compressor {
         order: &CompressOrder,
     ) -> Result<Result<String, String>, EngineError> {
         // Who forces a compaction may just have mended what was wrong.
-        if let Some(cool_down) = self.cool_downs.of(&model.name).filter(|_| !order.force) {
+        if let Some(cool_down) = self.cool_downs.in_force().filter(|_| !order.force) {
             let seconds = (cool_down.until_ms - self.services.now_ms()) / 1_000;
             return Ok(Err(format!(
                 "{} failed ({}) and is left alone for another {seconds} s",
-                model.name, cool_down.message
+                model.name, cool_down.failure
             )));
         }
         let brief = Brief {

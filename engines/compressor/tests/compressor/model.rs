@@ -129,6 +129,21 @@ fn every_failure_leads_to_the_digest_and_loses_no_fact() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_ends_the_cool_down() {
+    let host = Host::with_model(200_000);
+    host.will(Err(FailureKind::Auth));
+    let mut chat = long_chat();
+    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let (after, compaction) = session.compacted(&chat, &waiting(&chat));
+    assert!(compaction.degraded && host.calls() == 1);
+    chat = after;
+    chat.talk(60, 3_400);
+    host.now.fetch_sub(86_400_000, Ordering::Relaxed);
+    let (_, compaction) = session.compacted(&chat, &waiting(&chat));
+    assert!(!compaction.degraded && host.calls() == 2);
+}
+
+#[test]
 fn a_cancelled_call_changes_nothing() {
     let host = Host::with_model(200_000);
     host.will(Err(FailureKind::Cancelled));

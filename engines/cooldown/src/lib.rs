@@ -1,0 +1,255 @@
+//! How long an engine leaves a model alone after it failed. Kept in a file, so that a restart between
+//! failure and retry changes nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use contexture_engine_api::{FailureKind, LogLevel, ModelFailure, Services};
+use serde::{Deserialize, Serialize};
+
+/// A model that is not asked for now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoolDown {
+    /// The model that failed; another model is not held back by it.
+    pub model: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub failure: ModelFailure,
+    /// When it failed, in milliseconds since the Unix epoch.
+    pub since_ms: i64,
+    /// When it may be asked again, in milliseconds since the Unix epoch.
+    pub until_ms: i64,
+}
+
+/// The cool-down of one data directory, in its file `cooldown.json`.
+#[derive(Debug)]
+pub struct CoolDowns {
+    file: PathBuf,
+    services: Services,
+    current: Option<CoolDown>,
+}
+
+impl CoolDowns {
+    /// Reads what an earlier run left. A file that cannot be read costs a log line and nothing else.
+    pub fn open(data_dir: &Path, services: Services) -> Self {
+        let file = data_dir.join("cooldown.json");
+        let read = fs::read_to_string(&file)
+            .and_then(|text| serde_json::from_str(&text).map_err(std::io::Error::from));
+        let current = match read {
+            Ok(current) => Some(current),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                let line = format!("{} is unreadable ({error}) and ignored", file.display());
+                services.log(LogLevel::Warn, &line);
+                None
+            }
+        };
+        Self {
+            file,
+            services,
+            current,
+        }
+    }
+
+    /// Why the configured model is left alone now, where it is.
+    pub fn in_force(&self) -> Option<&CoolDown> {
+        let current = self.current.as_ref()?;
+        let now = self.services.now_ms();
+        // A clock that was set back must not make it longer.
+        let lasts = (current.since_ms..current.until_ms).contains(&now);
+        (lasts && self.services.model()?.name == current.model).then_some(current)
+    }
+
+    /// Leaves the model of this name alone for as long as this failure deserves.
+    pub fn failed(&mut self, model: &str, failure: &ModelFailure) {
+        let length_ms = length_ms(failure);
+        let since_ms = self.services.now_ms();
+        let cool_down = CoolDown {
+            model: model.to_owned(),
+            failure: failure.clone(),
+            since_ms,
+            until_ms: since_ms.saturating_add(length_ms),
+        };
+        let seconds = length_ms / 1_000;
+        let line = format!("{model} failed ({failure}) and is left alone for {seconds} s");
+        self.services.log(LogLevel::Warn, &line);
+        if let Err(error) = self.write(&cool_down) {
+            let line = format!(
+                "{} cannot be written: {error}; a restart forgets the cool-down",
+                self.file.display()
+            );
+            self.services.log(LogLevel::Warn, &line);
+        }
+        self.current = Some(cool_down);
+    }
+
+    fn write(&self, cool_down: &CoolDown) -> std::io::Result<()> {
+        let text = serde_json::to_string(cool_down)?;
+        // The rename makes the write atomic; the process id keeps two processes apart.
+        let new = self
+            .file
+            .with_extension(format!("{}.new", std::process::id()));
+        fs::write(&new, text)?;
+        fs::rename(&new, &self.file)
+    }
+
+    /// The model answers.
+    pub fn succeeded(&mut self) {
+        if self.current.take().is_none() {
+            return;
+        }
+        match fs::remove_file(&self.file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let line = format!("{} cannot be removed: {error}", self.file.display());
+                self.services.log(LogLevel::Warn, &line);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn length_ms(failure: &ModelFailure) -> i64 {
+    let default = match failure.kind {
+        FailureKind::RateLimited => 60_000,
+        // A person has to mend these.
+        FailureKind::Auth | FailureKind::UnknownModel | FailureKind::NoProvider => 600_000,
+        _ => 30_000,
+    };
+    failure
+        .retry_after_ms
+        .and_then(|ms| i64::try_from(ms).ok())
+        .unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use contexture_engine_api::{HostServices, ModelAnswer, ModelInfo, ModelRequest};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    /// A host with a clock and a model, which both can be changed.
+    struct Host {
+        now_ms: AtomicI64,
+        model: Mutex<&'static str>,
+    }
+
+    impl Host {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                now_ms: AtomicI64::new(NOW),
+                model: Mutex::new("m"),
+            })
+        }
+
+        fn at(&self, now_ms: i64) {
+            self.now_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    impl HostServices for Host {
+        fn model(&self) -> Option<ModelInfo> {
+            Some(ModelInfo {
+                name: (*self.model.lock().unwrap()).to_owned(),
+                context_length: 1,
+            })
+        }
+        fn complete(&self, _: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+            Err(ModelFailure::new(FailureKind::Other, "never called"))
+        }
+        fn complete_many(&self, _: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+            Vec::new()
+        }
+        fn count_tokens(&self, text: &str) -> u64 {
+            text.len() as u64
+        }
+        fn log(&self, _: LogLevel, _: &str) {}
+        fn is_cancelled(&self) -> bool {
+            false
+        }
+        fn now_ms(&self) -> i64 {
+            self.now_ms.load(Ordering::Relaxed)
+        }
+    }
+
+    fn open(host: &Arc<Host>, dir: &Path) -> CoolDowns {
+        CoolDowns::open(
+            dir,
+            Services::new(Arc::clone(host) as Arc<dyn HostServices>),
+        )
+    }
+
+    #[test]
+    fn each_kind_of_failure_has_its_own_length() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
+        let mut cool_downs = open(&host, dir.path());
+        let mut length = |failure: &ModelFailure| {
+            cool_downs.failed("m", failure);
+            let cool_down = cool_downs.in_force().unwrap();
+            (cool_down.until_ms - cool_down.since_ms) / 1_000
+        };
+        for (kind, seconds) in [
+            (FailureKind::RateLimited, 60),
+            (FailureKind::Auth, 600),
+            (FailureKind::UnknownModel, 600),
+            (FailureKind::Timeout, 30),
+            (FailureKind::Overloaded, 30),
+        ] {
+            assert_eq!(length(&ModelFailure::new(kind, "no")), seconds, "{kind:?}");
+        }
+        let mut limited = ModelFailure::new(FailureKind::RateLimited, "slow down");
+        limited.retry_after_ms = Some(5_000);
+        assert_eq!(length(&limited), 5);
+        limited.retry_after_ms = Some(u64::MAX);
+        assert_eq!(length(&limited), 60, "nobody means that");
+    }
+
+    #[test]
+    fn a_restart_keeps_it_and_it_ends_by_time_by_an_answer_and_by_a_clock_set_back() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
+        let fail =
+            || open(&host, dir.path()).failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
+        fail();
+        let again = open(&host, dir.path());
+        let failure = &again.in_force().unwrap().failure;
+        assert_eq!(*failure, ModelFailure::new(FailureKind::Auth, "key"));
+        host.at(NOW + 599_999);
+        assert!(again.in_force().is_some());
+        host.at(NOW + 600_000);
+        assert!(again.in_force().is_none());
+        host.at(NOW - 86_400_000);
+        assert!(again.in_force().is_none(), "a day back");
+
+        host.at(NOW);
+        fail();
+        let mut again = open(&host, dir.path());
+        again.succeeded();
+        assert!(again.in_force().is_none());
+        assert!(open(&host, dir.path()).in_force().is_none());
+    }
+
+    #[test]
+    fn another_model_is_not_held_back() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
+        let mut cool_downs = open(&host, dir.path());
+        cool_downs.failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
+        *host.model.lock().unwrap() = "another";
+        assert!(cool_downs.in_force().is_none());
+        *host.model.lock().unwrap() = "m";
+        assert!(cool_downs.in_force().is_some());
+    }
+
+    #[test]
+    fn an_unreadable_file_is_ignored() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
+        fs::write(dir.path().join("cooldown.json"), "{ not json").unwrap();
+        assert!(open(&host, dir.path()).in_force().is_none());
+    }
+}
