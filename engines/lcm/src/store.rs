@@ -47,7 +47,7 @@ use crate::error::StoreError;
 use crate::index::corpus::Corpus;
 use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
-use writer::Writer;
+use writer::{Lent, Writer};
 
 pub use check::{Check, IndexCheck};
 pub use delete::Size;
@@ -263,11 +263,15 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut connection = self.writer.take()?;
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let result = work(&transaction)?;
-        transaction.commit()?;
-        Ok(result)
+        write(self.writer.take()?, work)
+    }
+
+    /// As [`Database::write`], for work that no turn waits for: turns go first.
+    pub(crate) fn write_behind<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        write(self.writer.take_behind()?, work)
     }
 
     /// Compresses a block of messages.
@@ -323,6 +327,16 @@ fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
         true => Err(StoreError::ReadOnly),
         false => Ok(connection),
     }
+}
+
+fn write<T>(
+    mut connection: Lent<'_>,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let result = work(&transaction)?;
+    transaction.commit()?;
+    Ok(result)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
