@@ -1,7 +1,9 @@
 //! What stands in the window for a text that is too large for it: its kind, and what a reader of that
 //! kind wants to see first.
 
-use serde_json::Value;
+mod shape;
+
+use shape::{MAX_DEPTH, Shape};
 
 /// What a text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,24 +63,28 @@ impl Kind {
             Self::Text => "text",
         }
     }
+
+    /// A [`preview`] of a text of this kind.
+    pub(crate) fn preview(self, text: &str, max_chars: usize) -> String {
+        let mut out = match self {
+            Self::Json => json_preview(text, max_chars),
+            Self::Csv => csv_preview(text),
+            Self::Code => code_preview(text),
+            Self::Log => log_preview(text),
+            Self::Text => ends_preview(text, max_chars),
+        };
+        if out.trim().is_empty() || out.chars().count() > max_chars {
+            out = clip(&out, text, max_chars);
+        }
+        out
+    }
 }
 
 /// A preview of `text` in at most about `max_chars` characters: the shape of JSON, the outline of code,
 /// the head, tail and errors of a log, the header of a table, the beginning and end of anything else.
 /// Never empty for a text that is not.
 pub fn preview(text: &str, max_chars: usize) -> String {
-    let kind = Kind::of(text);
-    let mut out = match kind {
-        Kind::Json => json_preview(text, max_chars),
-        Kind::Csv => csv_preview(text),
-        Kind::Code => code_preview(text),
-        Kind::Log => log_preview(text),
-        Kind::Text => ends_preview(text, max_chars),
-    };
-    if out.trim().is_empty() || out.chars().count() > max_chars {
-        out = clip(&out, text, max_chars);
-    }
-    out
+    Kind::of(text).preview(text, max_chars)
 }
 
 fn clip(preview: &str, text: &str, max_chars: usize) -> String {
@@ -180,51 +186,23 @@ fn shorten(line: &str) -> String {
 }
 
 fn json_preview(text: &str, max_chars: usize) -> String {
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) => {
-            // The deepest shape that fits.
-            (1..=4)
+    match Shape::of(text) {
+        Ok(shape) => {
+            // The deepest form that fits.
+            (1..=MAX_DEPTH)
                 .rev()
-                .map(|depth| shape(&value, depth))
-                .find(|shape| shape.chars().count() <= max_chars)
-                .unwrap_or_else(|| shape(&value, 1))
+                .map(|depth| shape.shown(depth))
+                .find(|shown| shown.chars().count() <= max_chars)
+                .unwrap_or_else(|| shape.shown(1))
         }
         Err(_) => {
             let lines = text.lines().filter(|line| !line.trim().is_empty());
             let first = lines.clone().next().unwrap_or_default();
-            let shown = serde_json::from_str::<Value>(first)
-                .map_or_else(|_| shorten(first), |value| shape(&value, 2));
+            let shown = Shape::of(first).map_or_else(|_| shorten(first), |shape| shape.shown(2));
             format!(
                 "{} JSON values, one a line; the first:\n{shown}",
                 lines.count()
             )
-        }
-    }
-}
-
-fn shape(value: &Value, depth: usize) -> String {
-    match value {
-        Value::Null => "null".into(),
-        Value::Bool(_) => "bool".into(),
-        Value::Number(_) => "number".into(),
-        Value::String(text) if text.chars().count() <= 24 => format!("{text:?}"),
-        Value::String(text) => format!("string of {} characters", text.chars().count()),
-        Value::Array(items) => match items.first() {
-            None => "[]".into(),
-            Some(first) if depth > 0 => format!("[{} × {}]", items.len(), shape(first, depth - 1)),
-            Some(_) => format!("[{} items]", items.len()),
-        },
-        Value::Object(fields) if depth == 0 => format!("{{{} keys}}", fields.len()),
-        Value::Object(fields) => {
-            let mut shown: Vec<String> = fields
-                .iter()
-                .take(24)
-                .map(|(key, field)| format!("{key:?}: {}", shape(field, depth - 1)))
-                .collect();
-            if fields.len() > shown.len() {
-                shown.push(format!("… {} keys more", fields.len() - shown.len()));
-            }
-            format!("{{{}}}", shown.join(", "))
         }
     }
 }
@@ -309,6 +287,8 @@ fn ends_preview(text: &str, max_chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use serde_json::Value;
 
     use super::*;
 

@@ -59,6 +59,7 @@ pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use current::Current;
+pub(crate) use payload::PREVIEW_CHARS;
 pub(crate) use read::{Blocks, for_each_body, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use summaries::{

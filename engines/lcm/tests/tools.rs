@@ -15,6 +15,8 @@ use contexture_engine_api::{
     WindowState,
 };
 use contexture_lcm::Lcm;
+use contexture_lcm::preview::preview;
+use contexture_lcm::store::FILE_NAME;
 use serde_json::{Value, json};
 
 /// A host that counts like a tokenizer does, and a little more: letters by four, signs by two, each
@@ -629,6 +631,35 @@ fn a_hit_says_where_to_read_on() {
     let hit = &found["hits"][0];
     assert_eq!((&hit["id"], &hit["in_calls"]), (&json!("m6"), &json!(true)));
     assert!(hit["line"].is_null() && hit["byte"].is_null(), "{hit}");
+}
+
+#[test]
+fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
+    let log: String = (0..9_000)
+        .map(|at| format!("2026-01-02T03:04:05Z INFO step {at}\n"))
+        .collect();
+    let mut said = conversation(vec![log.clone(), "bye".to_owned(), "end".to_owned()], None);
+    let engine = said.engine.as_mut();
+    let expected = preview(&log, 1_200);
+    assert!(expected.contains("step 0\n") && expected.contains("step 8999"));
+    let file = json!({"id": "f1"});
+    let whole = answer(engine, "lcm_describe", &file);
+    assert_eq!(whole["preview"], expected);
+    let change = |sql: &str| {
+        let store = rusqlite::Connection::open(said.dir.path().join(FILE_NAME)).unwrap();
+        assert_eq!(store.execute(sql, []).unwrap(), 1, "{sql}");
+    };
+    // A preview that is damaged is made anew from the text.
+    change("UPDATE payloads SET preview = substr(preview, 1, 40) WHERE id = 1");
+    assert_eq!(answer(engine, "lcm_describe", &file), whole);
+    change("UPDATE payloads SET preview = x'00' WHERE id = 1");
+    assert_eq!(answer(engine, "lcm_describe", &file), whole);
+
+    // The text is not read: it need not even be there.
+    let mut said = conversation(vec![log, "bye".to_owned(), "end".to_owned()], None);
+    let store = rusqlite::Connection::open(said.dir.path().join(FILE_NAME)).unwrap();
+    assert!(store.execute("DELETE FROM payload_chunks", []).unwrap() > 1);
+    assert_eq!(answer(said.engine.as_mut(), "lcm_describe", &file), whole);
 }
 
 #[test]

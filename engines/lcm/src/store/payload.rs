@@ -14,6 +14,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Large texts compress well at a higher level, and are rare.
 const PAYLOAD_LEVEL: i32 = 3;
 
+/// The length of the preview that is kept of a large text, in characters.
+pub(crate) const PREVIEW_CHARS: usize = 1_200;
+
 /// A large text's number in this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PayloadId(pub i64);
@@ -152,14 +155,20 @@ impl Store {
         })
     }
 
-    /// A large text, whole.
+    /// The preview of a large text that was made when it was put aside: reading it takes no more than
+    /// itself. One that is damaged is made anew, from the whole text.
     ///
     /// # Errors
     /// There is none of this number; a store that failed.
-    pub fn read_payload(&self, id: PayloadId) -> Result<String, StoreError> {
+    pub fn payload_preview(&self, id: PayloadId) -> Result<String, StoreError> {
         self.read(|connection| {
             info(connection, id)?;
-            whole(connection, id.0)
+            match kept_preview(connection, id) {
+                Err(StoreError::Damaged(_)) => {
+                    Ok(preview::preview(&whole(connection, id.0)?, PREVIEW_CHARS))
+                }
+                kept => kept,
+            }
         })
     }
 
@@ -282,6 +291,16 @@ fn info(connection: &Connection, id: PayloadId) -> Result<PayloadInfo, StoreErro
         .ok_or_else(|| StoreError::Unknown(format!("file f{}", id.0)))
 }
 
+fn kept_preview(connection: &Connection, id: PayloadId) -> Result<String, StoreError> {
+    let data: Vec<u8> = connection
+        .prepare_cached("SELECT preview FROM payloads WHERE id = ?1")?
+        .query_row([id.0], |row| row.get(0))?;
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+    let most = PREVIEW_CHARS * char::MAX.len_utf8();
+    let bytes = decompressor.decompress(&data, most).map_err(damaged)?;
+    Ok(as_text(&bytes)?.to_owned())
+}
+
 /// A large text, whole: all of it, or an error.
 pub(crate) fn whole(connection: &Connection, id: i64) -> Result<String, StoreError> {
     let hash: Vec<u8> = connection
@@ -305,6 +324,7 @@ pub(super) struct PackedText {
     kind: &'static str,
     bytes: usize,
     lines: u64,
+    preview: Vec<u8>,
     chunks: Vec<PackedChunk>,
 }
 
@@ -332,9 +352,12 @@ impl PackedText {
             start += chunk.len();
             line += count_newlines(chunk);
         }
+        let kind = preview::Kind::of(text);
+        let preview = kind.preview(text, PREVIEW_CHARS);
         Ok(Self {
             hash: xxh3_128(text.as_bytes()).to_le_bytes(),
-            kind: preview::Kind::of(text).name(),
+            kind: kind.name(),
+            preview: compressor.compress(preview.as_bytes()).map_err(damaged)?,
             bytes: text.len(),
             lines: line + u64::from(!text.is_empty() && !text.ends_with('\n')),
             chunks,
@@ -357,14 +380,16 @@ pub(super) fn insert(
         return Ok(id);
     }
     transaction.execute(
-        "INSERT INTO payloads(session, hash, kind, bytes, lines, tokens) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO payloads(session, hash, kind, bytes, lines, tokens, preview)
+         VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             session.0,
             text.hash,
             text.kind,
             text.bytes as i64,
             text.lines as i64,
-            tokens as i64
+            tokens as i64,
+            text.preview
         ],
     )?;
     let id = transaction.last_insert_rowid();

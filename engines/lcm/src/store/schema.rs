@@ -45,6 +45,7 @@ CREATE TABLE payloads(
     bytes   INTEGER NOT NULL,
     lines   INTEGER NOT NULL,
     tokens  INTEGER NOT NULL,
+    preview BLOB NOT NULL,                  -- compressed
     UNIQUE(session, hash)
 );
 CREATE TABLE payload_chunks(

@@ -10,11 +10,10 @@ use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
 use crate::preview::{Kind, preview};
 use crate::store::nodes::{self, Placed};
-use crate::store::{PayloadId, SessionId};
+use crate::store::{PREVIEW_CHARS, PayloadId, SessionId};
 
 /// Parents of a summary, and messages of a file, that are named.
 const NAMED: usize = 4;
-const PREVIEW_CHARS: usize = 1_200;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,7 +93,8 @@ fn message(
         "text_bytes": message.text.len(),
         "type": Kind::of(text).name(),
     });
-    with_preview(context, max_tokens, &described, &more, text)
+    let preview = preview(text, PREVIEW_CHARS);
+    with_preview(context, max_tokens, &described, &more, &preview)
 }
 
 fn file(
@@ -115,25 +115,24 @@ fn file(
         "messages": messages.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>(),
         "messages_total": messages.len(),
     });
-    let text = context.session.store.read_payload(id)?;
-    with_preview(context, max_tokens, &described, &Value::Null, &text)
+    let preview = context.session.store.payload_preview(id)?;
+    with_preview(context, max_tokens, &described, &Value::Null, &preview)
 }
 
 fn file_id(file: PayloadId) -> String {
     format!("f{}", file.0)
 }
 
-/// A description without what is not known of it, with `more` where there is room, and as much of a
-/// preview of the text as fits.
+/// A description without what is not known of it, with `more` where there is room, and as much of the
+/// preview as fits.
 fn with_preview(
     context: &Context<'_>,
     max_tokens: Option<u64>,
     described: &Value,
     more: &Value,
-    text: &str,
+    preview: &str,
 ) -> Result<Value, EngineError> {
     let services = &context.session.services;
-    let preview = preview(text, PREVIEW_CHARS);
     within(max_tokens, services, |room, meter| {
         let more = Some(more).filter(|_| !is_lean(room));
         let fields = [Some(described), more].into_iter().flatten();
@@ -148,7 +147,7 @@ fn with_preview(
             answer.insert("preview".to_owned(), json!(preview[..end]));
             Value::Object(answer)
         };
-        Ok(answer(longest(&preview, 0, room, meter, answer)))
+        Ok(answer(longest(preview, 0, room, meter, answer)))
     })
 }
 
