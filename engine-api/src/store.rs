@@ -61,6 +61,10 @@ pub enum StoreCommand {
         /// Remove nothing, only say what would go.
         dry_run: bool,
     },
+    /// Stop the command that another thread asked for, where it only reads: a check, the dry run of a repair, a
+    /// backup. It is answered with [`EngineError::Cancelled`](crate::EngineError::Cancelled) soon after, and
+    /// leaves nothing behind.
+    Cancel,
     /// How far the command is that another thread asked for: `done` of `total`, in steps of its own.
     Progress,
 }

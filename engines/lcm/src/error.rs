@@ -102,6 +102,7 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
             Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
             Some(Code::DiskFull) => Self::DiskFull,
+            Some(Code::OperationInterrupted) => Self::Cancelled,
             // Nothing too big is ever written, so that a length is damaged where something is.
             Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
                 Self::Damaged(error.to_string())

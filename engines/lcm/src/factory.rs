@@ -71,6 +71,7 @@ impl EngineFactory for Lcm {
     fn manage(&self, command: &StoreCommand) -> Result<Value, EngineError> {
         match command {
             StoreCommand::Progress => Ok(self.progress.answer()),
+            StoreCommand::Cancel => Ok(self.progress.cancel()),
             StoreCommand::Repair { dry_run } => {
                 let opened = self.store();
                 if !dry_run {

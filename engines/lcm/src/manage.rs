@@ -1,7 +1,8 @@
 //! What a person asks of the store, beside any one conversation.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{EngineError, MessageId, StoreCommand};
@@ -15,14 +16,36 @@ use crate::store::{SessionId, SessionInfo, Store};
 /// Messages of an export at a time, at most.
 const MAX_PAGE: usize = 1_000;
 
-/// How far a command is. Another thread may ask while it is under way.
+/// How far a command is. Another thread may ask while it is under way, and call it off.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done: AtomicU64,
     total: AtomicU64,
+    /// Of the command that is under way; the next one has its own.
+    cancelled: Mutex<Arc<AtomicBool>>,
 }
 
 impl Progress {
+    /// A command begins: the store for what of it can be called off.
+    fn begin(&self, store: &Store) -> Store {
+        self.tell(0, 0);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        *self.flag() = Arc::clone(&cancelled);
+        store.until(move || cancelled.load(Ordering::Relaxed))
+    }
+
+    /// Calls off the command that is under way.
+    pub(crate) fn cancel(&self) -> Value {
+        self.flag().store(true, Ordering::Relaxed);
+        json!({})
+    }
+
+    fn flag(&self) -> MutexGuard<'_, Arc<AtomicBool>> {
+        self.cancelled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tell(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
@@ -47,7 +70,7 @@ pub(crate) fn answer(
     progress: &Progress,
 ) -> Result<Value, EngineError> {
     let tell = |done, total| progress.tell(done, total);
-    tell(0, 0);
+    let until_cancelled = progress.begin(store);
     match command {
         StoreCommand::List => {
             let sessions = store.sessions()?;
@@ -70,9 +93,9 @@ pub(crate) fn answer(
             older_than_ms,
             dry_run,
         } => delete(store, session.as_deref(), *older_than_ms, *dry_run),
-        StoreCommand::Verify => verify(store, tell),
+        StoreCommand::Verify => verify(&until_cancelled, tell),
         StoreCommand::Backup { to } => {
-            store.backup(to, tell)?;
+            until_cancelled.backup(to, tell)?;
             let bytes = std::fs::metadata(to).map_or(0, |file| file.len());
             Ok(json!({"backup": to, "bytes": bytes}))
         }
@@ -91,10 +114,11 @@ pub(crate) fn repair(
     dry_run: bool,
     progress: &Progress,
 ) -> Result<Value, EngineError> {
-    progress.tell(0, 0);
     if dry_run {
         let problems = match opened {
-            Ok(store) => verify(&store, |done, total| progress.tell(done, total))?,
+            Ok(store) => verify(&progress.begin(&store), |done, total| {
+                progress.tell(done, total);
+            })?,
             Err(error @ StoreError::Damaged(_)) => {
                 json!({"ok": false, "problems": [error.to_string()]})
             }
@@ -103,6 +127,7 @@ pub(crate) fn repair(
         return Ok(json!({"dry_run": true, "found": problems}));
     }
     drop(opened);
+    progress.tell(0, 0);
     let repair = Store::repair(directory, |done, total| progress.tell(done, total))?;
     Ok(json!({
         "dry_run": false,

@@ -154,14 +154,14 @@ impl Session {
     }
 
     /// Compares what this engine takes for outside with what the store has under the frontier.
-    pub(crate) fn coverage(&self) -> Result<Coverage, StoreError> {
-        let mut times = nodes::times_covered(&self.store, self.id)?;
+    pub(crate) fn coverage(&self, store: &Store) -> Result<Coverage, StoreError> {
+        let mut times = nodes::times_covered(store, self.id)?;
         let loose: HashSet<Key> = self.loose()?.values().map(|loose| loose.key).collect();
         let mut rows = Vec::new();
-        for range in self.store.live(self.id)? {
-            rows.extend(self.store.rows(self.id, range)?);
+        for range in store.live(self.id)? {
+            rows.extend(store.rows(self.id, range)?);
         }
-        let current = self.store.current(self.id)?;
+        let current = store.current(self.id)?;
         let mut coverage = Coverage::default();
         for row in rows {
             let under = times.remove(&row.key).unwrap_or(0);

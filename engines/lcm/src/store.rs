@@ -74,6 +74,10 @@ pub const FILE_NAME: &str = "lcm.sqlite3";
 /// gives a turn, so that it is told why, and the messages are shown again with the next.
 const PATIENCE: Duration = Duration::from_millis(1_200);
 
+/// Steps of SQLite between two looks at whether the work was called off: well under a millisecond of them,
+/// or a few of reading pages.
+const STEPS_TO_ASK: i32 = 500;
+
 /// A session's number in this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub(crate) i64);
@@ -119,7 +123,13 @@ impl Default for StoreSettings {
 
 /// The store. Cheap to clone; every clone is the same store.
 #[derive(Clone)]
-pub struct Store(Arc<Handle>);
+pub struct Store {
+    handle: Arc<Handle>,
+    cancelled: Option<Cancelled>,
+}
+
+/// Whether whoever reads has given up.
+type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
 struct Handle {
     // Dropped, and so ended, first: the last connection to close has to be the writer.
@@ -129,7 +139,9 @@ struct Handle {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Store").field(&self.0.database.path).finish()
+        f.debug_tuple("Store")
+            .field(&self.handle.database.path)
+            .finish()
     }
 }
 
@@ -162,17 +174,39 @@ impl Store {
                 path: directory.to_owned(),
                 source,
             })?;
-        Ok(Self(Arc::new(Handle { worker, database })))
+        Ok(Self {
+            handle: Arc::new(Handle { worker, database }),
+            cancelled: None,
+        })
+    }
+
+    /// The same store for work that can be called off: what reads ends with [`StoreError::Cancelled`] soon
+    /// after `cancelled` says so. It is asked every few milliseconds, from within the work. A write is made
+    /// whole or not at all.
+    #[must_use]
+    pub fn until(&self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            handle: Arc::clone(&self.handle),
+            cancelled: Some(Arc::new(cancelled)),
+        }
+    }
+
+    /// [`StoreError::Cancelled`] where the work was called off.
+    pub(crate) fn go_on(&self) -> Result<(), StoreError> {
+        match self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
+            true => Err(StoreError::Cancelled),
+            false => Ok(()),
+        }
     }
 
     /// The database's path.
     pub fn path(&self) -> &Path {
-        &self.0.database.path
+        &self.handle.database.path
     }
 
     /// What it was opened with.
     pub fn settings(&self) -> &StoreSettings {
-        &self.0.database.settings
+        &self.handle.database.settings
     }
 
     /// Runs `work` on a snapshot that no write changes and that waits for none.
@@ -180,7 +214,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.0.database.read(work)
+        self.database().read_until(self.cancelled.as_ref(), work)
     }
 
     /// Runs `work` in the one write transaction; an error takes all of it back.
@@ -188,7 +222,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.0.database.write(work)
+        self.handle.database.write(work)
     }
 
     /// Indexes everything of a session that is not in the index yet. Search is complete without it;
@@ -197,12 +231,12 @@ impl Store {
     /// # Errors
     /// A store that failed; search then scans what is missing.
     pub fn index_now(&self, session: SessionId) -> Result<(), StoreError> {
-        crate::index::build::catch_up(self.database(), session)
+        crate::index::build::catch_up(self.database(), session, || self.go_on())
     }
 
     /// Has everything of a session indexed off the caller's path; closing the store waits for it.
     pub fn index_soon(&self, session: SessionId) {
-        if let Some(worker) = &self.0.worker {
+        if let Some(worker) = &self.handle.worker {
             worker.wake(session);
         }
     }
@@ -216,7 +250,7 @@ impl Store {
     }
 
     pub(crate) fn database(&self) -> &Database {
-        &self.0.database
+        &self.handle.database
     }
 }
 
@@ -247,16 +281,34 @@ impl Database {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.read_until(None, work)
+    }
+
+    fn read_until<T>(
+        &self,
+        cancelled: Option<&Cancelled>,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let pooled = lock(&self.readers).pop();
         let mut connection = match pooled {
             Some(connection) => connection,
             None => self.open_reader()?,
         };
+        if let Some(cancelled) = cancelled {
+            let cancelled = Arc::clone(cancelled);
+            connection.progress_handler(STEPS_TO_ASK, Some(move || cancelled()))?;
+        }
         let result = {
             let snapshot = connection.transaction()?;
             work(&snapshot)
         };
-        lock(&self.readers).push(connection);
+        if cancelled.is_some() {
+            connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
+        }
+        // One that was interrupted may be in its transaction still.
+        if connection.is_autocommit() {
+            lock(&self.readers).push(connection);
+        }
         result
     }
 

@@ -722,6 +722,36 @@ fn a_store_that_no_session_can_open_is_repaired_by_command() {
 }
 
 #[test]
+fn a_check_is_called_off_from_another_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    for _ in 0..100 {
+        host.turn(4).unwrap();
+    }
+    for command in [StoreCommand::Verify, StoreCommand::Repair { dry_run: true }] {
+        // Nothing is under way that could be called off.
+        host.factory.manage(&StoreCommand::Cancel).unwrap();
+        host.factory.manage(&command).unwrap();
+        let error = std::thread::scope(|scope| {
+            let factory = &host.factory;
+            let checks = scope.spawn(|| (0..1_000).find_map(|_| factory.manage(&command).err()));
+            while !checks.is_finished() {
+                factory.manage(&StoreCommand::Cancel).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            checks.join().unwrap()
+        });
+        assert_eq!(error, Some(EngineError::Cancelled));
+        let copy = StoreCommand::Backup {
+            to: directory.path().join("copy"),
+        };
+        assert!(host.factory.manage(&copy).is_ok(), "the next command runs");
+        std::fs::remove_file(directory.path().join("copy")).unwrap();
+    }
+    host.check("checked");
+}
+
+#[test]
 fn a_session_is_archived_and_comes_back_when_it_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();

@@ -5,6 +5,9 @@
     clippy::single_range_in_vec_init
 )]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
 use contexture_lcm::store::{Delivery, FILE_NAME};
@@ -159,6 +162,37 @@ fn a_changed_message_is_noticed() {
     let check = store.check(|_, _| ()).unwrap();
     let damaged: Vec<u32> = check.damaged.iter().map(|key| key.ordinal()).collect();
     assert_eq!(damaged, [3, 6]);
+}
+
+#[test]
+fn reading_ends_soon_after_it_was_called_off_and_the_store_goes_on() {
+    const PATIENCE: usize = 3;
+    let directory = tempfile::tempdir().unwrap();
+    let store = filled(&directory, &["one"], 300);
+    let session = store.find_session("one").unwrap().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let until = |patience| {
+        let asked = Arc::clone(&asked);
+        asked.store(0, Ordering::Relaxed);
+        store.until(move || asked.fetch_add(1, Ordering::Relaxed) >= patience)
+    };
+    let check = |store: &Store| store.check(|_, _| ()).map(|check| check.is_sound());
+    let check_index = |store: &Store| {
+        store
+            .check_index(session)
+            .map(|index| index.wrong.is_empty())
+    };
+    for work in [&check as &dyn Fn(&Store) -> _, &check_index] {
+        assert!(work(&until(usize::MAX)).unwrap());
+        let all = asked.load(Ordering::Relaxed);
+        assert!(all > 3 * PATIENCE, "asked {all} times in all");
+        for patience in 0..PATIENCE {
+            let given_up = work(&until(patience));
+            assert!(matches!(given_up, Err(StoreError::Cancelled)));
+            assert_eq!(asked.load(Ordering::Relaxed), patience + 1, "at once");
+        }
+        assert!(work(&store).unwrap());
+    }
 }
 
 #[test]

@@ -14,9 +14,9 @@ use contexture_engine_api::{
     ModelInfo, ModelRequest, OpenRequest, Outcome, Services, StoreCommand, ToolCall, ToolCallView,
     WindowState,
 };
-use contexture_lcm::Lcm;
 use contexture_lcm::preview::preview;
 use contexture_lcm::store::FILE_NAME;
+use contexture_lcm::{Lcm, Store, StoreSettings};
 use serde_json::{Value, json};
 
 /// A host that counts like a tokenizer does, and a little more: letters by four, signs by two, each
@@ -27,8 +27,8 @@ struct Host {
 }
 
 thread_local! {
-    /// Whether the host of this thread's engine has given up on its call.
-    static CANCELLED: Cell<bool> = const { Cell::new(false) };
+    /// How often the host of this thread's engine may be asked before it has given up on its call.
+    static PATIENCE: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
 fn tokens(text: &str) -> u64 {
@@ -83,7 +83,9 @@ impl HostServices for Host {
     fn log(&self, _level: LogLevel, _message: &str) {}
 
     fn is_cancelled(&self) -> bool {
-        CANCELLED.get()
+        let left = PATIENCE.get();
+        PATIENCE.set(left.saturating_sub(1));
+        left == 0
     }
 
     fn now_ms(&self) -> i64 {
@@ -926,10 +928,12 @@ fn a_call_that_is_given_up_ends_soon() {
         ("lcm_expand", json!({"id": summary})),
         ("lcm_expand_query", json!({"question": "plain words"})),
         ("lcm_recent", json!({"role": "nobody"})),
+        ("lcm_doctor", json!({})),
+        ("lcm_doctor", json!({"repair": true})),
     ] {
-        CANCELLED.set(true);
+        PATIENCE.set(0);
         let given_up = call(engine, name, &arguments);
-        CANCELLED.set(false);
+        PATIENCE.set(u64::MAX);
         assert_eq!(given_up, Err(EngineError::Cancelled), "{name} {arguments}");
         answer(engine, name, &arguments);
     }
@@ -1284,6 +1288,49 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
         assert_eq!(copies(), 1);
         assert_eq!(answer(engine, "lcm_doctor", &json!({}))["ok"], json!(true));
     }
+}
+
+#[test]
+fn a_doctor_who_is_called_off_leaves_nothing_half_done() {
+    let mut said = conversation(hard_texts(), None);
+    let path = said.dir.path().join(FILE_NAME);
+    let store = Store::open(said.dir.path(), StoreSettings::default()).unwrap();
+    let session = store.find_session("s").unwrap().unwrap();
+    store.index_now(session).unwrap();
+    let engine = said.engine.as_mut();
+    let word = json!({"pattern": "plain"});
+    let found = answer(engine, "lcm_grep", &word)["total"].clone();
+    let mut called_off = 0;
+    for patience in 0.. {
+        store.index_now(session).unwrap();
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let wait = std::time::Duration::from_secs(5);
+        connection.busy_timeout(wait).unwrap();
+        // The first of the messages' segments is no longer there.
+        let gone = "DELETE FROM segments WHERE corpus = 0 AND first = 0";
+        assert_eq!(connection.execute(gone, []).unwrap(), 1);
+        PATIENCE.set(patience);
+        let ended = call(engine, "lcm_doctor", &json!({"repair": true}));
+        PATIENCE.set(u64::MAX);
+        for file in std::fs::read_dir(said.dir.path()).unwrap() {
+            let file = file.unwrap().path();
+            if file.to_string_lossy().contains("before-repair") {
+                let copy = tempfile::tempdir().unwrap();
+                std::fs::copy(&file, copy.path().join(FILE_NAME)).unwrap();
+                let copy = Store::open(copy.path(), StoreSettings::default()).unwrap();
+                assert!(copy.check(|_, _| ()).unwrap().is_sound());
+                assert_eq!(copy.sessions().unwrap().len(), 1);
+            }
+        }
+        assert_eq!(answer(engine, "lcm_grep", &word)["total"], found);
+        if ended.is_ok() {
+            break;
+        }
+        assert_eq!(ended, Err(EngineError::Cancelled), "{patience}");
+        called_off += 1;
+    }
+    assert!(called_off > 8, "{called_off}");
+    assert_eq!(answer(engine, "lcm_doctor", &json!({}))["ok"], true);
 }
 
 #[test]

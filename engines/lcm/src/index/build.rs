@@ -33,11 +33,19 @@ const FAN_IN: usize = 8;
 /// No segment is larger than one of this level: some 20,000 messages.
 const MAX_LEVEL: u32 = 3;
 
-/// Indexes everything of a session that awaits it, then joins segments.
-pub(crate) fn catch_up(database: &Database, session: SessionId) -> Result<(), StoreError> {
+/// Indexes everything of a session that awaits it, then joins segments; between two batches `go_on` may end it.
+pub(crate) fn catch_up(
+    database: &Database,
+    session: SessionId,
+    go_on: impl Fn() -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     for corpus in Corpus::ALL {
-        while index_batch(database, session, corpus)? {}
-        while join(database, session, corpus)? {}
+        while index_batch(database, session, corpus)? {
+            go_on()?;
+        }
+        while join(database, session, corpus)? {
+            go_on()?;
+        }
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ fn run(database: &Database, receiver: &Receiver<SessionId>) {
         sessions.dedup();
         for session in sessions {
             // What failed (a full disk, a lock) is tried again with the next batch; search scans till then.
-            let _ = catch_up(database, session);
+            let _ = catch_up(database, session, || Ok(()));
         }
         if let Ok(connection) = &checkpointer {
             // One that fails is made up for by the next, or by the writer once the log is long.

@@ -135,12 +135,18 @@ impl Store {
     }
 
     /// Makes the search index of a session anew from its messages and summaries, as far as they can be read.
+    /// Where it is called off, what is missing follows off the caller's path.
     ///
     /// # Errors
     /// A store that failed. Search is complete either way.
     pub fn rebuild_index(&self, session: SessionId) -> Result<(), StoreError> {
+        self.go_on()?;
         self.write(|transaction| build::forget(transaction, session))?;
-        self.index_now(session)
+        let made = self.index_now(session);
+        if matches!(made, Err(StoreError::Cancelled)) {
+            self.index_soon(session);
+        }
+        made
     }
 }
 

@@ -32,6 +32,7 @@ impl Store {
             let mut target = Connection::open(to)?;
             let backup = Backup::new(source, &mut target)?;
             loop {
+                self.go_on()?;
                 let step = backup.step(BACKUP_PAGES)?;
                 let state = backup.progress();
                 progress(

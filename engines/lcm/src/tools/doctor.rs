@@ -41,8 +41,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             .parse()
             .map_err(|_| invalid(format!("`{cursor}` is no cursor of lcm_doctor")))?,
     };
-    let lineage = lineage(context)?;
-    let (store, id) = (&context.session.store, context.session.id);
+    let services = context.session.services.clone();
+    let store = &context.session.store.until(move || services.is_cancelled());
+    let id = context.session.id;
+    let lineage = lineage(context, store)?;
     let check = store.check(|_, _| {})?;
     let index = store.check_index(id)?;
     let mut findings = check.problems.clone();
@@ -82,7 +84,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     let repair = match arguments.repair {
         false => None,
         true if index.wrong.is_empty() => Some(json!({"index_made_anew": false})),
-        true => Some(repair(context)?),
+        true => Some(repair(context, store)?),
     };
     let services = &context.session.services;
     within(arguments.max_tokens, services, |room, meter| {
@@ -128,8 +130,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
 
 /// Copies the store, then makes the search index of the session anew. The copy of an earlier repair goes
 /// once the new one is whole: an agent that repairs again and again does not fill the disk.
-fn repair(context: &Context<'_>) -> Result<Value, EngineError> {
-    let (store, id) = (&context.session.store, context.session.id);
+fn repair(context: &Context<'_>, store: &Store) -> Result<Value, EngineError> {
+    let id = context.session.id;
     let earlier = copies(store);
     let now = context.session.services.now_ms();
     let backup = store.path().with_extension(format!("{COPY}{now}.sqlite3"));
@@ -175,9 +177,9 @@ struct Lineage {
 }
 
 /// Whether each message of the conversation is outside the frontier or under exactly one node of it.
-fn lineage(context: &mut Context<'_>) -> Result<Lineage, EngineError> {
-    let broken = nodes::broken(&context.session.store, context.session.id)?;
-    let coverage = context.session.coverage()?;
+fn lineage(context: &Context<'_>, store: &Store) -> Result<Lineage, EngineError> {
+    let broken = nodes::broken(store, context.session.id)?;
+    let coverage = context.session.coverage(store)?;
     let sources = (broken.iter()).map(|id| format!("summary {id} has wrong sources"));
     let twice = coverage.twice.iter();
     let nowhere = coverage.nowhere.iter();
