@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use contexture::session::{AgentWindow, Ask as Compact, Session};
 use contexture_engine_api::{Decision, MessageId, MessageView, ToolCall, ToolCallView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
+use contexture_lcm::store::Delivery;
 use contexture_lcm::{SessionId, Store, StoreSettings};
 use contexture_tests::{Home, conversation, engines};
 use serde_json::Value;
@@ -365,7 +366,13 @@ fn ingest(store: &Store, session: SessionId, corpus: &Path) -> (u64, u64, f64) {
             }
             views.push(view);
         }
-        store.ingest(session, &views, id).unwrap();
+        let delivery = Delivery {
+            messages: &views,
+            chain: id,
+            revisions: &[],
+            now_ms: 0,
+        };
+        store.deliver(session, &delivery).unwrap();
     }
 }
 

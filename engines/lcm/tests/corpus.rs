@@ -2,11 +2,14 @@
 //! `LCM_CORPUS` names the corpus: one message a line, with `role`, `content` and `ts`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod ingest;
+
 use std::path::PathBuf;
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
 use contexture_lcm::{Store, StoreSettings};
+use ingest::Ingest;
 use serde_json::Value;
 
 #[test]

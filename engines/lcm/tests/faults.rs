@@ -6,6 +6,7 @@
     clippy::single_range_in_vec_init
 )]
 
+mod ingest;
 mod small_host;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use contexture_engine_api::{EngineError, EngineFactory, MessageId, MessageView, 
 use contexture_lcm::search::{Ask, Mode, Pattern, Query, Sort};
 use contexture_lcm::store::{Delivery, FILE_NAME};
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use ingest::Ingest;
 use proptest::prelude::*;
 use serde_json::json;
 use small_host::{SmallHost, raw, role, text};

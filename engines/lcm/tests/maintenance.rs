@@ -5,6 +5,8 @@
     clippy::single_range_in_vec_init
 )]
 
+mod ingest;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +14,7 @@ use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
 use contexture_lcm::store::{Delivery, FILE_NAME};
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use ingest::Ingest;
 
 fn settings() -> StoreSettings {
     StoreSettings {

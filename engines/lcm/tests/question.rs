@@ -7,12 +7,15 @@
 //! `SHOW_MISSES=1` lists the questions whose answer is not among the first ten.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod ingest;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Ask, HitKind, Query};
 use contexture_lcm::{SessionId, Store, StoreSettings};
+use ingest::Ingest;
 use serde_json::Value;
 
 const FIRST: [usize; 5] = [1, 3, 5, 10, 20];

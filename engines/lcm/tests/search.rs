@@ -1,10 +1,13 @@
 //! Search against a plain scan of the same messages, in every mode.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod ingest;
+
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Answer, Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
 use contexture_lcm::store::{Delivery, FILE_NAME};
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use ingest::Ingest;
 use proptest::prelude::*;
 
 /// Pieces that texts and patterns are made of: so few that they meet.

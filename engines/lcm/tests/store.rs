@@ -5,9 +5,12 @@
     clippy::single_range_in_vec_init
 )]
 
+mod ingest;
+
 use contexture_engine_api::{MessageId, MessageView, ToolCallView};
 use contexture_lcm::store::{Delivery, PayloadId};
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
+use ingest::Ingest;
 use proptest::prelude::*;
 
 struct Said {

@@ -54,26 +54,6 @@ pub struct Ingested {
 }
 
 impl Store {
-    /// Stores messages as [`deliver`](Self::deliver) does, without revisions, at a time that is of no
-    /// interest.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn ingest(
-        &self,
-        session: SessionId,
-        messages: &[MessageView<'_>],
-        chain: u64,
-    ) -> Result<Ingested, StoreError> {
-        let delivery = Delivery {
-            messages,
-            chain,
-            revisions: &[],
-            now_ms: 0,
-        };
-        self.deliver(session, &delivery)
-    }
-
     /// Stores the messages that are new, what they replace, and the host's chain hash after the last of
     /// them, in one transaction. When it returns, the messages survive the death of the process.
     ///
@@ -93,6 +73,25 @@ impl Store {
             self.index_soon(session);
         }
         Ok(ingested)
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Delivers without revisions, at a time that is of no interest.
+    pub(crate) fn ingest(
+        &self,
+        session: SessionId,
+        messages: &[MessageView<'_>],
+        chain: u64,
+    ) -> Result<Ingested, StoreError> {
+        let delivery = Delivery {
+            messages,
+            chain,
+            revisions: &[],
+            now_ms: 0,
+        };
+        self.deliver(session, &delivery)
     }
 }
 
