@@ -3,7 +3,7 @@
 
 mod shape;
 
-use shape::{MAX_DEPTH, Shape};
+use shape::Shape;
 
 /// What a text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,10 +29,10 @@ const LINE_CHARS: usize = 160;
 impl Kind {
     /// What `text` looks like, told from its beginning (and, for JSON, from whether it parses).
     pub fn of(text: &str) -> Self {
-        let start = text.trim_start();
-        if start.starts_with(['{', '[']) && is_json(text) {
-            return Self::Json;
-        }
+        look_at(text).0
+    }
+
+    fn of_other_than_json(text: &str) -> Self {
         let sample: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim().is_empty())
@@ -63,28 +63,43 @@ impl Kind {
             Self::Text => "text",
         }
     }
-
-    /// A [`preview`] of a text of this kind.
-    pub(crate) fn preview(self, text: &str, max_chars: usize) -> String {
-        let mut out = match self {
-            Self::Json => json_preview(text, max_chars),
-            Self::Csv => csv_preview(text),
-            Self::Code => code_preview(text),
-            Self::Log => log_preview(text),
-            Self::Text => ends_preview(text, max_chars),
-        };
-        if out.trim().is_empty() || out.chars().count() > max_chars {
-            out = clip(&out, text, max_chars);
-        }
-        out
-    }
 }
 
 /// A preview of `text` in at most about `max_chars` characters: the shape of JSON, the outline of code,
 /// the head, tail and errors of a log, the header of a table, the beginning and end of anything else.
 /// Never empty for a text that is not.
 pub fn preview(text: &str, max_chars: usize) -> String {
-    Kind::of(text).preview(text, max_chars)
+    kind_and_preview(text, max_chars).1
+}
+
+/// What `text` looks like, and its [`preview`].
+pub(crate) fn kind_and_preview(text: &str, max_chars: usize) -> (Kind, String) {
+    let (kind, shape) = look_at(text);
+    let mut out = match (kind, shape) {
+        (Kind::Json, Some(shape)) => shape.in_chars(max_chars),
+        (Kind::Json, None) => json_lines_preview(text),
+        (Kind::Csv, _) => csv_preview(text),
+        (Kind::Code, _) => code_preview(text),
+        (Kind::Log, _) => log_preview(text),
+        (Kind::Text, _) => ends_preview(text, max_chars),
+    };
+    if out.trim().is_empty() || out.chars().count() > max_chars {
+        out = clip(&out, text, max_chars);
+    }
+    (kind, out)
+}
+
+/// What `text` looks like; where it is one JSON value, with its shape.
+fn look_at(text: &str) -> (Kind, Option<Shape>) {
+    if text.trim_start().starts_with(['{', '[']) {
+        if let Ok(shape) = Shape::of(text) {
+            return (Kind::Json, Some(shape));
+        }
+        if is_json_lines(text) {
+            return (Kind::Json, None);
+        }
+    }
+    (Kind::of_other_than_json(text), None)
 }
 
 fn clip(preview: &str, text: &str, max_chars: usize) -> String {
@@ -96,10 +111,7 @@ fn clip(preview: &str, text: &str, max_chars: usize) -> String {
     clipped
 }
 
-fn is_json(text: &str) -> bool {
-    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
-        return true;
-    }
+fn is_json_lines(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let is_value = |line: &str| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
     let sample: Vec<&str> = lines.by_ref().take(SAMPLE_LINES).collect();
@@ -185,26 +197,14 @@ fn shorten(line: &str) -> String {
     }
 }
 
-fn json_preview(text: &str, max_chars: usize) -> String {
-    match Shape::of(text) {
-        Ok(shape) => {
-            // The deepest form that fits.
-            (1..=MAX_DEPTH)
-                .rev()
-                .map(|depth| shape.shown(depth))
-                .find(|shown| shown.chars().count() <= max_chars)
-                .unwrap_or_else(|| shape.shown(1))
-        }
-        Err(_) => {
-            let lines = text.lines().filter(|line| !line.trim().is_empty());
-            let first = lines.clone().next().unwrap_or_default();
-            let shown = Shape::of(first).map_or_else(|_| shorten(first), |shape| shape.shown(2));
-            format!(
-                "{} JSON values, one a line; the first:\n{shown}",
-                lines.count()
-            )
-        }
-    }
+fn json_lines_preview(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.clone().next().unwrap_or_default();
+    let shown = Shape::of(first).map_or_else(|_| shorten(first), |shape| shape.shown(2));
+    format!(
+        "{} JSON values, one a line; the first:\n{shown}",
+        lines.count()
+    )
 }
 
 fn csv_preview(text: &str) -> String {

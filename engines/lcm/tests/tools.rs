@@ -645,8 +645,14 @@ fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
     let expected = preview(&log, 1_200);
     assert!(expected.contains("step 0\n") && expected.contains("step 8999"));
     let file = json!({"id": "f1"});
+    let message = json!({"id": "m1"});
     let whole = answer(engine, "lcm_describe", &file);
-    assert_eq!(whole["preview"], expected);
+    let said_whole = answer(engine, "lcm_describe", &message);
+    assert_eq!(
+        (&whole["preview"], &said_whole["preview"]),
+        (&json!(expected), &json!(expected))
+    );
+    assert_eq!(said_whole["text_bytes"], log.len());
     let change = |sql: &str| {
         let store = rusqlite::Connection::open(said.dir.path().join(FILE_NAME)).unwrap();
         assert_eq!(store.execute(sql, []).unwrap(), 1, "{sql}");
@@ -661,7 +667,9 @@ fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
     let mut said = conversation(vec![log, "bye".to_owned(), "end".to_owned()], None);
     let store = rusqlite::Connection::open(said.dir.path().join(FILE_NAME)).unwrap();
     assert!(store.execute("DELETE FROM payload_chunks", []).unwrap() > 1);
-    assert_eq!(answer(said.engine.as_mut(), "lcm_describe", &file), whole);
+    let engine = said.engine.as_mut();
+    assert_eq!(answer(engine, "lcm_describe", &file), whole);
+    assert_eq!(answer(engine, "lcm_describe", &message), said_whole);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Levels of arrays and objects that are looked into.
-pub(super) const MAX_DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// Keys of an object that are named.
 const KEYS: usize = 24;
@@ -33,6 +33,15 @@ impl Shape {
         let shape = Reader { depth: MAX_DEPTH }.deserialize(&mut json)?;
         json.end()?;
         Ok(shape)
+    }
+
+    /// The shape, as deep as so many characters can hold it.
+    pub(super) fn in_chars(&self, max_chars: usize) -> String {
+        (1..=MAX_DEPTH)
+            .rev()
+            .map(|depth| self.shown(depth))
+            .find(|shown| shown.chars().count() <= max_chars)
+            .unwrap_or_else(|| self.shown(1))
     }
 
     /// The shape, down to this depth.

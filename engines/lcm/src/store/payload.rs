@@ -352,8 +352,7 @@ impl PackedText {
             start += chunk.len();
             line += count_newlines(chunk);
         }
-        let kind = preview::Kind::of(text);
-        let preview = kind.preview(text, PREVIEW_CHARS);
+        let (kind, preview) = preview::kind_and_preview(text, PREVIEW_CHARS);
         Ok(Self {
             hash: xxh3_128(text.as_bytes()).to_le_bytes(),
             kind: kind.name(),

@@ -8,7 +8,8 @@ use super::page::{Page, is_lean, longest, within};
 use super::{Context, Id, invalid, max_tokens_schema, object, put_time, session_schema};
 use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
-use crate::preview::{Kind, preview};
+use crate::error::StoreError;
+use crate::preview::kind_and_preview;
 use crate::store::nodes::{self, Placed};
 use crate::store::{PREVIEW_CHARS, PayloadId, SessionId};
 
@@ -64,17 +65,14 @@ fn message(
     max_tokens: Option<u64>,
 ) -> Result<Value, EngineError> {
     let store = &context.session.store;
-    let message = store.message(session, id)?;
-    let row = &message.row;
+    let unknown = || StoreError::Unknown(format!("message {id}"));
+    let key = store.key(session, id)?.ok_or_else(unknown)?;
+    let row = store.rows(session, key.ordinal()..key.ordinal() + 1)?.pop();
+    let row = &row.ok_or_else(unknown)?;
     let covering = nodes::covering(store, session, &[row.key])?;
     let replaces = match row.replaces {
         Some(key) => store.rows(session, key.ordinal()..key.ordinal() + 1)?,
         None => Vec::new(),
-    };
-    // A message that only calls tools is its calls.
-    let text = match message.text.trim().is_empty() {
-        true => &message.calls,
-        false => &message.text,
     };
     let mut described = json!({
         "id": id.to_string(),
@@ -88,12 +86,25 @@ fn message(
         "file": row.payload.map(file_id),
     });
     put_time(&mut described, row);
+    // A text that was kept aside is not read for this.
+    if let Some(file) = row.payload {
+        let info = store.payload_info(file)?;
+        let more = json!({"text_bytes": info.bytes, "type": info.kind});
+        let preview = store.payload_preview(file)?;
+        return with_preview(context, max_tokens, &described, &more, &preview);
+    }
+    let message = store.message(session, id)?;
+    // A message that only calls tools is its calls.
+    let text = match message.text.trim().is_empty() {
+        true => &message.calls,
+        false => &message.text,
+    };
+    let (kind, preview) = kind_and_preview(text, PREVIEW_CHARS);
     let more = json!({
         "bytes": message.raw.len(),
         "text_bytes": message.text.len(),
-        "type": Kind::of(text).name(),
+        "type": kind.name(),
     });
-    let preview = preview(text, PREVIEW_CHARS);
     with_preview(context, max_tokens, &described, &more, &preview)
 }
 
