@@ -46,7 +46,7 @@ use crate::error::StoreError;
 use crate::index::corpus::Corpus;
 use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
-use writer::Writer;
+use writer::{Lent, Writer};
 
 pub use check::{Check, IndexCheck};
 pub use delete::Size;
@@ -279,11 +279,15 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut connection = self.writer.take()?;
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let result = work(&transaction)?;
-        transaction.commit()?;
-        Ok(result)
+        write(self.writer.take()?, work)
+    }
+
+    /// As [`Database::write`], for work that no turn waits for: turns go first.
+    pub(crate) fn write_behind<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        write(self.writer.take_behind()?, work)
     }
 
     /// Compresses a block of messages.
@@ -322,6 +326,16 @@ impl Database {
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
     }
+}
+
+fn write<T>(
+    mut connection: Lent<'_>,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let result = work(&transaction)?;
+    transaction.commit()?;
+    Ok(result)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

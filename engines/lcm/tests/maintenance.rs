@@ -105,7 +105,7 @@ fn a_lost_and_a_lying_index_are_noticed_and_made_anew() {
     assert_eq!(total(&store, session, "one"), 100);
     drop(store);
     for (table, column) in [
-        ("posting_chunks", "data"),
+        ("posting_chunks", "lists"),
         ("term_chunks", "terms"),
         ("segments", "signatures"),
     ] {

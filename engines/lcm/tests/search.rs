@@ -3,7 +3,7 @@
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Answer, Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
-use contexture_lcm::store::Delivery;
+use contexture_lcm::store::{Delivery, FILE_NAME};
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use proptest::prelude::*;
 
@@ -191,6 +191,22 @@ proptest! {
         let mut pattern = Pattern::new(Mode::FullText, query);
         pattern.case_sensitive = case.then_some(true);
         check(&store, session, pattern, &expected);
+    }
+
+    #[test]
+    fn a_stretch_of_a_spaceless_script_is_found_by_the_index_alone(
+        texts in prop::collection::vec("[索引重建]{0,9}([ x][索引重建]{0,9}){0,4}", 12..70),
+        stretch in "[索引重建]{1,7}",
+    ) {
+        let expected = matching(&texts, |text| text.contains(&stretch));
+        let (_directory, store, session) = store_of(&texts);
+        store.index_now(session).unwrap();
+        check(&store, session, Pattern::new(Mode::FullText, &stretch), &expected);
+        let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, &stretch)));
+        query.limit = 1;
+        let answer = search(&store, &query).unwrap();
+        // One for the hit that is shown.
+        prop_assert_eq!(answer.searched.messages_read, expected.len().min(1) as u64);
     }
 
     #[test]
@@ -566,10 +582,14 @@ fn a_question_keeps_to_its_scope() {
 
 #[test]
 fn a_damaged_index_costs_time_and_no_hits() {
-    let said: Vec<String> = (0..60).map(|at| format!("word number {at} 索引")).collect();
+    let said: Vec<String> = (0..60)
+        .map(|at| format!("word number {at} 索引重建"))
+        .collect();
     for damage in [
-        "UPDATE posting_chunks SET data = x'ffffff'",
-        "UPDATE posting_chunks SET data = x''",
+        "UPDATE posting_chunks SET lists = x'ffffff'",
+        "UPDATE posting_chunks SET lists = x''",
+        "UPDATE posting_chunks SET places = x'ffffff'",
+        "UPDATE posting_chunks SET places = NULL",
         "DELETE FROM posting_chunks",
         "DELETE FROM segments WHERE id = (SELECT min(id) FROM segments)",
         "UPDATE segments SET first = 'x'",
@@ -583,6 +603,7 @@ fn a_damaged_index_costs_time_and_no_hits() {
         for (mode, pattern) in [
             (Mode::FullText, "word"),
             (Mode::FullText, "索"),
+            (Mode::FullText, "索引重"),
             (Mode::Literal, "ord num"),
             (Mode::Regex, "n.mber"),
         ] {
@@ -595,6 +616,38 @@ fn a_damaged_index_costs_time_and_no_hits() {
         let question = Query::new(session, Ask::Question("which number is the word?".into()));
         assert_eq!(search(&store, &question).unwrap().total, 60, "{damage}");
     }
+}
+
+#[test]
+fn what_a_killed_process_left_half_indexed_is_not_seen_and_is_swept_up() {
+    let said: Vec<String> = (0..60).map(|at| format!("word number {at}")).collect();
+    let (directory, store, session) = store_of(&said);
+    drop(store);
+    let connection = rusqlite::Connection::open(directory.path().join(FILE_NAME)).unwrap();
+    let count = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    // As they stand in the middle of a join: the old ones in force, the new one not whole.
+    let copied = connection
+        .execute_batch(
+            "INSERT INTO segments(session, corpus, first, last, level, state, signatures)
+                 SELECT session, corpus, 0, 60, 1, 0, x'' FROM segments LIMIT 1;
+             INSERT INTO term_chunks(segment, first, terms)
+                 SELECT (SELECT max(id) FROM segments), first, terms FROM term_chunks LIMIT 1;",
+        )
+        .and_then(|()| count("SELECT count(*) FROM segments WHERE state != 1"));
+    assert_eq!(copied, Ok(1));
+
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    assert_eq!(total(&store, session, Mode::FullText, "word"), 60);
+    assert_eq!(store.check_index(session).unwrap().wrong, []);
+    store.index_soon(session);
+    drop(store);
+    assert_eq!(
+        count("SELECT count(*) FROM segments WHERE state != 1"),
+        Ok(0)
+    );
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    assert_eq!(total(&store, session, Mode::FullText, "word"), 60);
+    assert_eq!(store.check_index(session).unwrap().wrong, []);
 }
 
 #[test]

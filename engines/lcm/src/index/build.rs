@@ -2,7 +2,7 @@
 //!
 //! A batch of new texts becomes a segment of level 0. Eight neighbours of one level become one of the
 //! next, so that each posting is copied a few times in all and a session has few segments. Above
-//! [`MAX_LEVEL`] they stay apart: joining them would hold the writer for too long.
+//! [`MAX_LEVEL`] they stay apart: joining them would take too much memory.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +10,12 @@ use std::ops::Range;
 use rusqlite::{Connection, Transaction};
 use rustc_hash::FxBuildHasher;
 
+use super::chunks::{Chunks, Making};
 use super::corpus::Corpus;
 use super::fold::fold_into;
+use super::list::Growing;
 use super::segment::{
-    Chunks, Growing, ListChunk, Segment, TermChunk, for_each_chunk, indexed_end, segments,
+    ListChunk, PlaceChunk, Segment, TermChunk, for_each_chunk, indexed_end, segments,
 };
 use super::terms::for_each_term;
 use crate::error::StoreError;
@@ -46,25 +48,21 @@ fn index_batch(
     session: SessionId,
     corpus: Corpus,
 ) -> Result<bool, StoreError> {
-    let (start, end, chunks) = database.read(|connection| {
+    let (start, end) = database.read(|connection| {
         let start = indexed_end(connection, session, corpus)?;
-        let end = corpus
-            .end(connection, session)?
-            .min(start.saturating_add(SEGMENT_TEXTS));
-        let (end, chunks) = build(connection, session, corpus, start..end, SEGMENT_BYTES)?;
-        Ok((start, end, chunks))
+        Ok((start, corpus.end(connection, session)?))
     })?;
     if start >= end {
         return Ok(false);
     }
-    database.write(|transaction| {
+    let numbers = start..end.min(start.saturating_add(SEGMENT_TEXTS));
+    let making = Making::begin(database, session, corpus, &numbers, 0)?;
+    let (end, chunks) =
+        database.read(|connection| build(connection, session, corpus, numbers, SEGMENT_BYTES))?;
+    making.finish(database, chunks, end, &[], |transaction| {
         // Another process may have been faster: then what this one made is not needed.
-        if indexed_end(transaction, session, corpus)? == start {
-            chunks.write(transaction, session, corpus, &(start..end), 0)?;
-        }
-        Ok(())
-    })?;
-    Ok(true)
+        Ok(indexed_end(transaction, session, corpus)? == start)
+    })
 }
 
 /// Drops the index of a session; it is made anew from the messages and summaries.
@@ -87,10 +85,10 @@ pub(crate) fn build(
     let (mut bytes, mut end) = (0, numbers.start);
     corpus.for_each_text(connection, session, &numbers, |number, text| {
         fold_into(text, &mut folded);
-        let place = number - numbers.start;
-        for_each_term(&folded, |term| match lists.get_mut(term) {
-            Some(list) => list.push(place),
-            None => lists.entry(term.into()).or_default().push(place),
+        let ordinal = number - numbers.start;
+        for_each_term(&folded, |term, place| match lists.get_mut(term) {
+            Some(list) => list.push(ordinal, place),
+            None => lists.entry(term.into()).or_default().push(ordinal, place),
         });
         bytes += text.len();
         end = number + 1;
@@ -114,29 +112,17 @@ pub(crate) fn build(
 
 /// Joins one group of neighbours; whether there was one.
 fn join(database: &Database, session: SessionId, corpus: Corpus) -> Result<bool, StoreError> {
-    let made = database.read(|connection| {
-        let all = segments(connection, session, corpus)?;
-        let Some(group) = group_to_join(&all) else {
-            return Ok(None);
-        };
-        Ok(Some((group.to_vec(), merge(connection, group)?)))
-    })?;
-    let Some((group, chunks)) = made else {
+    let all = database.read(|connection| segments(connection, session, corpus))?;
+    let Some(group @ [first, .., last]) = group_to_join(&all) else {
         return Ok(false);
     };
-    database.write(|transaction| {
+    let ordinals = first.ordinals.start..last.ordinals.end;
+    let making = Making::begin(database, session, corpus, &ordinals, first.level + 1)?;
+    let chunks = database.read(|connection| merge(connection, group))?;
+    making.finish(database, chunks, ordinals.end, group, |transaction| {
         let all = segments(transaction, session, corpus)?;
-        if !group.iter().all(|segment| all.contains(segment)) {
-            return Ok(());
-        }
-        delete(transaction, &group)?;
-        if let (Some(first), Some(last)) = (group.first(), group.last()) {
-            let ordinals = first.ordinals.start..last.ordinals.end;
-            chunks.write(transaction, session, corpus, &ordinals, first.level + 1)?;
-        }
-        Ok(())
-    })?;
-    Ok(true)
+        Ok(group.iter().all(|segment| all.contains(segment)))
+    })
 }
 
 /// The first eight neighbours of one level that may be joined.
@@ -147,20 +133,12 @@ fn group_to_join(all: &[Segment]) -> Option<&[Segment]> {
     })
 }
 
-pub(crate) fn delete(transaction: &Transaction<'_>, group: &[Segment]) -> Result<(), StoreError> {
-    let mut statement = transaction.prepare_cached("DELETE FROM segments WHERE id = ?1")?;
-    for segment in group {
-        statement.execute([segment.id])?;
-    }
-    Ok(())
-}
-
 /// A segment, read from its first term to its last.
 struct Reader<'c> {
     connection: &'c Connection,
     chunks: std::vec::IntoIter<TermChunk>,
     terms: Vec<Box<[u8]>>,
-    lists: Option<ListChunk>,
+    lists: Option<(ListChunk, PlaceChunk)>,
     at: usize,
     shift: u32,
 }
@@ -189,11 +167,11 @@ impl<'c> Reader<'c> {
         self.terms.clear();
         if let Some(chunk) = self.chunks.next() {
             self.terms.extend(chunk.iter().map(Box::from));
-            self.lists = Some(ListChunk::read(
-                self.connection,
-                chunk.id,
-                self.terms.len(),
-            )?);
+            let terms = self.terms.len();
+            self.lists = Some((
+                ListChunk::read(self.connection, chunk.id, terms)?,
+                PlaceChunk::read(self.connection, chunk.id, terms)?,
+            ));
         }
         Ok(())
     }
@@ -203,8 +181,8 @@ impl<'c> Reader<'c> {
     }
 
     fn append_to(&mut self, list: &mut Growing) -> Result<(), StoreError> {
-        if let Some(lists) = &self.lists {
-            list.append(lists.list(self.at)?, self.shift);
+        if let Some((lists, places)) = &self.lists {
+            list.append(lists.list(self.at)?, places.places(self.at)?, self.shift);
         }
         self.at += 1;
         if self.at == self.terms.len() {

@@ -8,11 +8,13 @@ use std::ops::ControlFlow;
 use regex_syntax::hir::{Class as HirClass, Hir, HirKind, Look};
 use rusqlite::Connection;
 
+use super::chunks::broken;
 use super::fold::fold_char;
+use super::list::List;
 use super::segment::{
-    ListChunk, Segment, TermChunk, chunk_of, for_each_chunk, for_each_chunk_with,
+    ListChunk, PlaceChunk, Segment, TermChunk, chunk_of, for_each_chunk, for_each_chunk_with,
 };
-use super::terms::{Class, LONG_WORD, MAX_WORD_BYTES, class, for_each_gram, indexed_part, runs};
+use super::terms::{Class, LONG_WORD, MAX_WORD_BYTES, class, indexed_part, runs};
 use crate::error::StoreError;
 
 /// What a message must hold.
@@ -26,8 +28,8 @@ pub(crate) enum Need {
         starts: bool,
         ends: bool,
     },
-    /// A character of a spaceless script, or two that follow each other.
-    Gram(String),
+    /// These characters of a spaceless script, one after the other.
+    Stretch(String),
     /// All of these.
     All(Vec<Need>),
     /// One of these at least.
@@ -45,12 +47,7 @@ impl Need {
         for run in runs(folded) {
             let text = &folded[run.range.clone()];
             if run.class == Class::Gram {
-                let single = text.chars().nth(1).is_none();
-                for_each_gram(text, |gram| {
-                    if single || gram.chars().nth(1).is_some() {
-                        needs.push(Self::Gram(gram.to_owned()));
-                    }
-                });
+                needs.push(Self::Stretch(text.to_owned()));
                 continue;
             }
             let word = Self::Word {
@@ -120,7 +117,7 @@ impl Need {
             Self::Word { text, starts, ends } => {
                 *starts && *ends && text.len() <= MAX_WORD_BYTES - 4
             }
-            Self::Gram(_) => true,
+            Self::Stretch(_) => true,
             _ => false,
         }
     }
@@ -143,7 +140,7 @@ impl Need {
     ) -> Result<Option<Vec<u32>>, StoreError> {
         match self {
             Self::Anything => Ok(None),
-            Self::Gram(text) => exact(connection, segment, text).map(Some),
+            Self::Stretch(text) => stretch(connection, segment, text).map(Some),
             Self::Word { text, starts, ends } => {
                 word(connection, segment, text, *starts, *ends).map(Some)
             }
@@ -164,7 +161,7 @@ impl Need {
     /// What it costs to look it up: a list, a stretch of the vocabulary, or all of it.
     fn cost(&self) -> u8 {
         match self {
-            Self::Gram(_) => 0,
+            Self::Stretch(_) => 0,
             Self::Word { starts, ends, .. } => match (starts, ends) {
                 (true, true) => 0,
                 (true, false) => 1,
@@ -228,16 +225,84 @@ fn sorted(mut ordinals: Vec<u32>) -> Vec<u32> {
 
 fn exact(connection: &Connection, segment: &Segment, term: &str) -> Result<Vec<u32>, StoreError> {
     let mut out = Vec::new();
-    let Some(chunk) = chunk_of(connection, segment.id, term.as_bytes())? else {
-        return Ok(out);
-    };
-    if let Some(index) = chunk.find(term.as_bytes()) {
+    if let Some((chunk, index)) = find(connection, segment, term)? {
         let lists = ListChunk::read(connection, chunk.id, chunk.iter().count())?;
         lists
             .list(index)?
             .ordinals(segment.ordinals.start, &mut out);
     }
     Ok(out)
+}
+
+/// The chunk that has a term, and the term's index in it.
+fn find(
+    connection: &Connection,
+    segment: &Segment,
+    term: &str,
+) -> Result<Option<(TermChunk, usize)>, StoreError> {
+    let chunk = chunk_of(connection, segment.id, term.as_bytes())?;
+    Ok(chunk.and_then(|chunk| chunk.find(term.as_bytes()).map(|index| (chunk, index))))
+}
+
+/// The messages in which these characters follow each other: those in which its pairs have the places that
+/// they have in it.
+fn stretch(connection: &Connection, segment: &Segment, text: &str) -> Result<Vec<u32>, StoreError> {
+    let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let pairs = starts.len() - 1;
+    if pairs < 2 {
+        return exact(connection, segment, text);
+    }
+    // Every second pair has all characters, once the last is among them.
+    let mut found: Option<Vec<(u32, u32)>> = None;
+    for pair in (0..pairs).step_by(2).chain([pairs - 1]) {
+        let end = starts.get(pair + 2).copied().unwrap_or(text.len());
+        // Where the stretch would end if this pair is a part of it.
+        let ends = places(connection, segment, &text[starts[pair]..end])?
+            .into_iter()
+            .map(|(ordinal, place)| (ordinal, place + (pairs - pair) as u32));
+        let both: Vec<(u32, u32)> = match found {
+            None => ends.collect(),
+            Some(before) => {
+                let mut ends = ends.peekable();
+                before
+                    .into_iter()
+                    .filter(|end| {
+                        while ends.next_if(|other| other < end).is_some() {}
+                        ends.peek() == Some(end)
+                    })
+                    .collect()
+            }
+        };
+        if both.is_empty() {
+            return Ok(Vec::new());
+        }
+        found = Some(both);
+    }
+    let mut ordinals: Vec<u32> = found
+        .into_iter()
+        .flatten()
+        .map(|(ordinal, _)| ordinal)
+        .collect();
+    ordinals.dedup();
+    Ok(ordinals)
+}
+
+/// Where a pair stands: the ordinals of the texts that hold it, with each place in them, in order.
+fn places(
+    connection: &Connection,
+    segment: &Segment,
+    pair: &str,
+) -> Result<Vec<(u32, u32)>, StoreError> {
+    let Some((chunk, index)) = find(connection, segment, pair)? else {
+        return Ok(Vec::new());
+    };
+    let terms = chunk.iter().count();
+    let lists = ListChunk::read(connection, chunk.id, terms)?;
+    let places = PlaceChunk::read(connection, chunk.id, terms)?;
+    lists
+        .list(index)?
+        .places(segment.ordinals.start, places.places(index)?)
+        .ok_or_else(broken)
 }
 
 fn word(
@@ -269,7 +334,7 @@ pub(crate) fn for_each_term_like(
     text: &str,
     starts: bool,
     ends: bool,
-    mut each: impl FnMut(&[u8], super::segment::List<'_>),
+    mut each: impl FnMut(&[u8], List<'_>),
 ) -> Result<(), StoreError> {
     let needle = text.as_bytes();
     let finder = memchr::memmem::Finder::new(needle);
@@ -454,10 +519,7 @@ mod tests {
                 Need::All(vec![word("epoch", false, true), word("rs", true, false)])
             ])
         );
-        assert_eq!(
-            of("密碼是.{4}"),
-            Need::All(vec![Need::Gram("密碼".into()), Need::Gram("碼是".into())])
-        );
+        assert_eq!(of("密碼是.{4}"), Need::Stretch("密碼是".into()));
         for anything in ["", "a*", "[a-z]+", "(foo|.)x?", "(a|b)+", r"\d{4}"] {
             assert_eq!(of(anything), Need::Anything, "{anything}");
         }

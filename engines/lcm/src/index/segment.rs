@@ -1,27 +1,16 @@
-//! Segments: the terms of a run of texts, sorted, each with the numbers of the texts that hold it: the
-//! ordinals of messages, or the numbers of summaries.
-//!
-//! A segment is cut into chunks of some hundred terms. A chunk is two rows: its terms, one a line (few
-//! enough that all of a session's can be gone through for a part of a word), and their lists of ordinals.
-//! ```text
-//! postings chunk: lengths of the lists, in the order of the terms │ lists
-//! list:           count │ first ordinal - the segment's first │ last - first │ differences less one
-//! ```
-//! What is read from a row ends with its checksum: a search whose index is damaged reads the texts instead
-//! of giving a wrong total.
+//! Segments, read: the terms of a run of texts, sorted, each with the numbers of the texts that hold it: the
+//! ordinals of messages, or the numbers of summaries. How they are written: [`super::chunks`].
 
 use std::ops::Range;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use rusqlite::{Connection, OptionalExtension, params};
+use xxhash_rust::xxh3::Xxh3;
 
+use super::chunks::{IN_FORCE, SIGNATURE_BYTES, broken, signature, unseal};
 use super::corpus::Corpus;
+use super::list::List;
 use crate::error::StoreError;
-use crate::store::{SessionId, put_varint, take_usize, take_varint};
-
-/// A chunk is closed once its terms or its lists reach this many bytes.
-const CHUNK_TERM_BYTES: usize = 2_000;
-const CHUNK_LIST_BYTES: usize = 8_000;
+use crate::store::{SessionId, take_usize};
 
 /// A segment's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,189 +21,19 @@ pub(crate) struct Segment {
     pub(crate) level: u32,
 }
 
-/// A list of ordinals as it stands in a chunk.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct List<'a> {
-    count: u32,
-    first: u32,
-    span: u32,
-    differences: &'a [u8],
-}
-
-impl<'a> List<'a> {
-    fn read(mut bytes: &'a [u8]) -> Option<Self> {
-        let mut next = || take_varint(&mut bytes).and_then(|value| u32::try_from(value).ok());
-        let (count, first, span) = (next()?, next()?, next()?);
-        Some(Self {
-            count,
-            first,
-            span,
-            differences: bytes,
-        })
-    }
-
-    /// Appends the ordinals, given the segment's first.
-    pub(crate) fn ordinals(&self, base: u32, out: &mut Vec<u32>) {
-        let mut ordinal = base.saturating_add(self.first);
-        out.push(ordinal);
-        let mut rest = self.differences;
-        while let Some(difference) = take_varint(&mut rest) {
-            ordinal = ordinal.saturating_add(difference as u32).saturating_add(1);
-            out.push(ordinal);
-        }
-    }
-}
-
-/// A list of ordinals while it grows.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Growing {
-    count: u32,
-    first: u32,
-    last: u32,
-    differences: Vec<u8>,
-}
-
-impl Growing {
-    /// Adds an ordinal, counted from the segment's first, not below the last one; again is no change.
-    #[inline]
-    pub(crate) fn push(&mut self, ordinal: u32) {
-        if self.count == 0 {
-            self.first = ordinal;
-        } else if ordinal == self.last {
-            return;
-        } else {
-            put_varint(&mut self.differences, u64::from(ordinal - self.last - 1));
-        }
-        self.last = ordinal;
-        self.count += 1;
-    }
-
-    /// Adds a list whose ordinals all come after, counted from `shift` after this segment's first.
-    pub(crate) fn append(&mut self, list: List<'_>, shift: u32) {
-        if list.count == 0 {
-            return;
-        }
-        self.push(list.first + shift);
-        self.differences.extend_from_slice(list.differences);
-        self.count += list.count - 1;
-        self.last = list.first + shift + list.span;
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        put_varint(out, u64::from(self.count));
-        put_varint(out, u64::from(self.first));
-        put_varint(out, u64::from(self.last - self.first));
-        out.extend_from_slice(&self.differences);
-    }
-}
-
-/// Chunks that are ready to be written: made without the lock, written under it.
-#[derive(Debug, Default)]
-pub(crate) struct Chunks {
-    done: Vec<Chunk>,
-    open: Chunk,
-}
-
-#[derive(Debug, Default)]
-struct Chunk {
-    terms: Vec<u8>,
-    lengths: Vec<u8>,
-    lists: Vec<u8>,
-}
-
-impl Chunks {
-    /// Adds the next term, in sorted order.
-    pub(crate) fn push(&mut self, term: &[u8], list: &Growing) {
-        let start = self.open.lists.len();
-        list.write(&mut self.open.lists);
-        put_varint(
-            &mut self.open.lengths,
-            (self.open.lists.len() - start) as u64,
-        );
-        self.open.terms.extend_from_slice(term);
-        self.open.terms.push(b'\n');
-        if self.open.terms.len() >= CHUNK_TERM_BYTES || self.open.lists.len() >= CHUNK_LIST_BYTES {
-            self.done.push(std::mem::take(&mut self.open));
-        }
-    }
-
-    /// A hash of all terms and lists, equal for equal segments.
-    pub(crate) fn digest(&self) -> u128 {
-        let mut hasher = Xxh3::new();
-        for chunk in self.done.iter().chain([&self.open]) {
-            hasher.update(&chunk.terms);
-            hasher.update(&chunk.lengths);
-            hasher.update(&chunk.lists);
-        }
-        hasher.update(&self.signatures());
-        hasher.digest128()
-    }
-
-    fn signatures(&self) -> Vec<u8> {
-        let open = Some(&self.open).filter(|chunk| !chunk.terms.is_empty());
-        self.done
-            .iter()
-            .chain(open)
-            .flat_map(|chunk| signature(&chunk.terms))
-            .collect()
-    }
-
-    /// Writes them as a segment.
-    pub(crate) fn write(
-        mut self,
-        transaction: &Transaction<'_>,
-        session: SessionId,
-        corpus: Corpus,
-        ordinals: &Range<u32>,
-        level: u32,
-    ) -> Result<(), StoreError> {
-        if !self.open.terms.is_empty() {
-            self.done.push(std::mem::take(&mut self.open));
-        }
-        let signatures = seal(self.signatures());
-        transaction
-            .prepare_cached(
-                "INSERT INTO segments(session, corpus, first, last, level, signatures)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![
-                session.0,
-                corpus.code(),
-                ordinals.start,
-                ordinals.end,
-                level,
-                signatures
-            ])?;
-        let segment = transaction.last_insert_rowid();
-        let mut insert_terms = transaction
-            .prepare_cached("INSERT INTO term_chunks(segment, first, terms) VALUES(?1, ?2, ?3)")?;
-        let mut insert_lists =
-            transaction.prepare_cached("INSERT INTO posting_chunks(id, data) VALUES(?1, ?2)")?;
-        for mut chunk in self.done {
-            let first = chunk.terms.split(|byte| *byte == b'\n').next();
-            let first = first.unwrap_or_default().to_vec();
-            insert_terms.execute(params![segment, first, seal(chunk.terms)])?;
-            chunk.lengths.extend_from_slice(&chunk.lists);
-            insert_lists.execute(params![
-                transaction.last_insert_rowid(),
-                seal(chunk.lengths)
-            ])?;
-        }
-        Ok(())
-    }
-}
-
-/// The hash that a stored segment's chunks would have: see [`Chunks::digest`].
+/// The hash that a stored segment's chunks would have: see [`super::chunks::Chunks::digest`].
 pub(crate) fn stored_digest(connection: &Connection, segment: i64) -> Result<u128, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT terms, data FROM term_chunks JOIN posting_chunks USING(id)
+        "SELECT terms, lists, places FROM term_chunks JOIN posting_chunks USING(id)
          WHERE segment = ?1 ORDER BY first",
     )?;
     let mut rows = statement.query([segment])?;
     let mut hasher = Xxh3::new();
     while let Some(row) = rows.next()? {
-        for column in 0..2 {
-            hasher.update(&unseal(row.get(column)?)?);
+        for column in 0..3 {
+            if let Some(sealed) = row.get(column)? {
+                hasher.update(&unseal(sealed)?);
+            }
         }
     }
     hasher.update(&stored_signatures(connection, segment)?);
@@ -228,27 +47,6 @@ fn stored_signatures(connection: &Connection, segment: i64) -> Result<Vec<u8>, S
     unseal(sealed)
 }
 
-/// Adds a checksum.
-fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
-    let sum = checksum(&bytes);
-    bytes.extend_from_slice(&sum);
-    bytes
-}
-
-/// Checks and takes off what [`seal`] added.
-fn unseal(mut sealed: Vec<u8>) -> Result<Vec<u8>, StoreError> {
-    let (bytes, sum) = sealed.split_last_chunk().ok_or_else(broken)?;
-    if checksum(bytes) != *sum {
-        return Err(broken());
-    }
-    sealed.truncate(bytes.len());
-    Ok(sealed)
-}
-
-fn checksum(bytes: &[u8]) -> [u8; 4] {
-    (xxh3_64(bytes) as u32).to_le_bytes()
-}
-
 /// One past the number of the last text that a segment covers.
 pub(crate) fn indexed_end(
     connection: &Connection,
@@ -257,10 +55,10 @@ pub(crate) fn indexed_end(
 ) -> Result<u32, StoreError> {
     let end = connection
         .prepare_cached(
-            "SELECT last FROM segments WHERE session = ?1 AND corpus = ?2
+            "SELECT last FROM segments WHERE session = ?1 AND corpus = ?2 AND state = ?3
              ORDER BY first DESC LIMIT 1",
         )?
-        .query_row([session.0, corpus.code()], |row| row.get(0));
+        .query_row([session.0, corpus.code(), IN_FORCE], |row| row.get(0));
     Ok(end.optional()?.unwrap_or(0))
 }
 
@@ -271,10 +69,10 @@ pub(crate) fn segments(
     corpus: Corpus,
 ) -> Result<Vec<Segment>, StoreError> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, first, last, level FROM segments WHERE session = ?1 AND corpus = ?2
-         ORDER BY first",
+        "SELECT id, first, last, level FROM segments
+         WHERE session = ?1 AND corpus = ?2 AND state = ?3 ORDER BY first",
     )?;
-    let rows = statement.query_map([session.0, corpus.code()], |row| {
+    let rows = statement.query_map([session.0, corpus.code(), IN_FORCE], |row| {
         Ok(Segment {
             id: row.get(0)?,
             ordinals: row.get(1)?..row.get(2)?,
@@ -336,15 +134,13 @@ pub(crate) fn for_each_chunk_with(
     mut each: impl FnMut(TermChunk) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let signatures = stored_signatures(connection, segment)?;
-    // The chunks of a segment are written one after the other: their ids follow each other.
-    let first: Option<i64> = connection
-        .prepare_cached("SELECT id FROM term_chunks WHERE segment = ?1 ORDER BY first LIMIT 1")?
-        .query_row([segment], |row| row.get(0))
-        .optional()?;
+    let first: i64 = connection
+        .prepare_cached("SELECT first_chunk FROM segments WHERE id = ?1")?
+        .query_row([segment], |row| row.get(0))?;
     let mut statement = connection
         .prepare_cached("SELECT id, terms FROM term_chunks WHERE id = ?1 AND segment = ?2")?;
     let wanted = signature(part);
-    for (id, signature) in (first.unwrap_or(0)..).zip(signatures.chunks(SIGNATURE_BYTES)) {
+    for (id, signature) in (first..).zip(signatures.chunks(SIGNATURE_BYTES)) {
         if wanted
             .iter()
             .zip(signature)
@@ -356,19 +152,6 @@ pub(crate) fn for_each_chunk_with(
         }
     }
     Ok(())
-}
-
-/// A bit for each pair of neighbouring bytes, by hash: enough to pass by most chunks of numbers and
-/// hashes when a part of a word is looked for.
-const SIGNATURE_BYTES: usize = 128;
-
-fn signature(bytes: &[u8]) -> [u8; SIGNATURE_BYTES] {
-    let mut bits = [0; SIGNATURE_BYTES];
-    for pair in bytes.windows(2).filter(|pair| !pair.contains(&b'\n')) {
-        let hash = (u32::from(pair[0]) << 8 | u32::from(pair[1])).wrapping_mul(0x9e37_79b1) >> 22;
-        bits[hash as usize / 8] |= 1 << (hash % 8);
-    }
-    bits
 }
 
 /// A chunk's number and its terms, sealed.
@@ -397,17 +180,51 @@ impl TermChunk {
 }
 
 /// The lists of a chunk.
-pub(crate) struct ListChunk {
+pub(crate) struct ListChunk(Parts);
+
+impl ListChunk {
+    /// Reads them; `terms` is how many terms the chunk has.
+    pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
+        let sealed = connection
+            .prepare_cached("SELECT lists FROM posting_chunks WHERE id = ?1")?
+            .query_row([id], |row| row.get(0))?;
+        Parts::read(sealed, terms).map(Self)
+    }
+
+    /// The list of the term with this index in the chunk.
+    pub(crate) fn list(&self, index: usize) -> Result<List<'_>, StoreError> {
+        List::read(self.0.part(index)?).ok_or_else(broken)
+    }
+}
+
+/// The places of a chunk's terms.
+pub(crate) struct PlaceChunk(Option<Parts>);
+
+impl PlaceChunk {
+    /// Reads them; `terms` is how many terms the chunk has.
+    pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
+        let sealed: Option<Vec<u8>> = connection
+            .prepare_cached("SELECT places FROM posting_chunks WHERE id = ?1")?
+            .query_row([id], |row| row.get(0))?;
+        let parts = sealed.map(|sealed| Parts::read(sealed, terms));
+        parts.transpose().map(Self)
+    }
+
+    /// The places of the term with this index in the chunk, as they are stored; empty where none are kept.
+    pub(crate) fn places(&self, index: usize) -> Result<&[u8], StoreError> {
+        self.0.as_ref().map_or(Ok(&[]), |parts| parts.part(index))
+    }
+}
+
+/// One part for each term of a chunk.
+struct Parts {
     data: Vec<u8>,
     ends: Vec<usize>,
     start: usize,
 }
 
-impl ListChunk {
-    pub(crate) fn read(connection: &Connection, id: i64, terms: usize) -> Result<Self, StoreError> {
-        let sealed = connection
-            .prepare_cached("SELECT data FROM posting_chunks WHERE id = ?1")?
-            .query_row([id], |row| row.get(0))?;
+impl Parts {
+    fn read(sealed: Vec<u8>, terms: usize) -> Result<Self, StoreError> {
         let data = unseal(sealed)?;
         let mut rest = data.as_slice();
         let mut ends = Vec::with_capacity(terms);
@@ -420,7 +237,7 @@ impl ListChunk {
         Ok(Self { data, ends, start })
     }
 
-    pub(crate) fn list(&self, index: usize) -> Result<List<'_>, StoreError> {
+    fn part(&self, index: usize) -> Result<&[u8], StoreError> {
         let from = match index.checked_sub(1) {
             None => 0,
             Some(before) => *self.ends.get(before).ok_or_else(broken)?,
@@ -428,11 +245,6 @@ impl ListChunk {
         let to = *self.ends.get(index).ok_or_else(broken)?;
         self.data
             .get(self.start + from..self.start + to)
-            .and_then(List::read)
             .ok_or_else(broken)
     }
-}
-
-fn broken() -> StoreError {
-    StoreError::Damaged("a segment of the search index cannot be read; rebuild the index".into())
 }

@@ -101,31 +101,42 @@ fn class_at(text: &str, at: usize) -> Option<(Class, usize)> {
     Some((class(c), c.len_utf8()))
 }
 
-/// Calls `each` with every term of a folded text; the same term may come again.
-pub(crate) fn for_each_term(folded: &str, mut each: impl FnMut(&str)) {
+/// Calls `each` with every term of a folded text, and, for a pair of neighbours of a spaceless script, its
+/// place: two such pairs are neighbours where the places of the text say so. The same term may come again.
+pub(crate) fn for_each_term(folded: &str, mut each: impl FnMut(&str, Option<u32>)) {
+    let mut place = 0;
     for run in runs(folded) {
         let text = &folded[run.range];
         match run.class {
             Class::Word => {
                 if text.len() > MAX_WORD_BYTES {
-                    each(LONG_WORD);
+                    each(LONG_WORD, None);
                 }
-                each(indexed_part(text));
+                each(indexed_part(text), None);
             }
-            Class::Gram => for_each_gram(text, &mut each),
+            Class::Gram => {
+                for_each_gram(text, |gram, is_pair| {
+                    // A pair comes right after its second character.
+                    place += u32::from(!is_pair);
+                    each(gram, is_pair.then_some(place));
+                });
+                // No pair of this stretch is a neighbour of one of the next.
+                place += 1;
+            }
             Class::Separator => {}
         }
     }
 }
 
-/// Every character of a stretch of spaceless script, and every pair of neighbours.
-pub(crate) fn for_each_gram<'t>(text: &'t str, mut each: impl FnMut(&'t str)) {
+/// Every character of a stretch of spaceless script, and every pair of neighbours after its second one;
+/// with whether it is a pair.
+pub(crate) fn for_each_gram<'t>(text: &'t str, mut each: impl FnMut(&'t str, bool)) {
     let mut previous: Option<usize> = None;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
-        each(&text[at..end]);
+        each(&text[at..end], false);
         if let Some(start) = previous {
-            each(&text[start..end]);
+            each(&text[start..end], true);
         }
         previous = Some(at);
     }
@@ -137,8 +148,17 @@ mod tests {
 
     fn terms(text: &str) -> Vec<String> {
         let mut out = Vec::new();
-        for_each_term(text, |term| out.push(term.to_owned()));
+        for_each_term(text, |term, _| out.push(term.to_owned()));
         out
+    }
+
+    #[test]
+    fn neighbouring_pairs_have_neighbouring_places() {
+        let mut places = Vec::new();
+        for_each_term("索引重建 索引x索引", |term, place| {
+            places.extend(place.map(|place| format!("{term} {place}")));
+        });
+        assert_eq!(places, ["索引 2", "引重 3", "重建 4", "索引 7", "索引 10"]);
     }
 
     #[test]

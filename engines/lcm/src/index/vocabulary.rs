@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use rusqlite::Connection;
 use rustc_hash::FxBuildHasher;
 
-use super::segment::{List, ListChunk, Segment, TermChunk, for_each_chunk};
+use super::list::List;
+use super::segment::{ListChunk, Segment, TermChunk, for_each_chunk};
 use crate::error::StoreError;
 
 /// The terms of a segment, and such of their lists as were asked for.

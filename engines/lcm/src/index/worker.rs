@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use super::build::catch_up;
+use super::chunks::sweep;
 use crate::store::{Database, SessionId};
 
 /// The thread, ended and waited for when this is dropped.
@@ -45,7 +46,11 @@ impl Drop for IndexWorker {
 
 fn run(database: &Database, receiver: &Receiver<SessionId>) {
     let checkpointer = database.open_checkpointer();
+    let mut is_swept = false;
     while let Ok(session) = receiver.recv() {
+        if !is_swept {
+            is_swept = sweep(database).is_ok();
+        }
         // Several deliveries may have asked for the same while the last batch was made.
         let mut sessions = vec![session];
         sessions.extend(receiver.try_iter());

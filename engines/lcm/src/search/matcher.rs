@@ -211,13 +211,13 @@ impl Term {
     }
 
     /// Whether a text that holds what [`need`](Self::need) says has this term for sure: it is one word,
-    /// or no more characters of a spaceless script than the index knows neighbours of.
+    /// or one stretch of a spaceless script.
     fn is_exact(&self) -> bool {
         match (self.parts.as_slice(), self.need()) {
             ([part], need @ Need::Word { .. }) => {
                 part.chars().all(|c| class(c) == Class::Word) && need.is_exact()
             }
-            ([part], Need::Gram(gram)) => gram == *part,
+            ([part], Need::Stretch(stretch)) => stretch == *part,
             _ => false,
         }
     }

@@ -189,7 +189,8 @@ fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreErr
         "SELECT coalesce(sum(length(c.data)), 0) FROM payload_chunks c
          JOIN payloads p ON p.id = c.payload WHERE p.session = ?1 AND ?2 <= ?3",
         "SELECT coalesce(sum(length(data)), 0) FROM nodes WHERE session = ?1 AND ?2 <= ?3",
-        "SELECT coalesce(sum(length(t.terms) + length(l.data)), 0) FROM segments s
+        "SELECT coalesce(sum(length(t.terms) + length(l.lists) + coalesce(length(l.places), 0)), 0)
+         FROM segments s
          JOIN term_chunks t ON t.segment = s.id JOIN posting_chunks l ON l.id = t.id
          WHERE s.session = ?1 AND ?2 <= ?3",
     ];

@@ -126,14 +126,18 @@ CREATE TABLE frontier(
 ) WITHOUT ROWID;
 CREATE INDEX frontier_by_node ON frontier(node);
 -- The search index; all of it can be made anew from the messages.
+-- Numbers are never used twice: who makes a segment has to see when another took it away.
 CREATE TABLE segments(
-    id      INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
-    corpus  INTEGER NOT NULL,               -- 0 messages, 1 summaries
-    first   INTEGER NOT NULL,               -- their numbers: first .. last
-    last    INTEGER NOT NULL,
-    level   INTEGER NOT NULL,
-    signatures BLOB NOT NULL                -- which pairs of bytes each chunk of terms has
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    session     INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    corpus      INTEGER NOT NULL,           -- 0 messages, 1 summaries
+    first       INTEGER NOT NULL,           -- their numbers: first .. last
+    last        INTEGER NOT NULL,
+    level       INTEGER NOT NULL,
+    state       INTEGER NOT NULL,           -- 0 being made, 1 in force, 2 being removed
+    first_chunk INTEGER NOT NULL DEFAULT 0, -- the numbers of its chunks: so many from the first on
+    chunks      INTEGER NOT NULL DEFAULT 0,
+    signatures  BLOB NOT NULL               -- which pairs of bytes each chunk of terms has
 );
 CREATE INDEX segments_by_session ON segments(session, corpus, first);
 -- The number of a deleted summary may be given to another one, and a text may be replaced by a better one.
@@ -152,8 +156,9 @@ CREATE TABLE term_chunks(
 );
 CREATE INDEX term_chunks_by_term ON term_chunks(segment, first);
 CREATE TABLE posting_chunks(
-    id   INTEGER PRIMARY KEY REFERENCES term_chunks(id) ON DELETE CASCADE,
-    data BLOB NOT NULL
+    id     INTEGER PRIMARY KEY REFERENCES term_chunks(id) ON DELETE CASCADE,
+    lists  BLOB NOT NULL,                   -- the texts that hold each term
+    places BLOB                             -- where in them, of pairs of a spaceless script
 );
 ";
 

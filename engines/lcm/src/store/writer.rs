@@ -13,8 +13,15 @@ use crate::error::StoreError;
 /// processes, for no longer than [`PATIENCE`] in all.
 pub(super) struct Writer {
     connection: Mutex<Connection>,
-    is_lent: Mutex<bool>,
+    queue: Mutex<Queue>,
     returned: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    is_lent: bool,
+    /// How many turns wait.
+    turns: usize,
 }
 
 /// The connection while a thread has it.
@@ -27,26 +34,43 @@ impl Writer {
     pub(super) fn new(connection: Connection) -> Self {
         Self {
             connection: Mutex::new(connection),
-            is_lent: Mutex::default(),
+            queue: Mutex::default(),
             returned: Condvar::new(),
         }
     }
 
-    /// The connection, once no other thread has it.
+    /// The connection for a turn, once no other thread has it.
     ///
     /// # Errors
     /// [`StoreError::Busy`] where another keeps it for too long.
     pub(super) fn take(&self) -> Result<Lent<'_>, StoreError> {
+        self.take_for(true)
+    }
+
+    /// The connection for work that no turn waits for: turns go first.
+    ///
+    /// # Errors
+    /// As [`Writer::take`].
+    pub(super) fn take_behind(&self) -> Result<Lent<'_>, StoreError> {
+        self.take_for(false)
+    }
+
+    fn take_for(&self, is_turn: bool) -> Result<Lent<'_>, StoreError> {
         let since = Instant::now();
-        let (mut is_lent, _) = self
+        let mut queue = lock(&self.queue);
+        queue.turns += usize::from(is_turn);
+        let (mut queue, _) = self
             .returned
-            .wait_timeout_while(lock(&self.is_lent), PATIENCE, |is_lent| *is_lent)
+            .wait_timeout_while(queue, PATIENCE, |queue| {
+                queue.is_lent || !is_turn && queue.turns > 0
+            })
             .unwrap_or_else(PoisonError::into_inner);
-        if *is_lent {
+        queue.turns -= usize::from(is_turn);
+        if queue.is_lent {
             return Err(StoreError::Busy);
         }
-        *is_lent = true;
-        drop(is_lent);
+        queue.is_lent = true;
+        drop(queue);
         let lent = Lent {
             writer: self,
             // A panic inside a transaction rolled it back: the connection is as good as before.
@@ -59,8 +83,9 @@ impl Writer {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        *lock(&self.writer.is_lent) = false;
-        self.writer.returned.notify_one();
+        lock(&self.writer.queue).is_lent = false;
+        // All: one that has time may not go before a turn.
+        self.writer.returned.notify_all();
     }
 }
 

@@ -37,8 +37,8 @@ impl Question {
                     plain.push((part, capital));
                 }
                 _ if part.chars().nth(1).is_none() => grams.push(part),
-                _ => for_each_gram(part, |gram| {
-                    if gram.chars().nth(1).is_some() {
+                _ => for_each_gram(part, |gram, is_pair| {
+                    if is_pair {
                         grams.push(gram);
                     }
                 }),

@@ -3,7 +3,8 @@
 use super::parse::are_akin;
 use super::{Form, Question, Term};
 use crate::error::StoreError;
-use crate::index::segment::{List, Segment};
+use crate::index::list::List;
+use crate::index::segment::Segment;
 use crate::index::vocabulary::Vocabulary;
 use crate::search::candidates::Stretch;
 use crate::search::lexicon::lexicon;
