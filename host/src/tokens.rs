@@ -49,6 +49,9 @@ use model_name::ModelName;
 /// counts three and the role; what other providers add is of the same size.
 pub const MESSAGE_TOKENS: u64 = 4;
 
+/// Tokens that wrap the name of who says a message, beside the name (OpenAI's cookbook).
+pub const NAME_TOKENS: u64 = 1;
+
 /// Tokens that wrap one tool call beside its name and arguments: its id, its type and the braces.
 pub const CALL_TOKENS: u64 = 8;
 
@@ -73,6 +76,8 @@ pub struct TokenCounter {
 /// What there is to count in a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageParts<'a> {
+    /// Who says it; empty where nobody is named.
+    pub name: &'a str,
     /// Its text, tool results included.
     pub text: &'a str,
     /// Its thinking, where the provider counts it in the next prompt.
@@ -154,7 +159,11 @@ impl TokenCounter {
             .iter()
             .map(|(name, arguments)| count(name) + count(arguments))
             .sum();
-        let text = count(parts.text) + count(parts.thinking) + calls;
+        let name = match parts.name {
+            "" => 0,
+            name => count(name) + NAME_TOKENS,
+        };
+        let text = name + count(parts.text) + count(parts.thinking) + calls;
         let media: u64 = parts
             .media
             .iter()

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 
 use contexture::formats::{
-    Conversation, Format, FormatError, Place, Window, read, read_part, render_all, split,
+    Conversation, Format, FormatError, Place, Window, parse_messages, read, read_part, render_all,
+    split,
 };
 use contexture_engine_api::{
-    CLEARED_TOOL_OUTPUT, MessageKind, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
+    CLEARED_TOOL_OUTPUT, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
 };
 
 /// The files of the shared test data; nothing, said aloud, where it is absent.
@@ -1179,4 +1180,81 @@ mod any_document {
             prop_assert_eq!(originals, kept);
         }
     }
+}
+
+/// Three people and an assistant; what a tool's answer calls `name` is the tool.
+const NAMED: [&str; 6] = [
+    r#"{"role":"user","name":"ana","content":"ls, please"}"#,
+    r#"{"role":"assistant","name":"helper","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"ls","arguments":"{}"}}]}"#,
+    r#"{"role":"tool","name":"ls","tool_call_id":"c","content":"a.txt"}"#,
+    r#"{"role":"function","name":"ls","content":"a.txt"}"#,
+    r#"{"role":"user","name":"小明","content":[{"type":"text","text":"谢谢"}]}"#,
+    r#"{"role":"user","name":"","content":"ok"}"#,
+];
+const NAMES: [&str; 6] = ["ana", "helper", "-", "-", "小明", "-"];
+
+/// Who says each message; `-` where nobody is named.
+fn names(conversation: &Conversation) -> Vec<String> {
+    let calls = conversation.call_views();
+    let views = conversation.views(&calls, &[]);
+    let name = |view: &MessageView<'_>| view.name().unwrap_or("-").to_owned();
+    views.iter().map(name).collect()
+}
+
+#[test]
+fn who_says_it_is_seen_in_every_format_that_tells() {
+    let listed = NAMED.join(",");
+    let documents = [
+        format!(r#"{{"messages":[{listed}]}}"#),
+        format!(r#"{{"input":[{listed}]}}"#),
+        format!(r#"{{"history":[{listed}]}}"#),
+        format!(r#"{{"simulations":[{{"id":"1","messages":[{listed}]}}]}}"#),
+        format!("{}\n", NAMED.join("\n")),
+    ];
+    for document in &documents {
+        let conversation = one(document);
+        assert_eq!(names(&conversation), NAMES, "{}", conversation.format());
+        let tool = &conversation.messages()[2];
+        assert_eq!(tool.tool_name.as_deref(), Some("ls"));
+        // As it came, and with a message rewritten.
+        let whole = Window::whole(6);
+        assert_eq!(conversation.render(&whole).unwrap(), *document);
+        let shorter = Place::Replaced {
+            index: 0,
+            text: Some("[Shortened to save context space] ls"),
+            arguments: &[],
+        };
+        let rest = (1..6).map(Place::Message);
+        let entries = std::iter::once(shorter).chain(rest).collect();
+        let out = one(&conversation.render(&window(entries)).unwrap());
+        assert_eq!(names(&out), NAMES, "{}", conversation.format());
+    }
+    let lines = one(&documents[4]);
+    let chat = lines
+        .convert(&Window::whole(6), Format::OpenAiChat)
+        .unwrap();
+    assert_eq!(names(&one(&chat)), NAMES);
+}
+
+#[test]
+fn a_result_and_a_summary_in_a_users_message_are_not_said_by_the_user() {
+    let document = r#"{"messages":[{"role":"user","content":"go"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"ls","input":{}}]},{"role":"user","name":"ana","content":[{"type":"tool_result","tool_use_id":"c","content":"a.txt"},{"type":"text","text":"thanks"}]}]}"#;
+    let conversation = one(document);
+    assert_eq!(names(&conversation), ["-", "-", "-", "ana"]);
+    let shared = r#"{"messages":[{"role":"user","name":"ana","content":"[CONTEXT COMPACTION] earlier\n[END OF CONTEXT COMPACTION]\n\nand now?"}]}"#;
+    let conversation = one(shared);
+    assert_eq!(conversation.messages().len(), 2);
+    assert_eq!(names(&conversation), ["-", "ana"]);
+}
+
+#[test]
+fn the_same_words_of_two_people_are_two_messages() {
+    let identity = |raw: &str| {
+        let message = parse_messages(Format::OpenAiChat, &[raw]).unwrap();
+        message[0].identity
+    };
+    let said = |name: &str| identity(&format!(r#"{{"role":"user",{name}"content":"ok"}}"#));
+    assert_ne!(said(r#""name":"ana","#), said(r#""name":"ben","#));
+    assert_ne!(said(r#""name":"ana","#), said(""));
+    assert_eq!(said(r#""name":null,"#), said(""));
 }

@@ -394,6 +394,31 @@ fn an_echo_with_other_bytes_is_the_same_answer_and_another_text_revises_it() {
 }
 
 #[test]
+fn an_echo_that_says_who_answered_revises_the_answer_once() {
+    let home = Home::new("");
+    let mut session = home.session();
+    turn(&mut session, &body(&[user("hello")]));
+    let answer = assistant("hi there");
+    session.answer(&[&answer.to_string()], None).unwrap();
+    let mut named = answer;
+    named["name"] = "planner".into();
+    let mut history = vec![user("hello"), named, user("two")];
+    let echoed = body(&history);
+    let done = turn(&mut session, &echoed);
+    assert_eq!(done.revised, [(MessageId(3), MessageId(2))]);
+    assert_eq!((done.new, done.branched), (ids([3, 4]), None));
+    history.push(user("three"));
+    let again = body(&history);
+    let done = turn(&mut session, &again);
+    assert_eq!((done.new, done.revised), (ids([5]), vec![]));
+    // The same words, but of somebody else.
+    history[3]["name"] = "ana".into();
+    let other = body(&history);
+    let done = turn(&mut session, &other);
+    assert_eq!(done.revised, [(MessageId(6), MessageId(5))]);
+}
+
+#[test]
 fn a_compaction_holds_for_a_client_that_sends_everything_again() {
     let home = Home::new("compact_at: 9");
     let mut session = home.session();

@@ -228,3 +228,59 @@ fn a_session_goes_on_with_the_other() {
         serde_json::from_str(&swapped.command(&["sessions", "verify"]).0).unwrap();
     assert_eq!(verified["ok"], true, "{verified:#}");
 }
+
+/// Three people and an assistant in one chat, a message a line; what a tool's answer calls `name` is the tool.
+const GROUP: &str = concat!(
+    r#"{"role": "user", "name": "ben", "content": "Ana said she bought a boat. Ana bought a red boat!", "ts": 1767225600}"#,
+    "\n",
+    r#"{"role":"user","name":"ana","content":"I bought a boat, a small one with two sails","ts":1767225630}"#,
+    "\n",
+    r#"{"role":"user","name":"小明","content":"Who wants to see the boat that Ana bought?","ts":1767225660}"#,
+    "\n",
+    r#"{"role":"assistant","name":"helper","content":null,"ts":1767225690,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ana","arguments":"{\"boat\":1}"}}]}"#,
+    "\n",
+    r#"{"role":"tool","name":"ana","tool_call_id":"c1","content":"bought: boat","ts":1767225700}"#,
+    "\n",
+    r#"{"role":"assistant","name":"helper","content":"The boat lies in the harbour.","ts":1767225720}"#,
+    "\n",
+);
+
+#[test]
+fn in_a_group_chat_it_is_known_who_said_what() {
+    let answers = [linked_in(), as_plugin()].map(|home| {
+        std::fs::write(home.path().join("group.jsonl"), GROUP).unwrap();
+        let ran = |args: &[&str]| home.command(args).0;
+        let tool = |name: &str, arguments: Value| -> Value {
+            let arguments = arguments.to_string();
+            let answer = ran(&["tool", name, &arguments, "--session", "group"]);
+            serde_json::from_str(&answer).unwrap()
+        };
+        ran(&["import", "group.jsonl", "--session", "group"]);
+        assert_eq!(ran(&["sessions", "export", "group"]), GROUP);
+
+        let asked = tool("lcm_grep", json!({"question": "What did Ana buy?"}));
+        assert_eq!(asked["hits"][0]["name"], "ana", "{asked:#}");
+        assert_eq!(asked["hits"][0]["id"], "m2", "{asked:#}");
+        let found = tool(
+            "lcm_grep",
+            json!({"pattern": "boat", "sort": "oldest", "scope": "messages"}),
+        );
+        let names = |answer: &Value, key: &str| -> Vec<Value> {
+            let items = answer[key].as_array().unwrap();
+            items.iter().map(|item| item["name"].clone()).collect()
+        };
+        let named = json!(["ben", "ana", "小明", "helper", null, "helper"]);
+        assert_eq!(json!(names(&found, "hits")), named, "{found:#}");
+        assert_eq!(found["hits"][4]["tool"], "ana", "{found:#}");
+        let recent = tool("lcm_recent", json!({}));
+        let mut newest_first = names(&recent, "messages");
+        newest_first.reverse();
+        assert_eq!(json!(newest_first), named, "{recent:#}");
+        let expanded = tool("lcm_expand", json!({"id": "m3"}));
+        assert_eq!(names(&expanded, "messages"), ["小明"]);
+        let verified: Value = serde_json::from_str(&ran(&["sessions", "verify"])).unwrap();
+        assert_eq!(verified["ok"], true, "{verified:#}");
+        [asked, found, recent, expanded].map(|answer| comparable(answer, &home))
+    });
+    assert_eq!(answers[0], answers[1]);
+}

@@ -87,6 +87,7 @@ pub struct MessageView<'a> {
     kind: u32,
     flags: u32,
     role: RStr<'a>,
+    name: RStr<'a>,
     text: RStr<'a>,
     tool_calls: RSlice<'a, ToolCallView<'a>>,
     tool_call_id: RStr<'a>,
@@ -113,6 +114,7 @@ impl<'a> MessageView<'a> {
             kind: MessageKind::Original as u32,
             flags: 0,
             role: RStr::from_str(role),
+            name: RStr::from_str(""),
             text: RStr::from_str(""),
             tool_calls: RSlice::EMPTY,
             tool_call_id: RStr::from_str(""),
@@ -124,6 +126,13 @@ impl<'a> MessageView<'a> {
             count_tokens: None,
             more: None,
         }
+    }
+
+    /// Said by somebody of this name (empty where the transcript does not say).
+    #[must_use]
+    pub const fn with_name(mut self, name: &'a str) -> Self {
+        self.name = RStr::from_str(name);
+        self
     }
 
     /// With this text.
@@ -221,6 +230,12 @@ impl<'a> MessageView<'a> {
         self.role.as_str()
     }
 
+    /// Who says it, where the wire tells (`name` beside the role): one of several people who are all
+    /// `user`, say. Never a tool's name; see [`tool_name`](Self::tool_name).
+    pub fn name(&self) -> Option<&'a str> {
+        Some(self.name.as_str()).filter(|name| !name.is_empty() && self.role() != "tool")
+    }
+
     /// All the text of the message, its parts joined by newlines; thinking is not part of it.
     pub fn text(&self) -> &'a str {
         self.text.as_str()
@@ -297,6 +312,7 @@ impl std::fmt::Debug for MessageView<'_> {
         f.debug_struct("MessageView")
             .field("id", &self.id)
             .field("role", &self.role())
+            .field("name", &self.name())
             .field("kind", &self.kind())
             .field("text", &self.text())
             .field("tool_calls", &self.tool_calls())

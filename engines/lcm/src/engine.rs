@@ -539,6 +539,7 @@ impl Engine {
 
 /// A message's texts without their secrets.
 struct Redacted {
+    name: String,
     text: String,
     raw: String,
     calls: Vec<(String, String, String)>,
@@ -551,6 +552,7 @@ impl Redacted {
             (call.id().to_owned(), call.name().to_owned(), arguments)
         });
         Self {
+            name: mask_secrets(view.name().unwrap_or_default()).into_owned(),
             text: mask_secrets(view.text()).into_owned(),
             raw: mask_secrets(view.raw()).into_owned(),
             calls: calls.collect(),
@@ -569,7 +571,8 @@ impl Redacted {
         view: &MessageView<'a>,
         calls: &'a [ToolCallView<'a>],
     ) -> MessageView<'a> {
-        view.with_text(&self.text)
+        view.with_name(&self.name)
+            .with_text(&self.text)
             .with_raw(&self.raw)
             .with_tool_calls(calls)
             .with_tokens(view.tokens())

@@ -61,6 +61,7 @@ impl Material {
 fn view<'a>(message: &'a StoredMessage, calls: &'a [ToolCallView<'a>]) -> MessageView<'a> {
     let row = &message.row;
     let mut view = MessageView::new(row.id, &row.role)
+        .with_name(row.name.as_deref().unwrap_or_default())
         .with_text(&message.text)
         .with_tool_calls(calls)
         .with_raw(&message.raw)

@@ -218,6 +218,8 @@ pub struct Hit {
     pub kind: HitKind,
     /// `user`, `assistant`, `tool`, …; `summary` for a summary.
     pub role: String,
+    /// Who says it, where the wire tells.
+    pub name: Option<String>,
     /// For a tool result: the tool.
     pub tool: Option<String>,
     /// When it was said, in ms since the Unix epoch; for a summary, the end of what it covers.

@@ -60,7 +60,7 @@ pub use sessions::SessionInfo;
 
 pub(crate) use current::Current;
 pub(crate) use payload::PREVIEW_CHARS;
-pub(crate) use read::{Blocks, for_each_body, row_in};
+pub(crate) use read::{Blocks, for_each_body, names_in, row_in};
 pub(crate) use sessions::info_in;
 pub(crate) use summaries::{
     SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,

@@ -10,6 +10,9 @@ use crate::clock;
 /// The most characters of one text, tried from the first on until all of it fits.
 const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
 
+/// The most of a name. OpenAI allows 64 characters.
+const NAME_BYTES: usize = 256;
+
 /// The messages as text, in parts of at most `max_tokens` each; one, where all of them fit into it.
 pub(crate) fn transcript(
     messages: &[MessageView<'_>],
@@ -59,7 +62,7 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     let what = match (message.role(), message.is_error()) {
         ("tool", true) => format!("error of {}", message.tool_name().unwrap_or("tool")),
         ("tool", false) => format!("result of {}", message.tool_name().unwrap_or("tool")),
-        (role, _) => role.to_owned(),
+        _ => speaker(message),
     };
     let media = match message.has_media() {
         true => ", with an image or document",
@@ -84,16 +87,29 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
 pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
     let mut text = String::new();
     for message in messages {
-        let role = message.role();
+        let who = speaker(message);
         if !message.text().trim().is_empty() {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{role}: {}", message.text().trim());
+            let _ = writeln!(text, "{who}: {}", message.text().trim());
         }
         for call in message.tool_calls() {
-            let _ = writeln!(text, "{role} called {} {}", call.name(), call.arguments());
+            let _ = writeln!(text, "{who} called {} {}", call.name(), call.arguments());
         }
     }
     text
+}
+
+/// Who speaks: the role, and the name where there is one.
+pub(crate) fn speaker(message: &MessageView<'_>) -> String {
+    let role = message.role();
+    match message.name() {
+        Some(name) => {
+            // Whatever stands there on the wire, it is one word or a few in a line.
+            let name = mask_secrets(name).replace(char::is_whitespace, " ");
+            format!("{role} {}", &name[..name.floor_char_boundary(NAME_BYTES)])
+        }
+        None => role.to_owned(),
+    }
 }
 
 /// A text without its secrets, and of a long one its two ends.
@@ -162,6 +178,34 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("abcdefghijklmnop"), "{text}");
+    }
+
+    #[test]
+    fn people_are_told_apart_by_name() {
+        let messages = [
+            MessageView::new(MessageId(1), "user")
+                .with_name("dana")
+                .with_text("Ship it."),
+            MessageView::new(MessageId(2), "user")
+                .with_name("Ben\nLi")
+                .with_text("Not yet."),
+            MessageView::new(MessageId(3), "tool")
+                .with_name("dana")
+                .with_result_of("c", "bash")
+                .with_text("done"),
+        ];
+        let parts = transcript(&messages, 500, &Services::none());
+        assert_eq!(
+            parts,
+            ["[user dana] Ship it.\n[user Ben Li] Not yet.\n[result of bash] done\n"]
+        );
+        assert_eq!(
+            plain(&messages),
+            "user dana: Ship it.\nuser Ben Li: Not yet.\ntool: done\n"
+        );
+        let long = "ä".repeat(1_000);
+        let named = MessageView::new(MessageId(1), "user").with_name(&long);
+        assert!(speaker(&named).len() < 300);
     }
 
     #[test]

@@ -167,6 +167,71 @@ fn a_changed_message_is_noticed() {
     assert_eq!(damaged, [3, 6]);
 }
 
+/// Who said each message of a session.
+fn names(store: &Store, session: SessionId) -> Vec<Option<String>> {
+    let rows = store.rows(session, 0..u32::MAX).unwrap();
+    rows.into_iter().map(|row| row.name).collect()
+}
+
+#[test]
+fn who_said_it_is_kept_and_a_changed_name_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), settings()).unwrap();
+    let session = store.open_session("chat", 0).unwrap();
+    let views = [
+        MessageView::new(MessageId(1), "user")
+            .with_name("ana")
+            .with_text("ok"),
+        MessageView::new(MessageId(2), "user")
+            .with_name("ben")
+            .with_text("ok"),
+        MessageView::new(MessageId(3), "assistant").with_text("ok"),
+        MessageView::new(MessageId(4), "tool")
+            .with_name("ana")
+            .with_result_of("c", "ls")
+            .with_text("ok"),
+    ];
+    store.ingest(session, &views, 1).unwrap();
+    let expected = [Some("ana".to_owned()), Some("ben".to_owned()), None, None];
+    assert_eq!(names(&store, session), expected);
+    let exported = store.export(session, None, 10).unwrap().messages;
+    assert_eq!(
+        exported[0].message.as_deref(),
+        Some(r#"{"role":"user","name":"ana","content":"ok"}"#)
+    );
+    // The same again is known; the same words of somebody else are another message.
+    assert_eq!(store.ingest(session, &views, 1).unwrap().known, 4);
+    let other = views[0].with_name("cem");
+    let error = store.ingest(session, &[other], 1).unwrap_err();
+    assert!(matches!(error, StoreError::IdReused(_)), "{error}");
+
+    let copy = tempfile::tempdir().unwrap();
+    let path = copy.path().join(FILE_NAME);
+    store.backup(&path, |_, _| ()).unwrap();
+    let backup = Store::open(copy.path(), settings()).unwrap();
+    assert_eq!(names(&backup, session), expected);
+    drop((store, backup));
+
+    let (store, report) = repaired_after(&directory, "");
+    assert_eq!((report.messages, report.lost), (4, Some(0)));
+    assert_eq!(names(&store, session), expected);
+    drop(store);
+
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "UPDATE messages SET name = 'ben' WHERE host = 1;
+             UPDATE messages SET name = NULL, tool = name WHERE host = 2;
+             UPDATE messages SET name = 'ana' WHERE host = 3;",
+        )
+        .unwrap();
+    drop(connection);
+    let store = Store::open(copy.path(), settings()).unwrap();
+    let check = store.check(|_, _| ()).unwrap();
+    let damaged: Vec<u32> = check.damaged.iter().map(|key| key.ordinal()).collect();
+    assert_eq!(damaged, [0, 1, 2]);
+}
+
 #[test]
 fn reading_ends_soon_after_it_was_called_off_and_the_store_goes_on() {
     const PATIENCE: usize = 3;

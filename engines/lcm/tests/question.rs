@@ -27,8 +27,10 @@ fn lines(path: &Path) -> Vec<Value> {
         .collect()
 }
 
+#[derive(Default)]
 struct Message {
     role: String,
+    name: String,
     text: String,
     at_ms: Option<i64>,
 }
@@ -77,7 +79,9 @@ impl Ours {
         let views: Vec<MessageView<'_>> = (0..)
             .zip(messages)
             .map(|(id, message)| {
-                let view = MessageView::new(MessageId(id), &message.role).with_text(&message.text);
+                let view = MessageView::new(MessageId(id), &message.role)
+                    .with_name(&message.name)
+                    .with_text(&message.text);
                 match message.at_ms {
                     Some(at) => view.with_time(at),
                     None => view,
@@ -146,9 +150,11 @@ impl Tally {
     }
 }
 
-/// How the text tells who speaks.
+/// How a message tells who speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speaker {
+    /// `"name": "Ana"` beside it
+    Name,
     /// "Ana: hello"
     InFront,
     /// Not at all: only the role alternates.
@@ -160,12 +166,13 @@ fn conversation(path: &Path, speaker: Speaker) -> Vec<Message> {
         .iter()
         .map(|line| {
             let content = line["content"].as_str().unwrap();
-            let name = line["name"]
-                .as_str()
-                .filter(|_| speaker == Speaker::InFront);
+            let name = line["name"].as_str();
+            let in_front = name.filter(|_| speaker == Speaker::InFront);
+            let beside = name.filter(|_| speaker == Speaker::Name);
             Message {
                 role: line["role"].as_str().unwrap().to_owned(),
-                text: name.map_or(content.to_owned(), |name| format!("{name}: {content}")),
+                name: beside.unwrap_or_default().to_owned(),
+                text: in_front.map_or(content.to_owned(), |name| format!("{name}: {content}")),
                 at_ms: line["ts"].as_i64().map(|seconds| seconds * 1_000),
             }
         })
@@ -247,6 +254,12 @@ fn answers_are_found_where_each_message_says_who_speaks() {
 }
 
 #[test]
+fn answers_are_found_where_each_message_carries_a_name() {
+    let [ours, floor] = measure(Speaker::Name).first_ten();
+    assert!(ours >= floor + MARGIN, "{ours} {floor}");
+}
+
+#[test]
 fn answers_are_found_where_nothing_says_who_speaks() {
     let [ours, floor] = measure(Speaker::Unsaid).first_ten();
     assert!(ours >= floor + MARGIN, "{ours} {floor}");
@@ -264,12 +277,74 @@ fn a_role_may_be_the_speakers_name() {
             .map(|(role, text)| Message {
                 role: (*role).to_owned(),
                 text: (*text).to_owned(),
-                at_ms: None,
+                ..Message::default()
             })
             .collect();
         let found = Ours::new(&messages).first(&format!("Which bike did {name} buy?"));
         assert_eq!(found.first(), Some(&expected), "{name}");
     }
+}
+
+/// The messages that a question finds in a chat of named people.
+fn found_in(said: &[(&str, &str)], question: &str) -> Vec<u64> {
+    let messages: Vec<Message> = said
+        .iter()
+        .map(|(name, text)| Message {
+            role: "user".to_owned(),
+            name: (*name).to_owned(),
+            text: (*text).to_owned(),
+            ..Message::default()
+        })
+        .collect();
+    Ours::new(&messages).first(question)
+}
+
+#[test]
+fn a_name_beside_the_text_tells_who_said_it() {
+    let said = [
+        (
+            "ben_okoro",
+            "Ana bought a blue bike, and then a second bike",
+        ),
+        ("Ana-Lima", "I bought one too, a bike with three wheels"),
+        ("ana_ruiz", "And I bought a bike made of bamboo"),
+        ("cem", "Ana: I bought a bike"),
+    ];
+    for (question, expected) in [
+        ("Which bike did Ana Lima buy?", 1),
+        ("Which bike did Ana Ruiz buy?", 2),
+        ("Which bike did Ben buy?", 0),
+        ("Which bike did Cem buy?", 3),
+    ] {
+        let found = found_in(&said, question);
+        assert_eq!(found.first(), Some(&expected), "{question}");
+    }
+    // Either of the two whom it may mean, and nobody who only names them.
+    let mut found = found_in(&said, "Which bike did Ana buy?");
+    found.truncate(2);
+    found.sort_unstable();
+    assert_eq!(found, [1, 2]);
+}
+
+#[test]
+fn a_name_in_a_script_without_spaces_tells_who_said_it() {
+    let said = [
+        ("小红", "小明昨天买了自行车，红色的自行车"),
+        ("小明", "我买了一辆自行车"),
+        ("小红", "好的"),
+    ];
+    let found = found_in(&said, "小明买了什么自行车？");
+    assert_eq!(found.first(), Some(&1));
+}
+
+#[test]
+fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
+    let said = [
+        ("ana", "hello everybody"),
+        ("ben", "this is Ana from the bakery"),
+        ("cem", "welcome"),
+    ];
+    assert!(found_in(&said, "Who is Ana?").contains(&1));
 }
 
 #[test]
@@ -293,7 +368,7 @@ fn answers_are_found_in_scripts_without_spaces() {
         .map(|(role, text)| Message {
             role: (*role).to_owned(),
             text: (*text).to_owned(),
-            at_ms: None,
+            ..Message::default()
         })
         .collect();
     let ours = Ours::new(&messages);
@@ -339,7 +414,7 @@ fn answers_are_found_in_the_notes_of_another_benchmark() {
             .map(|text| Message {
                 role: "user".into(),
                 text,
-                at_ms: None,
+                ..Message::default()
             })
             .collect();
         let (floor, ours) = (floor(&messages), Ours::new(&messages));

@@ -1076,9 +1076,12 @@ fn what_is_redacted_is_nowhere_in_the_store() {
     ]});
     let raw = raw.to_string();
     let view = MessageView::new(MessageId(1), "assistant")
+        .with_name(secret)
         .with_text(&text)
         .with_tool_calls(&calls)
         .with_raw(&raw);
+    engine.observe(&[view], 1).unwrap();
+    // Shown again, it is the same message.
     engine.observe(&[view], 1).unwrap();
     let part = &secret[14..30];
     let found = answer(
@@ -1107,6 +1110,67 @@ fn what_is_redacted_is_nowhere_in_the_store() {
         .windows(part.len())
         .position(|window| window == part.as_bytes());
     assert_eq!(at, None);
+}
+
+#[test]
+fn who_said_it_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = json!({});
+    let mut engine = open(
+        &factory(dir.path(), &settings),
+        dir.path(),
+        "s",
+        &settings,
+        None,
+    );
+    let engine = engine.as_mut();
+    let long = "very long name ".repeat(2_000);
+    let view = |id, role| MessageView::new(MessageId(id), role).with_text("the bridge");
+    let views = [
+        view(1, "user").with_name("ana").with_raw("{}"),
+        view(2, "user").with_name("小明").with_raw("{}"),
+        view(3, "assistant").with_raw("{}"),
+        view(4, "tool").with_name("ana").with_result_of("c", "ls"),
+        view(5, "user").with_name(&long).with_raw("{}"),
+    ];
+    engine.observe(&views, 1).unwrap();
+    let by_id = |pages: &[Value], key: &str| {
+        let mut named: Vec<(String, Value)> = items(pages, key)
+            .iter()
+            .map(|item| {
+                (
+                    item["id"].as_str().unwrap().to_owned(),
+                    item["name"].clone(),
+                )
+            })
+            .collect();
+        named.sort_by(|a, b| a.0.cmp(&b.0));
+        named.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+    };
+    // A name that is too long for the answer is left out of it, and nothing else is.
+    let expected = [json!("ana"), json!("小明"), json!(null), json!(null)];
+    for (name, arguments, key) in [
+        ("lcm_grep", json!({"pattern": "bridge"}), "hits"),
+        ("lcm_grep", json!({"question": "which bridge?"}), "hits"),
+        ("lcm_recent", json!({}), "messages"),
+    ] {
+        let found = by_id(&pages(engine, name, &arguments), key);
+        assert_eq!(found[..4], expected, "{name}");
+        assert_eq!((found.len(), &found[4]), (5, &json!(null)), "{name}");
+    }
+    for (id, expected) in ["m1", "m2", "m3", "m4"].into_iter().zip(expected) {
+        let page = answer(engine, "lcm_expand", &json!({"id": id}));
+        assert_eq!(page["messages"][0]["name"], expected, "{id}");
+    }
+    answer(engine, "lcm_expand", &json!({"id": "m5"}));
+    // Only what is nice to know gives way where there is little room.
+    let page = answer(engine, "lcm_recent", &json!({"max_tokens": 100}));
+    assert_eq!(page["messages"][0]["id"], "m5");
+    answer(
+        engine,
+        "lcm_expand_query",
+        &json!({"question": "which bridge?"}),
+    );
 }
 
 #[test]

@@ -11,6 +11,8 @@ use super::time;
 pub(super) struct Anatomy<'a> {
     pub(super) raw: Raw<'a>,
     pub(super) role: Cow<'static, str>,
+    /// Who says it, where a message tells; the name in a tool's answer is the tool's.
+    pub(super) name: Option<String>,
     /// Whether it is a message with content of its own, neither a tool's answer nor another item.
     pub(super) is_message: bool,
     /// The value of `content`, where the item is a message that has one.
@@ -240,6 +242,7 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
         return Ok(Anatomy {
             raw,
             role: "user".into(),
+            name: None,
             is_message: true,
             content: Some(raw),
             pieces: vec![text_piece(raw, raw, false)],
@@ -278,9 +281,11 @@ pub(super) fn anatomy(raw: Raw<'_>) -> Result<Anatomy<'_>, String> {
             );
         }
     };
+    let is_message = members.role.is_some() && role != "tool";
     Ok(Anatomy {
         raw,
-        is_message: members.role.is_some() && role != "tool",
+        is_message,
+        name: Members::text(members.name).filter(|name| is_message && !name.trim().is_empty()),
         role,
         content: members.content,
         pieces,

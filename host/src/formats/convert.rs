@@ -225,10 +225,11 @@ impl Conversation {
                 content = "null".to_owned();
             }
         }
-        format!(
-            "{{\"role\":{},\"content\":{content}{tool_calls}}}",
-            quote(&message.role)
-        )
+        let mut role = quote(&message.role);
+        if let Some(name) = &message.name {
+            role.push_str(&format!(",\"name\":{}", quote(name)));
+        }
+        format!("{{\"role\":{role},\"content\":{content}{tool_calls}}}")
     }
 
     fn push_response_items(&self, view: &KeptView<'_>, items: &mut Vec<String>) {

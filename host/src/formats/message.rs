@@ -9,6 +9,8 @@ use contexture_engine_api::{MessageId, MessageKind, MessageView, ToolCallView};
 pub struct Message {
     /// `user`, `assistant`, `tool`, `system` (in the middle of the history), or whatever else the wire said.
     pub role: String,
+    /// Who says it, where the wire tells; a tool's name is `tool_name`.
+    pub name: Option<String>,
     /// All its text, the parts joined by newlines; thinking is not part of it.
     pub text: String,
     /// The text of its thinking, for counting.
@@ -32,7 +34,7 @@ pub struct Message {
     pub is_error: bool,
     /// Its images, documents and recordings.
     pub media: Vec<Media>,
-    /// xxh3-128 of its canonical content: role, text, thinking, calls, results and media. Cache markers,
+    /// xxh3-128 of its canonical content: role, name, text, thinking, calls, results and media. Cache markers,
     /// key order, whitespace around text, and whether a text is a string or one part make no difference.
     pub identity: u128,
     /// The wire items it stands in: one, but for formats that split a message over several.
@@ -55,6 +57,7 @@ impl Message {
         calls: &'a [ToolCallView<'a>],
     ) -> MessageView<'a> {
         let mut view = MessageView::new(id, &self.role)
+            .with_name(self.name.as_deref().unwrap_or(""))
             .with_text(&self.text)
             .with_tool_calls(calls)
             .with_raw(raw)

@@ -202,6 +202,7 @@ fn push_group(
     for (index, unit) in units(&pieces).into_iter().enumerate() {
         let mut message = Message {
             role: if unit.is_result { "tool" } else { &head.role }.to_owned(),
+            name: None,
             text: String::new(),
             thinking: String::new(),
             opaque: String::new(),
@@ -228,6 +229,9 @@ fn push_group(
                 .and_then(|id| names.get(id).cloned());
         }
         message.kind = kind_of(&message, unit.is_summary || (is_summary && !unit.is_result));
+        if !unit.is_result && !message.is_summary() {
+            message.name = group.iter().find_map(|item| item.name.clone());
+        }
         message.identity = identity(&message, &unread);
         messages.push(message);
     }
@@ -320,6 +324,10 @@ fn identity(message: &Message, unread: &[Raw<'_>]) -> u128 {
             Ok(arguments) => arguments.hash_meaning(&mut hash),
             Err(_) => hash_text(&call.arguments, &mut hash),
         }
+    }
+    if let Some(name) = &message.name {
+        hash_text("name", &mut hash);
+        hash_text(name, &mut hash);
     }
     if let Some(id) = &message.tool_call_id {
         hash_text(id, &mut hash);

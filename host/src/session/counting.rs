@@ -70,6 +70,7 @@ fn count(
         })
         .collect();
     let parts = MessageParts {
+        name: message.name.as_deref().unwrap_or(""),
         text,
         thinking: &message.thinking,
         calls: &calls,

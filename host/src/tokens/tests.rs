@@ -319,6 +319,13 @@ fn everything_in_a_message_counts() {
         }),
         4 + MESSAGE_TOKENS
     );
+    assert_eq!(
+        count(MessageParts {
+            name: "hello",
+            ..text
+        }),
+        3 + NAME_TOKENS + MESSAGE_TOKENS
+    );
     let calls = [("hello", " world"), ("hello", "{}")];
     let with_calls = MessageParts {
         calls: &calls,

@@ -34,6 +34,8 @@ type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// A question, taken apart.
 pub(super) struct Question {
+    /// What was asked, folded.
+    text: String,
     terms: Vec<Term>,
     /// How many words of the question there are to be found: each is a group of terms.
     groups: usize,

@@ -12,6 +12,7 @@ const THINKING_KEYS: [&str; 4] = ["thinking", "reasoning", "reasoning_content", 
 pub(super) struct Facts<'a> {
     pub(super) id: MessageId,
     pub(super) role: &'a str,
+    pub(super) name: Option<&'a str>,
     pub(super) tool: Option<&'a str>,
     pub(super) call_id: Option<&'a str>,
     pub(super) at: Option<i64>,
@@ -24,6 +25,7 @@ impl<'a> Facts<'a> {
         Self {
             id: view.id(),
             role: view.role(),
+            name: view.name(),
             tool: view.tool_name(),
             call_id: view.tool_call_id(),
             at: view.time(),
@@ -50,8 +52,11 @@ impl<'a> Facts<'a> {
         for text in [self.role, raw, text, beside] {
             part(text.as_bytes());
         }
-        for name in [self.tool, self.call_id].into_iter().flatten() {
-            part(name.as_bytes());
+        for (which, name) in [self.tool, self.call_id, self.name].iter().enumerate() {
+            if let Some(name) = name {
+                part(&[which as u8]);
+                part(name.as_bytes());
+            }
         }
         hasher.digest128().to_le_bytes()
     }

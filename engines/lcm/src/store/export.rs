@@ -130,7 +130,12 @@ impl Wire {
 /// The wire JSON; of a message that came without one, the least that says the same.
 fn wire_json(message: StoredMessage) -> String {
     if message.raw.is_empty() {
-        return serde_json::json!({"role": message.row.role, "content": message.text}).to_string();
+        let mut least = serde_json::json!({"role": message.row.role});
+        if let Some(name) = message.row.name {
+            least["name"] = name.into();
+        }
+        least["content"] = message.text.into();
+        return least.to_string();
     }
     message.raw
 }

@@ -373,7 +373,11 @@ fn says_the_same(
         return Ok(true);
     }
     let view = &message.view;
-    if row.role != view.role() || row.call_id.as_deref() != view.tool_call_id() {
+    let name = |name: Option<&str>| mask_secrets(name.unwrap_or_default()).into_owned();
+    if row.role != view.role()
+        || name(row.name.as_deref()) != name(view.name())
+        || row.call_id.as_deref() != view.tool_call_id()
+    {
         return Ok(false);
     }
     match whole(transaction, &mut Blocks::new(transaction)?, row) {
@@ -483,15 +487,16 @@ fn insert_message(
     };
     transaction
         .prepare_cached(
-            "INSERT INTO messages(id, session, host, role, tool, call_id, at, order_at, tokens, flags,
+            "INSERT INTO messages(id, session, host, role, name, tool, call_id, at, order_at, tokens, flags,
                                   hash, payload)
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute(params![
             Key::new(session, ordinal).0,
             session.0,
             view.id().0 as i64,
             view.role(),
+            view.name(),
             view.tool_name(),
             view.tool_call_id(),
             view.time(),

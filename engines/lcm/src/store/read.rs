@@ -21,6 +21,8 @@ pub struct MessageRow {
     pub id: MessageId,
     /// `user`, `assistant`, `tool`, or whatever else the wire said.
     pub role: String,
+    /// Who says it, where the wire tells.
+    pub name: Option<String>,
     /// For a tool result: the tool.
     pub tool: Option<String>,
     /// For a tool result: the call that it answers.
@@ -60,6 +62,7 @@ impl MessageRow {
         Facts {
             id: self.id,
             role: &self.role,
+            name: self.name.as_deref(),
             tool: self.tool.as_deref(),
             call_id: self.call_id.as_deref(),
             at: self.at,
@@ -82,7 +85,7 @@ pub struct StoredMessage {
 }
 
 const COLUMNS: &str =
-    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, hash";
+    "id, host, role, tool, call_id, at, order_at, tokens, flags, replaces, payload, hash, name";
 
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
     let flags: i64 = row.get(8)?;
@@ -109,6 +112,7 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
         payload: row.get::<_, Option<i64>>(10)?.map(PayloadId),
         flags,
         hash: row.get(11)?,
+        name: row.get(12)?,
     })
 }
 
@@ -226,6 +230,27 @@ pub(crate) fn rows_in(
     ))?;
     let rows = statement.query_map(keys(session, ordinals), row)?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The names under which messages of a session were said, each with the first of these; at most `limit`.
+pub(crate) fn names_in(
+    connection: &Connection,
+    session: SessionId,
+    limit: u32,
+) -> Result<Vec<(String, Key)>, StoreError> {
+    // From each name to the next one, by the index: the messages between are not looked at.
+    let mut statement = connection.prepare_cached(
+        "WITH RECURSIVE names(name) AS (
+             VALUES('') UNION ALL
+             SELECT (SELECT min(name) FROM messages WHERE session = ?1 AND name > names.name)
+             FROM names WHERE name IS NOT NULL)
+         SELECT name, (SELECT min(id) FROM messages WHERE session = ?1 AND name = names.name)
+         FROM names WHERE name > '' LIMIT ?2",
+    )?;
+    let names = statement.query_map((session.0, limit), |row| {
+        Ok((row.get(0)?, Key(row.get(1)?)))
+    })?;
+    Ok(names.collect::<Result<_, _>>()?)
 }
 
 /// A message's key, and its row or why that cannot be read.

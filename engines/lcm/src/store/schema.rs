@@ -61,6 +61,7 @@ CREATE TABLE messages(
     session  INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     host     INTEGER NOT NULL,
     role     TEXT NOT NULL,
+    name     TEXT,                          -- who says it, where the wire tells
     tool     TEXT,
     call_id  TEXT,
     at       INTEGER,
@@ -73,6 +74,7 @@ CREATE TABLE messages(
     payload  INTEGER REFERENCES payloads(id)
 );
 CREATE INDEX messages_by_host ON messages(session, host);
+CREATE INDEX messages_by_name ON messages(session, name) WHERE name IS NOT NULL;
 CREATE INDEX messages_by_payload ON messages(payload) WHERE payload IS NOT NULL;
 CREATE INDEX messages_by_replaced ON messages(replaces) WHERE replaces IS NOT NULL;
 CREATE TABLE blocks(

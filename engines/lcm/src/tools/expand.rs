@@ -193,6 +193,9 @@ fn item(row: &MessageRow, raw: &str, part: Range<usize>, current: &Current, lean
     if part.start == 0 {
         item["role"] = json!(row.role);
         if !lean {
+            if let Some(name) = &row.name {
+                item["name"] = json!(name);
+            }
             put_time(&mut item, row);
         }
         if !current.contains(row.key) {

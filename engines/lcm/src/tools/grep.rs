@@ -207,6 +207,9 @@ fn item(hit: &Hit, part: Range<usize>, covered_by: Option<&Node>, lean: bool) ->
         if hit.at_ms.is_some() && !hit.at_is_exact {
             item["at_is_approximate"] = json!(true);
         }
+        if let Some(name) = &hit.name {
+            item["name"] = json!(name);
+        }
         if let Some(tool) = &hit.tool {
             item["tool"] = json!(tool);
         }

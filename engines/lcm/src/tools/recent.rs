@@ -112,6 +112,9 @@ fn newest(
 fn item(row: &MessageRow, text: &str, is_cut: bool, lean: bool) -> Value {
     let mut item = json!({"id": row.id.to_string(), "role": row.role});
     if !lean {
+        if let Some(name) = &row.name {
+            item["name"] = json!(name);
+        }
         if let Some(tool) = &row.tool {
             item["tool"] = json!(tool);
         }

@@ -68,6 +68,7 @@ impl Question {
         }
         let words: Vec<&str> = plain.iter().map(|(word, _)| *word).collect();
         let mut question = Self {
+            text: String::new(),
             terms: Vec::new(),
             groups: 0,
             by_stem: Map::default(),
@@ -78,6 +79,7 @@ impl Question {
         };
         question.add_words(&asked);
         question.add_grams(&grams);
+        question.text = folded;
         Ok(question)
     }
 

@@ -22,7 +22,7 @@ pub(super) const AROUND: [(i64, f64); 5] = [(1, 0.4), (2, 0.2), (3, 0.1), (-1, 0
 /// Which messages of a session hold which term: for each term, ordinals in order.
 pub(super) struct Holders {
     pub(super) session: SessionId,
-    messages: u32,
+    pub(super) messages: u32,
     pub(super) lists: Vec<Vec<u32>>,
 }
 

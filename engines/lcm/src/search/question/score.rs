@@ -71,7 +71,7 @@ impl Question {
                 let speaker = reading.speaker.as_deref();
                 if participants
                     .iter()
-                    .any(|participant| participant.said(session, speaker, &row.role))
+                    .any(|participant| participant.said(&row, speaker))
                 {
                     score += SPEAKER_WEIGHT;
                 }

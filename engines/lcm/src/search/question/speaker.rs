@@ -4,34 +4,40 @@
 use super::retrieve::Holders;
 use super::{Form, Question};
 use crate::error::StoreError;
+use crate::index::fold::fold;
+use crate::index::terms::{Class, class, runs};
 use crate::search::run::Search;
-use crate::store::{Key, SessionId, row_in};
+use crate::store::{Key, MessageRow, SessionId, names_in, row_in};
 
 /// Somebody whom the question names and who takes part in a session.
 pub(super) struct Participant {
     session: SessionId,
-    /// Folded.
-    name: String,
     known_by: KnownBy,
 }
 
 enum KnownBy {
-    /// The name in front of their messages.
-    Prefix,
+    /// The name that their messages carry: one of these.
+    Name(Vec<String>),
+    /// The (folded) name in front of their messages.
+    Prefix(String),
     /// The role of their messages.
     Role(String),
 }
 
 impl Participant {
-    /// Whether a message of this speaker and role is theirs.
-    pub(super) fn said(&self, session: SessionId, speaker: Option<&str>, role: &str) -> bool {
-        session == self.session
+    /// Whether a message is theirs; `speaker` is who its text says speaks.
+    pub(super) fn said(&self, row: &MessageRow, speaker: Option<&str>) -> bool {
+        row.key.session() == self.session
             && match &self.known_by {
-                KnownBy::Prefix => speaker.is_some_and(|speaker| is_part_of(&self.name, speaker)),
-                KnownBy::Role(theirs) => theirs == role,
+                KnownBy::Name(names) => row.name.as_ref().is_some_and(|name| names.contains(name)),
+                KnownBy::Prefix(name) => speaker.is_some_and(|speaker| is_part_of(name, speaker)),
+                KnownBy::Role(role) => *role == row.role,
             }
     }
 }
+
+/// More names than this are no list of people.
+const NAMES: u32 = 1_000;
 
 /// Of the messages that hold a name, so many are looked at.
 const SAMPLE: usize = 40;
@@ -40,28 +46,42 @@ const SAMPLE: usize = 40;
 const MIN_NAMED: usize = 4;
 
 impl Question {
-    /// The participants that the question names. Their names are words to be found no more.
+    /// The participants that the question names. Their names are words to be found no more, unless nothing
+    /// else is asked.
     pub(super) fn participants(
         &mut self,
         search: &mut Search<'_>,
         sessions: &[Holders],
     ) -> Result<Vec<Participant>, StoreError> {
         let mut participants = Vec::new();
-        for (name, group) in self.names.clone() {
-            for holders in sessions {
-                let session = holders.session;
-                let named = self.named(group, holders);
-                let Some(known_by) = known_by(search, session, &named, &name)? else {
-                    continue;
+        let mut is_name = vec![false; self.groups];
+        for holders in sessions {
+            let session = holders.session;
+            let carried = Carried::of(self, search, holders)?;
+            let mut add = |known_by| participants.push(Participant { session, known_by });
+            for (name, group) in &self.names {
+                let names = carried.called(name);
+                let known_by = if names.is_empty() {
+                    known_by(search, session, &self.named(*group, holders), name)?
+                } else {
+                    Some(KnownBy::Name(names))
                 };
-                participants.push(Participant {
-                    session,
-                    name: name.clone(),
-                    known_by,
-                });
-                for term in self.terms.iter_mut().filter(|term| term.group == group) {
-                    term.weight = 0.0;
+                if let Some(known_by) = known_by {
+                    add(known_by);
+                    is_name[*group] = true;
                 }
+            }
+            for (name, folded) in carried.in_one_piece() {
+                add(KnownBy::Name(vec![name.to_owned()]));
+                for term in &self.terms {
+                    is_name[term.group] |=
+                        matches!(&term.form, Form::Gram(gram) if folded.contains(gram.as_str()));
+                }
+            }
+        }
+        if self.terms.iter().any(|term| !is_name[term.group]) {
+            for term in self.terms.iter_mut().filter(|term| is_name[term.group]) {
+                term.weight = 0.0;
             }
         }
         Ok(participants)
@@ -79,6 +99,64 @@ impl Question {
         named.dedup();
         named
     }
+}
+
+/// The names that messages of a session carry and of which the question holds a word.
+struct Carried<'q> {
+    question: &'q str,
+    /// Each as it stands, folded, and how many of its words the question holds.
+    names: Vec<(String, String, usize)>,
+}
+
+impl<'q> Carried<'q> {
+    fn of(
+        question: &'q Question,
+        search: &Search<'_>,
+        holders: &Holders,
+    ) -> Result<Self, StoreError> {
+        let question = question.text.as_str();
+        let asked: Vec<&str> = runs(question).map(|run| &question[run.range]).collect();
+        let mut names = Vec::new();
+        for (name, first) in names_in(search.connection, holders.session, NAMES)? {
+            // Who spoke after the first page only is no part of the answer.
+            if first.ordinal() < holders.messages {
+                let folded = fold(&name);
+                let shared = parts(&folded).filter(|part| asked.contains(part)).count();
+                names.push((name, folded, shared));
+            }
+        }
+        Ok(Self { question, names })
+    }
+
+    /// The names that a (folded) word of the question calls: of two that it is a part of, the one that has
+    /// more in common with the question.
+    fn called(&self, word: &str) -> Vec<String> {
+        let called = |folded: &str| folded == word || parts(folded).any(|part| part == word);
+        let called = self.names.iter().filter(|(_, folded, _)| called(folded));
+        let most = called.clone().map(|(_, _, shared)| *shared).max();
+        called
+            .filter(|(_, _, shared)| Some(*shared) == most)
+            .map(|(name, _, _)| name.clone())
+            .collect()
+    }
+
+    /// The names in a script without capitals and spaces that stand in the question, and their folded form.
+    fn in_one_piece(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.names
+            .iter()
+            .filter(|(_, folded, _)| {
+                folded.chars().nth(1).is_some()
+                    && folded.chars().all(|c| class(c) == Class::Gram)
+                    && self.question.contains(folded.as_str())
+            })
+            .map(|(name, folded, _)| (name.as_str(), folded.as_str()))
+    }
+}
+
+/// The words of a name, however they are joined: `Ana Lima`, `ana_lima`, `ana-lima`.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric())
+        .filter(|part| !part.is_empty())
 }
 
 /// How the messages of a session that hold a name tell that somebody of this name takes part, if they do.
@@ -125,7 +203,8 @@ fn known_by(
         }
     }
     if in_front * 4 >= looked_at {
-        return Ok(Some(KnownBy::Prefix).filter(|_| in_front > 0));
+        let known_by = (in_front > 0).then(|| KnownBy::Prefix(name.to_owned()));
+        return Ok(known_by);
     }
     // People call others by their name, not themselves, and talk to them more than of them.
     let caller = by_role.iter().find(|calls| {
