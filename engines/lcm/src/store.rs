@@ -181,8 +181,8 @@ impl Store {
     }
 
     /// The same store for work that can be called off: what reads ends with [`StoreError::Cancelled`] soon
-    /// after `cancelled` says so. It is asked every few milliseconds, from within the work. A write is made
-    /// whole or not at all.
+    /// after `cancelled` says so. It is asked from within the work: every few milliseconds of reading, but only
+    /// between two parts of a search index that are made in memory. A write is made whole or not at all.
     #[must_use]
     pub fn until(&self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
