@@ -18,9 +18,11 @@
 mod block;
 mod body;
 mod check;
+mod compression;
 mod copy;
 mod create;
 mod current;
+mod database;
 mod delete;
 mod export;
 mod ingest;
@@ -36,18 +38,16 @@ mod varint;
 mod wire;
 mod writer;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
-use zstd::bulk::Compressor;
+use rusqlite::{Connection, Transaction};
 
 use crate::error::StoreError;
 use crate::index::corpus::Corpus;
 use crate::index::segment::indexed_end;
 use crate::index::worker::IndexWorker;
-use writer::{Lent, Writer};
+use database::Cancelled;
 
 pub use check::{Check, IndexCheck};
 pub use delete::Size;
@@ -59,6 +59,7 @@ pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use current::Current;
+pub(crate) use database::Database;
 pub(crate) use payload::PREVIEW_CHARS;
 pub(crate) use read::{Blocks, for_each_body, names_in, row_in};
 pub(crate) use sessions::info_in;
@@ -69,14 +70,6 @@ pub(crate) use varint::{put as put_varint, take as take_varint, take_usize};
 
 /// The database's name in the engine's data directory.
 pub const FILE_NAME: &str = "lcm.sqlite3";
-
-/// How long to wait for the writes of others, of this process and of others together: less than the host
-/// gives a turn, so that it is told why, and the messages are shown again with the next.
-const PATIENCE: Duration = Duration::from_millis(1_200);
-
-/// Steps of SQLite between two looks at whether the work was called off: well under a millisecond of them,
-/// or a few of reading pages.
-const STEPS_TO_ASK: i32 = 500;
 
 /// A session's number in this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,9 +121,6 @@ pub struct Store {
     cancelled: Option<Cancelled>,
 }
 
-/// Whether whoever reads has given up.
-type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
-
 struct Handle {
     // Dropped, and so ended, first: the last connection to close has to be the writer.
     worker: Option<IndexWorker>,
@@ -143,17 +133,6 @@ impl std::fmt::Debug for Store {
             .field(&self.handle.database.path)
             .finish()
     }
-}
-
-/// The connections to one file.
-pub(crate) struct Database {
-    path: PathBuf,
-    settings: StoreSettings,
-    // Closed before the writer: the last connection to close moves the write-ahead log into the file and
-    // deletes it, which one that only reads cannot.
-    readers: Mutex<Vec<Connection>>,
-    writer: Writer,
-    compressors: Mutex<Vec<Compressor<'static>>>,
 }
 
 impl Store {
@@ -254,171 +233,6 @@ impl Store {
     }
 }
 
-impl Database {
-    fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
-        schema::check_file(path)?;
-        let mut connection = connect(path, OpenFlags::empty())?;
-        connection.execute_batch(
-            "PRAGMA journal_mode = WAL;
-             PRAGMA synchronous = NORMAL;
-             PRAGMA foreign_keys = ON;
-             PRAGMA cache_size = -4096;
-             PRAGMA temp_store = MEMORY;
-             PRAGMA wal_autocheckpoint = 8192;",
-        )?;
-        connection.set_prepared_statement_cache_capacity(64);
-        schema::migrate(&mut connection, path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            settings,
-            readers: Mutex::default(),
-            writer: Writer::new(connection),
-            compressors: Mutex::default(),
-        })
-    }
-
-    pub(crate) fn read<T>(
-        &self,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.read_until(None, work)
-    }
-
-    fn read_until<T>(
-        &self,
-        cancelled: Option<&Cancelled>,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let pooled = lock(&self.readers).pop();
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => self.open_reader()?,
-        };
-        if let Some(cancelled) = cancelled {
-            let cancelled = Arc::clone(cancelled);
-            connection.progress_handler(STEPS_TO_ASK, Some(move || cancelled()))?;
-        }
-        let result = {
-            let snapshot = connection.transaction()?;
-            work(&snapshot)
-        };
-        if cancelled.is_some() {
-            connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
-        }
-        // One that was interrupted may be in its transaction still.
-        if connection.is_autocommit() {
-            lock(&self.readers).push(connection);
-        }
-        result
-    }
-
-    pub(crate) fn write<T>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        write(self.writer.take()?, work)
-    }
-
-    /// As [`Database::write`], for work that no turn waits for: turns go first.
-    pub(crate) fn write_behind<T>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        write(self.writer.take_behind()?, work)
-    }
-
-    /// Compresses a block of messages.
-    fn compress(&self, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let pooled = lock(&self.compressors).pop();
-        let mut compressor = match pooled {
-            Some(compressor) => compressor,
-            None => {
-                let mut new = Compressor::new(COMPRESSION_LEVEL).map_err(damaged)?;
-                new.include_checksum(true).map_err(damaged)?;
-                new
-            }
-        };
-        let data = compressor.compress(bytes).map_err(damaged);
-        lock(&self.compressors).push(compressor);
-        data
-    }
-
-    /// A connection for checkpoints, which wait for the disk and so are made off the turn's path.
-    pub(crate) fn open_checkpointer(&self) -> Result<Connection, StoreError> {
-        let connection = Connection::open_with_flags(
-            &self.path,
-            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )?;
-        connection.execute_batch("PRAGMA synchronous = NORMAL;")?;
-        Ok(connection)
-    }
-
-    fn open_reader(&self) -> Result<Connection, StoreError> {
-        let connection = Connection::open_with_flags(
-            &self.path,
-            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )?;
-        connection.busy_timeout(PATIENCE)?;
-        connection.execute_batch("PRAGMA cache_size = -4096;")?;
-        connection.set_prepared_statement_cache_capacity(64);
-        Ok(connection)
-    }
-}
-
-/// A connection that may write.
-fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(path, flags | more).map_err(|error| {
-            match error.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly,
-                _ => error.into(),
-            }
-        })?;
-    connection.busy_timeout(PATIENCE)?;
-    match connection.is_readonly(rusqlite::MAIN_DB)? {
-        true => Err(StoreError::ReadOnly),
-        false => Ok(connection),
-    }
-}
-
-fn write<T>(
-    mut connection: Lent<'_>,
-    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = work(&transaction)?;
-    transaction.commit()?;
-    Ok(result)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Level 1: turns are small, and higher levels win 1 % on them for twice the time.
-const COMPRESSION_LEVEL: i32 = 1;
-
-/// The largest piece that a sound file holds, in bytes decompressed.
-const MAX_PIECE_BYTES: usize = 1 << 30;
-
-fn damaged(error: std::io::Error) -> StoreError {
-    StoreError::Damaged(error.to_string())
-}
-
-/// Decompresses what `compressor` wrote; `bytes` is the decompressed size.
-pub(crate) fn decompress(
-    decompressor: &mut zstd::bulk::Decompressor<'_>,
-    data: &[u8],
-    bytes: i64,
-) -> Result<Vec<u8>, StoreError> {
-    let bytes = usize::try_from(bytes)
-        .ok()
-        .filter(|bytes| *bytes <= MAX_PIECE_BYTES)
-        .ok_or_else(|| StoreError::Damaged("an impossible size".into()))?;
-    decompressor.decompress(data, bytes).map_err(damaged)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -502,7 +316,7 @@ mod tests {
         });
         assert!(busy.iter().all(|one| matches!(one, Err(StoreError::Busy))));
         assert!(
-            since.elapsed() < Duration::from_millis(1_900),
+            since.elapsed() < std::time::Duration::from_millis(1_900),
             "a turn has two seconds, whoever else waits"
         );
         assert_eq!(store.messages(session, 0..1).unwrap()[0].text, "before");

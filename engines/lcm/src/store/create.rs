@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::OpenFlags;
 
-use super::{connect, schema};
+use super::database::connect;
+use super::schema;
 use crate::error::StoreError;
 
 /// What follows the store's name in the names of files that are laid down.

@@ -189,7 +189,7 @@ impl PackedBlock {
     pub(super) fn of(database: &Database, drafts: &[Draft<'_>]) -> Result<Self, StoreError> {
         let bytes = block::lay_out(drafts);
         Ok(Self {
-            data: database.compress(&bytes)?,
+            data: database.compressors.compress(&bytes)?,
             bytes: bytes.len(),
         })
     }

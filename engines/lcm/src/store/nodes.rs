@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+use super::compression::damaged;
 use super::live::cut_in;
 use super::summaries::{summary_hash, summary_text};
 use super::{Key, SessionId, Store};
@@ -174,9 +175,9 @@ fn add_one(
     Ok(())
 }
 
-fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
-    zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL)
-        .map_err(|error| StoreError::Damaged(error.to_string()))
+/// Compresses the text of a node.
+pub(super) fn packed(text: &str) -> Result<Vec<u8>, StoreError> {
+    zstd::bulk::compress(text.as_bytes(), COMPRESSION_LEVEL).map_err(damaged)
 }
 
 /// Removes nodes that no frontier and no other node names.

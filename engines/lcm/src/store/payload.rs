@@ -4,7 +4,8 @@ use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{SessionId, Store, damaged, decompress};
+use super::compression::{damaged, decompress};
+use super::{SessionId, Store};
 use crate::error::StoreError;
 use crate::preview;
 

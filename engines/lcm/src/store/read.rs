@@ -8,8 +8,9 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::block::{Block, Draft};
 use super::body::Facts;
+use super::compression::{damaged, decompress};
 use super::live::{keys, keys_of, live_ordinal};
-use super::{Key, PayloadId, SessionId, Store, damaged, decompress, payload};
+use super::{Key, PayloadId, SessionId, Store, payload};
 use crate::error::StoreError;
 
 /// What is known of a message without reading its content.

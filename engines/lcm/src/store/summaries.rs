@@ -5,8 +5,9 @@ use std::ops::{ControlFlow, Range};
 use rusqlite::{Connection, OptionalExtension};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::compression::{damaged, decompress};
 use super::live::keys;
-use super::{Key, SessionId, damaged, decompress};
+use super::{Key, SessionId};
 use crate::error::StoreError;
 
 /// A summary as search sees it.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rusqlite::Connection;
 
-use super::{PATIENCE, lock};
+use super::database::{PATIENCE, lock};
 use crate::error::StoreError;
 
 /// The writing connection. Who wants it waits for other threads of this process and then for other

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use crate::error::StoreError;
 use crate::store::ingest::PackedBlock;
 use crate::store::live::live_ranges;
+use crate::store::nodes::packed;
 use crate::store::read::{body_and_raw, rows_after, whole};
 use crate::store::summaries::{for_each_node_text, summary_hash};
 use crate::store::{Blocks, Database, Key, SessionInfo, sessions};
@@ -290,8 +291,7 @@ pub(super) fn summaries(database: &Database) -> Result<(u64, u64), StoreError> {
         }
         Ok((all, lost))
     })?;
-    let data = zstd::bulk::compress(LOST_TEXT.as_bytes(), 1)
-        .map_err(|error| StoreError::Damaged(error.to_string()))?;
+    let data = packed(LOST_TEXT)?;
     database.write(|transaction| {
         for key in &lost {
             // Without a model, so that it is written again once one is there.

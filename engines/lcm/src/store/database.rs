@@ -1,0 +1,164 @@
+//! The connections to the store's file: one that writes, and as many that read as are needed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::compression::Compressors;
+use super::writer::{Lent, Writer};
+use super::{StoreSettings, schema};
+use crate::error::StoreError;
+
+/// How long to wait for the writes of others, of this process and of others together: less than the host
+/// gives a turn, so that it is told why, and the messages are shown again with the next.
+pub(super) const PATIENCE: Duration = Duration::from_millis(1_200);
+
+/// Steps of SQLite between two looks at whether the work was called off: well under a millisecond of them,
+/// or a few of reading pages.
+const STEPS_TO_ASK: i32 = 500;
+
+/// Whether whoever reads has given up.
+pub(super) type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The connections to one file.
+pub(crate) struct Database {
+    pub(super) path: PathBuf,
+    pub(super) settings: StoreSettings,
+    // Closed before the writer: the last connection to close moves the write-ahead log into the file and
+    // deletes it, which one that only reads cannot.
+    readers: Mutex<Vec<Connection>>,
+    pub(super) writer: Writer,
+    pub(super) compressors: Compressors,
+}
+
+impl Database {
+    /// Opens the store's file, which is there, migrating it where needed.
+    pub(super) fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
+        schema::check_file(path)?;
+        let mut connection = connect(path, OpenFlags::empty())?;
+        connection.execute_batch(
+            "PRAGMA journal_mode = WAL;
+             PRAGMA synchronous = NORMAL;
+             PRAGMA foreign_keys = ON;
+             PRAGMA cache_size = -4096;
+             PRAGMA temp_store = MEMORY;
+             PRAGMA wal_autocheckpoint = 8192;",
+        )?;
+        connection.set_prepared_statement_cache_capacity(64);
+        schema::migrate(&mut connection, path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            settings,
+            readers: Mutex::default(),
+            writer: Writer::new(connection),
+            compressors: Compressors::default(),
+        })
+    }
+
+    /// Runs `work` on a snapshot that no write changes and that waits for none.
+    pub(crate) fn read<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.read_until(None, work)
+    }
+
+    /// As [`Database::read`]; ends with [`StoreError::Cancelled`] soon after `cancelled` says so.
+    pub(super) fn read_until<T>(
+        &self,
+        cancelled: Option<&Cancelled>,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let pooled = lock(&self.readers).pop();
+        let mut connection = match pooled {
+            Some(connection) => connection,
+            None => self.open_reader()?,
+        };
+        if let Some(cancelled) = cancelled {
+            let cancelled = Arc::clone(cancelled);
+            connection.progress_handler(STEPS_TO_ASK, Some(move || cancelled()))?;
+        }
+        let result = {
+            let snapshot = connection.transaction()?;
+            work(&snapshot)
+        };
+        if cancelled.is_some() {
+            connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
+        }
+        // One that was interrupted may be in its transaction still.
+        if connection.is_autocommit() {
+            lock(&self.readers).push(connection);
+        }
+        result
+    }
+
+    /// Runs `work` in the one write transaction; an error takes all of it back.
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        write(self.writer.take()?, work)
+    }
+
+    /// As [`Database::write`], for work that no turn waits for: turns go first.
+    pub(crate) fn write_behind<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        write(self.writer.take_behind()?, work)
+    }
+
+    /// A connection for checkpoints, which wait for the disk and so are made off the turn's path.
+    pub(crate) fn open_checkpointer(&self) -> Result<Connection, StoreError> {
+        let connection = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
+        connection.execute_batch("PRAGMA synchronous = NORMAL;")?;
+        Ok(connection)
+    }
+
+    fn open_reader(&self) -> Result<Connection, StoreError> {
+        let connection = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
+        connection.busy_timeout(PATIENCE)?;
+        connection.execute_batch("PRAGMA cache_size = -4096;")?;
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(connection)
+    }
+}
+
+/// A connection that may write.
+pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags | more).map_err(|error| {
+            match error.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly,
+                _ => error.into(),
+            }
+        })?;
+    connection.busy_timeout(PATIENCE)?;
+    match connection.is_readonly(rusqlite::MAIN_DB)? {
+        true => Err(StoreError::ReadOnly),
+        false => Ok(connection),
+    }
+}
+
+fn write<T>(
+    mut connection: Lent<'_>,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let result = work(&transaction)?;
+    transaction.commit()?;
+    Ok(result)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
