@@ -2,7 +2,9 @@
 //!
 //! The conversations in `tests/questions` are invented: `NAME.jsonl` has one message a line (`role`,
 //! `name` where two people talk, `content`, `ts` in seconds), `NAME.questions.jsonl` one question a line
-//! (`question`, `evidence`: which messages answer it, `kind`). Another folder of the same make is measured
+//! (`question`, `evidence`: which messages answer it, `kind`). `friends` and `work` are those that the
+//! ranking was made on; the other three, each of some 460 messages, were written afterwards by others and
+//! changed nothing in it. Another folder of the same make is measured
 //! with `QUESTION_CHATS=FOLDER`, some of its conversations with `QUESTION_ONLY=NAME,NAME`;
 //! `SHOW_MISSES=1` lists the questions whose answer is not among the first ten.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
