@@ -23,6 +23,7 @@ mod copy;
 mod create;
 mod current;
 mod database;
+mod definitions;
 mod delete;
 mod export;
 mod ingest;

@@ -451,7 +451,8 @@ fn assert_survives(bytes: &[u8], count: u64, context: &str) {
             let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
             host.turn(3).unwrap();
         }
-        Err(StoreError::Damaged(_)) => {
+        // Of another program or version, where its tables do not say otherwise.
+        Err(StoreError::Damaged(_) | StoreError::Foreign(_) | StoreError::NewerSchema { .. }) => {
             assert_eq!(std::fs::read(&path).unwrap(), before, "{context}");
         }
         Err(error) => panic!("{context}: {error}"),
@@ -700,26 +701,242 @@ fn a_store_that_no_session_can_open_is_repaired_by_command() {
     let found = factory.manage(&StoreCommand::Repair { dry_run: true });
     assert_eq!(found.unwrap()["found"]["ok"], false);
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
-    match factory.manage(&StoreCommand::Repair { dry_run: false }) {
-        Ok(repaired) => {
-            assert_eq!(
-                (&repaired["messages"], &repaired["messages_lost"]),
-                (&json!(80), &json!(0))
-            );
-            let kept = repaired["kept"].as_str().unwrap();
-            assert_eq!(std::fs::read(kept).unwrap(), bytes);
-            let gc = factory.manage(&StoreCommand::Gc { dry_run: true }).unwrap();
-            assert_eq!(gc["copies_beside_the_store"][0]["path"], kept);
-            drop(factory);
-            let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
-            host.turn(2).unwrap();
-            host.check("repaired");
+    let repaired = factory.manage(&StoreCommand::Repair { dry_run: false });
+    let repaired = repaired.unwrap();
+    assert_eq!(
+        (&repaired["messages"], &repaired["messages_lost"]),
+        (&json!(80), &json!(0))
+    );
+    let kept = repaired["kept"].as_str().unwrap();
+    assert_eq!(std::fs::read(kept).unwrap(), bytes);
+    let gc = factory.manage(&StoreCommand::Gc { dry_run: true }).unwrap();
+    assert_eq!(gc["copies_beside_the_store"][0]["path"], kept);
+    drop(factory);
+    let mut host = SmallHost::open(directory.path(), WINDOW).unwrap();
+    host.turn(2).unwrap();
+    host.check("repaired");
+}
+
+const PAGE: usize = 4_096;
+
+/// The pages below the first that hold the definitions of tables, from 0.
+fn definition_pages(bytes: &[u8]) -> Vec<usize> {
+    let defines = |page: &[u8]| page.windows(9).any(|at| at == b"CREATE TA");
+    let pages = bytes.chunks(PAGE).enumerate();
+    pages
+        .filter(|(_, page)| page[0] == 13 && defines(page))
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// All that was in a store is there after a repair, and the damaged file as it was.
+fn assert_saved_whole(bytes: &[u8], log: Option<&[u8]>, count: u64, context: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE_NAME);
+    std::fs::write(&path, bytes).unwrap();
+    if let Some(log) = log {
+        std::fs::write(directory.path().join(format!("{FILE_NAME}-wal")), log).unwrap();
+    }
+    let repaired = Store::repair(directory.path(), |_, _| ());
+    let repaired = repaired.unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(
+        (repaired.messages, repaired.lost, repaired.summaries_lost),
+        (count, Some(0), 0),
+        "{context}"
+    );
+    assert!(repaired.summaries > 2, "{context}: {repaired:?}");
+    assert!(std::fs::read(&repaired.kept).unwrap() == bytes, "{context}");
+    if let Some(log) = log {
+        let kept = format!("{}-wal", repaired.kept.display());
+        assert!(std::fs::read(kept).unwrap() == log, "{context}");
+    }
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    assert!(store.check(|_, _| ()).unwrap().is_sound(), "{context}");
+    assert_eq!(assert_true(&store), count, "{context}");
+    drop(store);
+    let beside = files_in(directory.path());
+    assert!(
+        beside.iter().all(|name| !name.contains("stand-in")),
+        "{beside:?}"
+    );
+}
+
+/// Ways in which a file no longer says what lies where, while all of what lies there is whole.
+fn damaged_definitions(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut cases = Vec::new();
+    let mut case = |name: &str, damage: &dyn Fn(&mut [u8])| {
+        let mut damaged = bytes.to_vec();
+        damage(&mut damaged);
+        assert!(damaged != bytes, "{name}");
+        cases.push((name.to_owned(), damaged));
+    };
+    let find = |text: &[u8]| bytes.windows(text.len()).position(|at| at == text).unwrap();
+    let messages = find(b"CREATE TABLE messages(");
+    for (name, at) in [("keyword", 3), ("name", 15), ("column", 40)] {
+        case(&format!("{name} of messages"), &|bytes| {
+            bytes[messages + at] ^= 4
+        });
+    }
+    // Its number of the page on which the table begins, before its text.
+    case("root of messages", &|bytes| bytes[messages - 1] ^= 2);
+    let pages = definition_pages(bytes);
+    assert!(pages.len() > 1, "{pages:?}");
+    for page in pages.clone() {
+        case(&format!("zeros over page {page}"), &|bytes| {
+            bytes[page * PAGE..(page + 1) * PAGE].fill(0);
+        });
+    }
+    case("zeros over the first page's definitions", &|bytes| {
+        bytes[100..PAGE].fill(0)
+    });
+    case("zeros over the first page", &|bytes| bytes[..PAGE].fill(0));
+    case("zeros over the first page after the magic", &|bytes| {
+        bytes[16..PAGE].fill(0)
+    });
+    case(
+        "noise over all that defines tables, and the header",
+        &|bytes| {
+            for page in pages.iter().chain([&0]) {
+                for (at, byte) in bytes[page * PAGE..(page + 1) * PAGE].iter_mut().enumerate() {
+                    *byte = ((at * 7_919) >> 3) as u8;
+                }
+            }
+        },
+    );
+    for at in (0..100).step_by(3) {
+        case(&format!("byte {at} of the header"), &|bytes| {
+            bytes[at] ^= 0x81;
+        });
+    }
+    for (name, range) in [
+        ("the header", 0..100),
+        ("all of the header but the magic", 16..100),
+        ("the page size", 16..18),
+        ("the number of pages", 28..32),
+        ("program and version", 60..72),
+    ] {
+        for by in [0x00, 0xff] {
+            case(&format!("{by:x} over {name}"), &|bytes| {
+                bytes[range.clone()].fill(by)
+            });
         }
-        Err(error) => {
-            // Without its schema nothing of the file can be named.
-            assert!(error.to_string().contains("restore a backup"), "{error}");
-            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+    cases
+}
+
+#[test]
+fn a_file_that_no_longer_says_what_lies_where_is_saved_whole() {
+    let (bytes, count) = sample();
+    for (context, damaged) in damaged_definitions(&bytes) {
+        // Nothing but the repair has to work, and it has to be within reach.
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE_NAME), &damaged).unwrap();
+        let reached = small_host::factory(directory.path()).map(|_| ());
+        assert_eq!(reached, Ok(()), "{context}");
+        assert_saved_whole(&damaged, None, count, &context);
+    }
+}
+
+/// Zeros over the first page, and over all other pages that define tables.
+fn without_definitions(bytes: &[u8]) -> Vec<u8> {
+    let mut damaged = bytes.to_vec();
+    for page in definition_pages(bytes).into_iter().chain([0]) {
+        damaged[page * PAGE..(page + 1) * PAGE].fill(0);
+    }
+    damaged
+}
+
+#[test]
+fn what_lies_where_is_known_after_a_vacuum_and_after_room_was_given_back() {
+    let (bytes, count) = sample();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE_NAME);
+    for how in ["vacuumed", "given back", "rebuilt"] {
+        std::fs::write(&path, &bytes).unwrap();
+        match how {
+            "vacuumed" => {
+                let connection = rusqlite::Connection::open(&path).unwrap();
+                connection.execute_batch("VACUUM").unwrap();
+            }
+            "given back" => {
+                let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+                let before = store.open_session("before", 0).unwrap();
+                deliver(&store, before, 1..=400).unwrap();
+                store.delete_sessions(&[before]).unwrap();
+                assert!(store.free_bytes().unwrap() > 0);
+                store.shrink(|_, _| ()).unwrap();
+                assert_eq!(store.free_bytes().unwrap(), 0);
+            }
+            // In a layout of nobody's, which only the file itself can tell.
+            _ => {
+                let connection = rusqlite::Connection::open(&path).unwrap();
+                let off = "PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM;";
+                connection.execute_batch(off).unwrap();
+                let first = std::fs::read(&path).unwrap();
+                assert_saved_whole(&first, None, count, how);
+                continue;
+            }
         }
+        let now = std::fs::read(&path).unwrap();
+        assert_saved_whole(&now, None, count, how);
+        assert_saved_whole(&without_definitions(&now), None, count, how);
+    }
+}
+
+#[test]
+fn a_log_is_taken_in_where_the_file_does_not_say_what_lies_where() {
+    let (bytes, count) = sample();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE_NAME);
+    std::fs::write(&path, &bytes).unwrap();
+    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let session = store.find_session("s").unwrap().unwrap();
+    let last = store.observed(session).unwrap().unwrap().last.0;
+    deliver(&store, session, last + 1..=last + 40).unwrap();
+    let log = std::fs::read(directory.path().join(format!("{FILE_NAME}-wal"))).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    drop(store);
+    for damaged in [file.clone(), without_definitions(&file)] {
+        assert_saved_whole(&damaged, Some(&log), count + 40, "with its log");
+    }
+}
+
+#[test]
+fn another_programs_file_and_a_newer_ones_are_left_alone() {
+    type Expected = fn(&StoreError) -> bool;
+    let (bytes, _) = sample();
+    let foreign: Expected = |error| matches!(error, StoreError::Foreign(_));
+    let newer: Expected = |error| matches!(error, StoreError::NewerSchema { found: 2, .. });
+    let nothing: Expected = |error| matches!(error, StoreError::Damaged(_));
+    let cases: [(&str, Expected); 3] = [
+        (
+            "PRAGMA application_id = 7; ALTER TABLE live RENAME TO dead",
+            foreign,
+        ),
+        (
+            "PRAGMA user_version = 2; ALTER TABLE live ADD COLUMN more",
+            newer,
+        ),
+        ("", nothing),
+    ];
+    for (change, expected) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE_NAME);
+        match change {
+            "" => std::fs::write(&path, "no database at all, but a text. ".repeat(9_000)).unwrap(),
+            change => {
+                std::fs::write(&path, &bytes).unwrap();
+                let connection = rusqlite::Connection::open(&path).unwrap();
+                connection.execute_batch(change).unwrap();
+            }
+        }
+        let before = std::fs::read(&path).unwrap();
+        let opened = Store::open(directory.path(), StoreSettings::default());
+        assert!(opened.is_err_and(|error| expected(&error)), "{change}");
+        let repaired = Store::repair(directory.path(), |_, _| ());
+        assert!(repaired.is_err_and(|error| expected(&error)), "{change}");
+        assert!(std::fs::read(&path).unwrap() == before);
+        assert_eq!(files_in(directory.path()), [FILE_NAME], "{change}");
     }
 }
 

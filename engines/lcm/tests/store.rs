@@ -216,22 +216,6 @@ fn a_large_text_is_kept_aside_once_and_read_by_range() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_and_a_foreign_database_too() {
-    let directory = tempfile::tempdir().unwrap();
-    let (store, _) = open(&directory);
-    let path = store.path().to_owned();
-    drop(store);
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
-    drop(connection);
-    let error = Store::open(directory.path(), StoreSettings::default()).unwrap_err();
-    assert!(
-        matches!(error, StoreError::NewerSchema { found: 99, .. }),
-        "{error}"
-    );
-}
-
-#[test]
 fn a_foreign_database_is_refused_and_left_as_it_is() {
     for named in [0, 77] {
         let directory = tempfile::tempdir().unwrap();

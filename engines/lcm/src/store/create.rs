@@ -54,8 +54,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
 /// Makes an empty store in one file that is whole on its own, and on the disk.
 pub(super) fn lay_down(path: &Path) -> Result<(), StoreError> {
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
-    connection.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
-    schema::migrate(&mut connection, path)?;
+    schema::lay_out(&mut connection, path)?;
     // Last: until here a commit writes into the file itself, and waits for the disk.
     connection.execute_batch("PRAGMA journal_mode = WAL;")?;
     connection.close().map_err(|(_, error)| error.into())

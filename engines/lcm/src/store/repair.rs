@@ -5,13 +5,14 @@
 //!
 //! ```text
 //! lcm.sqlite3.repairing   being built; of no use to anybody
-//! lcm.sqlite3.stand-in    read in place of an old file of which only the log is left; of no use either
+//! lcm.sqlite3.stand-in    read in place of an old file that does not say what lies where; of no use either
 //! lcm.sqlite3.repaired    complete: from here on the exchange is made, by whoever opens the store next
 //! lcm.sqlite3.damaged-N   the old file, as it was, with its log
 //! ```
 
 mod mend;
 mod salvage;
+mod stand_in;
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::create::{holds_something, lay_down, remove_database, with_suffix};
-use super::{Database, FILE_NAME, Store, StoreSettings, schema, sessions};
+use super::{Database, FILE_NAME, Store, StoreSettings, definitions, schema, sessions};
 use crate::error::StoreError;
 use crate::index::build;
 
@@ -48,8 +49,9 @@ impl Store {
     /// many messages of how many were checked.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where somebody has it open; a file of which nothing can be read; a disk without
-    /// room for a second file. The old file is then as it was.
+    /// [`StoreError::Busy`] where somebody has it open; a file of another program or of a newer version; one of
+    /// which nothing can be read; a disk without room for a second file, and for a third where the tables'
+    /// definitions are damaged. The old file is then as it was.
     pub fn repair(directory: &Path, progress: impl FnMut(u64, u64)) -> Result<Repair, StoreError> {
         finish(directory)?;
         let path = directory.join(FILE_NAME);
@@ -58,11 +60,8 @@ impl Store {
         remove_database(&building);
         remove_database(&stand_in);
         let nothing_left = schema::is_nothing_left(&path)?;
-        let opened = match nothing_left {
-            true => stand_in_for(&path, &stand_in).and_then(|()| open_alone(&stand_in)),
-            false => open_alone(&path),
-        };
-        let built = opened.and_then(|old| build_anew(&old, &building, progress));
+        let built =
+            open_to_read(&path, &stand_in).and_then(|old| build_anew(&old, &building, progress));
         remove_database(&stand_in);
         let (messages, lost, summaries, summaries_lost) = match built {
             Ok(counts) => counts,
@@ -119,23 +118,50 @@ fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Makes a store of which the log is that of the file of which nothing else is left.
-fn stand_in_for(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
-    lay_down(stand_in)?;
-    let log = with_suffix(path, "-wal");
-    if !holds_something(&log) {
-        return Ok(());
-    }
-    std::fs::copy(&log, with_suffix(stand_in, "-wal"))
-        // The log is kept beside its file, even where that is gone.
-        .and_then(|_| {
-            std::fs::File::options()
+/// What the damaged file is read from.
+struct Old {
+    read: Connection,
+    /// The file itself where it is read from a stand-in, so that nobody else opens it meanwhile.
+    held: Option<Connection>,
+}
+
+/// Opens the damaged file, or what stands in for it.
+fn open_to_read(path: &Path, stand_in: &Path) -> Result<Old, StoreError> {
+    if schema::is_nothing_left(path)? {
+        stand_in::make(path, stand_in, &[])?;
+        if holds_something(&with_suffix(path, "-wal")) {
+            // The log is kept beside its file, even where that is gone.
+            let file = std::fs::File::options()
                 .append(true)
                 .create(true)
-                .open(path)
-        })
-        .map(drop)
-        .map_err(|source| StoreError::File { path: log, source })
+                .open(path);
+            file.map_err(|source| StoreError::File {
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        return Ok(Old {
+            read: open_alone(stand_in)?,
+            held: None,
+        });
+    }
+    match schema::check_file(path) {
+        // Damage is what this is about.
+        Ok(()) | Err(StoreError::Damaged(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let file = open_alone(path)?;
+    if stand_in::is_needless(&file, path)? {
+        return Ok(Old {
+            read: file,
+            held: None,
+        });
+    }
+    stand_in::make(path, stand_in, &definitions::of(&file).unwrap_or_default())?;
+    Ok(Old {
+        read: open_alone(stand_in)?,
+        held: Some(file),
+    })
 }
 
 /// Opens the damaged file so that nobody else can, and so that closing it changes nothing in it.
@@ -161,7 +187,7 @@ fn open_alone(path: &Path) -> Result<Connection, StoreError> {
 type Counts = (u64, u64, u64, u64);
 
 fn build_anew(
-    old: &Connection,
+    old: &Old,
     building: &Path,
     progress: impl FnMut(u64, u64),
 ) -> Result<Counts, StoreError> {
@@ -175,7 +201,13 @@ fn build_anew(
         let writer = new.writer.take()?;
         // References are mended once all that is left is there.
         writer.execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
-        salvage::copy(old, &writer)?;
+        let rows = salvage::copy(&old.read, &writer)?;
+        if rows == 0 && old.held.is_some() {
+            return Err(StoreError::Damaged(
+                "nothing of its tables can be found; restore a backup, or move the file away to begin anew"
+                    .into(),
+            ));
+        }
         mend::sessions(&writer)?;
         writer.execute_batch("COMMIT;")?;
     }

@@ -9,12 +9,14 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::definitions;
 use crate::error::StoreError;
 
 /// "CtxL", so that `file` and we can tell the database from any other.
 const APPLICATION_ID: i64 = 0x4374_784c;
 
-/// One entry for every version: what turns the version before into it.
+/// One entry for every version: what turns the version before into it. Each changes a definition at least, so
+/// that the tables tell the version where the header lies.
 const MIGRATIONS: &[&str] = &[VERSION_1];
 
 const VERSION_1: &str = r"
@@ -169,7 +171,10 @@ pub(crate) fn known_version() -> i64 {
 }
 
 /// A file shorter than this is no database.
-const HEADER_BYTES: usize = 100;
+pub(super) const HEADER_BYTES: usize = 100;
+
+/// The size of a page, in bytes.
+pub(super) const PAGE_BYTES: usize = 4_096;
 
 /// Looks at a file before it is opened, so that one that is not ours stays as it is to the last byte.
 ///
@@ -186,7 +191,16 @@ pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
         let bytes = header[at..at + 4].try_into().unwrap_or_default();
         i64::from(u32::from_be_bytes(bytes))
     };
-    judge(number(68), number(60), path)
+    // What every database has: constants, and the newest format of tables that there is.
+    if header[21..24] != [64, 32, 32] || number(44) > 4 {
+        return Err(StoreError::Damaged("its header makes no sense".into()));
+    }
+    match judge(number(68), number(60), path) {
+        Err(_) if definitions::are_in(path) => Err(StoreError::Damaged(
+            "its header says another program or version than its tables".into(),
+        )),
+        judged => judged,
+    }
 }
 
 /// Whether not even the header of the file is left. It must not be opened then, not even to be read: SQLite
@@ -230,6 +244,17 @@ fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {
         true => Err(StoreError::NewerSchema { found, known }),
         false => Ok(()),
     }
+}
+
+/// Lays the tables out in a database that is empty, each where every new store has it.
+///
+/// # Errors
+/// The database cannot be written.
+pub(super) fn lay_out(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    connection.execute_batch(&format!(
+        "PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;"
+    ))?;
+    migrate(connection, path)
 }
 
 /// Brings the database to the newest version, in one transaction.

@@ -42,19 +42,12 @@ const TABLES: [Table; 10] = [
     table("frontier", "session"),
 ];
 
-/// Copies what can be read.
+/// Copies what can be read. Gives how many rows that is.
 ///
 /// # Errors
-/// Not even the tables of the messages can be read; the new database cannot be written.
-pub(super) fn copy(old: &Connection, new: &Connection) -> Result<(), StoreError> {
-    for needed in ["messages", "blocks"] {
-        old.prepare(&format!("SELECT 1 FROM {needed}"))
-            .map_err(|error| {
-                StoreError::Damaged(format!(
-                    "not even its tables can be read: {error}; restore a backup, or move the file away to begin anew"
-                ))
-            })?;
-    }
+/// The new database cannot be written.
+pub(super) fn copy(old: &Connection, new: &Connection) -> Result<u64, StoreError> {
+    let before = new.total_changes();
     for table in &TABLES {
         let columns: Vec<String> = new
             .prepare("SELECT name FROM pragma_table_info(?1)")?
@@ -66,7 +59,9 @@ pub(super) fn copy(old: &Connection, new: &Connection) -> Result<(), StoreError>
             Walk::copy(old, new, table.name, &from, key, &columns)?;
         }
     }
-    keep_numbers_used(old, new)
+    let copied = new.total_changes() - before;
+    keep_numbers_used(old, new)?;
+    Ok(copied)
 }
 
 /// Numbers that were given out are not given out again.
