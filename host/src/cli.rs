@@ -8,6 +8,7 @@ mod engines;
 mod error;
 mod import;
 mod input;
+mod interrupt;
 mod kept;
 mod output;
 mod plugins;
@@ -122,7 +123,7 @@ enum Command {
 
 /// Runs the command that the program's arguments name, and says how it went: 0 done or nothing to do,
 /// 1 a check that found something (`--check`, `doctor`) or a failed build, 2 wrong usage, input or
-/// configuration, 3 an engine that failed where no other may stand in.
+/// configuration, 3 an engine that failed where no other may stand in, 130 stopped by Ctrl-C.
 ///
 /// It takes its arguments, environment and standard streams from the process and never panics on them.
 pub fn run() -> ExitCode {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
+use super::interrupt::INTERRUPTED;
 use crate::config::ConfigError;
 use crate::engines::{NameTaken, OpenError};
 use crate::formats::FormatError;
@@ -96,6 +97,11 @@ pub(super) enum CliError {
         #[source]
         reason: Lines,
     },
+    #[error("stopped")]
+    #[diagnostic(help(
+        "what is kept is as it was, and nothing was left behind; run it again to have it done"
+    ))]
+    Stopped,
     #[error("{input} cannot be marked for the prompt cache")]
     Mark { input: String, source: MarkError },
     #[error("cannot write {}", path.display())]
@@ -134,6 +140,7 @@ impl CliError {
         match self {
             Self::EngineFailed { .. } => ENGINE_FAILED,
             Self::Build { .. } => super::NEGATIVE,
+            Self::Stopped => INTERRUPTED,
             _ => BAD_INPUT,
         }
     }

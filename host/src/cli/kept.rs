@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::error::{CliError, Lines};
 use super::import::KEEPER;
+use super::interrupt::Interrupt;
 use super::terminal::{self, Progress};
 use super::{Global, NEGATIVE, OK, output, setup};
 use crate::engines::{Engines, OpenError};
@@ -21,8 +22,8 @@ use crate::supervision::CallError;
 
 /// Messages of an export that are held at a time.
 const PAGE: usize = 256;
-/// How often one looks how far a long command is.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often one looks how far a long command is, and whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Subcommand)]
@@ -247,15 +248,32 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Asks for something that may take long, and shows how far it is.
+    /// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
     fn ask_long(&self, of: &Of, what: &str, command: StoreCommand) -> Result<Value, CliError> {
+        let interrupt = Interrupt::listen();
+        let on_interrupt = match command {
+            StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
+                "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n"
+            }
+            _ => "stopping; Ctrl-C again ends it at once\n",
+        };
         std::thread::scope(|scope| {
             let (done, is_done) = channel::<()>();
+            let interrupt = &interrupt;
             scope.spawn(move || {
                 let mut bar = None;
+                let mut told = false;
                 while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    if interrupt.is_pressed() {
+                        if !told {
+                            terminal::say(on_interrupt);
+                            told = true;
+                        }
+                        // Every time: it may not have begun yet.
+                        let _ = self.ask(of, None, StoreCommand::Cancel);
+                    }
                     let Ok(far) = self.ask(of, None, StoreCommand::Progress) else {
-                        return;
+                        continue;
                     };
                     let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
                     let total = number("total");
@@ -286,6 +304,10 @@ impl Keeper<'_> {
             .engines
             .manage(Some(engine.unwrap_or(KEEPER)), &command);
         answer.map_err(|error| match error {
+            OpenError::Call(CallError::Failed {
+                error: EngineError::Cancelled,
+                ..
+            }) => CliError::Stopped,
             OpenError::Call(CallError::Failed {
                 error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
                 ..

@@ -1,5 +1,6 @@
 //! Copies of the file, and its room.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use rusqlite::Connection;
 use rusqlite::backup::Backup;
 
 use super::Store;
+use super::create::{give_name, remove_database, with_suffix};
 use super::repair::DAMAGED;
 use crate::error::StoreError;
 
@@ -21,15 +23,22 @@ impl Store {
     /// how many pages of how many are done.
     ///
     /// # Errors
-    /// A file that exists or cannot be written; a store that failed. A copy that is not whole is removed.
+    /// A file that exists or cannot be written; a store that failed. A copy that is not whole never has the
+    /// name, and is removed.
     pub fn backup(&self, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<(), StoreError> {
         let file_error = |source| StoreError::File {
             path: to.to_owned(),
             source,
         };
-        std::fs::File::create_new(to).map_err(file_error)?;
+        if to.exists() {
+            return Err(file_error(ErrorKind::AlreadyExists.into()));
+        }
+        let partial = with_suffix(to, ".partial");
+        // Of one that was killed.
+        remove_database(&partial);
+        std::fs::File::create_new(&partial).map_err(file_error)?;
         let copied = self.read(|source| {
-            let mut target = Connection::open(to)?;
+            let mut target = Connection::open(&partial)?;
             let backup = Backup::new(source, &mut target)?;
             loop {
                 self.go_on()?;
@@ -46,11 +55,10 @@ impl Store {
                 }
             }
         });
-        if copied.is_err() {
-            // The copy is of no use; that it cannot be removed changes nothing in what went wrong.
-            let _ = std::fs::remove_file(to);
-        }
-        copied
+        let named = copied.and_then(|()| give_name(&partial, to).map_err(file_error));
+        // What is left of it takes up room, and changes nothing in what went wrong.
+        remove_database(&partial);
+        named
     }
 
     /// The copies of the store that lie beside it, with their bytes: from repairs, and from the doctor.

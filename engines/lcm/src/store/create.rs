@@ -39,15 +39,20 @@ fn make(path: &Path) -> Result<(), StoreError> {
     let random = RandomState::new().hash_one(path);
     let building = with_suffix(path, &format!("{BUILDING}{random:016x}"));
     lay_down(&building)?;
-    let named = std::fs::hard_link(&building, path).or_else(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Err(error),
-        // Some file systems know no second names; there, nothing but this look keeps two apart.
-        _ if path.exists() => Err(error),
-        _ => std::fs::rename(&building, path),
-    });
+    let named = give_name(&building, path);
     named.map_err(|source| StoreError::File {
         path: path.to_owned(),
         source,
+    })
+}
+
+/// Gives a file that is whole its name, where nothing has it. It may keep the one that it had, too.
+pub(super) fn give_name(file: &Path, name: &Path) -> std::io::Result<()> {
+    std::fs::hard_link(file, name).or_else(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Err(error),
+        // Some file systems know no second names; there, nothing but this look keeps two apart.
+        _ if name.exists() => Err(error),
+        _ => std::fs::rename(file, name),
     })
 }
 
