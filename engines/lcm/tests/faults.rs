@@ -631,6 +631,45 @@ fn flipped_bytes_are_noticed_and_never_returned() {
     });
 }
 
+/// Where the cells of a page begin that holds rows of a table, each of 128 bytes to 16 KiB: its size in two
+/// bytes, then its key in five.
+fn cells(page: &[u8]) -> Vec<usize> {
+    if page[0] != 13 {
+        return Vec::new();
+    }
+    let number = |at: usize| usize::from(page[at]) << 8 | usize::from(page[at + 1]);
+    let cells = (0..number(3)).map(|cell| number(8 + 2 * cell));
+    cells
+        .filter(|at| page[*at] >= 128 && page[at + 1] < 128 && page[at + 2] == 0x90)
+        .collect()
+}
+
+#[test]
+fn a_row_that_cannot_be_read_before_one_out_of_order_does_not_hold_a_repair_up() {
+    let (bytes, count) = sample();
+    let mut tried = 0;
+    for first in (PAGE..bytes.len()).step_by(PAGE) {
+        let cells = cells(&bytes[first..first + PAGE]);
+        for pair in cells.windows(2).take(3) {
+            let mut bytes = bytes.clone();
+            // Longer than it is, and with a lesser key than it has.
+            bytes[first + pair[0]..first + pair[0] + 2].copy_from_slice(&[0xff, 0x7f]);
+            bytes[first + pair[1] + 2] = 0x8f;
+            let (done, is_done) = std::sync::mpsc::channel();
+            let context = format!("page {} at {pair:?}", first / PAGE + 1);
+            let named = context.clone();
+            std::thread::spawn(move || {
+                assert_survives(&bytes, count, &named);
+                done.send(()).unwrap();
+            });
+            let ended = is_done.recv_timeout(Duration::from_secs(30));
+            assert!(ended.is_ok(), "{context}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried}");
+}
+
 #[test]
 fn a_hundred_thousand_messages_in_one_session() {
     const COUNT: u64 = 100_000;

@@ -154,10 +154,11 @@ impl<'c> Walk<'c> {
             let beyond = loop {
                 let from = after.saturating_add(step);
                 match self.next.query_row([from], |row| row.get::<_, i64>(0)) {
-                    Ok(key) => break Some(key),
+                    // Damage may have put a lesser one there, from which the walk would come here again.
+                    Ok(key) if key > from => break Some(key),
                     Err(rusqlite::Error::QueryReturnedNoRows) => break None,
-                    Err(_) if step > i64::MAX / 4 => break None,
-                    Err(_) => step *= 2,
+                    _ if step > i64::MAX / 4 => break None,
+                    _ => step *= 2,
                 }
             };
             // What was passed over and is readable.
