@@ -71,6 +71,9 @@ pub enum StoreError {
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
+    /// A copy would take the place of a file.
+    #[error("{} exists, and a backup overwrites nothing; name another file", .0.display())]
+    Exists(PathBuf),
     /// A file beside the database (a backup, an export) could not be written or read.
     #[error("{path}: {source}", path = .path.display())]
     File {
@@ -118,6 +121,7 @@ impl From<StoreError> for EngineError {
             StoreError::Pattern(_)
             | StoreError::Query(_)
             | StoreError::Unknown(_)
+            | StoreError::Exists(_)
             | StoreError::UnknownSession(_) => Self::InvalidInput(error.to_string()),
             StoreError::Cancelled => Self::Cancelled,
             _ => Self::Storage(error.to_string()),
