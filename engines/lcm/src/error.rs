@@ -23,6 +23,12 @@ pub enum StoreError {
          what can still be read and says what cannot"
     )]
     Damaged(String),
+    /// A repair found nothing that it could carry over.
+    #[error(
+        "nothing of the store's tables can be found, so that no repair helps; put a backup back \
+         (`contexture sessions backup --help`), or move the file away to begin anew"
+    )]
+    NothingLeft,
     /// The file was written by a newer version.
     #[error(
         "the store has schema version {found}, this program knows versions up to {known}; \
