@@ -6,6 +6,9 @@
 //! anywhere. A **literal** is found anywhere. A **regular expression** has the syntax of the `regex`
 //! crate and runs in linear time. A **question** ranks messages by how well they could answer it.
 //!
+//! A message is searched part by part: its text, each of its calls, its thinking. What a term, a literal or
+//! an expression matches stands within one of these.
+//!
 //! For a pattern the totals are exact: the index leads to every message that could match (see
 //! `index::need`), the text of those decides, and messages that no segment of the index holds yet are
 //! read one by one. Nothing is capped.

@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use crate::index::fold::{fold, fold_into, in_original};
 use crate::index::need::Need;
 use crate::index::terms::{Class, class, runs};
+use crate::store::Body;
 
 /// A pattern, ready to be tried on texts.
 #[derive(Debug)]
@@ -93,23 +94,42 @@ impl Matcher {
         }
     }
 
-    /// Whether `text` matches. `scratch` is reused from text to text.
-    pub(crate) fn is_match(&self, text: &str, scratch: &mut String) -> bool {
+    /// Whether `body` matches: each of the terms, the literal or the expression in any one of its parts.
+    /// `scratch` is reused from body to body.
+    pub(crate) fn is_match(&self, body: &Body<'_>, scratch: &mut String) -> bool {
+        let mut parts = body.parts().map(|(_, part)| part);
         match self {
             Self::Terms { terms, fold } => {
-                let text = folded(text, *fold, scratch);
-                terms.iter().all(|term| term.find(text, 0).is_some())
+                let mut missing: Vec<&Term> = terms.iter().collect();
+                parts.any(|part| {
+                    let text = folded(part, *fold, scratch);
+                    missing.retain(|term| term.find(text, 0).is_none());
+                    missing.is_empty()
+                })
             }
-            Self::Literal { needle, fold } => {
-                let text = folded(text, *fold, scratch);
+            Self::Literal { needle, fold } => parts.any(|part| {
+                let text = folded(part, *fold, scratch);
                 memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
-            }
-            Self::Regex(regex) => regex.is_match(text),
+            }),
+            Self::Regex(regex) => parts.any(|part| regex.is_match(part)),
         }
     }
 
     /// The places where it matches, in order; at most `limit`.
-    pub(crate) fn places(&self, text: &str, limit: usize) -> Vec<Range<usize>> {
+    pub(crate) fn places(&self, body: &Body<'_>, limit: usize) -> Vec<Range<usize>> {
+        let mut places = Vec::new();
+        for (start, part) in body.parts() {
+            let found = self.places_in(part, limit - places.len()).into_iter();
+            places.extend(found.map(|place| start + place.start..start + place.end));
+            if places.len() == limit {
+                break;
+            }
+        }
+        places
+    }
+
+    /// The places in one part, likewise.
+    fn places_in(&self, text: &str, limit: usize) -> Vec<Range<usize>> {
         let mut scratch = String::new();
         let mut places: Vec<Range<usize>> = match self {
             Self::Regex(regex) => {
@@ -285,7 +305,7 @@ mod tests {
         let mut pattern = Pattern::new(Mode::Literal, "kelvin");
         pattern.case_sensitive = Some(false);
         let (matcher, _) = Matcher::new(&pattern).unwrap();
-        let places = matcher.places(text, 10).into_iter();
+        let places = matcher.places(&Body::of_text(text), 10).into_iter();
         let shown: Vec<&str> = places.map(|place| &text[place]).collect();
         assert_eq!(shown, ["\u{212a}elvin", "\u{212a}ELVIN", "kelvin"]);
     }
