@@ -80,7 +80,8 @@ pub(in crate::tools) fn parameters() -> Value {
             "mode": {
                 "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
                 "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order \
-                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase. literal: the text \
+                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase; punctuation inside \
+                                a term counts, but no quotes, brackets or , . ; : ! ? around it. literal: the text \
                                 itself, anywhere. regex: without look-around and backreferences; ^ and $ hold at \
                                 the ends of the text, and of each call",
             },
