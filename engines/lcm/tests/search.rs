@@ -481,6 +481,7 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
         };
         assert_eq!(ask(&|_| ()), [1, 2, 3, 4]);
         assert_eq!(ask(&|query| query.role = Some("tool".into())), [2, 3]);
+        assert_eq!(ask(&|query| query.role = Some("Tool".into())), [2, 3]);
         assert_eq!(ask(&|query| query.tool = Some("cat".into())), [3]);
         assert_eq!(ask(&|query| query.since_ms = Some(2_000)), [2, 3, 4]);
         assert_eq!(ask(&|query| query.until_ms = Some(2_000)), [1, 3]);

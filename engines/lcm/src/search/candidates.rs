@@ -163,7 +163,7 @@ impl Search<'_> {
 }
 
 fn lets_through(query: &Query, row: &MessageRow) -> bool {
-    query.role.as_ref().is_none_or(|role| *role == row.role)
+    query.role.as_ref().is_none_or(|role| row.is_of(role))
         && query
             .tool
             .as_ref()

@@ -58,6 +58,11 @@ impl MessageRow {
         self.at.or((self.order_at > 0).then_some(self.order_at))
     }
 
+    /// Whether its role is this one, in any case.
+    pub(crate) fn is_of(&self, role: &str) -> bool {
+        self.role.eq_ignore_ascii_case(role)
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             id: self.id,
