@@ -12,6 +12,7 @@ mod interrupt;
 mod kept;
 mod output;
 mod plugins;
+mod rehearsal;
 mod replay;
 mod replay_table;
 mod sessions;

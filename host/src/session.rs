@@ -4,6 +4,7 @@ pub mod align;
 mod compact;
 mod counting;
 mod history;
+mod hold;
 mod report;
 mod select;
 mod store;
@@ -30,12 +31,13 @@ use crate::tokens::{Correction, TokenCounter};
 pub use compact::Ask;
 pub(crate) use counting::fixed_tokens;
 pub use report::{CompactionReport, OutcomeKind};
-pub use store::{Store, StoreError};
+pub use store::{Delivered, Store, StoreError};
 pub use turn::Turn;
 pub use whole::{Comparison, Taken};
 pub use window::Window;
 
 use history::History;
+use hold::Hold;
 
 /// The agent's model, as a session needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +73,9 @@ pub enum SessionError {
     /// A request or an answer could not be read.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// Somebody else has the session open.
+    #[error(transparent)]
+    InUse(StoreError),
     /// An answer came before any turn.
     #[error("an answer needs a turn that it answers: call `turn` first")]
     NoTurn,
@@ -102,6 +107,8 @@ pub struct Session {
     selects: Option<bool>,
     history: History,
     frame: Option<Frame>,
+    /// Let go last.
+    _hold: Option<Hold>,
 }
 
 /// System prompt and tools of the last request.
@@ -131,16 +138,18 @@ impl Session {
         named: Option<&str>,
         agent: AgentWindow,
     ) -> Result<Self, SessionError> {
-        Self::open_with(engines, id, named, agent, None, Vec::new())
+        Self::open_with(engines, id, named, agent, None, None, Vec::new())
     }
 
     /// Opens a session that `store` keeps, or goes on with it where it was left: what was seen keeps its
     /// ids, the compaction in force stays in force, and the engine is shown only what it has not seen.
     ///
-    /// A store that cannot be used is a warning: the session goes on in memory.
+    /// A session is open once at a time, in all processes together: until this one is ended or dropped, another
+    /// `resume` of it waits, for half a minute at most. A store that cannot be used is a warning: the session
+    /// goes on in memory.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open); or somebody else has the session open.
     pub fn resume(
         engines: &Arc<Engines>,
         store: &Arc<Store>,
@@ -148,14 +157,20 @@ impl Session {
         named: Option<&str>,
         agent: AgentWindow,
     ) -> Result<Self, SessionError> {
-        match store.load(id) {
-            Ok(saved) => Self::open_with(engines, id, named, agent, Some(saved), Vec::new()),
+        let (hold, loaded) = match store.hold(id) {
+            Ok(hold) => (Some(hold), store.load(id)),
+            Err(error @ StoreError::InUse { .. }) => return Err(SessionError::InUse(error)),
+            Err(error) => (None, Err(error)),
+        };
+        let (saved, warnings) = match loaded {
+            Ok(saved) => (Some(saved), Vec::new()),
             Err(error) => {
                 let warning = history::without_store(&error);
                 tracing::warn!("{warning}");
-                Self::open_with(engines, id, named, agent, None, vec![warning])
+                (None, vec![warning])
             }
-        }
+        };
+        Self::open_with(engines, id, named, agent, hold, saved, warnings)
     }
 
     fn open_with(
@@ -163,6 +178,7 @@ impl Session {
         id: &str,
         named: Option<&str>,
         agent: AgentWindow,
+        hold: Option<Hold>,
         saved: Option<(store::Place, store::Saved)>,
         mut warnings: Vec<String>,
     ) -> Result<Self, SessionError> {
@@ -206,6 +222,7 @@ impl Session {
             selects: None,
             history,
             frame: None,
+            _hold: hold,
         })
     }
 
@@ -327,7 +344,7 @@ impl Session {
         self.reported = None;
         self.chain = 0;
         self.new_since_compaction = false;
-        let lost = self.history.forget(self.engine.name(), next_id);
+        let lost = self.history.forget(next_id);
         self.warn(lost);
         Ok(())
     }

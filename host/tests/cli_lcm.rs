@@ -548,6 +548,21 @@ fn a_store_cut_to_nothing_is_told_repaired_and_filled_again() {
 }
 
 #[test]
+fn a_repair_that_finds_nothing_does_not_advise_a_repair() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(400));
+    import(&home, "log.jsonl", "s");
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let bytes = std::fs::read(&store).unwrap();
+    std::fs::write(&store, &bytes[..5_000]).unwrap();
+    let ran = home.run(["sessions", "repair", "--yes"]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(!ran.stderr.contains("sessions repair"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("put a backup back"), "{}", ran.stderr);
+    assert_eq!(std::fs::read(&store).unwrap().len(), 5_000);
+}
+
+#[test]
 fn an_archived_session_is_whole_and_comes_back() {
     let home = Home::new();
     home.put("log.jsonl", &lines(40));

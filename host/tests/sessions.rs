@@ -775,7 +775,10 @@ proptest! {
                     session.answer(&[&assistant(&long("answer", answer)).to_string()], None).unwrap();
                     history.extend([assistant(&format!("echo {unique}")), user("and?")]);
                 }
-                Act::Restart => session = home.session(),
+                Act::Restart => {
+                    drop(session);
+                    session = home.session();
+                }
                 Act::CarryOn => history = messages_of(&handed),
                 Act::Edit(at) => {
                     unique += 1;
@@ -920,6 +923,7 @@ fn items_of_one_responses_turn_are_one_message_however_they_arrive() {
         (done.new, done.revised, done.branched),
         (ids([3, 4]), vec![], None)
     );
+    drop(session);
     let mut session = home.session();
     let done = session
         .turn(&done_body, Some(Format::OpenAiResponses))
@@ -949,6 +953,7 @@ fn real_conversations_turn_by_turn_with_restarts_are_observed_once() {
                 continue;
             }
             if end % 3 == number % 3 {
+                drop(session);
                 session = home.session();
             }
             let request =

@@ -23,6 +23,12 @@ pub enum StoreError {
          what can still be read and says what cannot"
     )]
     Damaged(String),
+    /// A repair found nothing that it could carry over.
+    #[error(
+        "nothing of the store's tables can be found, so that no repair helps; put a backup back \
+         (`contexture sessions backup --help`), or move the file away to begin anew"
+    )]
+    NothingLeft,
     /// The file was written by a newer version.
     #[error(
         "the store has schema version {found}, this program knows versions up to {known}; \
@@ -71,6 +77,9 @@ pub enum StoreError {
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
+    /// A copy would take the place of a file.
+    #[error("{} exists, and a backup overwrites nothing; name another file", .0.display())]
+    Exists(PathBuf),
     /// A file beside the database (a backup, an export) could not be written or read.
     #[error("{path}: {source}", path = .path.display())]
     File {
@@ -118,6 +127,7 @@ impl From<StoreError> for EngineError {
             StoreError::Pattern(_)
             | StoreError::Query(_)
             | StoreError::Unknown(_)
+            | StoreError::Exists(_)
             | StoreError::UnknownSession(_) => Self::InvalidInput(error.to_string()),
             StoreError::Cancelled => Self::Cancelled,
             _ => Self::Storage(error.to_string()),

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use contexture_engine_api::Decision;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::{CliError, Lines};
 use super::input::Input;
+use super::rehearsal::Rehearsal;
 use super::terminal::{self, Progress};
 use super::{Global, NEGATIVE, OK, input, output, sessions, setup, summary, window};
 use crate::config::OnFailure;
@@ -31,8 +32,8 @@ Examples:
   contexture compress ~/.claude/projects/p/s.jsonl --force --to claude-code -o resumed.jsonl
   cat body.json | contexture compress - --model claude-sonnet-4-5 --cache-markers
 
-Exit codes: 0 compacted or nothing to do, 1 nothing changed (with --check), 2 wrong usage, input or
-configuration, 3 the engine failed and no other may stand in.")]
+Exit codes: 0 compacted, nothing to do, or cannot be made to fit (the report says which), 1 nothing changed
+(with --check), 2 wrong usage, input or configuration, 3 the engine failed and no other may stand in.")]
 pub(super) struct CompressArgs {
     /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is stdin
     /// [default: choose among the recent sessions of this machine]
@@ -42,7 +43,7 @@ pub(super) struct CompressArgs {
     engine: Option<String>,
     /// Keep the session under this id, or go on with it: what is known is not stored again, and the
     /// compaction in force stays
-    #[arg(long, value_name = "ID", help_heading = "What to do")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), help_heading = "What to do")]
     session: Option<String>,
     /// The model's whole window, in tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to do")]
@@ -75,7 +76,7 @@ pub(super) struct CompressArgs {
     /// Put prompt cache markers (Anthropic's `cache_control`) into the output
     #[arg(long, help_heading = "Input and output")]
     cache_markers: bool,
-    /// Print the report alone
+    /// Print the report alone, and leave what is kept as it is
     #[arg(long, conflicts_with = "output", help_heading = "Input and output")]
     dry_run: bool,
     /// Exit with 1 when nothing changed
@@ -122,13 +123,26 @@ pub(super) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
                 "choose one with --select",
             ));
         }
+        Some(_) if args.dry_run => None,
         Some(_) => Some(setup::open_store(&engines)?),
+    };
+    let rehearsal = match args.dry_run {
+        true => Some(Rehearsal::of(
+            &engines,
+            args.session.as_deref(),
+            args.engine.as_deref(),
+        )?),
+        false => None,
+    };
+    let (engines, store) = match &rehearsal {
+        Some(rehearsal) => (rehearsal.engines(), rehearsal.store()),
+        None => (&engines, store),
     };
     let several = read.conversations.len() > 1;
 
     let mut job = Job {
         args,
-        engines: &engines,
+        engines,
         store,
         input: &read.name,
         target,

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
 
+use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use super::interrupt::INTERRUPTED;
@@ -13,7 +14,8 @@ use crate::formats::FormatError;
 use crate::prompt_cache::MarkError;
 use crate::providers::ProviderError;
 use crate::replay::StageError;
-use crate::session::StoreError;
+use crate::session::{Delivered, StoreError};
+use crate::supervision::CallError;
 
 /// Wrong usage, input or configuration.
 pub(super) const BAD_INPUT: u8 = 2;
@@ -64,7 +66,7 @@ pub(super) enum CliError {
     Provider(#[source] ProviderError),
     #[error("the engines of this process cannot be told apart")]
     NameTaken(#[source] NameTaken),
-    #[error("the replay cannot begin")]
+    #[error("there is no place to try the engines in")]
     Stage(#[source] StageError),
     #[error("the record of sessions cannot be used")]
     Sessions(#[source] StoreError),
@@ -74,6 +76,19 @@ pub(super) enum CliError {
          begins one"
     ))]
     NoSession { session: String },
+    #[error(
+        "the engine `{engine}` has nothing of the session `{session}`, of which {messages} messages were delivered to \
+         it: its store is gone, or is another one"
+    )]
+    #[diagnostic(help(
+        "put a backup back (`contexture sessions backup --help` says how), or deliver them again with \
+         `contexture import FILE --session {session}`"
+    ))]
+    Lost {
+        session: String,
+        engine: String,
+        messages: u64,
+    },
     #[error("the engine `{engine}` has no tool `{name}`")]
     NoTool {
         name: String,
@@ -136,9 +151,37 @@ impl CliError {
         }
     }
 
+    /// What was delivered, and is not there.
+    pub(super) fn lost(delivered: Delivered) -> Self {
+        Self::Lost {
+            session: delivered.session,
+            engine: delivered.engine,
+            messages: delivered.messages,
+        }
+    }
+
+    /// What an engine says that was asked about what it keeps.
+    pub(super) fn of_keeper(error: OpenError) -> Self {
+        match error {
+            OpenError::Call(CallError::Failed {
+                error: EngineError::Cancelled,
+                ..
+            }) => Self::Stopped,
+            OpenError::Call(CallError::Failed {
+                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+                ..
+            }) => Self::Refused(Lines(error.to_string())),
+            OpenError::Call(error) => Self::EngineFailed {
+                because: "what it keeps is its own",
+                reason: Lines(error.to_string()),
+            },
+            error => Self::NoEngine(error),
+        }
+    }
+
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::EngineFailed { .. } => ENGINE_FAILED,
+            Self::EngineFailed { .. } | Self::Lost { .. } => ENGINE_FAILED,
             Self::Build { .. } => super::NEGATIVE,
             Self::Stopped => INTERRUPTED,
             _ => BAD_INPUT,

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 
 use super::error::{CliError, Lines};
+use super::kept::Kept;
 use super::terminal::{self, Progress};
 use super::{Global, OK, input, output, setup, window};
 use crate::config::OnFailure;
@@ -23,14 +25,15 @@ Examples:
 
 Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
 has one. What the session holds already is not stored again. A file that is only the beginning of what the
-session holds, or has nothing in common with it, is refused.
+session holds, or has nothing in common with it, is refused. A system prompt is no part of the history, and is
+not kept.
 
 Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine failed.")]
 pub(super) struct ImportArgs {
     /// A conversation; `-` is stdin
     file: PathBuf,
     /// The session that it becomes, or goes on with
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: String,
     /// The engine [default: the one that the session was kept by, else lcm]
     #[arg(long, value_name = "NAME")]
@@ -70,6 +73,12 @@ pub(super) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     let remembered = setup::engine_of(&store, &args.session)?;
     let engine = args.engine.as_deref().or(remembered.as_deref());
     let engine = engine.unwrap_or(KEEPER);
+    if Kept::by(&engines, engine, &args.session)? == Kept::Nothing {
+        return Err(CliError::usage(
+            format!("the engine `{engine}` keeps no sessions, so nothing can be imported into one"),
+            format!("name one that does, with --engine {KEEPER}"),
+        ));
+    }
     let configured = &engines.config().model;
     let agent = window::choose(None, None, conversation.model(), configured).agent;
     let failed = |error: crate::session::SessionError| CliError::EngineFailed {
@@ -81,19 +90,32 @@ pub(super) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     let compared = session.compare(&conversation).map_err(failed)?;
     check(&compared, &read.name, &args.session)?;
     let progress = Progress::new(conversation.messages().len(), "importing");
-    let shown = &mut |messages| (0..messages).for_each(|_| progress.step());
-    let taken = session.take(&conversation, shown).map_err(failed)?;
+    let mut new = 0;
+    let shown = &mut |messages| {
+        new += messages;
+        (0..messages).for_each(|_| progress.step());
+    };
+    session.take(&conversation, shown).map_err(failed)?;
     drop(progress);
     for warning in session.take_warnings() {
         terminal::say(&format!("{}\n", terminal::warning(&warning)));
     }
     session.end().map_err(failed)?;
-    output::print_json(&json!({
+    let mut answer = json!({
         "session": args.session,
         "engine": engine,
         "messages": conversation.messages().len(),
-        "new": taken.new.len(),
-    }))?;
+        // What the engine had not got: more than is new to the host, where an import before this one was cut off.
+        "new": new,
+    });
+    if conversation.system().is_some() {
+        answer["system_prompt"] = json!("not among the messages");
+        terminal::say(
+            "note: the system prompt is not among the messages: it is no part of the history, and comes with every \
+             request\n",
+        );
+    }
+    output::print_json(&answer)?;
     Ok(OK)
 }
 

@@ -1,6 +1,7 @@
 //! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
 //! its files are its own.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use clap::Subcommand;
 use contexture_engine_api::{EngineError, StoreCommand};
 use serde_json::Value;
 
-use super::error::{CliError, Lines};
+use super::error::CliError;
 use super::import::KEEPER;
 use super::interrupt::Interrupt;
 use super::terminal::{self, Progress};
@@ -25,6 +26,12 @@ const PAGE: usize = 256;
 /// How often one looks how far a long command is, and whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+const PUT_BACK: &str = "\
+To put a backup back, let no session be open, and copy it over the file that `contexture sessions list` calls
+`store` (of lcm: $CONTEXTURE_HOME/engines/lcm/lcm.sqlite3); remove what lies beside that file under the same
+name with -wal and -shm at its end. What came after the backup is delivered again with the next turn of each
+session, or with `contexture import`.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionsCommand {
@@ -86,6 +93,7 @@ pub(super) enum SessionsCommand {
         of: Of,
     },
     /// Copy everything that is kept into a new file
+    #[command(after_help = PUT_BACK)]
     Backup {
         /// The file
         to: PathBuf,
@@ -120,6 +128,7 @@ pub(super) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     match command {
         SessionsCommand::List { all, of } => {
             let mut answer = keeper.ask(of, None, StoreCommand::List)?;
+            tell_lost(&store, of, &answer)?;
             if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
                 && !all
             {
@@ -164,6 +173,7 @@ pub(super) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         }
         SessionsCommand::Verify(of) => {
             let answer = keeper.ask_long(of, "checking", StoreCommand::Verify)?;
+            tell_lost(&store, of, &answer)?;
             output::print_json(&answer)?;
             let ok = answer.get("ok").and_then(Value::as_bool) == Some(true);
             Ok(if ok { OK } else { NEGATIVE })
@@ -303,20 +313,53 @@ impl Keeper<'_> {
         let answer = self
             .engines
             .manage(Some(engine.unwrap_or(KEEPER)), &command);
-        answer.map_err(|error| match error {
-            OpenError::Call(CallError::Failed {
-                error: EngineError::Cancelled,
+        answer.map_err(CliError::of_keeper)
+    }
+}
+
+/// Says which sessions were delivered to the engine and are not among those that it answers with.
+fn tell_lost(store: &Store, of: &Of, answer: &Value) -> Result<(), CliError> {
+    let engine = of.engine.as_deref().unwrap_or(KEEPER);
+    let kept = answer.get("sessions").and_then(Value::as_array);
+    let kept: HashSet<&str> = (kept.into_iter().flatten())
+        .filter_map(|session| session.get("session")?.as_str())
+        .collect();
+    for lost in store.delivered_to(engine).map_err(CliError::Sessions)? {
+        if lost.messages > 0 && !kept.contains(lost.session.as_str()) {
+            let lost = CliError::lost(lost);
+            terminal::say(&format!("{}\n", terminal::warning(&lost.to_string())));
+        }
+    }
+    Ok(())
+}
+
+/// What an engine keeps of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It keeps this session.
+    This,
+    /// It keeps sessions, and this is none of them.
+    Others,
+    /// It keeps no sessions at all.
+    Nothing,
+}
+
+impl Kept {
+    /// Asks the engine.
+    pub(super) fn by(engines: &Engines, engine: &str, session: &str) -> Result<Self, CliError> {
+        let list = match engines.manage(Some(engine), &StoreCommand::List) {
+            Ok(list) => list,
+            Err(OpenError::Call(CallError::Failed {
+                error: EngineError::Unsupported(_),
                 ..
-            }) => CliError::Stopped,
-            OpenError::Call(CallError::Failed {
-                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
-                ..
-            }) => CliError::Refused(Lines(error.to_string())),
-            OpenError::Call(error) => CliError::EngineFailed {
-                because: "what it keeps is its own",
-                reason: Lines(error.to_string()),
-            },
-            error => CliError::NoEngine(error),
+            })) => return Ok(Self::Nothing),
+            Err(error) => return Err(CliError::of_keeper(error)),
+        };
+        let sessions = list.get("sessions").and_then(Value::as_array);
+        let is_it = |one: &Value| one.get("session").and_then(Value::as_str) == Some(session);
+        Ok(match sessions.is_some_and(|all| all.iter().any(is_it)) {
+            true => Self::This,
+            false => Self::Others,
         })
     }
 }

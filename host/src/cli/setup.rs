@@ -60,7 +60,8 @@ pub(super) fn open_store(engines: &Engines) -> Result<Arc<Store>, CliError> {
 
 /// The engine that a session was kept by; none where it is not known.
 pub(super) fn engine_of(store: &Store, session: &str) -> Result<Option<String>, CliError> {
-    store.engine_of(session).map_err(CliError::Sessions)
+    let delivered = store.delivered(session).map_err(CliError::Sessions)?;
+    Ok(delivered.map(|delivered| delivered.engine))
 }
 
 /// Which model writes summaries. The agent is the one that the configuration names: here none is

@@ -2,11 +2,14 @@
 
 use std::io::Read;
 
+use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 
 use super::error::{CliError, Lines};
-use super::{Global, OK, output, setup, window};
-use crate::session::{Session, SessionError};
+use super::import::KEEPER;
+use super::kept::Kept;
+use super::{Global, OK, output, setup, terminal, window};
+use crate::session::{Delivered, Session, SessionError};
 use crate::suggest::nearest;
 use crate::supervision::CallError;
 
@@ -26,9 +29,9 @@ pub(super) struct ToolArgs {
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
     /// The session
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: String,
-    /// The engine [default: the one that the session was kept by]
+    /// The engine [default: the one that the session was kept by, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 }
@@ -36,19 +39,37 @@ pub(super) struct ToolArgs {
 pub(super) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
     let store = setup::open_store(&engines)?;
-    let remembered = setup::engine_of(&store, &args.session)?;
-    let Some(engine) = args.engine.as_ref().or(remembered.as_ref()) else {
-        return Err(CliError::NoSession {
-            session: args.session.clone(),
+    let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
+    let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
+    let engine = args.engine.clone().or(remembered);
+    let engine = engine.as_deref().unwrap_or(KEEPER);
+    let delivered = delivered.filter(|delivered| delivered.engine == engine);
+    let kept = Kept::by(&engines, engine, &args.session)?;
+    if kept == Kept::Others {
+        return Err(match delivered {
+            Some(delivered) if delivered.messages > 0 => CliError::lost(delivered),
+            _ => CliError::NoSession {
+                session: args.session.clone(),
+            },
         });
-    };
+    }
     let agent = window::choose(None, None, None, &engines.config().model).agent;
     let failed = |error: SessionError| CliError::EngineFailed {
         because: "a tool is its engine's alone",
         reason: Lines(error.to_string()),
     };
+    // To read beside the agent that has the session open, and to take no part in it.
     let mut session =
-        Session::resume(&engines, &store, &args.session, Some(engine), agent).map_err(failed)?;
+        Session::open(&engines, &args.session, Some(engine), agent).map_err(failed)?;
+    if let Some(delivered) = delivered.filter(|_| kept == Kept::This) {
+        let seen = session.observed_through().map_err(failed)?;
+        if seen.map(|seen| seen.last) < delivered.last {
+            terminal::say(&format!(
+                "{}\n",
+                terminal::warning(&older_store(&delivered))
+            ));
+        }
+    }
     let tools = session.tools().map_err(failed)?;
     let Some(name) = &args.name else {
         output::print(&list(&tools))?;
@@ -59,7 +80,7 @@ pub(super) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
         return Err(CliError::NoTool {
             name: name.clone(),
-            engine: engine.clone(),
+            engine: engine.to_owned(),
             way_out: match tools.is_empty() {
                 true => "it gives no tools to its agent; `lcm` does".to_owned(),
                 false => format!("{meant}These are its tools:\n{}", list(&tools)),
@@ -79,6 +100,20 @@ pub(super) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     })?;
     output::print(&format!("{answer}\n"))?;
     Ok(OK)
+}
+
+fn older_store(delivered: &Delivered) -> String {
+    let Delivered {
+        session,
+        engine,
+        messages,
+        ..
+    } = delivered;
+    format!(
+        "the engine `{engine}` has not all of the {messages} messages of the session `{session}` that were delivered \
+         to it: its store is an older one. The session's next turn delivers them again, and so does \
+         `contexture import FILE --session {session}`"
+    )
 }
 
 /// The arguments as they were given, or from stdin.

@@ -39,7 +39,7 @@ impl Stage {
     /// Two engines of the same name, or no temporary directory.
     pub fn new(mut loaded: Loaded, client: ModelClient) -> Result<Self, StageError> {
         let home = tempfile::Builder::new()
-            .prefix("contexture-replay-")
+            .prefix("contexture-stage-")
             .tempdir()
             .map_err(StageError::Home)?;
         loaded.home = home.path().to_owned();

@@ -50,7 +50,7 @@ impl History {
         // Another engine has seen nothing.
         let same_engine = saved.engine == engine;
         Self {
-            place: Some(place),
+            place: Some(place.under(engine)),
             resumed: !saved.sent.is_empty(),
             sent: saved.sent,
             handed: saved.handed,
@@ -173,7 +173,7 @@ impl History {
     }
 
     /// Forgets the conversation, and writes that.
-    pub(super) fn forget(&mut self, engine: &str, next_id: u64) -> Lost {
+    pub(super) fn forget(&mut self, next_id: u64) -> Lost {
         let place = self.place.take();
         *self = Self {
             place,
@@ -187,7 +187,7 @@ impl History {
         };
         let lost = self.save(next_id, 0, 0);
         let lost = lost.or_else(|| self.set_handed(Trail::default()));
-        lost.or_else(|| self.set_shown(engine, None, false))
+        lost.or_else(|| self.set_shown(None, false))
     }
 
     /// Replaces what was handed out, and writes it.
@@ -205,18 +205,13 @@ impl History {
     }
 
     /// Sets how far the engine was shown the conversation, and writes it.
-    pub(super) fn set_shown(
-        &mut self,
-        engine: &str,
-        shown: Option<Observed>,
-        remembers: bool,
-    ) -> Lost {
+    pub(super) fn set_shown(&mut self, shown: Option<Observed>, remembers: bool) -> Lost {
         if (shown, remembers) == (self.shown, self.remembers) {
             return None;
         }
         (self.shown, self.remembers) = (shown, remembers);
         let place = self.place.as_ref();
-        let result = place.map(|place| place.save_shown(engine, shown, remembers));
+        let result = place.map(|place| place.save_shown(shown, remembers));
         self.keep_or_lose(result)
     }
 

@@ -11,8 +11,12 @@ use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::align::{Known, Mark, Trail, Unit};
+use super::hold::{Hold, PATIENCE};
 use super::window::SavedWindow;
 use crate::services::now_ms;
+
+/// The name of the file.
+const FILE: &str = "sessions.sqlite3";
 
 /// The version of the tables, in `PRAGMA user_version`.
 const SCHEMA_VERSION: i64 = 1;
@@ -96,6 +100,27 @@ pub enum StoreError {
         /// What SQLite said.
         source: rusqlite::Error,
     },
+    /// Somebody else has the session open.
+    #[error(
+        "the session `{session}` is in use: {by} has it open, and {} seconds of waiting changed nothing; let that \
+         end first, or take another session", waited.as_secs()
+    )]
+    InUse {
+        /// The session.
+        session: String,
+        /// Who has it open.
+        by: String,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The file that says who has a session open cannot be had.
+    #[error("{}: {source}; check that the file and its directory can be written", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// What is stored makes no sense.
     #[error("{}: {what}; move the file away, it holds only hashes and ids", path.display())]
     Damaged {
@@ -125,6 +150,19 @@ fn way_out(error: &rusqlite::Error) -> &'static str {
 pub struct Store {
     path: PathBuf,
     connection: Mutex<Connection>,
+}
+
+/// What was delivered of a session to its engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    /// The session.
+    pub session: String,
+    /// The engine.
+    pub engine: String,
+    /// The last message.
+    pub last: Option<MessageId>,
+    /// How many messages.
+    pub messages: u64,
 }
 
 /// What the store knows of a session.
@@ -193,7 +231,7 @@ impl Store {
             path: home.to_owned(),
             source,
         })?;
-        let path = home.join("sessions.sqlite3");
+        let path = home.join(FILE);
         let fail = |source| StoreError::Sqlite {
             path: path.clone(),
             source,
@@ -209,9 +247,23 @@ impl Store {
         }))
     }
 
+    /// Whether there is one in the home directory `home`.
+    pub(crate) fn is_in(home: &Path) -> bool {
+        home.join(FILE).exists()
+    }
+
     /// Where its file lies.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Waits until nobody else has the session open, and keeps others from it as long as the answer lives.
+    ///
+    /// # Errors
+    /// Somebody has it open all the time; or that cannot be found out.
+    pub(crate) fn hold(&self, id: &str) -> Result<Hold, StoreError> {
+        let home = self.path.parent().unwrap_or(Path::new("."));
+        Hold::take(home, id, PATIENCE)
     }
 
     /// The session of this id; a new one where there is none.
@@ -222,21 +274,59 @@ impl Store {
         let place = Place {
             store: Arc::clone(self),
             key,
+            engine: saved.engine.clone(),
         };
         Ok((place, saved))
     }
 
-    /// The engine that a session was shown to; none where there is no such session, or none was yet.
+    /// What was delivered of a session, and to which engine; none where there is no such session, or none
+    /// of it was delivered yet.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn engine_of(&self, id: &str) -> Result<Option<String>, StoreError> {
+    pub fn delivered(&self, id: &str) -> Result<Option<Delivered>, StoreError> {
+        let mut all = self.delivered_where("id = ?1", id)?;
+        Ok(all.pop())
+    }
+
+    /// What was delivered to an engine, of all its sessions.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn delivered_to(&self, engine: &str) -> Result<Vec<Delivered>, StoreError> {
+        self.delivered_where("engine = ?1", engine)
+    }
+
+    fn delivered_where(&self, rule: &str, value: &str) -> Result<Vec<Delivered>, StoreError> {
+        let connection = self.lock();
+        let read = || {
+            let mut statement = connection.prepare(&format!(
+                "SELECT id, engine, shown_last, (SELECT count(*) FROM messages
+                    WHERE session = sessions.key AND messages.id <= shown_last)
+                 FROM sessions WHERE engine <> '' AND {rule} ORDER BY key"
+            ))?;
+            let rows = statement.query_map([value], |row| {
+                Ok(Delivered {
+                    session: row.get(0)?,
+                    engine: row.get(1)?,
+                    last: row.get::<_, Option<i64>>(2)?.map(message_id),
+                    messages: row.get::<_, i64>(3)?.cast_unsigned(),
+                })
+            })?;
+            rows.collect::<Result<_, _>>()
+        };
+        read().map_err(|error: rusqlite::Error| self.error(error.into()))
+    }
+
+    /// Copies it into another home directory, which has none yet.
+    ///
+    /// # Errors
+    /// It cannot be read, or not be written there.
+    pub(crate) fn copy_to(&self, home: &Path) -> Result<(), StoreError> {
+        let to = home.join(FILE);
         self.lock()
-            .query_row("SELECT engine FROM sessions WHERE id = ?1", [id], |row| {
-                row.get::<_, String>(0)
-            })
-            .optional()
-            .map(|engine| engine.filter(|engine| !engine.is_empty()))
+            .execute("VACUUM INTO ?1", [to.display().to_string()])
+            .map(|_| ())
             .map_err(|error| self.error(error.into()))
     }
 
@@ -424,15 +514,32 @@ fn decode(record: &[u8; RECORD]) -> (MessageId, Unit) {
 pub(super) struct Place {
     store: Arc<Store>,
     key: i64,
+    /// The engine that it runs under.
+    engine: String,
 }
 
 impl Place {
-    /// Writes what a turn changed, in one transaction.
+    /// The place under the engine that the session runs under now.
+    pub(super) fn under(self, engine: &str) -> Self {
+        Self {
+            engine: engine.to_owned(),
+            ..self
+        }
+    }
+
+    /// Writes what a turn changed, in one transaction: before any of it is delivered, the engine with it.
     pub(super) fn save(&self, change: &Change<'_>) -> Result<(), StoreError> {
         self.write(|transaction| {
             transaction
                 .prepare_cached("UPDATE sessions SET next_id = ?2 WHERE key = ?1")?
                 .execute(params![self.key, change.next_id.cast_signed()])?;
+            // Another engine has seen nothing.
+            transaction
+                .prepare_cached(
+                    "UPDATE sessions SET engine = ?2, shown_last = NULL, shown_chain = NULL, remembers = 0
+                     WHERE key = ?1 AND engine <> ?2",
+                )?
+                .execute(params![self.key, self.engine])?;
             let kept = change.log.get(..change.log_from).and_then(<[_]>::last);
             transaction
                 .prepare_cached("DELETE FROM messages WHERE session = ?1 AND id > ?2")?
@@ -495,22 +602,19 @@ impl Place {
         Ok(())
     }
 
-    /// Writes how far an engine was shown the conversation.
+    /// Writes how far the engine was shown the conversation.
     pub(super) fn save_shown(
         &self,
-        engine: &str,
         shown: Option<Observed>,
         remembers: bool,
     ) -> Result<(), StoreError> {
         self.write(|transaction| {
             transaction
                 .prepare_cached(
-                    "UPDATE sessions SET engine = ?2, shown_last = ?3, shown_chain = ?4, remembers = ?5
-                     WHERE key = ?1",
+                    "UPDATE sessions SET shown_last = ?2, shown_chain = ?3, remembers = ?4 WHERE key = ?1",
                 )?
                 .execute(params![
                     self.key,
-                    engine,
                     shown.map(|shown| shown.last.0.cast_signed()),
                     shown.map(|shown| shown.chain.cast_signed()),
                     remembers,

@@ -519,9 +519,8 @@ impl Session {
                     );
                     self.warn(Some(warning));
                 }
-                let engine = self.engine.name().to_owned();
                 let shown = if remembers { seen } else { end };
-                let lost = self.history.set_shown(&engine, shown, remembers);
+                let lost = self.history.set_shown(shown, remembers);
                 self.warn(lost);
                 Ok(decision)
             }

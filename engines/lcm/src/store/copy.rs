@@ -1,6 +1,5 @@
 //! Copies of the file, and its room.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ impl Store {
             source,
         };
         if to.exists() {
-            return Err(file_error(ErrorKind::AlreadyExists.into()));
+            return Err(StoreError::Exists(to.to_owned()));
         }
         let partial = with_suffix(to, ".partial");
         // Of one that was killed.

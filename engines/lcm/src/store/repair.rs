@@ -203,10 +203,7 @@ fn build_anew(
         writer.execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
         let rows = salvage::copy(&old.read, &writer)?;
         if rows == 0 && old.held.is_some() {
-            return Err(StoreError::Damaged(
-                "nothing of its tables can be found; restore a backup, or move the file away to begin anew"
-                    .into(),
-            ));
+            return Err(StoreError::NothingLeft);
         }
         mend::sessions(&writer)?;
         writer.execute_batch("COMMIT;")?;

@@ -1,0 +1,99 @@
+//! Where a dry run takes place: over copies of what is kept, which go when it is over.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use contexture_engine_api::{EngineError, StoreCommand};
+use serde_json::Value;
+
+use super::error::CliError;
+use super::setup;
+use crate::engines::{Engines, OpenError};
+use crate::replay::Stage;
+use crate::session::Store;
+use crate::supervision::CallError;
+
+/// The engines of a configuration over a home that is thrown away.
+pub(super) struct Rehearsal {
+    stage: Stage,
+    /// Where its session is kept, where it has one.
+    store: Option<Arc<Store>>,
+}
+
+impl Rehearsal {
+    /// A place that knows of `session` what the real one does.
+    pub(super) fn of(
+        engines: &Engines,
+        session: Option<&str>,
+        named: Option<&str>,
+    ) -> Result<Self, CliError> {
+        let stage = Stage::new(engines.loaded().clone(), engines.client().clone());
+        let stage = stage.map_err(CliError::Stage)?;
+        let Some(session) = session else {
+            return Ok(Self { stage, store: None });
+        };
+        // A home where nothing is kept yet stays one.
+        if Store::is_in(&engines.loaded().home) {
+            copy(engines, session, named, &stage)?;
+        }
+        let store = Some(setup::open_store(stage.engines())?);
+        Ok(Self { stage, store })
+    }
+
+    pub(super) fn engines(&self) -> &Arc<Engines> {
+        self.stage.engines()
+    }
+
+    pub(super) fn store(&self) -> Option<Arc<Store>> {
+        self.store.clone()
+    }
+}
+
+/// Copies the record of sessions, and what the session's engine keeps, as of one moment.
+fn copy(
+    engines: &Engines,
+    session: &str,
+    named: Option<&str>,
+    stage: &Stage,
+) -> Result<(), CliError> {
+    let store = setup::open_store(engines)?;
+    let _hold = store.hold(session).map_err(CliError::Sessions)?;
+    let home = &stage.engines().loaded().home;
+    store.copy_to(home).map_err(CliError::Sessions)?;
+    let remembered = setup::engine_of(&store, session)?;
+    match remembered {
+        // Another one has seen nothing of it.
+        Some(engine) if named.is_none_or(|named| named == engine) => {
+            copy_kept(engines, &engine, home)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Has an engine copy its store to where it would lie in another home. One that keeps nothing has none.
+fn copy_kept(engines: &Engines, engine: &str, home: &Path) -> Result<(), CliError> {
+    let list = match engines.manage(Some(engine), &StoreCommand::List) {
+        Err(OpenError::Call(CallError::Failed {
+            error: EngineError::Unsupported(_),
+            ..
+        })) => return Ok(()),
+        list => list.map_err(CliError::of_keeper)?,
+    };
+    let store = list.get("store").and_then(Value::as_str).map(Path::new);
+    let Some(Ok(place)) = store.map(|store| store.strip_prefix(&engines.loaded().home)) else {
+        return Err(CliError::usage(
+            format!(
+                "the engine `{engine}` does not say where its store lies, so it cannot be tried on a copy"
+            ),
+            "leave --dry-run or --session out",
+        ));
+    };
+    let to = home.join(place);
+    let directory = to.parent().unwrap_or(home);
+    std::fs::create_dir_all(directory).map_err(|source| CliError::Write {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let copied = engines.manage(Some(engine), &StoreCommand::Backup { to });
+    copied.map(|_| ()).map_err(CliError::of_keeper)
+}

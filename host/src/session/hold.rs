@@ -1,0 +1,132 @@
+//! Who has a session open. Two that go on with one session at once would make a mixture of what each of them
+//! read, so that one waits for the other: with a lock on a file of the session's own, which the system takes
+//! back when a process ends, however it ends.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::store::StoreError;
+
+/// How long one waits for the other.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often one looks whether the other is done.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A session that nobody else has open for as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Hold(File);
+
+impl Hold {
+    /// Waits until nobody has the session open.
+    ///
+    /// # Errors
+    /// Somebody still has it after `patience`; or the file cannot be had.
+    pub(super) fn take(home: &Path, session: &str, patience: Duration) -> Result<Self, StoreError> {
+        let path = file_of(home, session);
+        let fail = |source| StoreError::Lock {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(path.parent().unwrap_or(home)).map_err(fail)?;
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true);
+        let file = options.open(&path).map_err(fail)?;
+        let began = Instant::now();
+        let mut told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self::signed(file)),
+                Err(TryLockError::Error(source)) => return Err(fail(source)),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if began.elapsed() >= patience {
+                return Err(StoreError::InUse {
+                    session: session.to_owned(),
+                    by: holder(&path),
+                    waited: patience,
+                });
+            }
+            if !told {
+                // It is of use while it lasts, and no warning of the session's, which are shown at its end.
+                tracing::warn!(
+                    target: "contexture::hold",
+                    "waiting for the session `{session}`, which {} has open",
+                    holder(&path)
+                );
+                told = true;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Leaves word of who has it. Whoever waits does without where that fails.
+    fn signed(mut file: File) -> Self {
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+        Self(file)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // The file stays: one that was removed would be held by those who have it open yet.
+        let _ = self.0.set_len(0);
+    }
+}
+
+/// A name says anything, its hash is a file's name everywhere.
+fn file_of(home: &Path, session: &str) -> PathBuf {
+    let name = format!("{:032x}", xxh3_128(session.as_bytes()));
+    home.join("sessions.locks").join(name)
+}
+
+fn holder(path: &Path) -> String {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    match (read, text.parse::<u32>()) {
+        (Ok(_), Ok(id)) if id == std::process::id() => "this very process".to_owned(),
+        (Ok(_), Ok(id)) => format!("the process {id}"),
+        _ => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn take(home: &Path, session: &str, milliseconds: u64) -> Result<Hold, StoreError> {
+        Hold::take(home, session, Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn a_session_is_held_by_one_until_that_one_lets_go() {
+        let home = tempfile::tempdir().unwrap();
+        let held = take(home.path(), "s", 0).unwrap();
+        let error = take(home.path(), "s", 60).unwrap_err().to_string();
+        assert!(error.contains("`s`"), "{error}");
+        assert!(error.contains("this very process"), "{error}");
+        take(home.path(), "../another", 0).unwrap();
+        drop(held);
+        take(home.path(), "s", 0).unwrap();
+    }
+
+    #[test]
+    fn who_comes_second_waits() {
+        let home = tempfile::tempdir().unwrap();
+        let held = take(home.path(), "s", 0).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| take(home.path(), "s", 60_000));
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!second.is_finished());
+            drop(held);
+            second.join().unwrap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,313 @@
+//! Several processes on one session, processes that are killed, and stores that were lost: what a session
+//! holds stays one conversation, and what is missing is said.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use cli_support::{Home, Ran, chat, json};
+use serde_json::{Value, json};
+
+fn done(ran: Ran) -> Value {
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    json(&ran.stdout)
+}
+
+fn start(home: &Home, args: &[&str]) -> Child {
+    let mut command = home.command(args.iter().copied());
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn compress<'a>(file: &'a str, session: &'a str) -> [&'a str; 10] {
+    let window = ["--context-length", "8000", "-o", "out.json"];
+    let [length, tokens, o, out] = window;
+    [
+        "compress",
+        file,
+        "--engine",
+        "lcm",
+        "--session",
+        session,
+        length,
+        tokens,
+        o,
+        out,
+    ]
+}
+
+fn exported(home: &Home, session: &str) -> Vec<Value> {
+    let ran = home.run(["sessions", "export", session]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.stdout.lines().map(json).collect()
+}
+
+/// Messages one a line.
+fn lines(count: usize) -> String {
+    let line = |at: usize| json!({"role": "user", "content": format!("item {at} of the log")});
+    (0..count).map(|at| format!("{}\n", line(at))).collect()
+}
+
+fn messages_of(home: &Home, session: &str) -> u64 {
+    let list = done(home.run(["sessions", "list"]));
+    let sessions = list["sessions"].as_array().unwrap().iter();
+    let mut of_it = sessions.filter(|one| one["session"] == session);
+    of_it
+        .next()
+        .map_or(0, |one| one["messages"].as_u64().unwrap())
+}
+
+/// The conversation at several ages, all at once into one new session.
+#[test]
+fn processes_that_compress_one_session_take_turns() {
+    let home = Home::new();
+    let ages = [60, 120, 240, 480];
+    for age in ages {
+        home.put(&format!("{age}.json"), &chat(age));
+    }
+    let whole = json(&chat(480))["messages"].clone();
+    for round in ["a", "b", "c"] {
+        let files = ages.map(|age| format!("{age}.json"));
+        let processes = files.each_ref().map(|file| {
+            let mut args = compress(file, round);
+            args[9] = "/dev/null";
+            start(&home, &args)
+        });
+        for mut process in processes {
+            assert!(process.wait().unwrap().success());
+        }
+        let last = home.run(compress("480.json", round));
+        assert_eq!(last.code, 0, "{}", last.stderr);
+        assert_eq!(Value::Array(exported(&home, round)), whole, "{round}");
+
+        let shown = done(home.run(["sessions", "show", round]));
+        let window = &shown["window"];
+        let under = window["messages_under_summaries"].as_u64().unwrap();
+        let outside = window["messages_outside"].as_u64().unwrap();
+        assert_eq!(under + outside, 480, "{shown}");
+        // The window in force is the one that the store has: outside of its summaries stands what went out.
+        let out = json(&home.read("out.json"));
+        let whole = whole.as_array().unwrap();
+        let sent = out["messages"].as_array().unwrap().iter();
+        let verbatim = sent.filter(|message| whole.contains(message)).count() as u64;
+        assert_eq!(verbatim, outside, "{shown}");
+    }
+    let verified = home.run(["sessions", "verify"]);
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+}
+
+#[test]
+fn two_imports_of_one_file_add_it_once_and_say_so() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(3_000));
+    let import = || {
+        let mut command = home.command(["import", "log.jsonl", "--session", "s"]);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let added = [import(), import()].map(|process| {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success());
+        json(std::str::from_utf8(&output.stdout).unwrap())["new"]
+            .as_u64()
+            .unwrap()
+    });
+    assert_eq!(added.iter().sum::<u64>(), 3_000, "{added:?}");
+    assert_eq!(exported(&home, "s").len(), 3_000);
+}
+
+/// Killed in the middle of its first import, a session is there for its tools, and the next import says
+/// truly what it adds.
+#[test]
+fn a_killed_import_is_gone_on_with() {
+    const ALL: u64 = 12_000;
+    let home = Home::new();
+    home.put("log.jsonl", &lines(ALL as usize));
+    let mut process = start(&home, &["import", "log.jsonl", "--session", "s"]);
+    let began = Instant::now();
+    while messages_of(&home, "s") == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let stored = messages_of(&home, "s");
+    assert!(0 < stored && stored < ALL, "{stored}");
+
+    let found = done(home.run([
+        "tool",
+        "lcm_grep",
+        r#"{"pattern": "item", "scope": "messages"}"#,
+        "--session",
+        "s",
+    ]));
+    assert_eq!(found["total"], stored, "{found}");
+    let again = done(home.run(["import", "log.jsonl", "--session", "s"]));
+    assert_eq!(again["new"], ALL - stored);
+    assert_eq!(messages_of(&home, "s"), ALL);
+}
+
+#[test]
+fn a_backup_in_a_fresh_home_is_found_by_the_tools() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(40));
+    done(home.run(["import", "log.jsonl", "--session", "s"]));
+    done(home.run(["sessions", "backup", "copy.sqlite3"]));
+    let other = Home::new();
+    let store = other.path("home/engines/lcm/lcm.sqlite3");
+    std::fs::create_dir_all(other.path("home/engines/lcm")).unwrap();
+    std::fs::copy(home.path("copy.sqlite3"), &store).unwrap();
+    let found = done(other.run([
+        "tool",
+        "lcm_grep",
+        r#"{"pattern": "item"}"#,
+        "--session",
+        "s",
+    ]));
+    assert_eq!(found["total"], 40, "{found}");
+    let help = home.run(["sessions", "backup", "--help"]);
+    assert!(help.stdout.contains("lcm.sqlite3"), "{}", help.stdout);
+
+    // A name that nobody keeps stays unknown, whoever is asked.
+    for engine in [&["--engine", "lcm"][..], &[]] {
+        let args = ["tool", "lcm_grep", "{}", "--session", "nobody"];
+        let ran = other.run([&args[..], engine].concat());
+        assert_eq!(ran.code, 2, "{}", ran.stdout);
+        assert!(ran.stderr.contains("no session `nobody`"), "{}", ran.stderr);
+        assert_eq!(messages_of(&other, "nobody"), 0);
+    }
+    let list = done(other.run(["sessions", "list"]));
+    assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
+}
+
+#[test]
+fn a_store_that_is_gone_or_older_is_no_empty_answer() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(400));
+    let grep = || {
+        let pattern = r#"{"pattern": "item", "scope": "messages"}"#;
+        home.run(["tool", "lcm_grep", pattern, "--session", "s"])
+    };
+    home.put("older.jsonl", &lines(100));
+    done(home.run(["import", "older.jsonl", "--session", "s"]));
+    done(home.run(["sessions", "backup", "older.sqlite3"]));
+    done(home.run(["import", "log.jsonl", "--session", "s"]));
+    let whole = grep();
+    assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
+
+    let engine = home.path("home/engines/lcm");
+    std::fs::remove_dir_all(&engine).unwrap();
+    let gone = grep();
+    assert_ne!(gone.code, 0, "{}", gone.stdout);
+    for says in ["400 messages", "`s`", "import FILE"] {
+        assert!(gone.stderr.contains(says), "{says}: {}", gone.stderr);
+    }
+    let verified = home.run(["sessions", "verify"]);
+    assert!(verified.stderr.contains("400"), "{}", verified.stderr);
+
+    std::fs::remove_dir_all(&engine).unwrap();
+    std::fs::create_dir_all(&engine).unwrap();
+    let older = std::path::Path::new(&engine).join("lcm.sqlite3");
+    std::fs::copy(home.path("older.sqlite3"), older).unwrap();
+    let behind = grep();
+    assert!(behind.stderr.contains("400 messages"), "{}", behind.stderr);
+    assert_eq!(done(behind)["total"], 100);
+
+    assert_eq!(
+        done(home.run(["import", "log.jsonl", "--session", "s"]))["new"],
+        300
+    );
+    let whole = grep();
+    assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
+    assert_eq!(done(whole)["total"], 400);
+}
+
+#[test]
+fn a_dry_run_leaves_nothing_behind() {
+    let home = Home::new();
+    home.put("chat.json", &chat(400));
+    home.put("longer.json", &chat(900));
+    let dry = |file: &str, session: &[&str]| {
+        let args = ["compress", file, "--engine", "lcm", "--dry-run"];
+        let window = ["--context-length", "8000"];
+        let ran = home.run([&args[..], &window, session].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("compacted"), "{}", ran.stderr);
+        ran.stderr
+    };
+    let in_home = || std::fs::read_dir(home.path("home")).unwrap().count();
+    for session in [&["--session", "s"][..], &[]] {
+        dry("chat.json", session);
+        assert_eq!(in_home(), 0, "{session:?}");
+    }
+
+    let mut args = compress("chat.json", "s");
+    args[9] = "/dev/null";
+    assert_eq!(home.run(args).code, 0);
+    let state = || {
+        let shown = done(home.run(["sessions", "show", "s"]));
+        (shown, exported(&home, "s"), messages_of(&home, "s"))
+    };
+    let before = state();
+    dry("longer.json", &["--session", "s"]);
+    dry("longer.json", &[]);
+    assert_eq!(state(), before);
+    let list = done(home.run(["sessions", "list", "--all"]));
+    assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
+    // What then comes is what the dry run said.
+    let args = compress("longer.json", "s");
+    let (said, came) = (dry("longer.json", &["--session", "s"]), home.run(args));
+    let tokens = |text: &str| {
+        let line = text.lines().find(|line| line.contains(" tokens"));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(tokens(&said), tokens(&came.stderr));
+}
+
+#[test]
+fn an_import_needs_an_engine_that_keeps_sessions_and_a_name() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(4));
+    let args = ["import", "log.jsonl", "--session", "s"];
+    let ran = home.run([&args[..], &["--engine", "compressor"]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    for says in ["`compressor` keeps no sessions", "--engine lcm"] {
+        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+    }
+    for command in [
+        &["import", "log.jsonl"][..],
+        &["compress", "log.jsonl"],
+        &["tool", "lcm_grep"],
+    ] {
+        let ran = home.run([command, &["--session", ""]].concat());
+        assert_eq!(ran.code, 2, "{command:?}: {}", ran.stdout);
+    }
+    assert_eq!(messages_of(&home, ""), 0);
+}
+
+#[test]
+fn an_import_says_that_the_system_prompt_is_not_among_the_messages() {
+    let home = Home::new();
+    let system = json!({"role": "system", "content": "Be brief."});
+    home.put("log.jsonl", &format!("{system}\n{}", lines(6)));
+    let ran = home.run(["import", "log.jsonl", "--session", "s"]);
+    assert!(ran.stderr.contains("system prompt"), "{}", ran.stderr);
+    let answer = done(ran);
+    assert_eq!(answer["messages"], 6);
+    assert_eq!(answer["system_prompt"], "not among the messages");
+}
+
+#[test]
+fn a_backup_onto_a_file_is_refused_as_wrong_usage() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(4));
+    done(home.run(["import", "log.jsonl", "--session", "s"]));
+    home.put("there.txt", "mine");
+    let ran = home.run(["sessions", "backup", "there.txt"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("there.txt"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("the engine failed"), "{}", ran.stderr);
+    assert_eq!(home.read("there.txt"), "mine");
+}
