@@ -306,6 +306,10 @@ impl ContextEngine for Engine {
             }
         };
         self.settle()?;
+        if !self.revisions.is_empty() {
+            let old: Vec<MessageId> = self.revisions.iter().map(|(_, old)| *old).collect();
+            self.session.revise(&old)?;
+        }
         let delivery = Delivery {
             messages,
             chain,
@@ -331,10 +335,7 @@ impl ContextEngine for Engine {
     }
 
     fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        for (new, old) in revisions {
-            self.session.revised(*old);
-            self.revisions.push((*new, *old));
-        }
+        self.revisions.extend(revisions);
         let old: HashSet<MessageId> = revisions.iter().map(|(_, old)| *old).collect();
         self.staging.retain(|id| !old.contains(&id));
         self.background.forget_leaves_over(&old);

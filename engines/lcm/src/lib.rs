@@ -26,6 +26,7 @@ mod summarise;
 mod tools;
 mod transcript;
 mod trust;
+mod wire_items;
 
 pub use dag::{Level, NodeId};
 pub use error::StoreError;

@@ -4,6 +4,7 @@ use contexture_engine_api::{MessageView, ToolCallView};
 use serde_json::Value;
 
 use crate::store::StoredMessage;
+use crate::wire_items::wire_items;
 
 /// A call of a tool, as it stood on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,13 +81,10 @@ fn view<'a>(message: &'a StoredMessage, calls: &'a [ToolCallView<'a>]) -> Messag
     }
 }
 
-/// The calls in the wire JSON of an assistant message, in any of the formats of the host. A log may
-/// spread a message over several lines.
+/// The calls in the wire JSON of an assistant message, in any of the formats of the host.
 fn calls(raw: &str) -> Vec<Call> {
     let mut calls = Vec::new();
-    for value in serde_json::Deserializer::from_str(raw).into_iter::<Value>() {
-        // What cannot be read has no calls that could be told from it.
-        let Ok(value) = value else { break };
+    for value in wire_items(raw) {
         let message = value
             .get("message")
             .or_else(|| value.get("payload"))
@@ -160,6 +158,8 @@ mod tests {
         );
         let item = r#"{"type":"function_call","call_id":"c1","name":"ls","arguments":"{}"}"#;
         assert_eq!(names(item), ls("{}"));
+        let list = format!("{{\"type\":\"reasoning\"}},\n  {item}");
+        assert_eq!(names(&list), ls("{}"));
         assert_eq!(names("not json"), []);
     }
 }

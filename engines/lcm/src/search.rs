@@ -1,10 +1,13 @@
 //! Search: complete, counted, and honest about both.
 //!
 //! Four ways to ask. A **full-text** pattern asks for every one of its terms as a whole word, or, in
-//! quotes, for a phrase; a term keeps the separators it is written with (`src/epoch.rs:412`,
-//! `needle-5001-alpha`), and a run of Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese matches
+//! quotes, for a phrase; a term keeps the separators inside it (`src/epoch.rs:412`, `needle-5001-alpha`) and
+//! loses the punctuation around it, and a run of Chinese, Japanese, Korean, Thai, Lao, Khmer or Burmese matches
 //! anywhere. A **literal** is found anywhere. A **regular expression** has the syntax of the `regex`
 //! crate and runs in linear time. A **question** ranks messages by how well they could answer it.
+//!
+//! A message is searched part by part: its text, each of its calls, its thinking. What a term, a literal or
+//! an expression matches stands within one of these.
 //!
 //! For a pattern the totals are exact: the index leads to every message that could match (see
 //! `index::need`), the text of those decides, and messages that no segment of the index holds yet are
@@ -18,6 +21,7 @@ mod page;
 mod question;
 mod run;
 mod snippet;
+mod term;
 
 use contexture_engine_api::MessageId;
 

@@ -57,7 +57,7 @@ pub(crate) struct Coverage {
     /// Under two nodes, or under one and outside, too.
     pub(crate) twice: Vec<MessageId>,
     pub(crate) nowhere: Vec<MessageId>,
-    /// Messages under the frontier that a cut left behind.
+    /// Messages under the frontier that an edit or a cut left behind.
     pub(crate) left_behind: u64,
 }
 
@@ -164,11 +164,13 @@ impl Session {
         let current = store.current(self.id)?;
         let mut coverage = Coverage::default();
         for row in rows {
+            if !current.contains(row.key) {
+                continue;
+            }
             let under = times.remove(&row.key).unwrap_or(0);
             match (under, loose.contains(&row.key)) {
                 (1, false) => coverage.under_one += 1,
                 (0, true) => coverage.outside += 1,
-                (0, false) if !current.contains(row.key) => {}
                 (0, false) => coverage.nowhere.push(row.id),
                 _ => coverage.twice.push(row.id),
             }
@@ -188,11 +190,25 @@ impl Session {
         }
     }
 
-    /// A message is no part of the conversation any more.
-    pub(crate) fn revised(&mut self, old: MessageId) {
-        if let Some(loose) = self.loose.get_mut() {
-            loose.remove(&old);
+    /// Other forms are about to take the place of the messages `old`. A node over one of these gives way to
+    /// what is under it; a leaf goes, and its other messages are loose again.
+    pub(crate) fn revise(&mut self, old: &[MessageId]) -> Result<(), StoreError> {
+        self.refresh()?;
+        let mut keys = Vec::with_capacity(old.len());
+        for id in old {
+            if let Some(loose) = self.loose.get_mut() {
+                loose.remove(id);
+            }
+            keys.extend(self.store.key(self.id, *id)?);
         }
+        let stale = nodes::over(&self.store, &keys)?;
+        let is_stale = |placed: &Placed| stale.contains(&placed.node.id);
+        if self.frontier.iter().any(is_stale) {
+            let kept = self.take_apart(self.frontier.clone(), &is_stale)?;
+            self.move_frontier(self.compaction, kept, &[])?;
+            self.forget_loose();
+        }
+        Ok(())
     }
 
     /// These messages, whole.

@@ -59,6 +59,7 @@ pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;
 pub use sessions::SessionInfo;
 
+pub(crate) use body::Body;
 pub(crate) use current::Current;
 pub(crate) use database::Database;
 pub(crate) use payload::PREVIEW_CHARS;

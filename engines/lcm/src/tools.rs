@@ -115,8 +115,14 @@ fn arguments<T: DeserializeOwned>(call: &ToolCall) -> Result<T, EngineError> {
         "" => "{}",
         text => text,
     };
-    serde_json::from_str(text)
-        .map_err(|error| EngineError::InvalidInput(format!("{}: {error}", call.name)))
+    let wrong =
+        |error: serde_json::Error| EngineError::InvalidInput(format!("{}: {error}", call.name));
+    let mut given: Value = serde_json::from_str(text).map_err(wrong)?;
+    if let Some(given) = given.as_object_mut() {
+        // Some models fill in every argument.
+        given.retain(|_, value| value != "");
+    }
+    serde_json::from_value(given).map_err(wrong)
 }
 
 /// The schema of an object with these properties.

@@ -960,7 +960,7 @@ fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
 }
 
 #[test]
-fn the_doctor_sees_what_is_said_twice_and_what_is_nowhere() {
+fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
     let host = Host::new(|_| Err(FailureKind::NoProvider));
     let mut play = Play::new(&host);
     for at in 0..60 {
@@ -988,6 +988,21 @@ fn the_doctor_sees_what_is_said_twice_and_what_is_nowhere() {
     );
     database
         .execute("DELETE FROM frontier WHERE position = 1000", [])
+        .unwrap();
+    play.sound();
+    // The last message stands in for one that is summarised: its old form is still under the frontier.
+    let replace = "UPDATE messages SET replaces = (SELECT min(message) FROM node_messages)
+                   WHERE id = (SELECT max(id) FROM messages)";
+    assert_eq!(database.execute(replace, []).unwrap(), 1);
+    let doctor = play.tool("lcm_doctor", &json!({}));
+    assert_eq!(doctor["ok"], json!(false), "{doctor}");
+    assert_eq!(
+        doctor["lineage"]["messages_left_behind_and_summarised"],
+        json!(1),
+        "{doctor}"
+    );
+    database
+        .execute("UPDATE messages SET replaces = NULL", [])
         .unwrap();
     play.sound();
     // A summary leaves the window: its messages are nowhere.

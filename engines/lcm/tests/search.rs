@@ -182,18 +182,42 @@ proptest! {
         terms in prop::collection::vec(pieces(1..4), 1..3),
         case in any::<bool>(),
     ) {
-        let query = terms.join(" ").replace('"', "'");
+        let query = terms.join(" ").replace('"', "");
         // Without a word it is an error.
         prop_assume!(regex::Regex::new(r"\w").unwrap().is_match(&query));
         let expected = matching(&texts, |text| {
             query.split_whitespace().all(|term| {
-                occurrences(text, term, case).into_iter().any(|place| is_whole(text, place))
+                let term = term.trim_end_matches(['.', ':', '?']);
+                term.is_empty() || occurrences(text, term, case).into_iter().any(|place| is_whole(text, place))
             })
         });
         let (_directory, store, session) = store_of(&texts);
         let mut pattern = Pattern::new(Mode::FullText, query);
         pattern.case_sensitive = case.then_some(true);
         check(&store, session, pattern, &expected);
+    }
+
+    #[test]
+    fn what_surrounds_a_term_makes_no_difference(
+        texts in prop::collection::vec(pieces(0..14), 12..70),
+        terms in prop::collection::vec((
+            prop::sample::select(&["alpha", "beta", "a.rs", "src/a.rs:12", "alpha-beta-1", "索引", "x_y"][..]),
+            prop::sample::select(&[("", ""), ("(", ")"), ("[", ""), ("{(", ")}"), ("\"", "\""), ("“", "”"), ("`", "`"),
+                ("'", "'"), ("«", "»"), ("(\"", "\")"), ("¿", ""), ("", ")")][..]),
+            prop::sample::select(&["", ",", ".", "!?", ":", "。", " ;"][..]),
+        ), 1..4),
+    ) {
+        let query: Vec<String> = terms
+            .iter()
+            .map(|(term, (open, close), stop)| format!("{open}{term}{close}{stop}"))
+            .collect();
+        let expected = matching(&texts, |text| {
+            terms.iter().all(|(term, ..)| {
+                occurrences(text, term, false).into_iter().any(|place| is_whole(text, place))
+            })
+        });
+        let (_directory, store, session) = store_of(&texts);
+        check(&store, session, Pattern::new(Mode::FullText, query.join(" ")), &expected);
     }
 
     #[test]
@@ -316,6 +340,75 @@ fn words_identifiers_and_paths_are_exact() {
 }
 
 #[test]
+fn punctuation_around_a_term_is_none_of_it_and_inside_it_counts() {
+    let (_directory, store, session) = store_of(&texts(&[
+        "zircon7713 is copper; the copper lantern protocol calls reconcile_ledger_epoch() there",
+        "Peregrine flew at src/ledger/epoch.rs:412 over .gitignore",
+        "lantern of copper, a protocol in C++ with needle-5001-alpha",
+        "main(arr[0]) is `main` at --verbose",
+        "索引，重建",
+    ]));
+    for (pattern, expected) in [
+        ("zircon7713, copper", 1),
+        ("\"copper lantern protocol\", zircon7713", 1),
+        ("(\"copper lantern protocol\")", 1),
+        ("“copper lantern protocol”", 1),
+        ("„copper lantern protocol“", 1),
+        ("«copper lantern protocol».", 1),
+        ("「copper lantern protocol」", 1),
+        ("'copper lantern protocol'", 1),
+        ("`copper lantern protocol`", 1),
+        ("“protocol lantern copper”", 0),
+        ("copper lantern protocol", 2),
+        ("`reconcile_ledger_epoch`", 1),
+        ("reconcile_ledger_epoch()", 1),
+        ("(reconcile_ledger_epoch()),", 1),
+        ("Peregrine!", 1),
+        ("Who is Peregrine?!", 0),
+        ("[Peregrine]:", 1),
+        ("peregrine…", 1),
+        ("src/ledger/epoch.rs:412.", 1),
+        ("(src/ledger/epoch.rs:412)", 1),
+        ("src/ledger/epoch.rs:41", 0),
+        ("needle-5001-alpha;", 1),
+        ("-needle-5001-alpha", 0),
+        (".gitignore", 1),
+        (".gitignor", 0),
+        ("C++", 1),
+        ("C++,", 1),
+        ("copper++", 0),
+        ("--verbose", 1),
+        ("-–verbose", 0),
+        ("main()", 0),
+        ("main(", 1),
+        ("arr[0]", 1),
+        ("[arr[0]]", 1),
+        ("arr[0](", 1),
+        // Quotes keep what stands in them.
+        ("\"copper;\"", 1),
+        ("\"copper,\" lantern", 1),
+        ("\"Peregrine!\"", 0),
+        // What is nothing but such punctuation is no term.
+        ("zircon7713 , copper ?", 1),
+        ("索引。", 1),
+        ("「重建」！", 1),
+        // An apostrophe is no quote that has to be closed.
+        ("'Peregrine flew", 1),
+    ] {
+        assert_eq!(
+            total(&store, session, Mode::FullText, pattern),
+            expected,
+            "{pattern}"
+        );
+    }
+    for nothing in ["?!", "(\"\")", "“”", "` `", "...", "++"] {
+        let query = Query::new(session, Ask::Pattern(Pattern::new(Mode::FullText, nothing)));
+        let error = search(&store, &query).unwrap_err().to_string();
+        assert!(error.contains("has no word in it"), "{nothing}: {error}");
+    }
+}
+
+#[test]
 fn a_bad_pattern_is_an_error_that_shows_where() {
     let (_directory, store, session) =
         store_of(&texts(&["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab!"]));
@@ -388,6 +481,7 @@ fn filters_narrow_by_what_was_said_by_whom_and_when() {
         };
         assert_eq!(ask(&|_| ()), [1, 2, 3, 4]);
         assert_eq!(ask(&|query| query.role = Some("tool".into())), [2, 3]);
+        assert_eq!(ask(&|query| query.role = Some("Tool".into())), [2, 3]);
         assert_eq!(ask(&|query| query.tool = Some("cat".into())), [3]);
         assert_eq!(ask(&|query| query.since_ms = Some(2_000)), [2, 3, 4]);
         assert_eq!(ask(&|query| query.until_ms = Some(2_000)), [1, 3]);

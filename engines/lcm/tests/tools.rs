@@ -1274,7 +1274,7 @@ fn what_is_wrong_with_a_call_is_said() {
             1,
         ),
         (
-            json!({"pattern": "hello", "question": "", "role": "", "cursor": "", "sessions": [], "scope": "messages"}),
+            json!({"pattern": "hello", "question": "", "role": "", "tool": "", "since": "", "until": "", "cursor": "", "sessions": [], "scope": "messages"}),
             1,
         ),
         (json!({"pattern": "\"hello\"", "scope": "messages"}), 1),
@@ -1285,6 +1285,14 @@ fn what_is_wrong_with_a_call_is_said() {
             "{arguments}"
         );
     }
+    let recent = |engine: &mut dyn ContextEngine, role: &str| {
+        let arguments = json!({"role": role, "cursor": ""});
+        answer(engine, "lcm_recent", &arguments)["messages"]
+            .as_array()
+            .map(Vec::len)
+    };
+    assert_eq!(recent(engine, "User"), recent(engine, "user"));
+    assert!(recent(engine, "") >= recent(engine, "user") && recent(engine, "user") > Some(0));
     assert!(matches!(
         call(engine, "lcm_dance", &json!({})),
         Err(EngineError::Unsupported(what)) if what.contains("lcm_dance")

@@ -31,8 +31,6 @@ pub(super) struct History {
     pub(super) pending_cut: Option<Option<MessageId>>,
     /// What was cut off since the session was opened.
     pub(super) gone: HashSet<MessageId>,
-    /// Revisions that the engine has yet to be told of: the new message, and the one that it replaces.
-    pub(super) revised: Vec<(MessageId, MessageId)>,
     pub(super) in_force: Option<InForce>,
     /// It changed since it was written.
     pub(super) in_force_changed: bool,
@@ -84,31 +82,51 @@ impl History {
         of_handed > (self.sent.shared(raw), self.sent.common(raw))
     }
 
-    /// Adds a message to what the engine is to be shown.
-    pub(super) fn append(&mut self, id: MessageId, identity: u128) {
+    /// Adds a message to what the engine is to be shown; it may be another form of an earlier one.
+    pub(super) fn append(&mut self, id: MessageId, identity: u128, replaces: Option<MessageId>) {
         let chain = self.log.last().map_or(0, |last| last.chain);
         self.log.push(Logged {
             id,
             identity,
             chain: chain_link(chain, id, identity),
+            replaces,
         });
     }
 
-    /// Takes what was cut off out of the log: `lost` messages, and what they had replaced. Answers the last
+    /// Takes what was cut off out of the log: `lost` messages, in every form that they had. Answers the last
     /// message before the first of them. What came after that one and is still in `trail` (the revision of
     /// an early message, say) is shown again.
     pub(super) fn cut(&mut self, lost: &[MessageId], trail: &Trail) -> Option<MessageId> {
-        let first_lost = lost.iter().min()?;
-        let stays = self.log.partition_point(|logged| logged.id < *first_lost);
+        let replaces: HashMap<MessageId, MessageId> = (self.log.iter())
+            .filter_map(|logged| Some((logged.id, logged.replaces?)))
+            .collect();
+        let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
+        let first_lost = lost.iter().flat_map(|id| forms(*id)).min()?;
+        let stays = self.log.partition_point(|logged| logged.id < first_lost);
         let still_there: HashSet<MessageId> =
             trail.messages().iter().map(|message| message.id).collect();
         for logged in self.log.split_off(stays) {
             if still_there.contains(&logged.id) {
-                self.append(logged.id, logged.identity);
+                // A form in between went with the cut.
+                let replaces = forms(logged.id).find(|form| *form < first_lost);
+                self.append(logged.id, logged.identity, replaces);
             }
         }
         let last = stays.checked_sub(1)?;
         self.log.get(last).map(|last| last.id)
+    }
+
+    /// Those of some messages that are another form of an earlier one, each with that one.
+    pub(super) fn revisions_among(
+        &self,
+        ids: impl Iterator<Item = MessageId>,
+    ) -> Vec<(MessageId, MessageId)> {
+        let logged = |id| {
+            let at = self.log.binary_search_by_key(&id, |logged| logged.id);
+            self.log.get(at.ok()?)
+        };
+        ids.filter_map(|id| Some((id, logged(id)?.replaces?)))
+            .collect()
     }
 
     /// The end of the log.

@@ -44,6 +44,8 @@ CREATE TABLE messages (
     id       INTEGER NOT NULL,
     identity BLOB NOT NULL,
     chain    INTEGER NOT NULL,
+    -- The earlier form of the same message.
+    replaces INTEGER,
     PRIMARY KEY (session, id)
 ) STRICT, WITHOUT ROWID;
 -- The wire messages as they crossed last: what the client sent (0) and what was handed out for it (1).
@@ -186,6 +188,8 @@ pub(super) struct Logged {
     pub(super) identity: u128,
     /// The chain hash up to it.
     pub(super) chain: u64,
+    /// The earlier form of the same message, which is in the log too.
+    pub(super) replaces: Option<MessageId>,
 }
 
 /// The compaction in force.
@@ -415,12 +419,15 @@ fn read_session(connection: &mut Connection, id: &str) -> Result<(i64, Saved), R
         },
     )?;
     saved.log = transaction
-        .prepare("SELECT id, identity, chain FROM messages WHERE session = ?1 ORDER BY id")?
+        .prepare(
+            "SELECT id, identity, chain, replaces FROM messages WHERE session = ?1 ORDER BY id",
+        )?
         .query_map([key], |row| {
             Ok(Logged {
                 id: message_id(row.get(0)?),
                 identity: u128::from_le_bytes(row.get(1)?),
                 chain: row.get::<_, i64>(2)?.cast_unsigned(),
+                replaces: row.get::<_, Option<i64>>(3)?.map(message_id),
             })
         })?
         .collect::<Result<_, _>>()?;
@@ -541,7 +548,7 @@ impl Place {
                     kept.map_or(0, |last| last.id.0).cast_signed()
                 ])?;
             let mut insert = transaction.prepare_cached(
-                "INSERT INTO messages (session, id, identity, chain) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO messages (session, id, identity, chain, replaces) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?;
             for message in change.log.iter().skip(change.log_from) {
                 insert.execute(params![
@@ -549,6 +556,7 @@ impl Place {
                     message.id.0.cast_signed(),
                     message.identity.to_le_bytes(),
                     message.chain.cast_signed(),
+                    message.replaces.map(|old| old.0.cast_signed()),
                 ])?;
             }
             self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)?;

@@ -188,7 +188,7 @@ impl Session {
         }
         let (log_from, sent_from) = (self.history.log.len(), self.history.sent.raw().len());
         for (id, unit) in &messages {
-            self.history.append(*id, unit.mark.identity);
+            self.history.append(*id, unit.mark.identity, None);
         }
         let new: Vec<MessageId> = messages.iter().map(|(id, _)| *id).collect();
         self.new_since_compaction |= !new.is_empty();
@@ -272,8 +272,17 @@ impl Session {
         let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
         arrival.slots = self.read_slots(request, &trail, |id| new.contains(&id))?;
 
-        let log_from = if alignment.cut {
-            let before = self.history.log.clone();
+        let revised: HashMap<MessageId, MessageId> = arrival.revised.iter().copied().collect();
+        let before = alignment.cut.then(|| self.history.log.clone());
+        let mut log_from = self.history.log.len();
+        for message in trail.messages().iter().skip(alignment.known) {
+            if new.contains(&message.id) {
+                let replaces = revised.get(&message.id).copied();
+                self.history
+                    .append(message.id, message.mark.identity, replaces);
+            }
+        }
+        if let Some(before) = before {
             let last = self.history.cut(&alignment.lost, &trail);
             arrival.branched = Some(last);
             self.history.gone.extend(&alignment.lost);
@@ -281,19 +290,11 @@ impl Session {
             self.history.pending_cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
             self.reported = None;
             let unchanged = before.iter().zip(&self.history.log);
-            unchanged.take_while(|(before, now)| before == now).count()
-        } else {
-            self.history.log.len()
-        };
-        for message in trail.messages().iter().skip(alignment.known) {
-            if new.contains(&message.id) {
-                self.history.append(message.id, message.mark.identity);
-            }
+            log_from = unchanged.take_while(|(before, now)| before == now).count();
         }
-        self.history.revised.extend(&arrival.revised);
         let changes = Changes {
             lost: alignment.lost.iter().copied().collect(),
-            cut: alignment.cut,
+            cut: arrival.branched,
             revised: arrival
                 .revised
                 .iter()
@@ -370,10 +371,9 @@ impl Session {
         let mut in_force = self.history.in_force.take();
         let applied = in_force.as_mut().filter(|in_force| !in_force.carried_on);
         let takes_over = applied.is_some() && changes.carried_on;
-        // A summary that tells of messages which are no longer part of the conversation is void.
         let void = applied.as_ref().is_some_and(|in_force| {
-            let is_covered = |id: &MessageId| in_force.window.has_left_out(*id);
-            !takes_over && changes.cut && changes.lost.iter().any(is_covered)
+            let is_covered = |id: MessageId| in_force.window.has_left_out(id);
+            !takes_over && changes.reach_into(trail, is_covered)
         });
         match applied {
             Some(in_force) if takes_over => in_force.carried_on = true,
@@ -494,7 +494,6 @@ impl Session {
         match answer {
             Ok(Shown::Seen(seen, decision)) => {
                 self.history.pending_cut = None;
-                self.history.revised.clear();
                 let end = self.history.end();
                 // After a cut inside what was shown at once, an engine has no chain hash for its place.
                 let nothing_shown = self.history.after(from).is_empty();
@@ -573,9 +572,9 @@ impl Session {
         expected: Option<Expected>,
         state: Option<WindowState>,
     ) -> Result<Shown, crate::supervision::CallError> {
-        let of_piece = |new: MessageId| reel.slots().iter().any(|slot| slot.id() == new);
-        let mut revised = self.history.revised.clone();
-        revised.retain(|(new, _)| of_piece(*new));
+        let revised = self
+            .history
+            .revisions_among(reel.slots().iter().map(Slot::id));
         self.engine.call("observe", Pace::Short, move |engine| {
             if let Some(expected) = expected {
                 let seen = engine.observed_through();
@@ -858,7 +857,8 @@ fn place_of(seen: Option<Observed>) -> String {
 /// How a request changes the window.
 struct Changes<'a> {
     lost: HashSet<MessageId>,
-    cut: bool,
+    /// Where the conversation was cut back: the last message that stays.
+    cut: Option<Option<MessageId>>,
     /// The new ids of revised messages, by the old.
     revised: HashMap<MessageId, MessageId>,
     new: &'a HashSet<MessageId>,
@@ -876,8 +876,23 @@ impl Changes<'_> {
         self.lost.is_empty() && self.revised.is_empty() && added == self.new.len()
     }
 
+    /// Whether they reach into what a summary covers: it tells of messages that are cut off or read
+    /// otherwise now, or says nothing of one that came in between, and so it is void.
+    fn reach_into(&self, trail: &Trail, is_covered: impl Fn(MessageId) -> bool) -> bool {
+        let ids = || trail.messages().iter().map(|message| message.id);
+        let cut_off = self.cut.is_some_and(|last| {
+            // What came after the cut and is still there is shown to the engine again.
+            let mut after = ids().chain(self.lost.iter().copied());
+            after.any(|id| Some(id) > last && is_covered(id))
+        });
+        let mut neighbours = ids().zip(ids().skip(1));
+        cut_off
+            || self.revised.keys().any(|old| is_covered(*old))
+            || neighbours.any(|(id, next)| self.new.contains(&id) && is_covered(next))
+    }
+
     /// The window after the request: without what was lost, with revisions in their places, and with what
-    /// is new. What is new among messages that a summary covers stays out of it.
+    /// is new.
     fn apply(&self, slots: &[Slot], trail: &Trail, new: &HashMap<MessageId, Slot>) -> Vec<Slot> {
         let mut next: Vec<Slot> = Vec::with_capacity(slots.len() + new.len());
         for slot in slots.iter().filter(|slot| !self.lost.contains(&slot.id())) {

@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::index::corpus::Corpus;
 use crate::index::need::Need;
 use crate::index::segment::{Segment, segments};
-use crate::store::{Key, MessageRow, SessionId, row_in};
+use crate::store::{Body, Key, MessageRow, SessionId, row_in};
 
 /// How many texts are read between two looks at whether to stop.
 const CANCEL_EVERY: u64 = 64;
@@ -102,7 +102,7 @@ impl Search<'_> {
     pub(super) fn with_body<T>(
         &mut self,
         key: Key,
-        look: impl FnOnce(&str) -> T,
+        look: impl FnOnce(&Body<'_>) -> T,
     ) -> Result<Option<T>, StoreError> {
         if self.searched.messages_read.is_multiple_of(CANCEL_EVERY) && (self.cancelled)() {
             return Err(StoreError::Cancelled);
@@ -110,7 +110,7 @@ impl Search<'_> {
         match self.blocks.body(self.connection, key) {
             Ok(Some(body)) => {
                 self.searched.messages_read += 1;
-                self.searched.bytes_read += body.len() as u64;
+                self.searched.bytes_read += body.as_str().len() as u64;
                 Ok(Some(look(&body)))
             }
             // A repair could not save it, or none was made yet.
@@ -163,7 +163,7 @@ impl Search<'_> {
 }
 
 fn lets_through(query: &Query, row: &MessageRow) -> bool {
-    query.role.as_ref().is_none_or(|role| *role == row.role)
+    query.role.as_ref().is_none_or(|role| row.is_of(role))
         && query
             .tool
             .as_ref()

@@ -13,7 +13,7 @@ use super::snippet::{MAX_COUNTED, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
 use crate::store::{
-    Current, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in, summary_times,
+    Body, Current, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in, summary_times,
 };
 
 /// Something that matched, before it is shown.
@@ -119,7 +119,8 @@ impl Search<'_> {
             let key = Key::new(session, ordinal);
             let score = self
                 .with_body(key, |body| {
-                    density(matcher.places(body, MAX_COUNTED).len(), body.len())
+                    let matches = matcher.places(body, MAX_COUNTED).len();
+                    density(matches, body.as_str().len())
                 })?
                 .unwrap_or(0.0);
             found.push(Found::message(key, self.order_at(key)?, score));
@@ -155,7 +156,7 @@ impl Search<'_> {
     pub(super) fn show(
         &mut self,
         page: Vec<Found>,
-        places: impl Fn(&str) -> Vec<Range<usize>>,
+        places: impl Fn(&Body<'_>) -> Vec<Range<usize>>,
     ) -> Result<Vec<Hit>, StoreError> {
         let mut current: HashMap<SessionId, Current> = HashMap::new();
         let context = self.query.context_lines;
@@ -168,8 +169,10 @@ impl Search<'_> {
                         continue;
                     };
                     let summary = summary_in(self.connection, key)?;
-                    let snippet = summary
-                        .map(|summary| snippet(&summary.text, &places(&summary.text), context));
+                    let snippet = summary.map(|summary| {
+                        let places = places(&Body::of_text(&summary.text));
+                        snippet(&summary.text, &places, context)
+                    });
                     hits.push(Hit {
                         key,
                         kind: HitKind::Summary,
@@ -196,10 +199,10 @@ impl Search<'_> {
                     };
                     let live = current.contains(key);
                     let snippet = self
-                        .with_body(key, |body| snippet(body, &places(body), context))?
+                        .with_body(key, |body| snippet(body.as_str(), &places(body), context))?
                         .unwrap_or_default();
                     let in_calls = match row.payload {
-                        Some(file) => snippet.byte as i64 >= payload_bytes(self.connection, file)?,
+                        Some(file) => snippet.byte as i64 > payload_bytes(self.connection, file)?,
                         None => false,
                     };
                     let kind = match row.payload {

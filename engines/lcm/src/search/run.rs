@@ -16,7 +16,7 @@ use crate::index::corpus::Corpus;
 use crate::index::need::Need;
 use crate::index::segment::segments;
 use crate::store::{
-    Blocks, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
+    Blocks, Body, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
     row_in, summary_times,
 };
 
@@ -106,7 +106,7 @@ impl Search<'_> {
                 found.extend(summaries);
             }
         }
-        let places = |text: &str| matcher.places(text, MAX_COUNTED);
+        let places = |body: &Body<'_>| matcher.places(body, MAX_COUNTED);
         self.answer(total, true, found, cursor, places)
     }
 
@@ -138,7 +138,9 @@ impl Search<'_> {
         }
         found.retain(|found| self.is_within(found));
         let total = found.len() as u64;
-        self.answer(total, false, found, cursor, |text| question.places(text))
+        self.answer(total, false, found, cursor, |body| {
+            question.places(body.as_str())
+        })
     }
 
     fn answer(
@@ -147,7 +149,7 @@ impl Search<'_> {
         total_is_exact: bool,
         found: Vec<Found>,
         cursor: Option<&Cursor>,
-        places: impl Fn(&str) -> Vec<Range<usize>>,
+        places: impl Fn(&Body<'_>) -> Vec<Range<usize>>,
     ) -> Result<Answer, StoreError> {
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;
@@ -204,11 +206,12 @@ impl Search<'_> {
         let mut unreadable = 0;
         let mut read = |numbers: Range<u32>| -> Result<(), StoreError> {
             unreadable += for_each_summary(self.connection, session, &numbers, |summary| {
+                let body = Body::of_text(&summary.text);
                 if self.lets_summary_through(&summary.times)
-                    && matcher.is_match(&summary.text, &mut scratch)
+                    && matcher.is_match(&body, &mut scratch)
                 {
                     let places = match by_relevance {
-                        true => matcher.places(&summary.text, MAX_COUNTED).len(),
+                        true => matcher.places(&body, MAX_COUNTED).len(),
                         false => 0,
                     };
                     let score = density(places, summary.text.len());

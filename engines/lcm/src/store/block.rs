@@ -3,9 +3,12 @@
 //! ```text
 //! lengths │ bodies, one a message │ what is left of the wire JSON once the texts are taken out
 //! ```
-//! A *body* is what search sees of a message: its text, then its calls. Messages of a turn resemble each
-//! other, so they compress better together, and a turn is one row.
+//! A *body* is what search sees of a message: its text, then its calls and its thinking. Messages of a turn
+//! resemble each other, so they compress better together, and a turn is one row.
 
+use std::borrow::Cow;
+
+use super::body::{Body, push_beside};
 use super::varint::{put, take_usize};
 use super::wire::{self, Escaping};
 use crate::error::StoreError;
@@ -16,14 +19,14 @@ const WORTH_A_HOLE: usize = 48;
 /// A message as it goes into a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draft<'a> {
-    /// What search sees. Empty text where the text is kept aside.
-    pub(crate) body: &'a str,
-    /// How much of the body is the message's text.
-    pub(crate) text_len: usize,
+    /// The message's text.
+    pub(crate) text: &'a str,
+    /// Whether that is kept aside instead of in the body.
+    pub(crate) aside: bool,
+    /// What search sees beside it.
+    pub(crate) beside: &'a [String],
     /// The wire JSON; the same for every view of one wire message.
     pub(crate) raw: &'a str,
-    /// The text that is kept aside instead of in the body.
-    pub(crate) aside: Option<&'a str>,
 }
 
 /// A decompressed block.
@@ -37,7 +40,9 @@ pub(crate) struct Block {
 #[derive(Debug)]
 struct Slot {
     start: usize,
-    text_end: usize,
+    text_len: usize,
+    /// The lengths of the parts beside the text.
+    beside: Vec<usize>,
     end: usize,
     raw: Option<usize>,
     aside: bool,
@@ -77,13 +82,17 @@ pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
     }
     let mut out = Vec::new();
     put(&mut out, drafts.len() as u64);
+    let mut bodies = String::new();
     for (draft, raw) in drafts.iter().zip(&raw_of) {
-        put(&mut out, draft.body.len() as u64);
-        put(&mut out, draft.text_len as u64);
-        put(
-            &mut out,
-            (*raw as u64) << 1 | u64::from(draft.aside.is_some()),
-        );
+        let start = bodies.len();
+        bodies.push_str(if draft.aside { "" } else { draft.text });
+        put(&mut out, (bodies.len() - start) as u64);
+        put(&mut out, draft.beside.len() as u64);
+        for part in draft.beside {
+            put(&mut out, part.len() as u64);
+        }
+        put(&mut out, (*raw as u64) << 1 | u64::from(draft.aside));
+        push_beside(draft.beside.iter().map(String::as_str), start, &mut bodies);
     }
     put(&mut out, raws.len() as u64);
     let mut rests = String::new();
@@ -92,8 +101,7 @@ pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
         let mut holes = Vec::new();
         let mut from = 0;
         for &slot in slots {
-            let draft = &drafts[slot];
-            let text = draft.aside.unwrap_or(&draft.body[..draft.text_len]);
+            let text = drafts[slot].text;
             if text.len() < WORTH_A_HOLE {
                 continue;
             }
@@ -116,9 +124,7 @@ pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
             put(&mut out, hole.at as u64);
         }
     }
-    for draft in drafts {
-        out.extend_from_slice(draft.body.as_bytes());
-    }
+    out.extend_from_slice(bodies.as_bytes());
     out.extend_from_slice(rests.as_bytes());
     out
 }
@@ -140,17 +146,42 @@ impl Block {
     }
 
     /// What search sees of a message, without what is kept aside.
-    pub(crate) fn body(&self, slot: usize) -> &str {
-        self.slots
-            .get(slot)
-            .map_or("", |slot| self.str(slot.start, slot.end))
+    pub(crate) fn body(&self, slot: usize) -> Body<'_> {
+        self.slots.get(slot).map_or(Body::of_text(""), |slot| {
+            let all = Cow::Borrowed(self.str(slot.start, slot.end));
+            Body::new(all, slot.text_len, &slot.beside)
+        })
+    }
+
+    /// The same, with the text that is kept aside.
+    pub(crate) fn body_with(&self, slot: usize, text: String) -> Body<'_> {
+        let (text_len, mut all) = (text.len(), text);
+        let rest = self.body(slot);
+        push_beside(
+            Some(rest.as_str()).filter(|rest| !rest.is_empty()),
+            0,
+            &mut all,
+        );
+        let beside = self.slots.get(slot).map_or(&[][..], |slot| &slot.beside);
+        Body::new(Cow::Owned(all), text_len, beside)
     }
 
     /// The text of a message; empty where it is kept aside.
     pub(crate) fn text(&self, slot: usize) -> &str {
         self.slots
             .get(slot)
-            .map_or("", |slot| self.str(slot.start, slot.text_end))
+            .map_or("", |slot| self.str(slot.start, slot.start + slot.text_len))
+    }
+
+    /// What search sees of a message beside its text.
+    pub(crate) fn beside(&self, slot: usize) -> Vec<String> {
+        let body = self.body(slot);
+        let text = self.text(slot);
+        let parts = body.parts().map(|(_, part)| part.to_owned());
+        parts
+            .skip(usize::from(!text.is_empty()))
+            .filter(|part| !part.is_empty())
+            .collect()
     }
 
     /// Whether the text of a message is kept aside.
@@ -209,11 +240,12 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<Slot>, Vec<Raw>)> {
     let count = take_usize(&mut rest)?;
     let mut lengths = Vec::new();
     for _ in 0..count {
-        lengths.push((
-            take_usize(&mut rest)?,
-            take_usize(&mut rest)?,
-            take_usize(&mut rest)?,
-        ));
+        let text = take_usize(&mut rest)?;
+        let mut beside = Vec::new();
+        for _ in 0..take_usize(&mut rest)? {
+            beside.push(take_usize(&mut rest)?);
+        }
+        lengths.push((text, beside, take_usize(&mut rest)?));
     }
     let mut raw_lengths = Vec::new();
     for _ in 0..take_usize(&mut rest)? {
@@ -233,14 +265,14 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<Slot>, Vec<Raw>)> {
     }
     let mut at = bytes.len() - rest.len();
     let mut slots = Vec::with_capacity(lengths.len());
-    for (body, text, raw) in lengths {
-        let end = at.checked_add(body)?;
-        if text > body {
-            return None;
-        }
+    for (text_len, beside, raw) in lengths {
+        let breaks = beside.len().saturating_sub(usize::from(text_len == 0));
+        let end = (beside.iter().chain([&text_len, &breaks]))
+            .try_fold(at, |end, length| end.checked_add(*length))?;
         slots.push(Slot {
             start: at,
-            text_end: at + text,
+            text_len,
+            beside,
             end,
             raw: (raw >> 1).checked_sub(1),
             aside: raw & 1 != 0,
@@ -279,16 +311,24 @@ mod tests {
             } else {
                 serde_json::json!({"role": "user", "content": text}).to_string()
             }).collect();
-            let bodies: Vec<String> = texts.iter().map(|text| format!("{text}\ncall")).collect();
+            let beside = ["call".to_owned(), "thinking".to_owned()];
             let drafts: Vec<Draft<'_>> = (0..texts.len()).map(|i| Draft {
-                body: &bodies[i], text_len: texts[i].len(), raw: &raws[i], aside: None,
+                text: &texts[i], aside: i % 3 == 2, beside: &beside[..i % 2 * 2], raw: &raws[i],
             }).collect();
             let block = Block::read(lay_out(&drafts)).unwrap();
             prop_assert_eq!(block.len(), texts.len());
             for i in 0..texts.len() {
-                prop_assert_eq!(block.body(i), &bodies[i]);
-                prop_assert_eq!(block.text(i), &texts[i]);
-                prop_assert_eq!(block.raw(i, |_| None), raws[i].clone());
+                let body = match block.is_aside(i) {
+                    true => block.body_with(i, texts[i].clone()),
+                    false => block.body(i),
+                };
+                let mut parts: Vec<&str> = vec![&texts[i]];
+                parts.extend(drafts[i].beside.iter().map(String::as_str));
+                parts.retain(|part| !part.is_empty() || drafts[i].beside.is_empty());
+                prop_assert_eq!(body.as_str(), parts.join("\n"));
+                prop_assert_eq!(body.parts().map(|(_, part)| part).collect::<Vec<_>>(), parts);
+                prop_assert_eq!(block.text(i), if block.is_aside(i) { "" } else { &texts[i] });
+                prop_assert_eq!(block.raw(i, |slot| block.is_aside(slot).then(|| texts[slot].clone())), raws[i].clone());
             }
         }
 
@@ -296,7 +336,7 @@ mod tests {
         fn garbage_is_refused_or_read_but_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(block) = Block::read(bytes) {
                 for slot in 0..block.len().min(100) {
-                    let _ = (block.body(slot), block.raw(slot, |_| None));
+                    let _ = (block.body(slot).parts().count(), block.raw(slot, |_| None));
                 }
             }
         }
@@ -306,10 +346,10 @@ mod tests {
     fn a_shared_raw_message_is_stored_once() {
         let raw = format!("{{\"content\":\"{}\"}}", "x".repeat(5000));
         let draft = Draft {
-            body: "short",
-            text_len: 5,
+            text: "short",
+            aside: false,
+            beside: &[],
             raw: &raw,
-            aside: None,
         };
         assert!(lay_out(&[draft; 3]).len() < raw.len() + 100);
     }

@@ -1,11 +1,80 @@
-//! What search sees of a message beside its text: its calls, and its thinking.
+//! What search sees of a message: its text, and beside it its calls and its thinking.
+
+use std::borrow::Cow;
 
 use contexture_engine_api::{MessageId, MessageView};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::wire_items::wire_items;
+
 /// The keys under which the wire formats carry thinking that can be read.
-const THINKING_KEYS: [&str; 4] = ["thinking", "reasoning", "reasoning_content", "summary"];
+const THINKING_KEYS: [&str; 5] = [
+    "thinking",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "summary",
+];
+
+/// The parts of a message (or the one text of a summary), each on lines of its own. What is found stands
+/// within one of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Body<'a> {
+    all: Cow<'a, str>,
+    text_len: usize,
+    beside: &'a [usize],
+}
+
+impl<'a> Body<'a> {
+    /// `all` is a text of `text_len` bytes, followed by parts of the lengths `beside`, with a line break
+    /// between each two. A text that is empty is no part.
+    pub(super) fn new(all: Cow<'a, str>, text_len: usize, beside: &'a [usize]) -> Self {
+        Self {
+            all,
+            text_len,
+            beside,
+        }
+    }
+
+    /// A body that is one text.
+    pub(crate) fn of_text(text: &'a str) -> Self {
+        Self::new(Cow::Borrowed(text), text.len(), &[])
+    }
+
+    /// All of it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.all
+    }
+
+    /// The parts, each with the place where it begins.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &str)> {
+        let has_text = self.text_len > 0 || self.beside.is_empty();
+        let lengths = has_text.then_some(self.text_len).into_iter();
+        let mut start = 0;
+        lengths
+            .chain(self.beside.iter().copied())
+            .map_while(move |length| {
+                let part = (start, self.all.get(start..start + length)?);
+                start += length + 1;
+                Some(part)
+            })
+    }
+}
+
+/// Goes on with a body that begins at `start` of `out`: with parts beside its text, as [`Body::new`] has it.
+pub(super) fn push_beside<'p>(
+    parts: impl IntoIterator<Item = &'p str>,
+    start: usize,
+    out: &mut String,
+) {
+    for part in parts {
+        if out.len() > start {
+            out.push('\n');
+        }
+        out.push_str(part);
+    }
+}
 
 /// What a message's row says of it beside its content.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +108,7 @@ impl<'a> Facts<'a> {
 
     /// The hash of the message with this content: its wire JSON, its text and what stands beside it.
     /// Whatever is read back is compared with it.
-    pub(super) fn hash(&self, raw: &str, text: &str, beside: &str) -> [u8; 16] {
+    pub(super) fn hash(&self, raw: &str, text: &str, beside: &[String]) -> [u8; 16] {
         let mut hasher = Xxh3::new();
         let mut part = |bytes: &[u8]| {
             hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -49,8 +118,12 @@ impl<'a> Facts<'a> {
             part(&number.to_le_bytes());
         }
         part(&self.at.map_or([0; 8], i64::to_le_bytes));
-        for text in [self.role, raw, text, beside] {
+        for text in [self.role, raw, text] {
             part(text.as_bytes());
+        }
+        part(&(beside.len() as u64).to_le_bytes());
+        for beside in beside {
+            part(beside.as_bytes());
         }
         for (which, name) in [self.tool, self.call_id, self.name].iter().enumerate() {
             if let Some(name) = name {
@@ -62,24 +135,23 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The calls, a line each: the tool's name and its arguments with the escapes of their strings resolved,
-/// so that a path or a line of code is found as it was meant; then the thinking.
-pub(super) fn beside_text(view: &MessageView<'_>) -> String {
-    let mut out = String::new();
-    for call in view.tool_calls() {
-        if !out.is_empty() {
-            out.push('\n');
-        }
-        out.push_str(call.name());
-        out.push(' ');
+/// The calls: the tool's name and its arguments with the escapes of their strings resolved, so that a path
+/// or a line of code is found as it was meant; then the thinking. None of these is empty.
+pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
+    let calls = view.tool_calls().iter().map(|call| {
+        let mut out = format!("{} ", call.name());
         unescape_strings(call.arguments(), &mut out);
+        out
+    });
+    let mut parts: Vec<String> = calls.collect();
+    if view.has_thinking() {
+        let mut thinking = Vec::new();
+        for item in wire_items(view.raw()) {
+            collect_thinking(item, false, &mut thinking);
+        }
+        parts.extend(thinking);
     }
-    if view.has_thinking()
-        && let Ok(wire) = serde_json::from_str::<Value>(view.raw())
-    {
-        collect_thinking(&wire, false, &mut out);
-    }
-    out
+    parts
 }
 
 /// Appends JSON text with the escapes in its strings resolved; what is no JSON stays as it is.
@@ -120,22 +192,24 @@ fn string_end(text: &str) -> Option<usize> {
     None
 }
 
-fn collect_thinking(value: &Value, inside: bool, out: &mut String) {
+fn collect_thinking(value: Value, inside: bool, out: &mut Vec<String>) {
     match value {
-        Value::String(text) if inside => {
-            if !out.is_empty() {
-                out.push('\n');
-            }
-            out.push_str(text);
-        }
+        // Some providers send the same thinking under two keys.
+        Value::String(text) if inside && !text.is_empty() && !out.contains(&text) => out.push(text),
         Value::Array(items) => {
             for item in items {
                 collect_thinking(item, inside, out);
             }
         }
         Value::Object(fields) => {
+            let inside = inside || fields.get("type").and_then(Value::as_str) == Some("reasoning");
             for (key, field) in fields {
-                let inside = THINKING_KEYS.contains(&key.as_str()) || inside && key == "text";
+                let inside = match key.as_str() {
+                    // A call's, which may be of any shape.
+                    "input" => continue,
+                    "text" | "content" => inside,
+                    key => THINKING_KEYS.contains(&key),
+                };
                 collect_thinking(field, inside, out);
             }
         }
@@ -162,7 +236,10 @@ mod tests {
         let view = MessageView::new(MessageId(1), "assistant").with_tool_calls(&calls);
         assert_eq!(
             beside_text(&view),
-            "write {\"path\":\"a\\b\",\"text\":\"line 1\nsay \"索\"\"}\nodd {\"cut off\\"
+            [
+                "write {\"path\":\"a\\b\",\"text\":\"line 1\nsay \"索\"\"}",
+                "odd {\"cut off\\"
+            ]
         );
     }
 
@@ -174,6 +251,6 @@ mod tests {
             .with_text("said")
             .with_raw(raw)
             .with_thinking(true);
-        assert_eq!(beside_text(&view), "deep thought");
+        assert_eq!(beside_text(&view), ["deep thought"]);
     }
 }

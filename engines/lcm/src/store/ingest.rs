@@ -249,9 +249,8 @@ impl Cursor {
 /// A message, ready to be written.
 struct Prepared<'a> {
     view: MessageView<'a>,
-    /// What search sees; without the text where that is kept aside.
-    body: std::borrow::Cow<'a, str>,
-    text_len: usize,
+    /// What search sees of it beside its text.
+    beside: Vec<String>,
     tokens: u64,
     aside: Option<PackedText>,
     hash: [u8; 16],
@@ -264,28 +263,21 @@ impl<'a> Prepared<'a> {
         // No tokenizer makes more tokens than there are bytes, whatever the host counted.
         let is_large = text.len() as u64 > large_tokens && tokens > large_tokens;
         let beside = beside_text(view);
-        let kept = if is_large { "" } else { text };
-        let body = if beside.is_empty() {
-            std::borrow::Cow::Borrowed(kept)
-        } else {
-            std::borrow::Cow::Owned(format!("{kept}\n{beside}"))
-        };
         Ok(Self {
             view: *view,
-            body,
-            text_len: kept.len(),
             tokens,
             aside: is_large.then(|| PackedText::of(text)).transpose()?,
             hash: Facts::of(view).hash(view.raw(), text, &beside),
+            beside,
         })
     }
 
     fn draft(&self) -> Draft<'_> {
         Draft {
-            body: &self.body,
-            text_len: self.text_len,
+            text: self.view.text(),
+            aside: self.aside.is_some(),
+            beside: &self.beside,
             raw: self.view.raw(),
-            aside: self.aside.is_some().then(|| self.view.text()),
         }
     }
 }
@@ -544,7 +536,8 @@ fn block_end(drafts: &[Draft<'_>], start: usize) -> usize {
         if bytes > BLOCK_BYTES && !shares_raw {
             return at;
         }
-        bytes += drafts[at].body.len() + drafts[at].aside.map_or(0, str::len);
+        let beside = drafts[at].beside.iter().map(String::len);
+        bytes += drafts[at].text.len() + beside.sum::<usize>();
     }
     drafts.len()
 }

@@ -487,6 +487,26 @@ pub(crate) fn parents(
     })
 }
 
+/// The nodes over any of these messages, at any depth.
+pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, StoreError> {
+    store.read(|connection| {
+        let mut upwards = connection.prepare_cached(
+            "WITH RECURSIVE above(node) AS (
+                 SELECT node FROM node_messages WHERE message = ?1
+                 UNION SELECT c.node FROM node_children c JOIN above a ON c.child = a.node)
+             SELECT node FROM above",
+        )?;
+        let mut over = HashSet::new();
+        for message in messages {
+            let mut rows = upwards.query([message.0])?;
+            while let Some(row) = rows.next()? {
+                over.insert(id_of(row.get(0)?));
+            }
+        }
+        Ok(over)
+    })
+}
+
 /// The node of the frontier that covers each of these messages, where one does.
 pub(crate) fn covering(
     store: &Store,

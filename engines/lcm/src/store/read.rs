@@ -1,13 +1,12 @@
 //! Reading messages back.
 
-use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
 use contexture_engine_api::{MessageId, MessageKind};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::block::{Block, Draft};
-use super::body::Facts;
+use super::body::{Body, Facts, push_beside};
 use super::compression::{damaged, decompress};
 use super::live::{keys, keys_of, live_ordinal};
 use super::{Key, PayloadId, SessionId, Store, payload};
@@ -59,6 +58,11 @@ impl MessageRow {
         self.at.or((self.order_at > 0).then_some(self.order_at))
     }
 
+    /// Whether its role is this one, in any case.
+    pub(crate) fn is_of(&self, role: &str) -> bool {
+        self.role.eq_ignore_ascii_case(role)
+    }
+
     fn facts(&self) -> Facts<'_> {
         Facts {
             id: self.id,
@@ -79,10 +83,21 @@ pub struct StoredMessage {
     pub row: MessageRow,
     /// Its text.
     pub text: String,
-    /// Its tool calls and thinking, as search sees them; empty where there are none.
+    /// Its tool calls and thinking, as search sees them, each on lines of its own; empty where there are
+    /// none.
     pub calls: String,
     /// The JSON that it was on the wire, byte for byte.
     pub raw: String,
+}
+
+impl StoredMessage {
+    /// All that search sees of it: the places of hits are places here.
+    pub fn body(&self) -> String {
+        let mut body = self.text.clone();
+        let calls = Some(self.calls.as_str()).filter(|calls| !calls.is_empty());
+        push_beside(calls, 0, &mut body);
+        body
+    }
 }
 
 const COLUMNS: &str =
@@ -285,14 +300,12 @@ pub(super) fn whole(
 ) -> Result<StoredMessage, StoreError> {
     let raw = raw_in(connection, blocks, row.key)?;
     let (block, slot) = blocks.of(row.key)?;
-    let inline = block.text(slot);
-    let rest = &block.body(slot)[inline.len()..];
-    let calls = rest.strip_prefix('\n').unwrap_or(rest).to_owned();
+    let beside = block.beside(slot);
     let text = match row.payload {
         Some(id) => payload::whole(connection, id.0)?,
-        None => inline.to_owned(),
+        None => block.text(slot).to_owned(),
     };
-    if row.facts().hash(&raw, &text, &calls) != row.hash {
+    if row.facts().hash(&raw, &text, &beside) != row.hash {
         return Err(StoreError::Damaged(format!(
             "message {} is not what was stored",
             row.id
@@ -301,26 +314,26 @@ pub(super) fn whole(
     Ok(StoredMessage {
         row,
         text,
-        calls,
+        calls: beside.join("\n"),
         raw,
     })
 }
 
 /// A message as it goes into a block.
 pub(super) struct Content {
-    body: String,
-    text_len: usize,
+    text: String,
+    aside: bool,
+    beside: Vec<String>,
     raw: String,
-    aside: Option<String>,
 }
 
 impl Content {
     pub(super) fn draft(&self) -> Draft<'_> {
         Draft {
-            body: &self.body,
-            text_len: self.text_len,
+            text: &self.text,
+            aside: self.aside,
+            beside: &self.beside,
             raw: &self.raw,
-            aside: self.aside.as_deref(),
         }
     }
 }
@@ -335,12 +348,13 @@ pub(super) fn body_and_raw(
     let payload = row_in(connection, key)?.and_then(|row| row.payload);
     let (block, slot) = blocks.of(key)?;
     Ok(Content {
-        body: block.body(slot).to_owned(),
-        text_len: block.text(slot).len(),
+        text: match payload {
+            Some(id) => payload::whole(connection, id.0)?,
+            None => block.text(slot).to_owned(),
+        },
+        aside: payload.is_some(),
+        beside: block.beside(slot),
         raw,
-        aside: payload
-            .map(|id| payload::whole(connection, id.0))
-            .transpose()?,
     })
 }
 
@@ -436,9 +450,8 @@ impl Scan<'_> {
                     continue;
                 }
                 self.ordinals.start = key.ordinal() + 1;
-                let flow = match body_aside(self.connection, &block, slot, key) {
-                    Ok(Some(body)) => each(key, &body),
-                    Ok(None) => each(key, block.body(slot)),
+                let flow = match body(self.connection, &block, slot, key) {
+                    Ok(body) => each(key, body.as_str()),
                     Err(StoreError::Damaged(_)) => {
                         self.unreadable += 1;
                         continue;
@@ -478,22 +491,19 @@ impl Scan<'_> {
     }
 }
 
-/// What search sees of a message whose text is kept aside; none where it is not.
-fn body_aside(
+/// What search sees of a message, its text included where that is kept aside.
+fn body<'b>(
     connection: &Connection,
-    block: &Block,
+    block: &'b Block,
     slot: usize,
     key: Key,
-) -> Result<Option<String>, StoreError> {
-    if !block.is_aside(slot) {
-        return Ok(None);
+) -> Result<Body<'b>, StoreError> {
+    if block.is_aside(slot)
+        && let Some(payload) = row_in(connection, key)?.and_then(|row| row.payload)
+    {
+        return Ok(block.body_with(slot, payload::whole(connection, payload.0)?));
     }
-    let Some(payload) = row_in(connection, key)?.and_then(|row| row.payload) else {
-        return Ok(None);
-    };
-    let mut body = payload::whole(connection, payload.0)?;
-    body.push_str(block.body(slot));
-    Ok(Some(body))
+    Ok(block.body(slot))
 }
 
 /// Blocks, read one after the other; the last one is kept, for neighbours are read together.
@@ -519,14 +529,10 @@ impl<'c> Blocks<'c> {
         &mut self,
         connection: &Connection,
         key: Key,
-    ) -> Result<Option<Cow<'_, str>>, StoreError> {
-        let Some((block, slot)) = self.find(key)? else {
-            return Ok(None);
-        };
-        Ok(Some(match body_aside(connection, block, slot, key)? {
-            Some(body) => Cow::Owned(body),
-            None => Cow::Borrowed(block.body(slot)),
-        }))
+    ) -> Result<Option<Body<'_>>, StoreError> {
+        self.find(key)?
+            .map(|(block, slot)| body(connection, block, slot, key))
+            .transpose()
     }
 
     /// A block that stands between a message that was just read and the block that holds it, where damage put

@@ -141,9 +141,7 @@ impl Source {
                 let message = store.message(session, id)?;
                 match message.row.payload {
                     Some(file) => Self::aside(context, session, file),
-                    // As search sees it, so that the places of its hits are places here.
-                    None if message.calls.is_empty() => Ok(Self::Inline(message.text)),
-                    None => Ok(Self::Inline(format!("{}\n{}", message.text, message.calls))),
+                    None => Ok(Self::Inline(message.body())),
                 }
             }
             Id::Summary(id) => match nodes::node(store, session, id)? {

@@ -78,7 +78,7 @@ fn newest(
             }
             let start = end.saturating_sub(BATCH).max(run.start);
             let mut rows = store.rows(session, start..end)?;
-            rows.retain(|row| (arguments.role.as_ref()).is_none_or(|role| *role == row.role));
+            rows.retain(|row| (arguments.role.as_ref()).is_none_or(|role| row.is_of(role)));
             for row in rows.into_iter().rev() {
                 let ordinal = row.key.ordinal();
                 // Those after this ordinal are shown.

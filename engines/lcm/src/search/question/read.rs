@@ -64,7 +64,7 @@ impl Question {
         let mut readings = Vec::with_capacity(messages.len());
         let mut reader = self.reader();
         for key in messages {
-            let reading = search.with_body(key, |body| reader.read(body))?;
+            let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
             readings.extend(reading.map(|reading| (key, reading)));
         }
         let words: usize = readings.iter().map(|(_, reading)| reading.words).sum();

@@ -116,7 +116,7 @@ impl Question {
             };
             for ordinal in to_read {
                 let key = Key::new(session, ordinal);
-                let reading = search.with_body(key, |body| reader.read(body))?;
+                let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
                 for occurrence in reading.iter().flat_map(|reading| &reading.occurrences) {
                     lists[occurrence.term].push(ordinal);
                 }

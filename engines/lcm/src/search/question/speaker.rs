@@ -177,9 +177,9 @@ fn known_by(
     for ordinal in named.iter().step_by(named.len().div_ceil(SAMPLE)) {
         let key = Key::new(session, *ordinal);
         let Some((speaks, called)) = search.with_body(key, |body| {
-            let speaker = speaker_of(body).map(str::to_lowercase);
+            let speaker = speaker_of(body.as_str()).map(str::to_lowercase);
             let speaks = speaker.is_some_and(|speaker| is_part_of(name, &speaker));
-            (speaks, calls(body, name))
+            (speaks, calls(body.as_str(), name))
         })?
         else {
             continue;

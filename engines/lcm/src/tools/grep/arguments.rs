@@ -80,8 +80,10 @@ pub(in crate::tools) fn parameters() -> Value {
             "mode": {
                 "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
                 "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order \
-                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase. literal: the text \
-                                itself, anywhere. regex: without look-around and backreferences",
+                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase; punctuation inside \
+                                a term counts, but no quotes, brackets or , . ; : ! ? around it. literal: the text \
+                                itself, anywhere. regex: without look-around and backreferences; ^ and $ hold at \
+                                the ends of the text, and of each call",
             },
             "case": {
                 "type": "boolean",
@@ -123,9 +125,7 @@ pub(in crate::tools) fn parameters() -> Value {
 /// # Errors
 /// [`EngineError::InvalidInput`] that says what is wrong with the arguments.
 pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Query, EngineError> {
-    // Some models fill in every argument.
-    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let ask = match (given(&arguments.pattern), given(&arguments.question)) {
+    let ask = match (arguments.pattern.clone(), arguments.question.clone()) {
         (Some(pattern), None) => Ask::Pattern(Pattern {
             mode: match arguments.mode {
                 None | Some(ModeName::FullText) => Mode::FullText,
@@ -179,8 +179,8 @@ pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Quer
             Some(ScopeName::Files) => Scope::Files,
         },
         sessions,
-        role: given(&arguments.role),
-        tool: given(&arguments.tool),
+        role: arguments.role.clone(),
+        tool: arguments.tool.clone(),
         since_ms: since,
         until_ms: until,
         sort: arguments.sort.map(|sort| match sort {
@@ -190,7 +190,7 @@ pub(super) fn query(context: &Context<'_>, arguments: &Arguments) -> Result<Quer
         }),
         limit: arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT),
         context_lines: arguments.context.unwrap_or(0).min(MAX_CONTEXT),
-        cursor: given(&arguments.cursor),
+        cursor: arguments.cursor.clone(),
         ..Query::new(context.session.id, ask)
     })
 }

@@ -1,0 +1,104 @@
+//! The terms of a full-text query: words and phrases, and where they stand in a text.
+
+mod split;
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use crate::error::StoreError;
+use crate::index::fold::fold;
+use crate::index::need::Need;
+use crate::index::terms::{Class, class};
+use split::split;
+
+/// A word or a phrase of a full-text query, with whatever separators it was written with.
+#[derive(Debug)]
+pub(super) struct Term {
+    /// Separated by whitespace of any kind and length.
+    parts: Vec<String>,
+}
+
+impl Term {
+    /// The words and "phrases" of a query. Case makes no difference where `fold_case`.
+    ///
+    /// # Errors
+    /// A double quote that is opened and never closed.
+    pub(super) fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
+        let mut terms = Vec::new();
+        for text in split(query)? {
+            let parts: Vec<String> = text
+                .split_whitespace()
+                .map(|part| match fold_case {
+                    true => fold(part),
+                    false => part.to_owned(),
+                })
+                .collect();
+            if !parts.is_empty() {
+                terms.push(Self { parts });
+            }
+        }
+        Ok(terms)
+    }
+
+    /// What a text must hold to have this term in it.
+    pub(super) fn need(&self) -> Need {
+        Need::all(
+            self.parts
+                .iter()
+                .map(|part| Need::of_literal(&fold(part), true, true))
+                .collect(),
+        )
+    }
+
+    /// Whether a text that holds what [`need`](Self::need) says has this term for sure: it is one word,
+    /// or one stretch of a spaceless script.
+    pub(super) fn is_exact(&self) -> bool {
+        match (self.parts.as_slice(), self.need()) {
+            ([part], need @ Need::Word { .. }) => {
+                part.chars().all(|c| class(c) == Class::Word) && need.is_exact()
+            }
+            ([part], Need::Stretch(stretch)) => stretch == *part,
+            _ => false,
+        }
+    }
+
+    /// Where it first stands in a text at or after `from`.
+    pub(super) fn find(&self, text: &str, from: usize) -> Option<Range<usize>> {
+        let (first, others) = self.parts.split_first()?;
+        let mut from = from;
+        loop {
+            let start = from + memmem::find(text.as_bytes().get(from..)?, first.as_bytes())?;
+            if let Some(end) = follow(text, start + first.len(), others)
+                && is_whole(text, start..end)
+            {
+                return Some(start..end);
+            }
+            from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+}
+
+/// Where the further parts of a phrase end that continues at `at`.
+fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
+    for part in parts {
+        let rest = &text[at..];
+        let trimmed = rest.trim_start();
+        if trimmed.len() == rest.len() || !trimmed.starts_with(part.as_str()) {
+            return None;
+        }
+        at = text.len() - trimmed.len() + part.len();
+    }
+    Some(at)
+}
+
+/// Whether no word is cut at either end of the range.
+fn is_whole(text: &str, range: Range<usize>) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(|c| class(c) == Class::Word);
+    let inside = &text[range.clone()];
+    let cut_before =
+        is_word(inside.chars().next()) && is_word(text[..range.start].chars().next_back());
+    let cut_after =
+        is_word(inside.chars().next_back()) && is_word(text[range.end..].chars().next());
+    !cut_before && !cut_after
+}

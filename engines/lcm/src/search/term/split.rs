@@ -1,0 +1,211 @@
+//! A full-text query, cut into its terms.
+//!
+//! A term stands between blanks, a phrase in quotes of any kind. The punctuation around a term is none of
+//! it: quotes, brackets that hold it, and the stops behind it. What is inside, or within the quotes of a
+//! phrase, counts.
+
+use crate::error::StoreError;
+
+/// The quotes that open a phrase, each with those that close it.
+const QUOTES: [(char, &[char]); 14] = [
+    ('"', &['"']),
+    ('\'', &['\'']),
+    ('`', &['`']),
+    ('＂', &['＂']),
+    ('“', &['”', '“']),
+    ('”', &['”']),
+    ('„', &['“', '”']),
+    ('‘', &['’', '‘']),
+    ('’', &['’']),
+    ('‚', &['‘', '’']),
+    ('«', &['»']),
+    ('»', &['«', '»']),
+    ('「', &['」']),
+    ('『', &['』']),
+];
+
+const BRACKETS: [(char, char); 9] = [
+    ('(', ')'),
+    ('[', ']'),
+    ('{', '}'),
+    ('（', '）'),
+    ('［', '］'),
+    ('【', '】'),
+    ('〔', '〕'),
+    ('《', '》'),
+    ('〈', '〉'),
+];
+
+/// What ends a clause, a sentence or a question.
+const STOPS: [char; 20] = [
+    ',', '.', ';', ':', '!', '?', '…', '、', '。', '，', '．', '；', '：', '！', '？', '｡', '､',
+    '،', '؛', '؟',
+];
+
+/// The terms of a query, in order, phrases without their quotes.
+///
+/// # Errors
+/// A double quote that is opened and never closed.
+pub(super) fn split(query: &str) -> Result<Vec<&str>, StoreError> {
+    let mut terms = Vec::new();
+    let mut rest = query.trim_start();
+    while !rest.is_empty() {
+        let inside = rest.trim_start_matches(|c| BRACKETS.iter().any(|(open, _)| *open == c));
+        if let Some((phrase, after)) = phrase(inside) {
+            terms.push(phrase);
+            rest = &after[end_of_word(after)..];
+        } else if inside
+            .strip_prefix('"')
+            .is_some_and(|rest| !rest.contains('"'))
+        {
+            return Err(never_closed(query, query.len() - inside.len()));
+        } else {
+            let (term, after) = rest.split_at(end_of_word(rest));
+            terms.push(bare(term));
+            rest = after;
+        }
+        rest = rest.trim_start();
+    }
+    terms.retain(|term| !term.is_empty());
+    Ok(terms)
+}
+
+fn end_of_word(text: &str) -> usize {
+    text.find(char::is_whitespace).unwrap_or(text.len())
+}
+
+fn never_closed(query: &str, at: usize) -> StoreError {
+    StoreError::Pattern(format!(
+        "a quote is opened and never closed:\n    {}\n    {}^\nclose it, or use mode `literal` to find a quotation \
+         mark",
+        query.replace(char::is_whitespace, " "),
+        " ".repeat(query[..at].chars().count())
+    ))
+}
+
+/// The phrase that a text begins with, and what follows its closing quote: that ends a word, and an
+/// apostrophe does not.
+fn phrase(text: &str) -> Option<(&str, &str)> {
+    let open = text.chars().next()?;
+    let (_, closing) = QUOTES.iter().find(|(quote, _)| *quote == open)?;
+    let inside = &text[open.len_utf8()..];
+    inside.match_indices(*closing).find_map(|(at, quote)| {
+        let after = &inside[at + quote.len()..];
+        let only_surrounds = after[..end_of_word(after)].chars().all(surrounds);
+        only_surrounds.then_some((&inside[..at], after))
+    })
+}
+
+fn surrounds(c: char) -> bool {
+    is_quote(c) || STOPS.contains(&c) || BRACKETS.iter().any(|(_, close)| *close == c)
+}
+
+fn is_quote(c: char) -> bool {
+    QUOTES
+        .iter()
+        .any(|(open, closing)| *open == c || closing.contains(&c))
+}
+
+/// A term without the punctuation around it.
+fn bare(term: &str) -> &str {
+    let inside = term
+        .trim_start_matches(|c| is_quote(c) || matches!(c, '¿' | '¡'))
+        .trim_end_matches(|c| is_quote(c) || STOPS.contains(&c));
+    let inside = without_brackets(inside);
+    match inside.len() == term.len() {
+        true => inside,
+        false => bare(inside),
+    }
+}
+
+/// A term without the brackets at its ends, but for those whose other half stands within: `f(x)` is whole.
+fn without_brackets(term: &str) -> &str {
+    let mut ends = term.char_indices();
+    let Some((_, first)) = ends.next() else {
+        return term;
+    };
+    if let Some((open, close)) = pair_of(first) {
+        let partner = match first == open {
+            true => partner(term.char_indices(), open, close),
+            false => None,
+        };
+        let behind = &term[first.len_utf8()..];
+        match partner {
+            None => return behind,
+            Some(at) if at + close.len_utf8() == term.len() => {
+                return &term[first.len_utf8()..at];
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some((at, last)) = ends.next_back()
+        && let Some((open, close)) = pair_of(last)
+        && (last == open || partner(term.char_indices().rev(), close, open).is_none())
+    {
+        return &term[..at];
+    }
+    term
+}
+
+fn pair_of(c: char) -> Option<(char, char)> {
+    let mut pairs = BRACKETS.iter().copied();
+    pairs.find(|(open, close)| *open == c || *close == c)
+}
+
+/// Where the other half stands of the bracket that comes first.
+fn partner(chars: impl Iterator<Item = (usize, char)>, own: char, other: char) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in chars {
+        if c == own {
+            depth += 1;
+        } else if c == other {
+            depth -= 1;
+            if depth == 0 {
+                return Some(at);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn terms_lose_what_surrounds_them() {
+        for (query, expected) in [
+            ("a, b. (c)", &["a", "b", "c"][..]),
+            ("f(x) g() (h())", &["f(x)", "g()", "h()"]),
+            ("(a)(b) a) (b", &["(a)(b)", "a", "b"]),
+            (
+                "C++, C#. .env --flag $HOME",
+                &["C++", "C#", ".env", "--flag", "$HOME"],
+            ),
+            ("x = 5;", &["x", "=", "5"]),
+            ("¿Qué? 5'", &["Qué", "5"]),
+            ("(\"a b.\"), c", &["a b.", "c"]),
+            ("\"say \"hi\" now\"", &["say \"hi", "now"]),
+            ("‘the dog’s bone’ 'tis", &["the dog’s bone", "tis"]),
+            ("don't", &["don't"]),
+            ("\"a\"b", &["a\"b"]),
+            ("\"key\": [\"v w\"]", &["key", "v w"]),
+            ("… () , “”", &[]),
+        ] {
+            assert_eq!(split(query).unwrap(), expected, "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_split_or_refused(query in "([a-c ]|[\"'`“”„(){}、.:?]|\\PC){0,20}") {
+            if let Ok(terms) = split(&query) {
+                let words = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
+                prop_assert_eq!(words(&terms.concat()), words(&query));
+            }
+        }
+    }
+}

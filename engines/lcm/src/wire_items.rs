@@ -1,0 +1,40 @@
+//! What a message was on the wire, item by item.
+
+use serde_json::Value;
+
+/// The JSON values in a message's wire JSON. Most messages are one; one that is made of several has them
+/// as they follow each other in a log (a line each) or in a list (with commas between). What cannot be read
+/// ends them.
+pub(crate) fn wire_items(raw: &str) -> Vec<Value> {
+    let mut items = Vec::new();
+    let mut rest = raw;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+        let Some(Ok(item)) = values.next() else {
+            return items;
+        };
+        items.push(item);
+        rest = &rest[values.byte_offset()..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_of_a_log_and_of_a_list_are_told_apart() {
+        for (raw, expected) in [
+            ("", 0),
+            ("no json", 0),
+            ("{}", 1),
+            ("{\n \"a\": [1, 2]\n}", 1),
+            ("{}\n{}", 2),
+            ("{},\n  {}", 2),
+            ("{} , {\"cut\": ", 1),
+        ] {
+            assert_eq!(wire_items(raw).len(), expected, "{raw}");
+        }
+    }
+}
