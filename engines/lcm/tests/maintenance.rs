@@ -271,7 +271,7 @@ fn a_backup_is_the_same_store() {
     let to = other.path().join(contexture_lcm::store::FILE_NAME);
     store.backup(&to, |_, _| ()).unwrap();
     let error = store.backup(&to, |_, _| ()).unwrap_err();
-    assert!(matches!(error, StoreError::File { .. }), "{error}");
+    assert!(matches!(error, StoreError::Exists(_)), "{error}");
     let copy = Store::open(other.path(), settings()).unwrap();
     assert!(copy.check(|_, _| ()).unwrap().is_sound());
     for name in ["one", "two"] {
