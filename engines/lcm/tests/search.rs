@@ -748,6 +748,31 @@ fn what_a_killed_process_left_half_indexed_is_not_seen_and_is_swept_up() {
 }
 
 #[test]
+fn what_several_threads_index_at_once_is_indexed_once() {
+    let long = "so that it takes a while ".repeat(100);
+    let said: Vec<String> = (0..60).map(|at| format!("word {at} {long}")).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let settings = StoreSettings {
+        background_index: false,
+        ..StoreSettings::default()
+    };
+    let store = Store::open(directory.path(), settings).unwrap();
+    let session = store.open_session("s", 0).unwrap();
+    ingest(&store, session, 0, &said);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| store.index_now(session).unwrap());
+        }
+    });
+    assert_eq!(total(&store, session, Mode::FullText, "word"), 60);
+    drop(store);
+    let connection = rusqlite::Connection::open(directory.path().join(FILE_NAME)).unwrap();
+    let made = "SELECT seq FROM sqlite_sequence WHERE name = 'segments'";
+    let made = connection.query_row(made, [], |row| row.get::<_, i64>(0));
+    assert_eq!(made, Ok(1));
+}
+
+#[test]
 fn messages_that_cannot_be_read_are_counted_and_hide_no_others() {
     let said: Vec<String> = (0..60).map(|at| format!("word number {at}")).collect();
     let (_directory, store, session) = store_of(&said);

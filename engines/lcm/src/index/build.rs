@@ -39,6 +39,7 @@ pub(crate) fn catch_up(
     session: SessionId,
     go_on: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
+    let _alone = database.index_alone();
     for corpus in Corpus::ALL {
         while index_batch(database, session, corpus)? {
             go_on()?;

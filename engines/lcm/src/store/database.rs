@@ -31,6 +31,7 @@ pub(crate) struct Database {
     readers: Mutex<Vec<Connection>>,
     pub(super) writer: Writer,
     pub(super) compressors: Compressors,
+    indexing: Mutex<()>,
 }
 
 impl Database {
@@ -54,6 +55,7 @@ impl Database {
             readers: Mutex::default(),
             writer: Writer::new(connection),
             compressors: Compressors::default(),
+            indexing: Mutex::default(),
         })
     }
 
@@ -108,6 +110,11 @@ impl Database {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         write(self.writer.take_behind()?, work)
+    }
+
+    /// Waits until nobody in this process makes the index; two at once would make the same.
+    pub(crate) fn index_alone(&self) -> MutexGuard<'_, ()> {
+        lock(&self.indexing)
     }
 
     /// A connection for checkpoints, which wait for the disk and so are made off the turn's path.
