@@ -46,6 +46,12 @@ impl Drop for IndexWorker {
 
 fn run(database: &Database, receiver: &Receiver<SessionId>) {
     let checkpointer = database.open_checkpointer();
+    let checkpoint = || {
+        if let Ok(connection) = &checkpointer {
+            // One that fails is made up for by the next, or by the writer once the log is long.
+            let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
+    };
     let mut is_swept = false;
     while let Ok(session) = receiver.recv() {
         if !is_swept {
@@ -58,11 +64,11 @@ fn run(database: &Database, receiver: &Receiver<SessionId>) {
         sessions.dedup();
         for session in sessions {
             // What failed (a full disk, a lock) is tried again with the next batch; search scans till then.
-            let _ = catch_up(database, session, || Ok(()));
+            let _ = catch_up(database, session, || {
+                checkpoint();
+                Ok(())
+            });
         }
-        if let Ok(connection) = &checkpointer {
-            // One that fails is made up for by the next, or by the writer once the log is long.
-            let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        }
+        checkpoint();
     }
 }

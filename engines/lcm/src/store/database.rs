@@ -45,7 +45,7 @@ impl Database {
              PRAGMA foreign_keys = ON;
              PRAGMA cache_size = -4096;
              PRAGMA temp_store = MEMORY;
-             PRAGMA wal_autocheckpoint = 8192;",
+             PRAGMA wal_autocheckpoint = 16384;",
         )?;
         connection.set_prepared_statement_cache_capacity(64);
         schema::migrate(&mut connection, path)?;
