@@ -267,6 +267,17 @@ fn answers_are_found_where_nothing_says_who_speaks() {
     assert!(ours >= floor + MARGIN, "{ours} {floor}");
 }
 
+/// Messages of which nothing is known but the role and the text.
+fn said_by_role(said: &[(&str, &str)]) -> Vec<Message> {
+    said.iter()
+        .map(|(role, text)| Message {
+            role: (*role).to_owned(),
+            text: (*text).to_owned(),
+            ..Message::default()
+        })
+        .collect()
+}
+
 #[test]
 fn a_role_may_be_the_speakers_name() {
     let said = [
@@ -274,15 +285,7 @@ fn a_role_may_be_the_speakers_name() {
         ("Ana", "Nice! I bought one too, a bike with three wheels"),
     ];
     for (name, expected) in [("Ana", 1), ("Ben", 0)] {
-        let messages: Vec<Message> = said
-            .iter()
-            .map(|(role, text)| Message {
-                role: (*role).to_owned(),
-                text: (*text).to_owned(),
-                ..Message::default()
-            })
-            .collect();
-        let found = Ours::new(&messages).first(&format!("Which bike did {name} buy?"));
+        let found = Ours::new(&said_by_role(&said)).first(&format!("Which bike did {name} buy?"));
         assert_eq!(found.first(), Some(&expected), "{name}");
     }
 }
@@ -365,15 +368,7 @@ fn answers_are_found_in_scripts_without_spaces() {
         ("assistant", "날씨는 어땠어요?"),
         ("user", "바람이 많이 불었지만 정말 즐거웠어요"),
     ];
-    let messages: Vec<Message> = said
-        .iter()
-        .map(|(role, text)| Message {
-            role: (*role).to_owned(),
-            text: (*text).to_owned(),
-            ..Message::default()
-        })
-        .collect();
-    let ours = Ours::new(&messages);
+    let ours = Ours::new(&said_by_role(&said));
     for (question, expected) in [
         ("用户在学什么乐器？古筝课是星期几？", 0),
         ("用户和谁去了杭州？", 3),

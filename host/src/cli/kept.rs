@@ -211,8 +211,12 @@ fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
 }
 
 fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
+    // Found out once, and not for each page.
+    let of = &Of {
+        engine: Some(keeper.engine_of(of, Some(id))?),
+    };
     let session = id.to_owned();
-    let shown = keeper.ask(of, Some(id), StoreCommand::Show { session })?;
+    let shown = keeper.ask(of, None, StoreCommand::Show { session })?;
     let count = shown.get("in_conversation").and_then(Value::as_u64);
     let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
     let (mut after, mut lost) = (None, 0);
@@ -222,7 +226,7 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
             after,
             limit: PAGE,
         };
-        let page = keeper.ask(of, Some(id), command)?;
+        let page = keeper.ask(of, None, command)?;
         let messages = page.get("messages").and_then(Value::as_array);
         let mut lines = String::new();
         for message in messages.into_iter().flatten() {
@@ -305,15 +309,19 @@ impl Keeper<'_> {
         session: Option<&str>,
         command: StoreCommand,
     ) -> Result<Value, CliError> {
-        let remembered = match session {
-            Some(session) => setup::engine_of(self.store, session)?,
-            None => None,
-        };
-        let engine = of.engine.as_deref().or(remembered.as_deref());
-        let answer = self
-            .engines
-            .manage(Some(engine.unwrap_or(KEEPER)), &command);
+        let engine = self.engine_of(of, session)?;
+        let answer = self.engines.manage(Some(&engine), &command);
         answer.map_err(CliError::of_keeper)
+    }
+
+    /// Whom to ask: the engine that was named, else the one that the session was kept by.
+    fn engine_of(&self, of: &Of, session: Option<&str>) -> Result<String, CliError> {
+        let engine = match (&of.engine, session) {
+            (Some(named), _) => Some(named.clone()),
+            (None, Some(session)) => setup::engine_of(self.store, session)?,
+            (None, None) => None,
+        };
+        Ok(engine.unwrap_or_else(|| KEEPER.to_owned()))
     }
 }
 
@@ -333,6 +341,17 @@ fn tell_lost(store: &Store, of: &Of, answer: &Value) -> Result<(), CliError> {
     Ok(())
 }
 
+/// What an engine says of all that it keeps; none where it keeps no sessions at all.
+pub(super) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, CliError> {
+    match engines.manage(Some(engine), &StoreCommand::List) {
+        Err(OpenError::Call(CallError::Failed {
+            error: EngineError::Unsupported(_),
+            ..
+        })) => Ok(None),
+        list => list.map(Some).map_err(CliError::of_keeper),
+    }
+}
+
 /// What an engine keeps of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
@@ -347,13 +366,8 @@ pub(super) enum Kept {
 impl Kept {
     /// Asks the engine.
     pub(super) fn by(engines: &Engines, engine: &str, session: &str) -> Result<Self, CliError> {
-        let list = match engines.manage(Some(engine), &StoreCommand::List) {
-            Ok(list) => list,
-            Err(OpenError::Call(CallError::Failed {
-                error: EngineError::Unsupported(_),
-                ..
-            })) => return Ok(Self::Nothing),
-            Err(error) => return Err(CliError::of_keeper(error)),
+        let Some(list) = list(engines, engine)? else {
+            return Ok(Self::Nothing);
         };
         let sessions = list.get("sessions").and_then(Value::as_array);
         let is_it = |one: &Value| one.get("session").and_then(Value::as_str) == Some(session);

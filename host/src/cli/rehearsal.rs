@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use contexture_engine_api::{EngineError, StoreCommand};
+use contexture_engine_api::StoreCommand;
 use serde_json::Value;
 
 use super::error::CliError;
-use super::setup;
-use crate::engines::{Engines, OpenError};
+use super::{kept, setup};
+use crate::engines::Engines;
 use crate::replay::Stage;
 use crate::session::Store;
-use crate::supervision::CallError;
 
 /// The engines of a configuration over a home that is thrown away.
 pub(super) struct Rehearsal {
@@ -72,12 +71,8 @@ fn copy(
 
 /// Has an engine copy its store to where it would lie in another home. One that keeps nothing has none.
 fn copy_kept(engines: &Engines, engine: &str, home: &Path) -> Result<(), CliError> {
-    let list = match engines.manage(Some(engine), &StoreCommand::List) {
-        Err(OpenError::Call(CallError::Failed {
-            error: EngineError::Unsupported(_),
-            ..
-        })) => return Ok(()),
-        list => list.map_err(CliError::of_keeper)?,
+    let Some(list) = kept::list(engines, engine)? else {
+        return Ok(());
     };
     let store = list.get("store").and_then(Value::as_str).map(Path::new);
     let Some(Ok(place)) = store.map(|store| store.strip_prefix(&engines.loaded().home)) else {
