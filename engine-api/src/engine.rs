@@ -157,7 +157,8 @@ pub trait ContextEngine: Send {
     }
 
     /// The originals of these messages, as JSON text each, where the engine keeps them; none for one
-    /// that it does not have.
+    /// that it does not have, or that is no part of the conversation any more. The host asks when its own
+    /// record was lost, when the two disagree, and when another engine takes the session over.
     ///
     /// # Errors
     /// A store that failed.

@@ -157,7 +157,7 @@ pub struct OpenRequest<'a> {
     pub services: Services,
     /// The window of the agent's model as it is now; empty of messages.
     pub window: &'a crate::WindowState,
-    /// The compaction in force, where the session has one.
+    /// The session's current compaction, if any.
     pub compaction: Option<&'a crate::CurrentCompaction>,
 }
 

@@ -32,6 +32,8 @@ pub struct WindowState {
     pub prompt_tokens: u64,
     /// The part of `prompt_tokens` that no compaction can touch: system prompt and tools.
     pub fixed_tokens: u64,
+    /// Whether there is a system prompt; none where the host does not say.
+    pub has_system_prompt: Option<bool>,
     /// Whether `prompt_tokens` is a rough estimate rather than a count.
     pub estimated: bool,
     /// The prompt that the provider last reported, with what came since added; none since the last

@@ -1,36 +1,23 @@
 //! An agent whose history is kept whole: it talks until most of what was said has left the window, then finds
 //! the one thing that it needs with the tools that the engine `lcm` gives it.
 //!
-//! `cargo run -p contexture --example lossless` plays it with a model that only does as it is told.
+//! `cargo run -p contexture --features lcm --example lossless` plays it with a model that only does as it is told.
 
 use std::error::Error;
 
-use contexture::config::Config;
-use contexture::engines::Engines;
-use contexture::providers::{configured_client, resolve_configured};
-use contexture::session::{AgentWindow, Session, Store};
-use contexture_engine_api::{ToolCall, ToolSpec};
+use contexture::{Host, HostOptions, Session, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A home of its own, so that trying this leaves nothing behind; an agent would take the user's.
     let home = tempfile::tempdir()?;
-    let home_path = home.path().to_owned();
-    let env = move |name: &str| (name == "CONTEXTURE_HOME").then(|| home_path.clone().into());
-    let loaded = Config::load(None, &env)?;
-    let model = resolve_configured(&loaded.config, None, false, &|name| {
-        std::env::var(name).ok()
-    })?;
-    let client = configured_client(&loaded.config, model);
-    let store = Store::open(&loaded.home)?;
-    let engines = Engines::new(loaded, client)?;
-    let window = AgentWindow {
-        model: "gpt-4o".to_owned(),
-        context_length: 6_000,
-        max_output_tokens: 600,
-    };
+    let host = Host::open(&HostOptions::in_home(home.path()))?;
     // Naming the engine here does what `context.engine: lcm` does in the configuration.
-    let mut session = Session::resume(&engines, &store, "workshop", Some("lcm"), window)?;
+    let session = host.session("workshop").engine("lcm");
+    let mut session = session
+        .model("gpt-4o", 6_000)
+        .max_output_tokens(600)
+        .open()?;
 
     // The model learns of the engine's tools as of any others.
     let tools: Vec<Value> = session.tools()?.into_iter().map(openai_tool).collect();
@@ -94,7 +81,7 @@ fn turn(
     says: Value,
 ) -> Result<(), Box<dyn Error>> {
     let request = json!({"model": "gpt-4o", "messages": history, "tools": tools}).to_string();
-    let turn = session.turn(&request, None)?;
+    let turn = session.turn(&request)?;
     let answer = call_the_model(&turn.body, says);
     session.answer(&[&answer.to_string()], None)?;
     history.push(answer.clone());
@@ -106,7 +93,6 @@ fn turn(
         })?;
         history.push(json!({"role": "tool", "tool_call_id": call["id"], "content": content}));
     }
-    session.turn_complete()?;
     Ok(())
 }
 

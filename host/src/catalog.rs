@@ -1,9 +1,9 @@
-//! What engines there are, and which one runs. Nothing here runs any of their code.
+//! Which engines exist, and which one runs. Nothing here runs any of their code.
 //!
 //! An engine is the built-in, a plugin (a folder with a `plugin.yaml` and a library beside it), or
 //! registered in this process. A plugin's library may be a link to a file elsewhere, as in a build
-//! directory: whoever can write the folder could as well put the file itself there. In-process code is
-//! fully trusted either way, which is why a plugin runs only when it is named.
+//! directory: someone who can write the folder could put the file itself there. In-process code is fully
+//! trusted either way, so a plugin runs only when it is named.
 
 mod manifest;
 mod resolve;
@@ -16,53 +16,36 @@ pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
 pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
 use crate::config::Finding;
+pub use crate::engine_name::BUILT_IN;
 
-/// The name of the engine that is always there.
-pub const BUILT_IN: &str = "compressor";
-
-/// What an engine's name must look like, in words.
-pub(crate) const NAME_RULE: &str = "a name of lower-case letters, digits, `-` and `_` that begins with a \
-                                    letter or digit, of at most 64 characters";
-
-/// Whether `name` can be an engine's: `[a-z0-9][a-z0-9_-]*`, at most 64 characters. Such a name is one
-/// folder name on every system and never a path.
-pub fn is_engine_name(name: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    name.len() <= 64
-        && name.bytes().next().is_some_and(is_word)
-        && name
-            .bytes()
-            .all(|byte| is_word(byte) || byte == b'-' || byte == b'_')
-}
-
-/// What engines there are beside the built-in.
+/// The engines besides the built-in one.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// The plugin folders, in the order in which they were searched.
+    /// The plugin folders, in search order.
     pub folders: Vec<Folder>,
-    /// The plugins in them, in that order and by name, usable or not.
+    /// The plugins found there, usable or not, by folder and then by name.
     pub plugins: Vec<Plugin>,
     /// The engines registered in this process.
     pub registered: Vec<RegisteredEngine>,
 }
 
-/// A folder in which plugins were looked for.
+/// A folder that was searched for plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
     /// The folder.
     pub path: PathBuf,
-    /// What came of it.
+    /// The result of the search.
     pub state: FolderState,
 }
 
-/// What came of looking for plugins in a folder.
+/// The result of searching a folder for plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FolderState {
     /// It was searched.
     Searched,
     /// There is no such folder.
     Missing,
-    /// It could not be read: what the system said.
+    /// It could not be read, with the system's message.
     Unreadable(String),
 }
 
@@ -75,7 +58,7 @@ pub struct Plugin {
     pub folder: PathBuf,
     /// Whether it can be used.
     pub state: PluginState,
-    /// What is doubtful in its manifest.
+    /// Warnings about its manifest.
     pub warnings: Vec<Finding>,
 }
 
@@ -84,14 +67,14 @@ pub struct Plugin {
 pub enum PluginState {
     /// It has a library to load.
     Ready {
-        /// What it says of itself.
+        /// Its manifest.
         manifest: Manifest,
         /// The library.
         library: PathBuf,
     },
     /// It has no library yet.
     NotBuilt {
-        /// What it says of itself.
+        /// Its manifest.
         manifest: Manifest,
         /// Where the library should be.
         expected: PathBuf,
@@ -114,8 +97,8 @@ pub struct RegisteredEngine {
 }
 
 impl Catalog {
-    /// Looks for plugins in `dirs`, whose order decides between two of one name. A folder that is not there
-    /// or cannot be read is noted in [`folders`](Self::folders).
+    /// Searches `dirs` for plugins; of two plugins with one name, the first in this order wins.
+    /// [`folders`](Self::folders) records folders that are missing or cannot be read.
     pub fn scan(dirs: &[PathBuf], registered: Vec<RegisteredEngine>) -> Self {
         let mut catalog = Self {
             registered,
@@ -141,7 +124,7 @@ impl Catalog {
         catalog
     }
 
-    /// The names of all engines, each once, the built-in's first.
+    /// The names of all engines, without duplicates, the built-in first.
     pub fn names(&self) -> Vec<&str> {
         let mut names = vec![BUILT_IN];
         let plugins = self.plugins.iter().map(|plugin| plugin.name.as_str());
@@ -313,27 +296,5 @@ mod tests {
         ));
         std::fs::write(&target, "").unwrap();
         assert!(matches!(scan().plugins[0].state, PluginState::Ready { .. }));
-    }
-
-    #[test]
-    fn names_are_one_plain_word() {
-        for name in ["lcm", "keep-tail", "a_b", "9", &"a".repeat(64)] {
-            assert!(is_engine_name(name), "{name}");
-        }
-        for name in [
-            "",
-            "-a",
-            "_a",
-            "A",
-            "a/b",
-            "..",
-            "../../x",
-            "a b",
-            "é",
-            "a.b",
-            &"a".repeat(65),
-        ] {
-            assert!(!is_engine_name(name), "{name}");
-        }
     }
 }

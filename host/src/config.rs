@@ -11,7 +11,7 @@ mod sections;
 mod show;
 mod yaml;
 
-pub use document::{DocumentError, Finding, MAX_FILE_BYTES};
+pub use document::{DocumentError, Finding};
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Problem, Schema, SchemaError};
 pub use sections::{
@@ -19,6 +19,6 @@ pub use sections::{
     OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,
 };
 pub use show::{Effective, Origin, Setting};
-pub use yaml::{KeyPath, Location, Segment};
+pub use yaml::{KeyPath, Location, PathStep};
 
 pub(crate) use document::Document;

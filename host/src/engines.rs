@@ -20,26 +20,28 @@ use crate::catalog::{
 use crate::config::{Config, Loaded};
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
-use crate::supervision::{CallError, Pace, Policy, Supervised, Supervisor, lock};
+use crate::supervision::{Pace, Policy, Supervised, Supervisor, lock};
 use crate::tokens::TokenCounter;
 
-/// Whence an engine comes.
+pub use crate::supervision::{CallError, EngineHealth, HealthState};
+
+/// Where an engine comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// It is the compressor that the host brings.
+    /// The compressor that is part of the host.
     Builtin,
-    /// It is linked into this process, or was registered in it.
+    /// Linked into this process, or registered in it at run time.
     Registered,
-    /// It is a library from a plugin folder.
+    /// A library from a plugin folder.
     Plugin,
 }
 
-/// Why no engine can be had for a session.
+/// Why a session gets no engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is none of that name, or it cannot be loaded, and no other may stand in.
+    /// There is none of that name, or it cannot be loaded, and no fallback is allowed.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     /// It was found and could not be opened.
@@ -53,15 +55,15 @@ pub enum OpenError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// It cannot be loaded, and another one has none of what it keeps.
+    /// It cannot be loaded, and no other engine has its stored data.
     #[error("{0}")]
     NotLoaded(String),
-    /// The built-in compressor could not stand in.
+    /// The fallback to the built-in compressor failed.
     #[error("the built-in compressor is not open")]
     NoFallback,
 }
 
-/// A name that is taken.
+/// A name that two engines claim.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "two engines are called `{name}`: {first} brings one and {second} another; an engine's name must be \
@@ -70,9 +72,9 @@ pub enum OpenError {
 pub struct NameTaken {
     /// The name.
     pub name: String,
-    /// Who had it first.
+    /// The first owner.
     pub first: String,
-    /// Who wanted it too.
+    /// The second owner.
     pub second: String,
 }
 
@@ -97,7 +99,7 @@ pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameT
 /// Two of them have the same name.
 pub fn registered_engines() -> Result<Vec<EngineDefinition>, NameTaken> {
     let mut all = Vec::new();
-    // Named, and not only linked: a linker drops a crate that nothing names, its registration with it.
+    // Named here, because a linker drops a crate that nothing names, with its registration.
     #[cfg(feature = "lcm")]
     add(&mut all, contexture_lcm::DEFINITION)?;
     for definition in linked_engines() {
@@ -109,7 +111,7 @@ pub fn registered_engines() -> Result<Vec<EngineDefinition>, NameTaken> {
     Ok(all)
 }
 
-/// Adds an engine unless it is there already; says whether it did.
+/// Adds an engine unless it is already registered; returns whether it did.
 fn add(all: &mut Vec<EngineDefinition>, new: EngineDefinition) -> Result<bool, NameTaken> {
     match all.iter().find(|other| other.name == new.name) {
         None => {
@@ -121,7 +123,7 @@ fn add(all: &mut Vec<EngineDefinition>, new: EngineDefinition) -> Result<bool, N
     }
 }
 
-/// What engines a configuration gives access to, found without running any of their code.
+/// The engines that a configuration gives access to, found without running any of their code.
 ///
 /// # Errors
 /// Two registered engines have the same name.
@@ -165,8 +167,8 @@ pub struct Engines {
     registered: Vec<EngineDefinition>,
     client: ModelClient,
     supervisor: Arc<Supervisor>,
-    /// Each engine's factory, made when it is first needed: a name means one thing in a process, so that
-    /// no two copies of an engine ever open the same files.
+    /// Each engine's factory, made when first needed. There is one per name in a process, so that two
+    /// copies of an engine never open the same files.
     factories: Mutex<HashMap<(Source, String), Factory>>,
 }
 
@@ -186,7 +188,7 @@ pub struct Opened {
     origin: String,
     supervised: Supervised,
     busy: Duration,
-    /// Reported usage that it has not been told yet.
+    /// Reported usage that was not passed on yet.
     untold: Vec<Usage>,
 }
 
@@ -196,12 +198,12 @@ impl Opened {
         self.supervised.engine()
     }
 
-    /// Whence it comes.
+    /// Where it comes from.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// The library, or the crate that brings it.
+    /// The library file, or the crate that registered it.
     pub fn origin(&self) -> &str {
         &self.origin
     }
@@ -211,14 +213,19 @@ impl Opened {
         self.source == Source::Builtin
     }
 
-    /// How long its calls took in all, opening it not among them.
+    /// Whether a call of it came back too late, so that it has to be opened anew.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.supervised.is_stalled()
+    }
+
+    /// The total time of its calls, without opening it.
     pub fn busy(&self) -> Duration {
         self.busy
     }
 
-    /// Tells it what the provider reported, with its next call: usage is never worth a hop to its thread
-    /// of its own.
-    pub fn update_usage(&mut self, usage: Usage) {
+    /// Passes on the usage that the provider reported, together with the next call, which saves a thread
+    /// hop.
+    pub(crate) fn update_usage(&mut self, usage: Usage) {
         self.untold.push(usage);
     }
 
@@ -226,7 +233,7 @@ impl Opened {
     ///
     /// # Errors
     /// As there.
-    pub fn call<T: Send + 'static>(
+    pub(crate) fn call<T: Send + 'static>(
         &mut self,
         method: &'static str,
         pace: Pace,
@@ -243,7 +250,7 @@ impl Opened {
     }
 }
 
-/// A panic here is none of the call that it comes with, so it says where it was.
+/// A panic here is not a panic of the call that follows, so its message says where it happened.
 fn tell_usage(engine: &mut dyn ContextEngine, untold: &[Usage]) -> Result<(), EngineError> {
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         untold.iter().for_each(|usage| engine.update_usage(usage));
@@ -253,22 +260,22 @@ fn tell_usage(engine: &mut dyn ContextEngine, untold: &[Usage]) -> Result<(), En
     })
 }
 
-/// What a session brings to the opening of its engine.
-pub struct Occasion<'a> {
+/// What a session provides to open its engine.
+pub(crate) struct Occasion<'a> {
     /// The session's id.
-    pub session: &'a str,
-    /// The window of the agent's model, empty of messages.
-    pub window: &'a WindowState,
+    pub(crate) session: &'a str,
+    /// The window of the agent's model, without messages.
+    pub(crate) window: &'a WindowState,
     /// Counts for the agent's model.
-    pub counter: TokenCounter,
-    /// Where the session's model calls are counted.
-    pub model_calls: &'a Arc<AtomicU64>,
-    /// The compaction in force, where the session has one.
-    pub compaction: Option<&'a CurrentCompaction>,
+    pub(crate) counter: TokenCounter,
+    /// The counter of the session's model calls.
+    pub(crate) model_calls: &'a Arc<AtomicU64>,
+    /// The session's current compaction, if any.
+    pub(crate) compaction: Option<&'a CurrentCompaction>,
 }
 
 impl Engines {
-    /// The engines of a configuration. Looks into the plugin folders; runs no engine's code.
+    /// The engines of a configuration. Searches the plugin folders; runs no engine's code.
     ///
     /// # Errors
     /// Two registered engines have the same name.
@@ -305,7 +312,7 @@ impl Engines {
         &self.loaded
     }
 
-    /// What engines there are.
+    /// The engines that exist.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
@@ -315,17 +322,17 @@ impl Engines {
         &self.client
     }
 
-    /// The supervision of all engines.
-    pub fn supervisor(&self) -> &Supervisor {
-        &self.supervisor
+    /// The health of every engine that was called in this process.
+    pub fn health(&self) -> Vec<EngineHealth> {
+        self.supervisor.health()
     }
 
-    /// Opens the engine that `named` (from a command line: it runs or the call fails) or the
-    /// configuration chooses. What a person should know of the choice is added to `warnings`.
+    /// Opens the engine that `named` (from a command line: it runs or the call fails) or the configuration
+    /// chooses. Anything that the user should know about the choice is added to `warnings`.
     ///
     /// # Errors
-    /// No engine can be had, and the configuration lets no other stand in.
-    pub fn open(
+    /// The engine cannot be opened, and the configuration allows no fallback.
+    pub(crate) fn open(
         &self,
         named: Option<&str>,
         occasion: &Occasion<'_>,
@@ -344,7 +351,7 @@ impl Engines {
                 Err(Failure::Load(reason)) => {
                     resolution = resolution.after_load_failure(&reason)?;
                 }
-                // An engine that cannot be opened is one that fails at its first call.
+                // Failing to open counts as failing at the first call.
                 Err(Failure::Open(OpenError::Call(error)))
                     if named.is_none()
                         && resolution.engine != Choice::BuiltIn
@@ -359,10 +366,10 @@ impl Engines {
         }
     }
 
-    /// Asks the engine that `named` or the configuration chooses about what it keeps of all sessions.
+    /// Sends a store command to the engine that `named` or the configuration chooses.
     ///
     /// # Errors
-    /// No such engine can be had; or it keeps nothing, or could not do what it was asked.
+    /// The engine is not available, keeps no store, or the command failed.
     pub fn manage(
         &self,
         named: Option<&str>,
@@ -391,8 +398,8 @@ impl Engines {
     /// Opens the built-in compressor.
     ///
     /// # Errors
-    /// Its data directory cannot be made, or its settings make no sense.
-    pub fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
+    /// Its data directory cannot be made, or its settings are invalid.
+    pub(crate) fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
         self.open_made(built_in(), occasion)
     }
 
@@ -405,8 +412,8 @@ impl Engines {
         Ok(self.open_made(found, occasion)?)
     }
 
-    /// The engine that was chosen, its library loaded.
-    fn find(&self, choice: &Choice) -> Result<Found, Failure> {
+    /// The chosen engine, with its library loaded.
+    fn find(&self, choice: &Choice) -> Result<ChosenEngine, Failure> {
         match choice {
             Choice::BuiltIn => Ok(built_in()),
             Choice::Registered(name) => {
@@ -416,7 +423,7 @@ impl Engines {
                     .find(|definition| definition.name == name)
                     .copied()
                     .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
-                Ok(Found {
+                Ok(ChosenEngine {
                     name: name.clone(),
                     source: Source::Registered,
                     origin: format!("{} {}", definition.owner, definition.version),
@@ -434,7 +441,7 @@ impl Engines {
                     .verify(library)
                     .map_err(|problem| Failure::Load(problem.to_string()))?;
                 let plugin = load(library, &manifest.name)?;
-                Ok(Found {
+                Ok(ChosenEngine {
                     name: manifest.name.clone(),
                     source: Source::Plugin,
                     origin: library.display().to_string(),
@@ -444,7 +451,7 @@ impl Engines {
         }
     }
 
-    fn open_made(&self, found: Found, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
+    fn open_made(&self, found: ChosenEngine, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
         let name = found.name.as_str();
         let data_dir = self.data_dir(name)?;
         let settings = self.config().engine_settings(name).to_string();
@@ -498,7 +505,7 @@ impl Engines {
             })
         })?;
         let made: Factory = Arc::from(made);
-        // Two sessions may have made one at the same time; both go on with the first.
+        // Two sessions may have made one at the same time; both use the first.
         Ok(Arc::clone(lock(&self.factories).entry(key).or_insert(made)))
     }
 
@@ -515,8 +522,8 @@ impl Engines {
 type Create =
     Box<dyn FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send>;
 
-/// An engine that was chosen and can be made.
-struct Found {
+/// A chosen engine, ready to be created.
+struct ChosenEngine {
     name: String,
     source: Source,
     /// The library or the crate.
@@ -524,9 +531,9 @@ struct Found {
     create: Create,
 }
 
-fn built_in() -> Found {
+fn built_in() -> ChosenEngine {
     const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
-    Found {
+    ChosenEngine {
         name: BUILT_IN.to_owned(),
         source: Source::Builtin,
         origin: "built in".to_owned(),
@@ -548,7 +555,7 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// Loads a plugin's library and checks that its engine calls itself what the manifest says.
+/// Loads a plugin's library and checks that the engine's name matches the manifest.
 fn load(library: &Path, name: &str) -> Result<Plugin, Failure> {
     let plugin = Plugin::load(library).map_err(|error| {
         if let LoadError::Layout { report, .. } = &error {

@@ -14,6 +14,8 @@ mod logs;
 mod message;
 mod plan;
 mod render;
+mod rewrite;
+mod seal;
 mod splice;
 mod time;
 mod views;
@@ -22,14 +24,15 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use body::{WireBody, split};
-pub use conversation::{
-    Conversation, RecordedUsage, excerpt, item_lines, parse_messages, parse_messages_after, read,
-    read_part,
-};
+pub use conversation::{Conversation, RecordedUsage, item_lines, parse_messages, read, read_part};
+pub(crate) use conversation::{excerpt, parse_messages_after, words_alone};
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{Place, Window};
 pub use render::render_all;
+pub(crate) use seal::{sealed_short, sealed_summary, unsealed_short};
+pub(crate) use splice::Item;
+pub(crate) use views::summary_identity;
 
 /// The form that a conversation has on the wire or in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,18 +8,18 @@ use contexture_engine_api::{Decision, WindowState};
 
 /// The share of the context window at which hygiene fires, in percent. It is well above an engine's own
 /// trigger on purpose: the same value for both would compact long sessions on every turn.
-pub const HYGIENE_PERCENT: u64 = 85;
+pub(crate) const HYGIENE_PERCENT: u64 = 85;
 
 /// With fewer messages than this, hygiene never fires: there is nothing to compact.
-pub const MIN_MESSAGES: usize = 4;
+pub(crate) const MIN_MESSAGES: usize = 4;
 
-/// What hygiene takes from the configuration.
+/// The configuration of hygiene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hygiene {
+pub(crate) struct Hygiene {
     /// `compression.enabled`: without compression there is no hygiene either.
-    pub enabled: bool,
-    /// The number of messages at which to compact whatever their size; none for no such limit.
-    pub max_messages: Option<u64>,
+    pub(crate) enabled: bool,
+    /// The number of messages at which to compact regardless of their size; none for no limit.
+    pub(crate) max_messages: Option<u64>,
 }
 
 impl Default for Hygiene {
@@ -31,9 +31,9 @@ impl Default for Hygiene {
     }
 }
 
-/// The number of tokens from which hygiene fires: 85 % of the window, or less where the reserved answer
-/// leaves less. None where the window is not known.
-pub fn trigger_tokens(window: &WindowState) -> Option<u64> {
+/// The number of tokens at which hygiene fires: 85 % of the window, or less if the reserved answer leaves
+/// less. None if the window is not known.
+pub(crate) fn trigger_tokens(window: &WindowState) -> Option<u64> {
     if window.context_length == 0 {
         return None;
     }
@@ -48,7 +48,7 @@ pub fn trigger_tokens(window: &WindowState) -> Option<u64> {
 
 /// Whether the session must be compacted before its next turn, and why. The usage that the provider last
 /// reported decides where there is one, otherwise the rough estimate in `window.prompt_tokens`.
-pub fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
+pub(crate) fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
     let messages = window.messages;
     if !hygiene.enabled {
         return Decision::No("compression is switched off (compression.enabled: false)".into());
@@ -74,10 +74,17 @@ pub fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
         None if window.estimated => "by a rough estimate",
         None => "as counted",
     };
-    let figures = format!(
-        "the prompt has {tokens} tokens {origin}, and hygiene fires at {trigger} of a window of {}",
-        window.context_length
-    );
+    let whole = window.context_length;
+    // Which of the two limits is the lower one.
+    let limit = match window.usable_tokens() == trigger {
+        true => format!(
+            "which a window of {whole} leaves beside the {} reserved for the answer",
+            window.max_output_tokens
+        ),
+        false => format!("{HYGIENE_PERCENT} % of a window of {whole}"),
+    };
+    let figures =
+        format!("the prompt has {tokens} tokens {origin}, and hygiene fires at {trigger}, {limit}");
     if tokens >= trigger {
         Decision::Yes(figures)
     } else {
@@ -107,8 +114,8 @@ mod tests {
         assert!(!check(&window(4, 169_999), &on).is_yes());
         assert_eq!(
             check(&window(9, 170_000), &on).reason(),
-            "the prompt has 170000 tokens by a rough estimate, and hygiene fires at 170000 of a window \
-             of 200000"
+            "the prompt has 170000 tokens by a rough estimate, and hygiene fires at 170000, 85 % of a \
+             window of 200000"
         );
     }
 
@@ -168,9 +175,23 @@ mod tests {
     fn a_large_reserved_answer_lowers_the_trigger_and_an_absurd_one_does_not() {
         let mut window = window(10, 100_000);
         window.max_output_tokens = 100_000;
-        assert!(check(&window, &Hygiene::default()).is_yes());
+        let decision = check(&window, &Hygiene::default());
+        assert!(decision.is_yes());
+        assert_eq!(
+            decision.reason(),
+            "the prompt has 100000 tokens by a rough estimate, and hygiene fires at 100000, which a \
+             window of 200000 leaves beside the 100000 reserved for the answer"
+        );
+        // The other of the two limits, where it is the lower one.
+        window.max_output_tokens = 29_999;
+        assert!(
+            check(&window, &Hygiene::default())
+                .reason()
+                .contains("85 %")
+        );
         window.max_output_tokens = 900_000;
-        assert!(!check(&window, &Hygiene::default()).is_yes());
+        let decision = check(&window, &Hygiene::default());
+        assert!(!decision.is_yes() && decision.reason().contains("85 %"));
     }
 
     #[test]

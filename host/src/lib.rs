@@ -1,24 +1,98 @@
-//! Contexture: a host for context engines.
+//! Contexture: a host for context engines, which keep long conversations inside a language model's window.
 //!
-//! A *context engine* keeps a long conversation inside a language model's window. This crate finds the
-//! engine that `context.engine` in `config.yaml` names ([`catalog`]), loads it ([`engines`]), keeps it
-//! honest ([`supervision`], [`contract`]) and runs it over conversations ([`session`]) in the wire formats
-//! of the field ([`formats`]). Around that stand token counts ([`tokens`]), model calls ([`providers`])
-//! and the outer layer of session hygiene ([`hygiene`]) and prompt cache markers ([`prompt_cache`]).
-//! [`replay`] plays recorded conversations through engines to compare them.
+//! An agent gives each request to a [`Session`] before it sends it, and the answer after it. In between
+//! everything else is the session's business: what of the request is new, whether the conversation has to get
+//! smaller, and what the model is to see.
+//!
+//! ```
+//! use contexture::{Host, HostOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let home = tempfile::tempdir()?;
+//! # let options = HostOptions::in_home(home.path());
+//! # let _ = "
+//! let options = HostOptions::default(); // ~/.contexture, with its config.yaml
+//! # ";
+//! let host = Host::open(&options)?;
+//! let mut session = host.session("work").model("gpt-4o", 128_000).open()?;
+//!
+//! let request = r#"{"messages": [{"role": "user", "content": "Hello"}]}"#;
+//! let turn = session.turn(request)?;
+//! assert_eq!(turn.body, request); // nothing to do yet: the bytes that came
+//! // … send `turn.body` to the model, and then:
+//! session.answer(&[r#"{"role": "assistant", "content": "Hello!"}"#], None)?;
+//! session.end()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **What a request may be.** A body of OpenAI chat completions, OpenAI Responses or Anthropic messages; the
+//! format is detected, or given to [`Session::turn_with`]. It may hold the whole history again, carry on from
+//! what [`Turn::body`] was, or mix both. [`TurnOptions`] say whether the turn may compact, what a summary
+//! should dwell on, and from where on messages stay as they are. [`Turn::places`] says what became of each wire
+//! message, for an agent that keeps its history as values of its own.
+//!
+//! **The answer.** [`Session::answer`] takes the usage that the provider reported and the messages of the
+//! answer; it is what the token counts are corrected by. An agent may leave it out: the answer is then
+//! taken from the next request.
+//!
+//! **Tools.** [`Session::tools`] are what the engine offers to the model, for the `tools` of the request in the
+//! provider's own form; a call of one of them is answered by [`Session::call_tool`].
+//!
+//! **Errors.** With the default configuration an engine that fails costs no turn: the built-in compressor
+//! stands in, and [`Session::take_warnings`] says so. [`SessionError`] is for a body that cannot be read, a
+//! session that somebody else has open, another conversation under [`Unrelated::Refuse`], and every failure of
+//! an engine under `context.on_failure: fail`. After an error the request can be sent as it is.
+//!
+//! **Limits.** A call of an engine has 2 seconds, one that may wait for a model 120, and half a second more to
+//! stop (`context.supervision`). What comes later is abandoned: the turn goes on without it, and the engine is
+//! opened again for the next. Opening a session that is open elsewhere waits half a minute
+//! ([`SessionBuilder::wait`]).
+//!
+//! **Threads.** A [`Host`] is shared by all threads; a [`Session`] is one thread's at a time. All calls block;
+//! an async program makes them where blocking is allowed (`spawn_blocking`). Model calls between turns are
+//! made by a thread of the session's own, or by the embedder
+//! ([`SessionBuilder::background_by_embedder`]).
+//!
+//! **What is durable when.** Ids and hashes of messages are written before an engine sees these messages, a
+//! compaction before it is handed out. When `turn` and `answer` return, what they brought survives the end of
+//! the process; a loss of power may take the last of it, and never damages the files. The text of the
+//! conversation is kept by an engine that keeps it (`lcm`), and by nobody else. Where the disk fails, the
+//! session goes on in memory and says so.
+//!
+//! # Features
+//!
+//! - `network` (default): model calls. Without it no model is asked ([`providers::NoModel::NoNetwork`]), and
+//!   everything works as it does offline.
+//! - `lcm`: links the lossless engine in, so that `context.engine: lcm` needs no plugin.
+//!
+//! # The rest
+//!
+//! What the command line is made of, and few embedders need: conversations in files ([`formats`]), which
+//! engines there are ([`catalog`], [`engines`]), configuration ([`config`], [`providers`]), token counts
+//! ([`tokens`]), prompt cache markers ([`prompt_cache`]), and recorded conversations played through engines
+//! ([`replay`]).
 
 pub mod catalog;
-pub mod cli;
 pub mod config;
-pub mod contract;
+mod engine_name;
 pub mod engines;
 pub mod formats;
-pub mod hygiene;
+mod host;
+mod hygiene;
 pub mod prompt_cache;
 pub mod providers;
 pub mod replay;
-pub mod services;
+mod services;
 pub mod session;
 mod suggest;
-pub mod supervision;
+mod supervision;
 pub mod tokens;
+
+pub use contexture_contract as contract;
+pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
+pub use host::{Host, HostError, HostOptions, SessionBuilder};
+pub use session::{
+    Compact, CompactionReport, OutcomeKind, Place, Session, SessionError, Turn, TurnOptions,
+    Unrelated,
+};

@@ -20,12 +20,12 @@ pub use splice::remove;
 pub use status::{CacheStatus, DisabledReason, decide};
 
 /// Breakpoints that a request may have, the client's own included (Anthropic's limit).
-pub const MAX_BREAKPOINTS: usize = 4;
+pub(crate) const MAX_BREAKPOINTS: usize = 4;
 
 /// Breakpoints on the last messages, beside the one on the system prompt.
 const ROLLING_MESSAGES: usize = 3;
 
-/// How a request is written.
+/// The format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// OpenAI chat completions: `{"messages": […]}` or the bare list of messages.
@@ -34,7 +34,7 @@ pub enum Shape {
     Anthropic,
 }
 
-/// Who takes the markers. Both hold to Anthropic's rules.
+/// A provider that supports the markers. Both follow Anthropic's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheProvider {
     /// Anthropic's own API.
@@ -43,7 +43,7 @@ pub enum CacheProvider {
     OpenRouter,
 }
 
-/// How long the provider keeps what stands before a breakpoint. `5m` and `1h` in the configuration.
+/// How long the provider keeps the prefix before a breakpoint. `5m` and `1h` in the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Ttl {
     /// Five minutes, renewed at each use.
@@ -64,7 +64,7 @@ impl std::fmt::Display for Ttl {
     }
 }
 
-/// Why a request could not be marked. It can be sent as it is.
+/// Why a request could not be marked. It can be sent unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MarkError {
@@ -81,9 +81,9 @@ pub enum MarkError {
     },
 }
 
-/// Where a breakpoint stands.
+/// The part of a request that has a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum BreakpointTarget {
     /// The system prompt.
     System,
     /// The message with this index in `messages`, from 0.
@@ -94,7 +94,7 @@ pub enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Breakpoint {
     /// Where.
-    pub place: Place,
+    pub place: BreakpointTarget,
     /// For how long.
     pub ttl: Ttl,
 }
@@ -102,7 +102,7 @@ pub struct Breakpoint {
 /// A request with markers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marked {
-    /// The request as it is to be sent.
+    /// The request to send.
     pub document: String,
     /// The breakpoints that were set, in the order of the document. The client's own are not among them.
     pub applied: Vec<Breakpoint>,
@@ -111,19 +111,18 @@ pub struct Marked {
 }
 
 impl Marked {
-    /// The request as it came, byte for byte.
+    /// The original request, byte for byte.
     pub fn original(&self) -> String {
         splice::cut(&self.document, &self.inserted)
     }
 }
 
-/// Marks a request: one breakpoint on the system prompt, three on the last messages that can carry one,
-/// as far as the client's own markers leave room. What the client marked is left alone and counts as
-/// marked.
+/// Marks a request: one breakpoint on the system prompt, three on the last messages that can carry one, as
+/// far as the client's own markers leave room. The client's markers stay and count as breakpoints.
 ///
-/// The provider wants every `1h` breakpoint before every `5m` one. Between the client's own, `ttl`
-/// therefore gives way: a breakpoint before a client's `1h` becomes `1h` (the later one pays for that
-/// prefix anyway), one after a client's `5m` becomes `5m`.
+/// The provider wants every `1h` breakpoint before every `5m` one. So `ttl` adapts to the client's markers:
+/// a breakpoint before a client's `1h` becomes `1h` (the later one pays for that prefix anyway), one after
+/// a client's `5m` becomes `5m`.
 ///
 /// ```
 /// use contexture::prompt_cache::{CacheProvider, Shape, Ttl, apply};
@@ -162,7 +161,7 @@ pub fn apply(
             free -= 1;
         }
     }
-    chosen.sort_by_key(|(wanted, _)| wanted.spot.start());
+    chosen.sort_by_key(|(wanted, _)| wanted.site.start());
     let applied = chosen
         .iter()
         .map(|(wanted, ttl)| Breakpoint {
@@ -172,7 +171,7 @@ pub fn apply(
         .collect();
     let spots: Vec<_> = chosen
         .iter()
-        .map(|(wanted, ttl)| (wanted.spot, *ttl))
+        .map(|(wanted, ttl)| (wanted.site, *ttl))
         .collect();
     let (document, inserted) = splice::insert(request, &spots);
     Ok(Marked {
@@ -182,8 +181,8 @@ pub fn apply(
     })
 }
 
-/// The lifetime that a breakpoint may have here, nearest to what is asked for. None where the client's
-/// own markers break the rule on both sides.
+/// The allowed lifetime of a breakpoint here that is nearest to the requested one. None if the client's
+/// markers already break the rule.
 fn fitting_ttl(position: Position, asked: Ttl, markers: &[Marker]) -> Option<Ttl> {
     let short_before = markers
         .iter()

@@ -4,7 +4,8 @@
 //! answers, or why none does. It opens no connection and reads keys through the closure it is given:
 //! a key in the environment alone never makes the host call anyone. [`ModelClient`] makes the calls,
 //! from any thread, with time limits, retries and cancellation, and answers with text or with a typed
-//! [`ModelFailure`](contexture_engine_api::ModelFailure).
+//! [`ModelFailure`](contexture_engine_api::ModelFailure). Without the feature `network` no model ever
+//! answers ([`NoModel::NoNetwork`]), and everything is as it is offline.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -26,15 +27,15 @@
 //! # Ok::<(), contexture::providers::ProviderError>(())
 //! ```
 
-mod anthropic;
-mod call;
 mod client;
 mod configured;
+#[cfg_attr(
+    not(feature = "network"),
+    expect(dead_code, reason = "only a call reads the address and the key")
+)]
 mod endpoint;
-mod failure;
+#[cfg_attr(not(feature = "network"), path = "providers/no_network.rs")]
 mod network;
-mod openai;
-mod reply;
 mod resolve;
 mod settings;
 

@@ -4,7 +4,7 @@
 //! Before each answer of the recording stands a *request*: the window as it is then. The engine observes
 //! what is new, compacts where it or hygiene asks for it, and may select a view; the recorded answer then
 //! joins the window. No model is asked for answers, and a summary is made by a model only where one is
-//! configured. Prompts are counted, the provider's prompt cache is simulated ([`PromptCache`]), and two
+//! configured. Prompts are counted, the provider's prompt cache is simulated, and two
 //! more rows stand beside the engines': what the log itself recorded, and what it would have been with no
 //! engine at all.
 
@@ -14,9 +14,9 @@ mod player;
 mod prices;
 mod recording;
 mod report;
+mod script;
 mod stage;
 
-pub use cache::{Billed, MIN_CACHED_PREFIX, PromptCache};
 pub use figures::{Prompts, Work};
 pub use player::{Played, play, recorded, without_engine};
 pub use prices::{PriceError, Prices};

@@ -1,4 +1,4 @@
-//! What the host lends the engine of one session.
+//! The services that the host offers the engine of one session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use contexture_engine_api::{
 use crate::providers::ModelClient;
 use crate::tokens::{TokenCounter, known_window};
 
-/// The window that is assumed of an auxiliary model that nobody knows, in tokens: small enough that
-/// any model of the last years has it, so that material is cut into more pieces rather than refused.
+/// The assumed window of an unknown auxiliary model, in tokens. Every recent model has at least this, so
+/// material is cut into more pieces rather than refused.
 const UNKNOWN_WINDOW: u64 = 32_768;
 
-/// The services of one engine in one session: model calls that are counted, token counts, a log under
-/// the engine's name, and the flag that asks it to stop.
-pub struct SessionServices {
+/// The services of one engine in one session: counted model calls, token counts, a log under the engine's
+/// name, and the cancel flag.
+pub(crate) struct SessionServices {
     engine: String,
     client: ModelClient,
     counter: TokenCounter,
@@ -26,8 +26,8 @@ pub struct SessionServices {
 }
 
 impl SessionServices {
-    /// The services for `engine`. Supervision raises `cancel`; `model_calls` counts.
-    pub fn lend(
+    /// The services for `engine`. Supervision sets `cancel`; `model_calls` is the counter.
+    pub(crate) fn lend(
         engine: &str,
         client: ModelClient,
         counter: TokenCounter,
@@ -45,7 +45,7 @@ impl SessionServices {
 }
 
 impl SessionServices {
-    /// A call that no model is there to answer is none.
+    /// Without a model there is no call to count.
     fn count_calls(&self, calls: usize) {
         if self.client.endpoint().is_ok() {
             self.model_calls.fetch_add(calls as u64, Ordering::Relaxed);

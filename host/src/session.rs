@@ -1,54 +1,58 @@
 //! A session: one conversation, its window, and the engine that keeps it small.
+//!
+//! Every request goes one way, [`Session::turn`]; whoever reads a conversation from a file takes it too, by
+//! [`Session::turn_over`].
 
-pub mod align;
+mod align;
+mod background;
 mod compact;
 mod counting;
+mod hand_out;
 mod history;
 mod hold;
+mod options;
+mod recall;
+mod record;
 mod report;
+mod request;
 mod select;
-mod store;
+mod show;
+mod take_in;
+mod trail;
 mod turn;
-mod whole;
 mod window;
+mod written;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use contexture_engine_api::{
-    BackgroundCall, Decision, MessageId, ModelAnswer, ModelFailure, Observed, ToolCall, ToolSpec,
-    Usage, WindowState,
-};
+use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 
 use crate::config::OnFailure;
 use crate::contract::Grouping;
 use crate::engines::{Engines, Occasion, OpenError, Opened};
-use crate::formats::{Conversation, Format, FormatError};
+use crate::formats::{Format, FormatError};
 use crate::providers::ModelClient;
 use crate::supervision::{CallError, Pace};
 use crate::tokens::{Correction, TokenCounter};
 
-pub use compact::Ask;
-pub(crate) use counting::fixed_tokens;
+pub use background::{BackgroundAnswer, BackgroundBy, BackgroundWork};
+pub(crate) use counting::{fixed_tokens, message_tokens};
+pub use hold::Hold;
+pub use options::{
+    AgentWindow, Compact, Comparison, Place, Revision, SessionOptions, TurnOptions, Unrelated,
+};
+pub use record::{Delivered, Record, RecordError};
 pub use report::{CompactionReport, OutcomeKind};
-pub use store::{Delivered, Store, StoreError};
 pub use turn::Turn;
-pub use whole::{Comparison, Taken};
 pub use window::Window;
 
+use background::Background;
+use compact::Ask;
+use hand_out::Layout;
 use history::History;
-use hold::Hold;
-
-/// The agent's model, as a session needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentWindow {
-    /// The model's name.
-    pub model: String,
-    /// Its whole window, in tokens.
-    pub context_length: u64,
-    /// What is reserved for the answer, in tokens.
-    pub max_output_tokens: u64,
-}
+use window::Slot;
 
 /// What went wrong in a session in a way that the configuration does not smooth over.
 #[derive(Debug, thiserror::Error)]
@@ -75,38 +79,63 @@ pub enum SessionError {
     Format(#[from] FormatError),
     /// Somebody else has the session open.
     #[error(transparent)]
-    InUse(StoreError),
+    InUse(RecordError),
+    /// The request is of another conversation than the session.
+    #[error(
+        "the conversation has nothing in common with the session `{session}`, no message and no summary; nothing \
+         was changed: take another session for it, or remove this one first (`contexture sessions delete`)"
+    )]
+    Unrelated {
+        /// The session.
+        session: String,
+    },
     /// An answer came before any turn.
     #[error("an answer needs a turn that it answers: call `turn` first")]
     NoTurn,
 }
 
 /// One conversation and its engine.
+///
+/// A session is used by one thread at a time; what is slow in it (a model, a disk) has a bound. What a turn
+/// brought is durable when [`turn`](Self::turn) and [`answer`](Self::answer) return.
 #[derive(Debug)]
 pub struct Session {
     id: String,
     engines: Arc<Engines>,
     engine: Opened,
     fallback: Option<Opened>,
+    /// The engine that had the session before this one, until it was asked for what it keeps.
+    previous_engine: Option<String>,
     on_failure: OnFailure,
+    options: SessionOptions,
     agent: AgentWindow,
     counter: TokenCounter,
     correction: Correction,
     client: ModelClient,
     model_calls: Arc<AtomicU64>,
+    background: Background,
     window: Arc<Window>,
     grouping: Grouping,
     fixed_tokens: u64,
-    /// The reported prompt and answer, and the counted prompt that they were reported for.
     reported: Option<Reported>,
-    chain: u64,
-    compactions: u64,
     new_since_compaction: bool,
     warnings: Vec<String>,
     /// Whether the engine offers views for requests; none before it was asked.
     selects: Option<bool>,
     history: History,
+    /// Messages that the engine was not shown yet.
+    unshown: HashMap<MessageId, Slot>,
+    /// Messages that the next request may come without.
+    provisional: HashSet<MessageId>,
+    /// Messages whose text was found nowhere in this turn.
+    missing: u64,
+    /// Whether the engine was asked for a conversation that the record has not got.
+    recovered: bool,
     frame: Option<Frame>,
+    /// How the window was laid out last, where it has not changed since but at its end.
+    layout: Option<Layout>,
+    /// What the shorter forms in the window read like on the wire.
+    short_forms: HashMap<MessageId, u128>,
     /// Let go last.
     _hold: Option<Hold>,
 }
@@ -119,75 +148,61 @@ struct Frame {
     system: Option<String>,
 }
 
+/// What the provider reported last.
 #[derive(Debug, Clone, Copy)]
 struct Reported {
-    /// Tokens of the prompt and of the part of the answer that stays.
+    /// Tokens of the prompt.
     tokens: u64,
     /// What the window counted when it was sent.
     counted: u64,
 }
 
 impl Session {
-    /// Opens a session under the engine that `named` or the configuration chooses.
-    ///
-    /// # Errors
-    /// No engine can be had; with the default configuration only where one was named.
-    pub fn open(
-        engines: &Arc<Engines>,
-        id: &str,
-        named: Option<&str>,
-        agent: AgentWindow,
-    ) -> Result<Self, SessionError> {
-        Self::open_with(engines, id, named, agent, None, None, Vec::new())
-    }
-
-    /// Opens a session that `store` keeps, or goes on with it where it was left: what was seen keeps its
-    /// ids, the compaction in force stays in force, and the engine is shown only what it has not seen.
+    /// Opens a session, or goes on with it where `record` has it: what was seen keeps its ids, the compaction
+    /// in force stays in force, and the engine is shown only what it has not seen. Without a record the session
+    /// lives in memory alone.
     ///
     /// A session is open once at a time, in all processes together: until this one is ended or dropped, another
-    /// `resume` of it waits, for half a minute at most. A store that cannot be used is a warning: the session
-    /// goes on in memory.
+    /// waits for it, as long as the options say. A record that cannot be used is a warning.
     ///
     /// # Errors
-    /// As [`open`](Self::open); or somebody else has the session open.
-    pub fn resume(
+    /// No engine can be had (with the default configuration only where one was named); or somebody else has
+    /// the session open.
+    pub fn open(
         engines: &Arc<Engines>,
-        store: &Arc<Store>,
+        record: Option<&Arc<Record>>,
         id: &str,
-        named: Option<&str>,
         agent: AgentWindow,
+        options: SessionOptions,
     ) -> Result<Self, SessionError> {
-        let (hold, loaded) = match store.hold(id) {
-            Ok(hold) => (Some(hold), store.load(id)),
-            Err(error @ StoreError::InUse { .. }) => return Err(SessionError::InUse(error)),
-            Err(error) => (None, Err(error)),
-        };
-        let (saved, warnings) = match loaded {
-            Ok(saved) => (Some(saved), Vec::new()),
-            Err(error) => {
-                let warning = history::without_store(&error);
-                tracing::warn!("{warning}");
-                (None, vec![warning])
+        let mut warnings = Vec::new();
+        let mut hold = None;
+        let mut saved = None;
+        if let Some(record) = record {
+            let loaded = match record.hold(id, options.wait) {
+                Ok(held) => {
+                    hold = Some(held);
+                    record.load(id)
+                }
+                Err(error @ RecordError::InUse { .. }) => return Err(SessionError::InUse(error)),
+                Err(error) => Err(error),
+            };
+            match loaded {
+                Ok(loaded) => saved = Some(loaded),
+                Err(error) => {
+                    let warning = history::without_record(&error);
+                    tracing::warn!("{warning}");
+                    warnings.push(warning);
+                }
             }
-        };
-        Self::open_with(engines, id, named, agent, hold, saved, warnings)
-    }
-
-    fn open_with(
-        engines: &Arc<Engines>,
-        id: &str,
-        named: Option<&str>,
-        agent: AgentWindow,
-        hold: Option<Hold>,
-        saved: Option<(store::Place, store::Saved)>,
-        mut warnings: Vec<String>,
-    ) -> Result<Self, SessionError> {
+        }
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
-        let in_force = saved
-            .as_ref()
-            .and_then(|(_, saved)| saved.compaction.as_ref());
-        let compaction = in_force.map(History::current_compaction);
+        let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
+        let last_engine = saved.as_ref().map(|(_, saved)| saved.engine.clone());
+        let mut history =
+            saved.map_or_else(History::default, |(place, saved)| History::of(place, saved));
+        let compaction = history.current_compaction();
         let occasion = Occasion {
             session: id,
             window: &empty_state(&agent),
@@ -195,35 +210,77 @@ impl Session {
             model_calls: &model_calls,
             compaction: compaction.as_ref(),
         };
-        let engine = engines.open(named, &occasion, &mut warnings)?;
-        let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
-        let history = saved.map_or_else(History::default, |(place, saved)| {
-            History::of(place, saved, engine.name())
-        });
+        let engine = engines.open(options.engine.as_deref(), &occasion, &mut warnings)?;
+        history.set_engine(engine.name());
         Ok(Self {
             id: id.to_owned(),
             engines: Arc::clone(engines),
+            previous_engine: last_engine.filter(|last| !last.is_empty() && last != engine.name()),
             engine,
             fallback: None,
             on_failure: engines.config().context.on_failure,
+            options,
             counter,
             correction: Correction::default(),
             client: engines.client().clone(),
             agent,
             model_calls,
+            background: Background::default(),
             window: Arc::new(Window::of(Vec::new(), None, next_id)),
             grouping: Grouping::Chat,
             fixed_tokens: 0,
             reported: None,
-            chain: 0,
-            compactions: history.compactions,
             new_since_compaction: false,
             warnings,
             selects: None,
             history,
+            unshown: HashMap::new(),
+            provisional: HashSet::new(),
+            missing: 0,
+            recovered: false,
             frame: None,
+            layout: None,
+            short_forms: HashMap::new(),
             _hold: hold,
         })
+    }
+
+    /// Writes what changed; a failure is a warning.
+    fn save(&mut self) {
+        if let Some(lost) = self.history.save(self.window.next_id()) {
+            self.warn(lost);
+        }
+    }
+
+    fn warn(&mut self, warning: String) {
+        tracing::warn!("{warning}");
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Opens the engine anew after a call of it came back too late: the abandoned object is never touched
+    /// again, and what it may have done meanwhile is found out from what it says to have seen.
+    fn reopen_engine(&mut self) {
+        if !self.engine.is_stalled() {
+            return;
+        }
+        let name = self.engine.name().to_owned();
+        let compaction = self.history.current_compaction();
+        let occasion = Occasion {
+            session: &self.id,
+            window: &self.state(),
+            counter: self.counter,
+            model_calls: &self.model_calls,
+            compaction: compaction.as_ref(),
+        };
+        match self.engines.open(Some(&name), &occasion, &mut Vec::new()) {
+            Ok(engine) => {
+                tracing::info!("engine `{name}` is opened again for session `{}`", self.id);
+                self.engine = engine;
+            }
+            Err(error) => tracing::warn!("engine `{name}` cannot be opened again: {error}"),
+        }
     }
 
     /// The session's id.
@@ -241,32 +298,9 @@ impl Session {
         std::mem::take(&mut self.warnings)
     }
 
-    /// The window as it stands. Whoever keeps a copy of it makes the next message copy all of it.
-    pub fn window(&self) -> &Arc<Window> {
-        &self.window
-    }
-
     /// Model calls made for this session so far.
     pub fn model_calls(&self) -> u64 {
         self.model_calls.load(Ordering::Relaxed)
-    }
-
-    /// Sets what stands outside the history: the system prompt and the tools of `conversation`, and
-    /// the grouping rules of its format.
-    pub fn set_frame(&mut self, conversation: &Conversation) {
-        self.fixed_tokens = counting::fixed_tokens(&self.counter, conversation);
-        self.grouping = match conversation.format() {
-            Format::Anthropic | Format::ClaudeCode => Grouping::Anthropic,
-            Format::OpenAiResponses | Format::Codex => Grouping::Responses,
-            _ => Grouping::Chat,
-        };
-    }
-
-    /// Counts tokens that every prompt holds beside what the conversation's document shows: the engine's
-    /// own tools, or the system prompt that a session log leaves out. To be said after
-    /// [`set_frame`](Self::set_frame), which counts anew.
-    pub fn add_fixed_tokens(&mut self, tokens: u64) {
-        self.fixed_tokens += tokens;
     }
 
     /// How long the calls of the engine took in all, those of the one that stands in for it included.
@@ -275,42 +309,12 @@ impl Session {
         self.engine.busy() + standing_in.unwrap_or_default()
     }
 
-    /// Adds messages of a conversation to the window and shows them to the engine, in one hop with
-    /// its decision whether to compact now.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`. Otherwise a failure is a warning, and the
-    /// decision is the fallback's or a no.
-    pub fn observe(
-        &mut self,
-        conversation: &Arc<Conversation>,
-        messages: std::ops::Range<usize>,
-    ) -> Result<Decision, SessionError> {
-        let first = self.window.len();
-        Arc::make_mut(&mut self.window).append(conversation, messages, &self.counter);
-        self.chain = self.window.chain(first, self.chain);
-        self.new_since_compaction |= self.window.len() > first;
-        let (window, chain, state) = (Arc::clone(&self.window), self.chain, self.state());
-        let asked = state.clone();
-        let answer = self.engine.call("observe", Pace::Short, move |engine| {
-            let seen = engine.observed_through();
-            let last = window.last_id();
-            if first < window.len() && seen.map(|seen| seen.last) < last {
-                let calls = window.call_views(first);
-                let views = window.views(first, &calls);
-                engine.observe(&views, chain)?;
-            }
-            Ok(engine.should_compress(&asked))
-        });
-        answer.or_else(|error| self.decide_without_engine(error, &state))
-    }
-
     /// Asks the engine, before anything is counted, whether a prompt of about `estimated` tokens would
     /// make it compact. Cheap enough to be asked for every request; where it is a no, nothing has to
     /// stand between the request and the model.
     ///
     /// # Errors
-    /// As [`observe`](Self::observe).
+    /// The engine failed and `context.on_failure` is `fail`.
     pub fn preflight(&mut self, estimated: u64) -> Result<Decision, SessionError> {
         let state = WindowState {
             prompt_tokens: estimated,
@@ -322,12 +326,7 @@ impl Session {
         let answer = self
             .engine
             .call("should_compress_preflight", Pace::Short, move |engine| {
-                let decision = engine.should_compress_preflight(&asked);
-                if decision.is_yes() && engine.defers_preflight_to_reported_usage(&asked) {
-                    let reason = "the estimate waits for the usage that the provider reports";
-                    return Ok(Decision::No(reason.to_owned()));
-                }
-                Ok(decision)
+                Ok(show::preflight(engine, &asked))
             });
         answer.or_else(|error| self.decide_without_engine(error, &state))
     }
@@ -342,29 +341,19 @@ impl Session {
         let next_id = self.window.next_id();
         self.window = Arc::new(Window::of(Vec::new(), None, next_id));
         self.reported = None;
-        self.chain = 0;
         self.new_since_compaction = false;
-        let lost = self.history.forget(next_id);
-        self.warn(lost);
+        self.layout = None;
+        self.unshown.clear();
+        self.history.forget();
+        self.save();
         Ok(())
-    }
-
-    /// The originals of these messages as the engine keeps them, as JSON each; none for one that it has
-    /// not got.
-    ///
-    /// # Errors
-    /// The engine failed.
-    pub fn recall(&mut self, ids: Vec<MessageId>) -> Result<Vec<Option<String>>, SessionError> {
-        Ok(self
-            .engine
-            .call("recall", Pace::Short, move |engine| engine.recall(&ids))?)
     }
 
     /// Asks whether to compact now.
     ///
     /// # Errors
-    /// As [`observe`](Self::observe).
-    pub fn should_compress(&mut self) -> Result<Decision, SessionError> {
+    /// The engine failed and `context.on_failure` is `fail`.
+    fn should_compress(&mut self) -> Result<Decision, SessionError> {
         let state = self.state();
         let asked = state.clone();
         let answer = self
@@ -403,8 +392,7 @@ impl Session {
     /// The built-in compressor, opened when it is first needed.
     fn fallback(&mut self) -> Result<&mut Opened, SessionError> {
         if self.fallback.is_none() {
-            let in_force = self.history.in_force.as_ref();
-            let compaction = in_force.map(History::current_compaction);
+            let compaction = self.history.current_compaction();
             let occasion = Occasion {
                 session: &self.id,
                 window: &self.state(),
@@ -422,13 +410,29 @@ impl Session {
 
     /// How full the window is, with all that is known of it.
     pub fn state(&self) -> WindowState {
-        let counted = self.counted_tokens();
+        self.state_of(self.counted_tokens(), false)
+    }
+
+    /// How full the window is at most, without counting what nobody has asked of yet.
+    fn rough_state(&self) -> WindowState {
+        match self.window.is_counted() {
+            true => self.state(),
+            false => self.state_of(
+                self.frame_tokens() + self.window.most_message_tokens(),
+                true,
+            ),
+        }
+    }
+
+    fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
         WindowState {
-            prompt_tokens: self.correction.apply(counted),
-            fixed_tokens: self.fixed_tokens,
+            prompt_tokens: self.correction.apply(tokens),
+            estimated,
+            fixed_tokens: self.frame_tokens(),
+            has_system_prompt: (self.frame.as_ref()).map(|frame| frame.system.is_some()),
             reported_tokens: self
                 .reported
-                .map(|reported| reported.tokens + counted.saturating_sub(reported.counted)),
+                .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
             messages: self.window.len(),
             new_since_compaction: self.new_since_compaction,
             ..empty_state(&self.agent)
@@ -436,7 +440,23 @@ impl Session {
     }
 
     fn counted_tokens(&self) -> u64 {
-        self.fixed_tokens + self.window.message_tokens()
+        self.frame_tokens() + self.window.message_tokens()
+    }
+
+    /// The tokens of system prompt, tools, and the note that a compaction appended.
+    pub(crate) fn frame_tokens(&self) -> u64 {
+        self.fixed_tokens
+            + self
+                .note_to_add()
+                .map_or(0, |note| self.counter.count_text(note))
+    }
+
+    /// The note that the system prompt still lacks.
+    fn note_to_add(&self) -> Option<&str> {
+        let note = self.window.system_note().filter(|_| self.options.note)?;
+        let frame = self.frame.as_ref();
+        let system = frame.and_then(|frame| frame.system.as_deref());
+        (!system.is_some_and(|system| system.contains(note))).then_some(note)
     }
 
     /// Takes in what the provider reported for the answer to the window as it was sent; the answer
@@ -463,16 +483,9 @@ impl Session {
         self.reported = None;
         self.correction = Correction::default();
         Arc::make_mut(&mut self.window).recount(&self.counter);
+        self.frame = None;
         let state = self.state();
         self.tell("model_changed", move |engine| engine.model_changed(&state))
-    }
-
-    /// Tells the engine that a turn is over.
-    ///
-    /// # Errors
-    /// The engine failed and `context.on_failure` is `fail`.
-    pub fn turn_complete(&mut self) -> Result<(), SessionError> {
-        self.tell("turn_complete", |engine| engine.turn_complete())
     }
 
     fn tell(
@@ -484,14 +497,17 @@ impl Session {
             say(engine);
             Ok(())
         });
-        match told {
-            Ok(()) => Ok(()),
-            Err(error) if self.on_failure == OnFailure::Fail => Err(error.into()),
+        told.or_else(|error| self.not_told(error.into()))
+    }
+
+    /// What a failed call of the engine comes to that the turn can do without.
+    fn not_told(&mut self, error: SessionError) -> Result<(), SessionError> {
+        match error {
+            error if self.on_failure == OnFailure::Fail => Err(error),
             // A closed session said so when it was closed.
-            Err(CallError::Closed { .. }) => Ok(()),
-            Err(error) => {
-                tracing::warn!("{error}");
-                self.warnings.push(error.to_string());
+            SessionError::Call(CallError::Closed { .. }) => Ok(()),
+            error => {
+                self.warn(error.to_string());
                 Ok(())
             }
         }
@@ -527,89 +543,21 @@ impl Session {
             .call("status", Pace::Short, |engine| Ok(engine.status()))?)
     }
 
-    /// The model calls that the engine would like made between turns, with the client to make them:
-    /// run [`BackgroundWork::run`] wherever it does not hold up a turn, then hand the answers to
-    /// [`background_done`](Self::background_done).
-    ///
-    /// # Errors
-    /// The engine failed.
-    pub fn background(&mut self) -> Result<BackgroundWork, SessionError> {
-        let calls =
-            self.engine
-                .call("background", Pace::Short, |engine| Ok(engine.background()))?;
-        Ok(BackgroundWork {
-            calls,
-            client: self.client.clone(),
-            model_calls: Arc::clone(&self.model_calls),
-        })
-    }
-
-    /// Hands the answers of background calls to the engine. Those about messages that the conversation
-    /// has not got are discarded.
-    ///
-    /// # Errors
-    /// The engine failed.
-    pub fn background_done(&mut self, answers: Vec<BackgroundAnswer>) -> Result<(), SessionError> {
-        let is_there = |id| self.window.has_had(id) && !self.history.gone.contains(&id);
-        let answers: Vec<_> = answers
-            .into_iter()
-            .filter(|(call, _)| call.covers.iter().all(|id| is_there(*id)))
-            .map(|(call, answer)| (call.id, answer))
-            .collect();
-        self.tell("background_done", move |engine| {
-            for (id, answer) in answers {
-                engine.background_done(id, answer);
-            }
-        })
-    }
-
-    /// How far the engine has seen the conversation.
-    ///
-    /// # Errors
-    /// The engine failed.
-    pub fn observed_through(&mut self) -> Result<Option<Observed>, SessionError> {
-        Ok(self
-            .engine
-            .call("observed_through", Pace::Short, |engine| {
-                Ok(engine.observed_through())
-            })?)
-    }
-
     /// Closes the session.
     ///
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn end(mut self) -> Result<(), SessionError> {
+        self.save();
         self.tell("end", |engine| engine.end())
     }
 }
 
-/// A background call and what came of it.
-pub type BackgroundAnswer = (BackgroundCall, Result<ModelAnswer, ModelFailure>);
-
-/// Model calls that an engine wants made between turns.
-#[derive(Debug)]
-pub struct BackgroundWork {
-    calls: Vec<BackgroundCall>,
-    client: ModelClient,
-    model_calls: Arc<AtomicU64>,
-}
-
-impl BackgroundWork {
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    /// Makes the calls, several at once, and blocks until each is answered or `cancel` is set.
-    pub fn run(self, cancel: &std::sync::atomic::AtomicBool) -> Vec<BackgroundAnswer> {
-        if self.client.endpoint().is_ok() {
-            self.model_calls
-                .fetch_add(self.calls.len() as u64, Ordering::Relaxed);
-        }
-        let requests: Vec<_> = self.calls.iter().map(|call| call.request.clone()).collect();
-        let answers = self.client.complete_many(&requests, cancel);
-        self.calls.into_iter().zip(answers).collect()
+fn grouping_of(format: Format) -> Grouping {
+    match format {
+        Format::Anthropic | Format::ClaudeCode => Grouping::Anthropic,
+        Format::OpenAiResponses | Format::Codex => Grouping::Responses,
+        _ => Grouping::Chat,
     }
 }
 

@@ -1,11 +1,13 @@
-//! Keeps engines honest: every call runs on a thread of the host's own, with a deadline, behind a
-//! panic guard, and an engine that keeps failing is put in quarantine.
+//! Keeps engines honest: every call runs on one of the host's threads, with a deadline, behind a panic
+//! guard, and an engine that keeps failing is put in quarantine.
 //!
-//! A call that misses its deadline sees its cancel flag rise, has a grace period, and is then
-//! abandoned: its object is never touched again and its result is discarded. What such a call borrowed
-//! is owned by its thread and lives until the call returns.
+//! When a call misses its deadline, its cancel flag is set. After a grace period the call is abandoned: its
+//! object is never touched again and its result is discarded. Everything the call borrowed is owned by its
+//! thread and lives until the call returns.
 
 mod health;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,19 +24,19 @@ use worker::Workers;
 
 /// How long engines may take and how often they may fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
-    /// For a compaction or a tool call, in which an engine may wait for a model.
-    pub long_deadline: Duration,
-    /// For every other call.
-    pub short_deadline: Duration,
-    /// Between the cancel flag and abandonment.
-    pub grace: Duration,
-    /// Failures in a row, over all sessions, that put an engine in quarantine.
-    pub failure_limit: u32,
+pub(crate) struct Policy {
+    /// The deadline of a compaction or a tool call, in which an engine may wait for a model.
+    pub(crate) long_deadline: Duration,
+    /// The deadline of every other call.
+    pub(crate) short_deadline: Duration,
+    /// The time between setting the cancel flag and abandoning the call.
+    pub(crate) grace: Duration,
+    /// The number of consecutive failures, over all sessions, that puts an engine in quarantine.
+    pub(crate) failure_limit: u32,
     /// How long a quarantine lasts.
-    pub quarantine: Duration,
-    /// Abandoned threads that put an engine in quarantine for as long as the process lives.
-    pub abandoned_limit: u32,
+    pub(crate) quarantine: Duration,
+    /// The number of abandoned threads that puts an engine in quarantine until the process ends.
+    pub(crate) abandoned_limit: u32,
 }
 
 impl Default for Policy {
@@ -50,30 +52,30 @@ impl Default for Policy {
     }
 }
 
-/// Which of the two deadlines holds for a call.
+/// Which of the two deadlines applies to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub(crate) enum Pace {
     /// It may wait for a model.
     Long,
     /// It may not.
     Short,
 }
 
-/// Why a call of an engine gave nothing.
+/// Why a call of an engine failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The engine answered with an error of its own.
+    /// The engine returned an error.
     #[error("engine `{engine}` failed in {method}: {error}")]
     Failed {
         /// The engine.
         engine: String,
         /// The method.
         method: &'static str,
-        /// What it answered.
+        /// The error.
         error: EngineError,
     },
-    /// The engine panicked; the session is closed to it.
+    /// The engine panicked; the session no longer calls it.
     #[error(
         "engine `{engine}` panicked in {method} ({message}); this session is closed to it and goes on \
          without it. Report it to the engine's author."
@@ -83,10 +85,10 @@ pub enum CallError {
         engine: String,
         /// The method.
         method: &'static str,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
-    /// The engine did not return in time; the session is closed to it.
+    /// The engine did not return in time; the session no longer calls it.
     #[error(
         "engine `{engine}` did not return from {method} within {deadline_ms} ms and ignored the request \
          to stop; its thread was abandoned and this session is closed to it. Raise \
@@ -100,12 +102,12 @@ pub enum CallError {
         /// The deadline, in milliseconds.
         deadline_ms: u64,
     },
-    /// An earlier failure closed the session to this engine.
+    /// The session no longer calls this engine, after an earlier failure.
     #[error("this session is closed to engine `{engine}`: {reason}")]
     Closed {
         /// The engine.
         engine: String,
-        /// What closed it.
+        /// The earlier failure.
         reason: String,
     },
     /// The engine is in quarantine.
@@ -116,7 +118,7 @@ pub enum CallError {
         /// Why, and until when.
         reason: String,
     },
-    /// No thread could be had for the call.
+    /// No thread could be started for the call.
     #[error("no thread for engine `{engine}`: {cause}")]
     NoThread {
         /// The engine.
@@ -128,7 +130,7 @@ pub enum CallError {
 
 /// The supervision that all engines of a process share.
 #[derive(Debug, Default)]
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     policy: Policy,
     health: HealthBook,
     workers: Workers,
@@ -137,11 +139,13 @@ pub struct Supervisor {
 type EngineCell = Arc<Mutex<Box<dyn ContextEngine>>>;
 
 /// The engine of one session, under supervision.
-pub struct Supervised {
+pub(crate) struct Supervised {
     engine: String,
     supervisor: Arc<Supervisor>,
     cell: Option<EngineCell>,
     closed: String,
+    /// Whether it was closed because a call came back too late.
+    stalled: bool,
     cancel: Arc<AtomicBool>,
 }
 
@@ -156,23 +160,23 @@ impl std::fmt::Debug for Supervised {
 
 impl Supervisor {
     /// Supervision under this policy.
-    pub fn new(policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(policy: Policy) -> Arc<Self> {
         Arc::new(Self {
             policy,
             ..Self::default()
         })
     }
 
-    /// How every engine that was ever called fares.
-    pub fn health(&self) -> Vec<EngineHealth> {
+    /// The health of every engine that was called.
+    pub(crate) fn health(&self) -> Vec<EngineHealth> {
         self.health.all()
     }
 
     /// Makes an engine's factory.
     ///
     /// # Errors
-    /// Whatever kept it from being made, quarantine included.
-    pub fn create(
+    /// Any failure to make it, quarantine included.
+    pub(crate) fn create(
         &self,
         engine: &str,
         create: impl FnOnce() -> Result<Box<dyn EngineFactory>, EngineError> + Send + 'static,
@@ -180,12 +184,12 @@ impl Supervisor {
         self.run(engine, "create", Pace::Long, &Arc::default(), create)
     }
 
-    /// Asks a factory about what its engine keeps. Checking or copying a store takes what it takes, so there
-    /// is no deadline: whoever asks has a key to stop it.
+    /// Sends a store command to a factory. Checking or copying a store can take long, so there is no
+    /// deadline: the user can interrupt it.
     ///
     /// # Errors
-    /// What the engine answers; a panic.
-    pub fn manage(
+    /// The engine's error; a panic.
+    pub(crate) fn manage(
         &self,
         engine: &str,
         manage: impl FnOnce() -> Result<serde_json::Value, EngineError> + Send + 'static,
@@ -201,11 +205,11 @@ impl Supervisor {
         }
     }
 
-    /// Opens a session's engine. `cancel` is the flag that the session's services show the engine.
+    /// Opens a session's engine. `cancel` is the flag that the engine sees through its services.
     ///
     /// # Errors
-    /// Whatever kept it from opening, quarantine included.
-    pub fn open(
+    /// Any failure to open it, quarantine included.
+    pub(crate) fn open(
         self: &Arc<Self>,
         engine: &str,
         cancel: Arc<AtomicBool>,
@@ -217,6 +221,7 @@ impl Supervisor {
             supervisor: Arc::clone(self),
             cell: Some(Arc::new(Mutex::new(cell))),
             closed: String::new(),
+            stalled: false,
             cancel,
         })
     }
@@ -237,8 +242,8 @@ impl Supervisor {
         let flag = Arc::clone(&abandoned);
         let job = Box::new(move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code));
-            // Whoever abandoned this call has stopped listening. What the call made is not dropped
-            // either: it may hang in its destructor as it hung in the call.
+            // The caller has abandoned this call. Its result is leaked, not dropped: its destructor could
+            // hang as the call did.
             if flag.load(Ordering::Acquire) {
                 std::mem::forget(result);
             } else if let Err(unheard) = answer_to.send(result) {
@@ -319,7 +324,7 @@ impl Supervisor {
     }
 }
 
-/// How long a caller looks for its answer before it sleeps. Most calls take less than waking a thread.
+/// How long a caller polls for its answer before it sleeps. Most calls take less time than waking a thread.
 const LOOK: Duration = Duration::from_micros(50);
 
 fn wait<T>(answer: &Receiver<T>, deadline: Duration) -> Result<T, RecvTimeoutError> {
@@ -345,21 +350,22 @@ fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
 
 impl Supervised {
     /// The engine's name.
-    pub fn engine(&self) -> &str {
+    pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// What closed this session to its engine, if anything did.
-    pub fn closed(&self) -> Option<&str> {
-        self.cell.is_none().then_some(self.closed.as_str())
+    /// Whether a call came back too late. Another object may be opened for the session; this one is never
+    /// touched again.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled
     }
 
-    /// Makes one call, or several as one: `code` runs on a worker thread and owns all that it needs.
+    /// Makes one call, or several in one hop: `code` runs on a worker thread and owns everything it needs.
     /// `method` names it in errors.
     ///
     /// # Errors
-    /// [`CallError`]. After a panic or a missed deadline the session is closed to the engine.
-    pub fn call<T: Send + 'static>(
+    /// [`CallError`]. After a panic or a missed deadline the session no longer calls the engine.
+    pub(crate) fn call<T: Send + 'static>(
         &mut self,
         method: &'static str,
         pace: Pace,
@@ -379,20 +385,21 @@ impl Supervised {
                 code(engine.as_mut())
             });
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &result {
+            self.stalled = matches!(error, CallError::TimedOut { .. });
             self.close(error.to_string());
         }
         result
     }
 
-    /// Closes the session to its engine without touching the engine again.
-    pub fn close(&mut self, reason: String) {
+    /// Stops calling the engine in this session, without touching it again.
+    pub(crate) fn close(&mut self, reason: String) {
         // Leaked: its state is unknown, so even its destructor may not run.
         std::mem::forget(self.cell.take());
         self.closed = reason;
     }
 }
 
-/// A lock whose holder panicked is as good as any: what it guards is whole between statements.
+/// Ignores poisoning: the guarded data is consistent between statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,27 +1,20 @@
 //! Token counts: what a text, a message, an image or a tool costs in the window of a model.
 //!
 //! [`TokenCounter`] counts with the model's own encoding where it is public and with a factor over it
-//! where it is not; a [`Correction`] learned from reported usage closes the rest of the gap.
+//! where it is not; what a session learns from reported usage closes the rest of the gap.
 //! [`estimate`] and [`TokenCounter::count_bounds`] answer without tokenising, for decisions that are not
 //! close. [`known_window`] says how large the windows of well-known models are.
 //!
-//! Nothing is remembered per message here: whoever holds the messages remembers their counts.
+//! Nothing is cached per message here: the owner of the messages caches their counts.
 //!
 //! ```
-//! use contexture::tokens::{MessageParts, TokenCounter, estimate, known_window};
+//! use contexture::tokens::{TokenCounter, estimate, known_window};
 //!
 //! let counter = TokenCounter::for_model("openai/gpt-5");
 //! assert_eq!(counter.count_text("hello world"), 2);
 //! assert_eq!(estimate("hello world"), 3);
-//!
-//! let message = MessageParts {
-//!     text: "Looking.",
-//!     calls: &[("ls", "{}")],
-//!     ..MessageParts::default()
-//! };
-//! let window = known_window("openai/gpt-5").map_or(0, |window| window.context_length);
-//! assert!(counter.count_message(&message) < window);
-//! assert!(!counter.at_least(&"word ".repeat(1000), window));
+//! assert_eq!(counter.count_bounds("hello world"), (2, 11));
+//! assert!(known_window("openai/gpt-5").is_some());
 //! ```
 
 mod bounds;
@@ -35,28 +28,22 @@ mod model_name;
 mod pieces;
 mod windows;
 
-pub use correction::Correction;
-pub use encoding::Encoding;
+pub(crate) use contexture_contract::{CALL_TOKENS, MESSAGE_TOKENS};
+pub(crate) use correction::Correction;
+pub(crate) use encoding::Encoding;
 pub use estimate::estimate;
-pub use image_size::image_size;
-pub use media::{Detail, Media};
+pub(crate) use image_size::image_size;
+pub(crate) use media::{Detail, Media};
 pub use windows::{ModelWindow, known_window};
 
 use media::MediaPrices;
 use model_name::ModelName;
 
-/// Tokens that wrap one message in a chat format: its role, its start and its end. OpenAI's cookbook
-/// counts three and the role; what other providers add is of the same size.
-pub const MESSAGE_TOKENS: u64 = 4;
-
 /// Tokens that wrap the name of who says a message, beside the name (OpenAI's cookbook).
-pub const NAME_TOKENS: u64 = 1;
-
-/// Tokens that wrap one tool call beside its name and arguments: its id, its type and the braces.
-pub const CALL_TOKENS: u64 = 8;
+pub(crate) const NAME_TOKENS: u64 = 1;
 
 /// Tokens that wrap one tool definition beside its JSON text.
-pub const TOOL_TOKENS: u64 = 8;
+pub(crate) const TOOL_TOKENS: u64 = 8;
 
 /// Tokens of the system prompt that Anthropic adds to every request with tools
 /// (platform.claude.com, "Tool use", pricing: 346 with `tool_choice: auto`).
@@ -73,10 +60,10 @@ pub struct TokenCounter {
     tools_prompt: u64,
 }
 
-/// What there is to count in a message.
+/// The parts of a message that are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MessageParts<'a> {
-    /// Who says it; empty where nobody is named.
+pub(crate) struct MessageParts<'a> {
+    /// The name of the author; may be empty.
     pub name: &'a str,
     /// Its text, tool results included.
     pub text: &'a str,
@@ -90,12 +77,12 @@ pub struct MessageParts<'a> {
 
 impl TokenCounter {
     /// The counter for a model, by its name in any provider's spelling (`claude-opus-4-5`,
-    /// `openrouter/openai/gpt-5`, …). A model that nobody knows counts as `o200k_base`.
+    /// `openrouter/openai/gpt-5`, …). An unknown model counts as `o200k_base`.
     ///
     /// The encoding of Claude models is not public. Measured against Anthropic's `count_tokens`, they
     /// take 1.18 times the tokens of `o200k_base` up to version 4.6 and 1.53 times from 4.7 on
     /// (<https://github.com/sammcj/ingest/pull/65>; Anthropic's migration guide for Opus 4.7 confirms
-    /// the step). A [`Correction`] takes it from there.
+    /// the step). What a provider reports takes it from there.
     pub fn for_model(model: &str) -> Self {
         let name = ModelName::new(model);
         let percent = match name.claude_version() {
@@ -115,18 +102,13 @@ impl TokenCounter {
         }
     }
 
-    /// The encoding that it counts with.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
-    }
-
     /// The tokens of a text. What looks like a special token (`<|endoftext|>`) is text like any other.
     ///
     /// Exact for the models whose encoding is public. Only unbroken pieces of more than 4 KiB (no change
     /// between letters, digits, signs and space) are extrapolated from samples once a text has more than
     /// 512 KiB of them, so that no text takes longer than its length warrants.
     pub fn count_text(&self, text: &str) -> u64 {
-        self.scale(self.encoding.count(text, u64::MAX))
+        self.scale(self.encoding.count(text))
     }
 
     /// A lower and an upper bound of [`count_text`](Self::count_text), from one fast pass over the bytes.
@@ -135,25 +117,9 @@ impl TokenCounter {
         (self.scale(lower), self.scale(upper))
     }
 
-    /// Whether a text has at least `tokens` tokens. Tokenises only where the bounds leave it open, and
-    /// then no further than needed.
-    pub fn at_least(&self, text: &str, tokens: u64) -> bool {
-        let (lower, upper) = self.count_bounds(text);
-        if lower >= tokens {
-            return true;
-        }
-        if upper < tokens {
-            return false;
-        }
-        // `scale` rounds up, so this many tokens of the encoding are enough and no fewer are.
-        let needed =
-            (u128::from(tokens.saturating_sub(1)) * 100 / u128::from(self.percent)) as u64 + 1;
-        self.encoding.count(text, needed) >= needed
-    }
-
     /// The tokens of a message, its framing included.
-    pub fn count_message(&self, parts: &MessageParts<'_>) -> u64 {
-        let count = |text: &str| self.encoding.count(text, u64::MAX);
+    pub(crate) fn count_message(&self, parts: &MessageParts<'_>) -> u64 {
+        let count = |text: &str| self.encoding.count(text);
         let calls: u64 = parts
             .calls
             .iter()
@@ -173,13 +139,13 @@ impl TokenCounter {
     }
 
     /// The tokens of an image or a document, by the provider's published formula.
-    pub fn count_media(&self, media: &Media) -> u64 {
+    pub(crate) fn count_media(&self, media: &Media) -> u64 {
         self.media.tokens(media)
     }
 
     /// The tokens of the tool definitions of a request, each given as JSON text, with what the provider
     /// adds around them.
-    pub fn count_tools(&self, tools: &[&str]) -> u64 {
+    pub(crate) fn count_tools(&self, tools: &[&str]) -> u64 {
         if tools.is_empty() {
             return 0;
         }

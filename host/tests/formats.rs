@@ -11,16 +11,12 @@ use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
 };
 
-/// The files of the shared test data; nothing, said aloud, where it is absent.
+/// The files of the real conversations beside the repository.
 fn shared_files() -> Vec<(PathBuf, String)> {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let mut files = Vec::new();
     for folder in ["claude-code", "tau2-bench", "swe-agent"] {
-        let Ok(entries) = std::fs::read_dir(data.join(folder)) else {
-            eprintln!("skipped: {} is not there", data.join(folder).display());
-            continue;
-        };
-        for entry in entries {
+        for entry in std::fs::read_dir(data.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|ending| ending != "md") && !path.ends_with("LICENSE") {
                 let text = std::fs::read_to_string(&path).unwrap();
@@ -90,6 +86,7 @@ fn window<'a>(entries: Vec<Place<'a>>) -> Window<'a> {
     Window {
         entries,
         system_note: None,
+        own_summaries: false,
     }
 }
 
@@ -150,16 +147,32 @@ fn the_same_conversation_looks_the_same_in_every_format() {
     }
 }
 
+/// A document of each kind, and what to call it.
+fn written_files() -> Vec<(PathBuf, String)> {
+    [CHAT, ANTHROPIC, RESPONSES]
+        .map(|text| (PathBuf::from(text), text.to_owned()))
+        .into()
+}
+
 #[test]
 fn conversions_keep_what_engines_see() {
+    assert_conversions_keep_what_engines_see(written_files());
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn conversions_of_real_files_keep_what_engines_see() {
+    assert_conversions_keep_what_engines_see(shared_files());
+}
+
+fn assert_conversions_keep_what_engines_see(files: Vec<(PathBuf, String)>) {
     let targets = [
         Format::OpenAiChat,
         Format::OpenAiResponses,
         Format::Anthropic,
         Format::ClaudeCode,
     ];
-    let written = [CHAT, ANTHROPIC, RESPONSES].map(|text| (PathBuf::from(text), text.to_owned()));
-    for (path, text) in shared_files().into_iter().chain(written) {
+    for (path, text) in files {
         for conversation in read(text, None).unwrap() {
             let whole = Window::whole(conversation.messages().len());
             for to in targets {
@@ -201,9 +214,17 @@ fn conversions_keep_what_engines_see() {
 
 #[test]
 fn an_unchanged_document_leaves_byte_for_byte() {
-    let written =
-        [CHAT, ANTHROPIC, RESPONSES].map(|text| (PathBuf::from("written"), text.to_owned()));
-    for (path, text) in shared_files().into_iter().chain(written) {
+    assert_unchanged_leaves_byte_for_byte(written_files());
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn an_unchanged_real_file_leaves_byte_for_byte() {
+    assert_unchanged_leaves_byte_for_byte(shared_files());
+}
+
+fn assert_unchanged_leaves_byte_for_byte(files: Vec<(PathBuf, String)>) {
+    for (path, text) in files {
         let conversations = read(text.as_str(), None).unwrap();
         assert!(!conversations.is_empty());
         let windows: Vec<_> = conversations
@@ -241,6 +262,7 @@ fn an_unchanged_document_leaves_byte_for_byte() {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
     let cleared = |index| Place::Replaced {
         index,
@@ -351,6 +373,16 @@ fn arguments_are_rewritten_in_the_form_they_had() {
     ));
 }
 
+/// A rendered text without the checksums of its summaries.
+fn without_seals(text: &str) -> String {
+    let mut pieces = text.split(SUMMARY_END_MARK);
+    let first = pieces.next().unwrap();
+    pieces.fold(first.to_owned(), |text, piece| {
+        assert!(piece.starts_with(" #"), "{piece}");
+        text + SUMMARY_END_MARK + &piece[" #01234567".len()..]
+    })
+}
+
 #[test]
 fn a_summary_takes_the_role_that_does_not_collide() {
     let turns = |roles: &[&str]| {
@@ -387,7 +419,8 @@ fn a_summary_takes_the_role_that_does_not_collide() {
     assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
     assert_eq!(joined.messages()[1].text, mark);
     assert_eq!(joined.messages()[2].text, "m3");
-    assert!(out.contains(&format!(r"## Goal\n\n{SUMMARY_END_MARK}\n\nm3")));
+    let unsealed = without_seals(&out);
+    assert!(unsealed.contains(&format!(r"## Goal\n\n{SUMMARY_END_MARK}\n\nm3")));
     let without = joined
         .render(&window(vec![Place::Message(0), Place::Message(2)]))
         .unwrap();
@@ -425,7 +458,8 @@ fn a_joined_summary_is_replaced_by_the_next_one() {
             Place::Message(3),
         ]))
         .unwrap();
-    assert_eq!(second, first.replace(r"\none\n", r"\ntwo\n"));
+    let expected = without_seals(&first).replace(r"\none\n", r"\ntwo\n");
+    assert_eq!(without_seals(&second), expected);
     // The earlier summary stays while the message that it joined leaves.
     let alone = again
         .render(&window(vec![
@@ -442,13 +476,13 @@ fn a_joined_summary_is_replaced_by_the_next_one() {
 
 #[test]
 fn a_summary_joins_parts_calls_and_pictures() {
-    let cases = [
-        // Parts stay parts.
-        r#"{"role":"assistant","content":[ {"type":"text","text":"x","k":1} , {"type":"text","text":"y"} ],"z":0}"#,
-        // A call without text.
-        r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"n","arguments":"{}"}}]}"#,
-    ];
-    for case in cases {
+    // Parts stay parts; before calls alone it joins the user's message instead.
+    let parts = r#"{"role":"assistant","content":[ {"type":"text","text":"x","k":1} , {"type":"text","text":"y"} ],"z":0}"#;
+    let calls = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"n","arguments":"{}"}}]}"#;
+    for (case, order) in [
+        (parts, ["user", "assistant", "assistant"]),
+        (calls, ["user", "user", "assistant"]),
+    ] {
         let text = format!(
             r#"{{"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{case}]}}"#
         );
@@ -460,18 +494,29 @@ fn a_summary_joins_parts_calls_and_pictures() {
         ];
         let out = document.render(&window(places)).unwrap();
         let joined = one(&out);
-        assert_eq!(roles(&joined), ["user", "assistant", "assistant"], "{out}");
+        assert_eq!(roles(&joined), order, "{out}");
         assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
-        assert_eq!(
-            joined.messages()[2].identity,
-            document.messages()[2].identity,
-            "{out}"
-        );
+        for at in [0, 2] {
+            let identity = document.messages()[at].identity;
+            assert_eq!(joined.messages()[at].identity, identity, "{out}");
+        }
         let restored = joined
             .render(&window(vec![Place::Message(0), Place::Message(2)]))
             .unwrap();
         assert!(restored.contains(case), "{restored}");
     }
+    // Nor does it join calls behind an earlier summary: the two make one message.
+    let document = one(&format!(r#"[{{"role":"user","content":"a"}},{calls}]"#));
+    let places = ["S", "T"].map(|text| Place::Summary { text });
+    let places = places.into_iter().chain([Place::Message(1)]).collect();
+    let out = one(&document.render(&window(places)).unwrap());
+    assert_eq!(roles(&out), ["user", "user", "assistant"]);
+    assert_eq!(out.messages()[0].items, out.messages()[1].items);
+    assert!(
+        out.messages()[..2]
+            .iter()
+            .all(|message| message.is_summary())
+    );
     // A user's turn that is only a picture, at the head.
     let picture = r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA","detail":"low"}}]}"#;
     let document = one(&format!(r#"[{{"role":"user","content":"a"}},{picture}]"#));
@@ -500,8 +545,8 @@ fn a_summary_joins_parts_calls_and_pictures() {
 
 #[test]
 fn a_summary_joins_a_turn_of_items() {
-    // Before a message item it stands in it; before calls alone it is an item of its own.
-    for (drop, kept) in [("", "I look."), ("message", "")] {
+    // Before a message item it stands in it; before calls alone it joins the user's message.
+    for (drop, kept, summary_of) in [("", "I look.", "assistant"), ("message", "", "user")] {
         let lines: Vec<_> = RESPONSES
             .lines()
             .filter(|line| drop.is_empty() || !line.contains("I look."))
@@ -512,18 +557,9 @@ fn a_summary_joins_a_turn_of_items() {
             .into_iter()
             .chain(places);
         let joined = one(&document.render(&window(places.collect())).unwrap());
-        assert_eq!(
-            roles(&joined),
-            [
-                "user",
-                "assistant",
-                "assistant",
-                "tool",
-                "tool",
-                "user",
-                "assistant"
-            ]
-        );
+        let rest = ["assistant", "tool", "tool", "user", "assistant"];
+        assert_eq!(roles(&joined)[..2], ["user", summary_of]);
+        assert_eq!(roles(&joined)[2..], rest);
         assert_eq!(joined.messages()[1].kind, MessageKind::Summary);
         assert_eq!(joined.messages()[2].text, kept);
         assert_eq!(
@@ -532,10 +568,13 @@ fn a_summary_joins_a_turn_of_items() {
         );
         let rest: Vec<_> = (0..7).filter(|at| *at != 1).map(Place::Message).collect();
         let restored = one(&joined.render(&window(rest)).unwrap());
-        assert_eq!(
-            restored.document().split_whitespace().collect::<String>(),
-            document.document().split_whitespace().collect::<String>()
-        );
+        let identities = |of: &Conversation| -> Vec<u128> {
+            of.messages()
+                .iter()
+                .map(|message| message.identity)
+                .collect()
+        };
+        assert_eq!(identities(&restored), identities(&document));
     }
 }
 
@@ -1098,6 +1137,7 @@ mod any_document {
             let places = Window {
                 entries,
                 system_note: Some("[Note]"),
+                own_summaries: false,
             };
             let out = conversation.render(&places).unwrap();
             let again = read(out.as_str(), None).unwrap_or_else(|error| panic!("{error}\n{out}"));
@@ -1241,8 +1281,13 @@ fn a_result_and_a_summary_in_a_users_message_are_not_said_by_the_user() {
     let document = r#"{"messages":[{"role":"user","content":"go"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"ls","input":{}}]},{"role":"user","name":"ana","content":[{"type":"tool_result","tool_use_id":"c","content":"a.txt"},{"type":"text","text":"thanks"}]}]}"#;
     let conversation = one(document);
     assert_eq!(names(&conversation), ["-", "-", "-", "ana"]);
-    let shared = r#"{"messages":[{"role":"user","name":"ana","content":"[CONTEXT COMPACTION] earlier\n[END OF CONTEXT COMPACTION]\n\nand now?"}]}"#;
-    let conversation = one(shared);
+    let earlier = r#"{"role":"user","content":"go"},{"role":"assistant","content":"gone"}"#;
+    let now =
+        r#"{"role":"user","name":"ana","content":"and now?"},{"role":"assistant","content":"so"}"#;
+    let summary = Place::Summary { text: "earlier" };
+    let joined = one(&format!(r#"{{"messages":[{earlier},{now}]}}"#));
+    let window = window(vec![summary, Place::Message(2)]);
+    let conversation = one(&joined.render(&window).unwrap());
     assert_eq!(conversation.messages().len(), 2);
     assert_eq!(names(&conversation), ["-", "ana"]);
 }

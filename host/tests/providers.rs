@@ -382,9 +382,13 @@ fn a_configuration_that_cannot_work_says_why() {
         let other_key = |name: &str| (name != variable).then(|| KEY.to_owned());
         let blank = |_: &str| Some(" \n".to_owned());
         for env in [&no_key as Env<'_>, &other_key, &blank] {
-            let error = error(&settings, env);
-            assert_eq!(error, ProviderError::MissingKey { provider });
-            assert!(error.to_string().contains(variable), "{error}");
+            match resolve(&settings, None, false, env).unwrap() {
+                Resolved::NoModel(reason) => {
+                    assert_eq!(reason, NoModel::MissingKey(provider));
+                    assert!(reason.is_unexpected() && reason.to_string().contains(variable));
+                }
+                Resolved::Model { endpoint, .. } => panic!("{endpoint} would be asked"),
+            }
         }
         let nameless = ModelSettings {
             model: None,

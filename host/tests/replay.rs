@@ -154,7 +154,7 @@ impl ContextEngine for CutAndNote {
             panic!("it always compacts");
         };
         Ok(Outcome::Compacted(Compaction {
-            system_note: Some(words(20)),
+            system_note: Some(vec!["b"; 20].join(" ")),
             ..compaction
         }))
     }
@@ -341,13 +341,13 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
     assert_eq!(result.work.compactions, 1);
     assert!(result.work.engine_ms >= result.work.worst_turn_ms && result.work.worst_turn_ms > 0.0);
     // Five requests grow from 2,004 by 208; before the sixth there are eleven messages, of which the
-    // first and the last three stay around a summary of 100 tokens and its mark.
+    // first and the last three stay around a summary of 100 tokens and its marks.
     let (first, more) = (message(2_000), 2 * message(100));
     let grown: Vec<u64> = (0..5).map(|n| first + n * more).collect();
     let prompts = &result.prompts;
     let last = prompts.prompt_tokens - grown.iter().sum::<u64>();
     let summary = last - first - 3 * message(100);
-    assert!((104..124).contains(&summary), "{summary}");
+    assert!((104..140).contains(&summary), "{summary}");
     assert_eq!(prompts.peak_prompt_tokens, first + 4 * more);
     assert_eq!(
         prompts.cached_tokens,
@@ -695,13 +695,11 @@ fn an_engine_that_nobody_knows_is_refused() {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn a_real_session_stays_in_its_window() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/claude-code/main.jsonl");
-    let Ok(document) = std::fs::read_to_string(&path) else {
-        eprintln!("skipped: {} is not here", path.display());
-        return;
-    };
+    let document = std::fs::read_to_string(path).unwrap();
     let conversation = read(document, None).unwrap().remove(0);
     let model = conversation.model().unwrap().to_owned();
     let recording = Recording::new(

@@ -2,7 +2,7 @@
 //! out, and what a restart leaves of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use contexture::config::Config;
 use contexture::engines::Engines;
 use contexture::formats::Format;
 use contexture::providers::{ModelClient, NoModel, Resolved};
-use contexture::session::{AgentWindow, Session, Store, Turn};
+use contexture::session::{AgentWindow, Record, Session, SessionOptions, Turn, TurnOptions};
 use contexture_engine_api::{
     Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
     MessageView, Observed, OpenRequest, Outcome, WindowState, register_engine, safe_cut,
@@ -27,6 +27,8 @@ struct Recorder {
     journal: PathBuf,
     settings: Settings,
     seen: Vec<(u64, u64, String)>,
+    /// All that it ever saw, where it recalls.
+    kept: BTreeMap<u64, String>,
 }
 
 #[derive(serde::Deserialize, Clone)]
@@ -36,6 +38,7 @@ struct Settings {
     keep: usize,
     fails: bool,
     forgets: bool,
+    recalls: bool,
     /// Ends the process `before` or `after` the write of the observation that holds this text.
     dies: String,
     dies_at: String,
@@ -48,6 +51,7 @@ impl Default for Settings {
             keep: 4,
             fails: false,
             forgets: false,
+            recalls: false,
             dies: String::new(),
             dies_at: String::new(),
         }
@@ -68,6 +72,8 @@ impl Recorder {
 
     fn write(&self) {
         fs::write(&self.file, serde_json::to_string(&self.seen).unwrap()).unwrap();
+        let kept = serde_json::to_string(&self.kept).unwrap();
+        fs::write(self.file.with_extension("kept"), kept).unwrap();
     }
 }
 
@@ -76,7 +82,12 @@ impl ContextEngine for Recorder {
         let file = request.data_dir.join(format!("{}.json", request.session));
         let seen = fs::read_to_string(&file)
             .map_or_else(|_| Vec::new(), |text| serde_json::from_str(&text).unwrap());
+        let kept = fs::read_to_string(file.with_extension("kept")).map_or_else(
+            |_| BTreeMap::new(),
+            |text| serde_json::from_str(&text).unwrap(),
+        );
         let engine = Self {
+            kept,
             journal: request.data_dir.join("journal"),
             file,
             settings: request.settings()?,
@@ -118,12 +129,19 @@ impl ContextEngine for Recorder {
             ));
             self.seen
                 .push((message.id().0, chain, message.text().to_owned()));
+            self.kept.insert(message.id().0, message.raw().to_owned());
         }
         self.write();
         if dies("after") {
             std::process::abort();
         }
         Ok(())
+    }
+
+    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
+        let kept = |id: &MessageId| self.kept.get(&id.0).cloned();
+        let recalls = self.settings.recalls;
+        Ok(ids.iter().map(|id| kept(id).filter(|_| recalls)).collect())
     }
 
     fn branched(&mut self, last: Option<MessageId>) {
@@ -222,8 +240,13 @@ fn agent() -> AgentWindow {
 }
 
 fn session_in(home: &Path) -> Session {
-    let store = Store::open(home).unwrap();
-    Session::resume(&engines_in(home), &store, "s", None, agent()).unwrap()
+    session_with(home, agent())
+}
+
+fn session_with(home: &Path, agent: AgentWindow) -> Session {
+    let record = Record::open(home).unwrap();
+    let options = SessionOptions::default();
+    Session::open(&engines_in(home), Some(&record), "s", agent, options).unwrap()
 }
 
 fn user(text: &str) -> Value {
@@ -262,7 +285,12 @@ fn ids(range: impl IntoIterator<Item = u64>) -> Vec<MessageId> {
 }
 
 fn turn<'b>(session: &mut Session, body: &'b str) -> Turn<'b> {
-    session.turn(body, Some(Format::OpenAiChat)).unwrap()
+    turn_in(session, body, Format::OpenAiChat)
+}
+
+fn turn_in<'b>(session: &mut Session, body: &'b str, format: Format) -> Turn<'b> {
+    let options = TurnOptions::default();
+    session.turn_with(body, Some(format), &options).unwrap()
 }
 
 fn messages_of(body: &str) -> Vec<Value> {
@@ -485,7 +513,6 @@ fn a_client_may_carry_on_from_what_was_handed_out() {
     carried.extend([assistant("fine"), user("next")]);
     let second = body(&carried);
     let done = turn(&mut session, &second);
-    assert!(done.carried_on);
     assert_eq!((done.new, done.body.as_ref()), (ids([14]), second.as_str()));
     assert_eq!(home.journal(), ["m14 user next"]);
     let kept: Vec<_> = session
@@ -585,9 +612,7 @@ fn a_fallbacks_compaction_is_the_fallbacks() {
         context_length: 16_000,
         ..agent()
     };
-    let store = Store::open(home.path()).unwrap();
-    let engines = engines_in(home.path());
-    let mut session = Session::resume(&engines, &store, "s", None, small).unwrap();
+    let mut session = session_with(home.path(), small);
     let done = turn(&mut session, &request);
     let report = done.compaction.unwrap();
     assert_eq!(report.engine, "compressor", "{report:?}");
@@ -622,7 +647,8 @@ fn the_engines_store_lost_or_older_is_shown_the_rest() {
     // Lost.
     home.forget_engine();
     turn(&mut home.session(), &body(&history));
-    assert_eq!(home.journal().len(), 7);
+    let journal = home.journal();
+    assert_eq!((journal[0].as_str(), journal.len()), ("branched None", 8));
     // Of another conversation.
     let foreign = json!([[1, 5, "x"], [2, 5, "y"]]).to_string();
     fs::write(home.path().join("engines/recorder/s.json"), foreign).unwrap();
@@ -706,15 +732,15 @@ fn a_damaged_or_newer_store_is_refused_with_the_way_out() {
         "this is no database, whatever it is called".repeat(100),
     )
     .unwrap();
-    let error = Store::open(home.path()).unwrap_err().to_string();
+    let error = Record::open(home.path()).unwrap_err().to_string();
     assert!(error.contains("move the file away"), "{error}");
     fs::remove_file(&file).unwrap();
-    drop(Store::open(home.path()).unwrap());
+    drop(Record::open(home.path()).unwrap());
     rusqlite::Connection::open(&file)
         .unwrap()
         .pragma_update(None, "user_version", 99)
         .unwrap();
-    let error = Store::open(home.path()).unwrap_err().to_string();
+    let error = Record::open(home.path()).unwrap_err().to_string();
     assert!(
         error.contains("version 99") && error.contains("newer"),
         "{error}"
@@ -756,7 +782,7 @@ proptest! {
     /// holds; and what is handed out is a summary and the client's own messages.
     #[test]
     fn an_engine_sees_everything_once_whatever_the_client_does(acts in prop::collection::vec(act(), 1..30)) {
-        let home = Home::new("compact_at: 9, keep: 3");
+        let home = Home::new("compact_at: 9, keep: 3, recalls: true");
         let mut session = home.session();
         let long = |what: &str, which: u8| format!("{what} {which} {}", "with many words ".repeat(30));
         let mut history = vec![user("begin")];
@@ -877,7 +903,7 @@ fn one_of_three_results_in_an_anthropic_message_is_revised_alone() {
     ];
     let body = |messages: &[Value]| json!({"system": "s", "messages": messages}).to_string();
     let first = body(&messages);
-    let done = session.turn(&first, Some(Format::Anthropic)).unwrap();
+    let done = turn_in(&mut session, &first, Format::Anthropic);
     assert_eq!(done.new, ids(1..=5));
     home.journal();
     messages[2]["content"][1] = result("b", "cleared");
@@ -885,7 +911,7 @@ fn one_of_three_results_in_an_anthropic_message_is_revised_alone() {
     messages.push(json!({"role": "assistant", "content": "seen"}));
     messages.push(user("good"));
     let second = body(&messages);
-    let done = session.turn(&second, Some(Format::Anthropic)).unwrap();
+    let done = turn_in(&mut session, &second, Format::Anthropic);
     assert_eq!(done.revised, [(MessageId(6), MessageId(4))]);
     assert_eq!(done.new, ids(6..=8));
     assert_eq!(
@@ -901,9 +927,7 @@ fn items_of_one_responses_turn_are_one_message_however_they_arrive() {
     let mut session = home.session();
     let mut input = vec![json!({"role": "user", "content": "look"})];
     let body = |input: &[Value]| json!({"model": "m", "input": input}).to_string();
-    session
-        .turn(&body(&input), Some(Format::OpenAiResponses))
-        .unwrap();
+    turn_in(&mut session, &body(&input), Format::OpenAiResponses);
     let answer = [
         json!({"type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "x"}),
         json!({"type": "function_call", "call_id": "a", "name": "read", "arguments": "{}"}),
@@ -916,18 +940,14 @@ fn items_of_one_responses_turn_are_one_message_however_they_arrive() {
     input.push(json!({"type": "function_call_output", "call_id": "a", "output": "one"}));
     input.push(json!({"type": "function_call_output", "call_id": "b", "output": "two"}));
     let done_body = body(&input);
-    let done = session
-        .turn(&done_body, Some(Format::OpenAiResponses))
-        .unwrap();
+    let done = turn_in(&mut session, &done_body, Format::OpenAiResponses);
     assert_eq!(
         (done.new, done.revised, done.branched),
         (ids([3, 4]), vec![], None)
     );
     drop(session);
     let mut session = home.session();
-    let done = session
-        .turn(&done_body, Some(Format::OpenAiResponses))
-        .unwrap();
+    let done = turn_in(&mut session, &done_body, Format::OpenAiResponses);
     assert_eq!(
         (done.new, done.revised, done.branched),
         (vec![], vec![], None)
@@ -935,13 +955,11 @@ fn items_of_one_responses_turn_are_one_message_however_they_arrive() {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn real_conversations_turn_by_turn_with_restarts_are_observed_once() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../shared/data/tau2-bench/train_sft-v1-small.jsonl");
-    let Ok(text) = fs::read_to_string(&file) else {
-        eprintln!("skipped: {} is not here", file.display());
-        return;
-    };
+    let text = fs::read_to_string(file).unwrap();
     for (number, line) in text.lines().take(6).enumerate() {
         let conversation: Value = serde_json::from_str(line).unwrap();
         let all = conversation["messages"].as_array().unwrap();

@@ -7,16 +7,20 @@
 //! the store is measured, nothing of the corpus is in the process.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cpu;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use contexture::session::{AgentWindow, Ask as Compact, Session};
-use contexture_engine_api::{Decision, MessageId, MessageView, ToolCall, ToolCallView};
+use contexture::formats;
+use contexture::session::{AgentWindow, Session, SessionOptions};
+use contexture_engine_api::{MessageId, MessageView, ToolCall, ToolCallView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
 use contexture_lcm::store::Delivery;
 use contexture_lcm::{SessionId, Store, StoreSettings};
-use contexture_tests::{Home, conversation, engines};
+use contexture_tests::{Home, engines};
+use cpu::{process_cpu_ms, thread_cpu_ms};
 use serde_json::Value;
 
 const FULL_TEXT: [&str; 13] = [
@@ -139,25 +143,32 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
         context_length: 128_000,
         max_output_tokens: 12_800,
     };
-    let conversation = conversation(&std::fs::read_to_string(corpus).unwrap());
-    let messages = conversation.messages().len();
-    let mut session = Session::open(&engines, "bench", None, agent).unwrap();
-    session.set_frame(&conversation);
+    let corpus = std::fs::read_to_string(corpus).unwrap();
+    let lines: Vec<&str> = corpus.lines().collect();
+    let options = SessionOptions::default();
+    let mut session = Session::open(&engines, None, "bench", agent, options).unwrap();
+    // The client carries on from what it was handed out.
+    let mut history: Vec<String> = Vec::new();
     let (mut compactions, mut turns, mut worst) = (0u32, 0u32, Duration::ZERO);
     let mut halves = [Duration::ZERO; 2];
-    for start in (0..messages).step_by(4) {
+    for four in lines.chunks(4) {
         let before = session.engine_time();
-        let decision = session
-            .observe(&conversation, start..messages.min(start + 4))
-            .unwrap();
-        if matches!(decision, Decision::Yes(_)) {
-            session.compact(&Compact::default()).unwrap();
-            compactions += 1;
-        }
-        session.turn_complete().unwrap();
-        let turn = session.engine_time() - before;
-        worst = worst.max(turn);
-        halves[usize::from(start >= messages / 2)] += turn;
+        let (answer, asked) = four.split_last().unwrap();
+        history.extend(asked.iter().map(|line| (*line).to_owned()));
+        let body = format!(r#"{{"messages":[{}]}}"#, history.join(","));
+        let turn = session.turn(&body).unwrap();
+        compactions += u32::from(turn.compaction.is_some());
+        let handed_out = formats::split(&turn.body, None).unwrap();
+        history = handed_out
+            .messages
+            .iter()
+            .map(|&one| one.to_owned())
+            .collect();
+        session.answer(&[answer], None).unwrap();
+        history.push((*answer).to_owned());
+        let time = session.engine_time() - before;
+        worst = worst.max(time);
+        halves[usize::from(turns as usize * 4 >= lines.len() / 2)] += time;
         turns += 1;
     }
     let ms = |time: Duration, turns: u32| time.as_secs_f64() * 1e3 / f64::from(turns.max(1));
@@ -238,21 +249,6 @@ fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let before = thread_cpu_ms();
     let result = work();
     (thread_cpu_ms() - before, result)
-}
-
-fn thread_cpu_ms() -> f64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
-}
-
-/// The CPU time of all threads that live, in ms.
-fn process_cpu_ms() -> f64 {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    threads
-        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok())
-        .filter_map(|stat| stat.split(' ').next()?.parse::<f64>().ok())
-        .sum::<f64>()
-        / 1e6
 }
 
 fn peak_memory_mb() -> u64 {

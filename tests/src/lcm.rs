@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use contexture::engines::Engines;
 use contexture::session::Session;
-use contexture_engine_api::{StoreCommand, ToolCall};
+use contexture_engine_api::{SUMMARY_END_MARK, StoreCommand, ToolCall};
 use serde_json::{Value, json};
 
 /// Calls a tool of the session's engine and reads its answer.
@@ -66,4 +66,22 @@ pub fn frontier(engines: &Engines, session: &str) -> Vec<String> {
         .iter()
         .map(|id| id.as_str().expect("an id").to_owned())
         .collect()
+}
+
+fn beside_summary(text: &str) -> &str {
+    let Some((_, rest)) = text.split_once(SUMMARY_END_MARK) else {
+        return text;
+    };
+    // The end mark has a checksum.
+    let behind = rest.trim_start().split_once(char::is_whitespace);
+    behind.map_or("", |(_, words)| words)
+}
+
+/// The words of a message on the wire, without the summaries that share it.
+pub fn words(message: &Value) -> String {
+    let content = &message["content"];
+    let parts = content.as_array().into_iter().flatten();
+    let texts = content.as_str().into_iter();
+    let texts = texts.chain(parts.filter_map(|part| part["text"].as_str()));
+    texts.map(|text| beside_summary(text).trim()).collect()
 }

@@ -11,7 +11,9 @@ use contexture::config::Config;
 use contexture::engines::Engines;
 use contexture::formats::{self, Conversation};
 use contexture::providers::{ModelClient, NoModel, Resolved};
-use contexture::session::{AgentWindow, Session, SessionError};
+use contexture::session::{
+    AgentWindow, Compact, CompactionReport, Session, SessionError, SessionOptions, TurnOptions,
+};
 use contexture_engine_api::Decision;
 use tempfile::TempDir;
 
@@ -26,14 +28,9 @@ pub fn repository() -> PathBuf {
         .to_owned()
 }
 
-/// Real conversations, which are no part of the repository; none where they are not at hand.
-pub fn shared_data() -> Option<PathBuf> {
-    let data = repository().join("../shared/data");
-    if data.is_dir() {
-        return Some(data);
-    }
-    eprintln!("skipped: {} is not here", data.display());
-    None
+/// Real conversations, which lie beside the repository.
+pub fn shared_data() -> PathBuf {
+    repository().join("../shared/data")
 }
 
 /// Builds the plugin crates of the workspace and the `contexture` command, once in a test program, and
@@ -57,7 +54,7 @@ pub fn built_plugins() -> &'static Path {
         }
         let output = cargo
             .args(["build", "--quiet", "--profile", profile])
-            .args(["-p", "contexture", "-p", "keep-tail", "-p", "lcm"])
+            .args(["-p", "contexture-cli", "-p", "keep-tail", "-p", "lcm"])
             .args([
                 "-p",
                 "misbehaving",
@@ -206,6 +203,61 @@ pub fn chat(turns: usize, size: usize) -> serde_json::Value {
     serde_json::json!({"model": "gpt-5", "messages": messages})
 }
 
+/// A coding session of so many messages with about 431 tokens in each, as varied as real ones are, as an
+/// OpenAI request body.
+pub fn coding_session(messages: usize) -> serde_json::Value {
+    use serde_json::json;
+    let mut all = vec![json!({"role": "system", "content": "You are a careful programmer."})];
+    let mut seed = 7_u64;
+    let mut random = move |below: u64| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let verbs = [
+        "load", "store", "parse", "render", "resolve", "validate", "merge", "flush",
+    ];
+    let nouns = [
+        "order", "ledger", "config", "token", "index", "shard", "session", "buffer",
+    ];
+    for turn in 0..messages / 4 {
+        let mut line = |at: usize| {
+            let (verb, noun) = (verbs[random(8) as usize], nouns[random(8) as usize]);
+            match random(4) {
+                0 => format!(
+                    "src/{noun}/{verb}_{}.rs:{}: fn {verb}_{noun}(&self) -> Result<(), Error>\n",
+                    random(40),
+                    random(900)
+                ),
+                1 => format!(
+                    "2026-03-{:02}T10:{:02}:00Z INFO {noun} took {} ms, id={:08x}\n",
+                    1 + at % 28,
+                    at % 60,
+                    random(900),
+                    random(u64::MAX)
+                ),
+                2 => format!(
+                    "    let {noun} = self.{verb}({}).await?; // checked in review\n",
+                    random(10_000)
+                ),
+                _ => format!("test {noun}::{verb}_works_{} ... ok\n", random(500)),
+            }
+        };
+        let output: String = (0..46).map(&mut line).collect();
+        let answer: String = (0..8).map(&mut line).collect();
+        all.extend([
+            json!({"role": "user", "content": format!("Please check part {turn} and keep the public API as it is.")}),
+            json!({"role": "assistant", "content": null, "tool_calls": [{"id": format!("call_{turn}"), "type": "function",
+                "function": {"name": "run_command", "arguments": format!("{{\"command\": \"cargo test -p part_{turn}\"}}")}}]}),
+            json!({"role": "tool", "tool_call_id": format!("call_{turn}"), "content": output}),
+            json!({"role": "assistant", "content": format!("Part {turn} is done.\n{answer}")}),
+        ]);
+    }
+    all.push(json!({"role": "user", "content": "Now the release notes, please."}));
+    json!({"model": "gpt-5", "messages": all})
+}
+
 /// The engines that a home's configuration gives access to, without a model.
 pub fn engines(home: &Home) -> Arc<Engines> {
     let client = ModelClient::new(
@@ -224,10 +276,10 @@ pub fn engines_with(home: &Home, client: ModelClient) -> Arc<Engines> {
     Engines::new(loaded, client).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A session of this name over a conversation, all of which its engine has seen.
+/// A session over a conversation, all of which its engine has seen; nothing is compacted yet.
 ///
 /// # Errors
-/// As [`Session::open`] and [`Session::observe`].
+/// As [`Session::open`] and [`Session::turn`].
 pub fn session(
     engines: &Arc<Engines>,
     conversation: &Arc<Conversation>,
@@ -238,10 +290,39 @@ pub fn session(
         context_length,
         max_output_tokens: context_length / 10,
     };
-    let mut session = Session::open(engines, "test", None, agent)?;
-    session.set_frame(conversation);
-    let decision = session.observe(conversation, 0..conversation.messages().len())?;
+    let mut session = Session::open(engines, None, "test", agent, SessionOptions::default())?;
+    let only_look = TurnOptions {
+        compact: Compact::Never,
+        ..TurnOptions::default()
+    };
+    let turn = session.turn_over(conversation, &only_look, &mut |_| {})?;
+    let decision = turn.decision;
     Ok((session, decision))
+}
+
+/// Options of a session under this engine.
+pub fn under(engine: &str) -> SessionOptions {
+    SessionOptions {
+        engine: Some(engine.to_owned()),
+        ..SessionOptions::default()
+    }
+}
+
+/// Compacts a session's conversation where that is due; where it is not, the report says why.
+///
+/// # Errors
+/// As [`Session::turn`].
+pub fn compact(
+    session: &mut Session,
+    conversation: &Arc<Conversation>,
+    compact: Compact,
+) -> Result<Option<CompactionReport>, SessionError> {
+    let options = TurnOptions {
+        compact,
+        ..TurnOptions::default()
+    };
+    let turn = session.turn_over(conversation, &options, &mut |_| {})?;
+    Ok(turn.compaction)
 }
 
 /// The one conversation of a document.

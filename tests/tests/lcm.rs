@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use contexture::engines::{Engines, Source, registered_engines};
-use contexture::session::{AgentWindow, Ask, BackgroundAnswer, OutcomeKind, Session, Store};
-use contexture_engine_api::{MessageId, SUMMARY_END_MARK};
-use contexture_tests::lcm::{expand, frontier, tool};
+use contexture::session::{
+    AgentWindow, BackgroundAnswer, BackgroundBy, Compact, OutcomeKind, Record, Session,
+    SessionOptions, TurnOptions,
+};
+use contexture_engine_api::MessageId;
+use contexture_tests::lcm::{expand, frontier, tool, words};
 use contexture_tests::stand_in::{Mood, StandIn};
-use contexture_tests::{Home, engines, engines_with};
+use contexture_tests::{Home, engines, engines_with, under};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -34,7 +37,7 @@ fn it_is_registered_and_needs_no_plugin() {
         .expect("lcm is linked in");
     assert_eq!(lcm.owner, "contexture-lcm");
     let home = Home::new();
-    let session = Session::open(&engines(&home), "s", Some("lcm"), agent(8_000)).unwrap();
+    let session = Session::open(&engines(&home), None, "s", agent(8_000), under("lcm")).unwrap();
     assert_eq!(session.engine().source(), Source::Registered);
 }
 
@@ -112,7 +115,7 @@ fn open(home: &Home, model: Option<&StandIn>) -> Arc<Engines> {
 struct Play {
     home: Home,
     engines: Arc<Engines>,
-    store: Arc<Store>,
+    record: Arc<Record>,
     session: Option<Session>,
     messages: Vec<Value>,
     number: usize,
@@ -128,11 +131,11 @@ impl Play {
         let home = Home::new();
         home.configure(LCM);
         let engines = open(&home, model.as_ref());
-        let store = Store::open(home.path()).unwrap();
+        let record = Record::open(home.path()).unwrap();
         let mut play = Self {
             home,
             engines,
-            store,
+            record,
             session: None,
             messages: Vec::new(),
             number: 0,
@@ -148,8 +151,13 @@ impl Play {
         drop(self.session.take());
         self.late.clear();
         self.engines = open(&self.home, self.model.as_ref());
-        let session = Session::resume(&self.engines, &self.store, "s", None, agent(3_000)).unwrap();
-        self.session = Some(session);
+        let options = SessionOptions {
+            background: BackgroundBy::Embedder,
+            ..SessionOptions::default()
+        };
+        let record = Some(&self.record);
+        let session = Session::open(&self.engines, record, "s", agent(3_000), options);
+        self.session = Some(session.unwrap());
     }
 
     fn session(&mut self) -> &mut Session {
@@ -238,18 +246,15 @@ impl Play {
             }
             Event::Restart => self.restart(),
         }
-        self.turn();
+        self.turn_with(&TurnOptions::default());
     }
 
-    fn compact(&mut self) -> OutcomeKind {
-        let ask = Ask {
-            force: true,
-            may_wait_for_model: true,
-            ..Ask::default()
-        };
-        let report = self.session().compact(&ask).unwrap();
-        assert_ne!(report.outcome, OutcomeKind::Failed, "{}", report.reason);
-        report.outcome
+    fn compact(&mut self) -> Option<OutcomeKind> {
+        self.turn_with(&TurnOptions {
+            compact: Compact::Force,
+            wait_for_model: Some(true),
+            ..TurnOptions::default()
+        })
     }
 
     /// The answers come late: whatever happened since, happened while the calls were out.
@@ -260,12 +265,18 @@ impl Play {
         self.late = work.run(&AtomicBool::new(false));
     }
 
-    fn turn(&mut self) {
+    fn body(&self) -> String {
+        json!({"model": "gpt-5", "messages": self.messages}).to_string()
+    }
+
+    /// Sends all messages; what came of a compaction, where one was due.
+    fn turn_with(&mut self, options: &TurnOptions) -> Option<OutcomeKind> {
         if self.messages.is_empty() {
-            return;
+            return None;
         }
-        let body = json!({"model": "gpt-5", "messages": self.messages}).to_string();
-        let turn = self.session.as_mut().unwrap().turn(&body, None).unwrap();
+        let body = self.body();
+        let turn = self.session().turn_with(&body, None, options).unwrap();
+        let outcome = turn.compaction.as_ref().map(|report| report.outcome);
         if let Some(report) = &turn.compaction {
             assert_ne!(report.outcome, OutcomeKind::Failed, "{}", report.reason);
         }
@@ -278,6 +289,7 @@ impl Play {
             let whole = expand(self.session(), &id.to_string(), 4_000);
             self.said.insert(id, whole[0].1.clone());
         }
+        outcome
     }
 
     /// How many messages of this form are part of the conversation, and how many of these are under a summary.
@@ -297,8 +309,8 @@ impl Play {
 
     /// The messages as the model is sent them: whole ones, and those that share one with a summary.
     fn sent(&mut self) -> Vec<Value> {
-        let body = json!({"model": "gpt-5", "messages": self.messages}).to_string();
-        let turn = self.session.as_mut().unwrap().turn(&body, None).unwrap();
+        let body = self.body();
+        let turn = self.session().turn(&body).unwrap();
         let sent: Value = serde_json::from_str(&turn.body).unwrap();
         sent["messages"].as_array().unwrap().clone()
     }
@@ -342,7 +354,7 @@ impl Play {
             );
         }
         // After it each message is shown, or under one summary.
-        if self.compact() == OutcomeKind::Compacted {
+        if self.compact() == Some(OutcomeKind::Compacted) {
             let (sent, stored) = (self.sent(), self.stored());
             let has_summary = !frontier(&self.engines, "s").is_empty();
             for message in wire.keys().filter(|_| has_summary) {
@@ -382,15 +394,11 @@ impl Play {
 /// How often the model is sent this message, by itself or in one with a summary.
 fn shown(sent: &[Value], message: &str) -> usize {
     let said: Value = serde_json::from_str(message).unwrap();
-    let words = said["content"].as_str().unwrap_or_default().trim();
     let shows = |one: &&Value| {
-        let joined = one["content"].as_str().and_then(|text| {
-            let (_, rest) = text.split_once(SUMMARY_END_MARK)?;
-            Some(rest.trim())
-        });
         let same = one["role"] == said["role"] && one["tool_calls"] == said["tool_calls"];
-        let whole = one.to_string();
-        whole == message || (same && joined == Some(words))
+        let call = one["tool_call_id"] == said["tool_call_id"];
+        let text = one.to_string();
+        text == message || (same && call && words(one) == words(&said))
     };
     sent.iter().filter(shows).count()
 }

@@ -103,11 +103,8 @@ fn answers_fit_whatever_the_texts_are() {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn answers_over_a_real_session_fit() {
-    let Some(data) = shared_data() else {
-        eprintln!("skipped: the shared data is not there");
-        return;
-    };
-    let log = std::fs::read_to_string(data.join("claude-code/main.jsonl")).unwrap();
+    let log = std::fs::read_to_string(shared_data().join("claude-code/main.jsonl")).unwrap();
     answers_fit(&conversation(&log), &["file", "error", "src", "test"]);
 }

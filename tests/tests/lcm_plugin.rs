@@ -4,7 +4,7 @@
 
 use contexture::engines::Source;
 use contexture::formats::{self, Format, Window};
-use contexture::session::{AgentWindow, Session, Store};
+use contexture::session::{AgentWindow, Record, Session, SessionOptions};
 use contexture_tests::lcm::{expand, frontier, tool};
 use contexture_tests::{Home, chat, engines, shared_data};
 use serde_json::{Value, json};
@@ -39,13 +39,14 @@ struct Outcome {
 /// Plays the messages of a body, a turn before each answer.
 fn play(home: &Home, body: &Value, context_length: u64, source: Source) -> Outcome {
     let engines = engines(home);
-    let store = Store::open(home.path()).unwrap();
+    let record = Record::open(home.path()).unwrap();
     let agent = AgentWindow {
         model: "gpt-5".to_owned(),
         context_length,
         max_output_tokens: context_length / 10,
     };
-    let mut session = Session::resume(&engines, &store, "s", None, agent).unwrap();
+    let options = SessionOptions::default();
+    let mut session = Session::open(&engines, Some(&record), "s", agent, options).unwrap();
     assert_eq!(session.engine().source(), source);
     let messages = body["messages"].as_array().unwrap();
     let (mut sent, mut compactions) = (Vec::new(), Vec::new());
@@ -56,7 +57,7 @@ fn play(home: &Home, body: &Value, context_length: u64, source: Source) -> Outco
         let mut request = body.clone();
         request["messages"] = json!(messages[..at]);
         let request = request.to_string();
-        let turn = session.turn(&request, Some(Format::OpenAiChat)).unwrap();
+        let turn = session.turn(&request).unwrap();
         if let Some(report) = &turn.compaction {
             let mut report = serde_json::to_value(report).unwrap();
             for other in ["source", "elapsed_ms"] {
@@ -66,14 +67,13 @@ fn play(home: &Home, body: &Value, context_length: u64, source: Source) -> Outco
         }
         sent.push(turn.body.into_owned());
         session.answer(&[&answer.to_string()], None).unwrap();
-        session.turn_complete().unwrap();
         assert_eq!(session.take_warnings(), Vec::<String>::new());
     }
     let nodes = frontier(&engines, "s");
     let calls = [
         (
             "lcm_grep",
-            json!({"pattern": "module", "mode": "literal", "context": 1}),
+            json!({"pattern": "module", "mode": "literal", "context": 1, "role": "tool"}),
         ),
         ("lcm_grep", json!({"question": "which part is fine?"})),
         (
@@ -162,11 +162,9 @@ fn a_plugin_compacts_and_answers_as_the_engine_linked_in() {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn a_plugin_does_the_same_with_a_real_conversation() {
-    let Some(data) = shared_data() else {
-        return;
-    };
-    let text = std::fs::read_to_string(data.join("claude-code/main.jsonl")).unwrap();
+    let text = std::fs::read_to_string(shared_data().join("claude-code/main.jsonl")).unwrap();
     let conversation = formats::read(text, None).unwrap().remove(0);
     let whole = Window::whole(conversation.messages().len());
     let body = conversation.convert(&whole, Format::OpenAiChat).unwrap();

@@ -1,10 +1,10 @@
 //! Messages that no window can hold: the conversation goes on with a preview, and the report says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use contexture::formats::{self, Window};
-use contexture::session::{Ask, OutcomeKind};
+use contexture::formats;
+use contexture::session::{Compact, OutcomeKind};
 use contexture_engine_api::SHORTENED_MARK;
-use contexture_tests::{Home, conversation, engines, session};
+use contexture_tests::{Home, compact, conversation, engines, session};
 use serde_json::json;
 
 #[test]
@@ -33,7 +33,8 @@ fn what_the_window_cannot_hold_is_kept_as_a_preview() {
         let home = Home::new();
         let (mut session, decision) = session(&engines(&home), &conversation, 50_000).unwrap();
         assert!(decision.is_yes(), "{what}: {decision:?}");
-        let report = session.compact(&Ask::default()).unwrap();
+        let report = compact(&mut session, &conversation, Compact::Auto).unwrap();
+        let report = report.expect("a compaction");
         assert_eq!(
             report.outcome,
             OutcomeKind::Compacted,
@@ -45,10 +46,7 @@ fn what_the_window_cannot_hold_is_kept_as_a_preview() {
             report.notes.iter().any(|note| note.contains("shortened")),
             "{what}"
         );
-        let window = Window {
-            entries: session.window().places(&conversation),
-            system_note: session.window().system_note(),
-        };
+        let window = session.layout(&conversation);
         let rendered = conversation.render(&window).unwrap();
         let back = formats::read(rendered, None).unwrap().remove(0);
         let shortened = back

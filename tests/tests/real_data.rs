@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use contexture::engines::{Engines, register_context_engine};
-use contexture::formats::{self, Conversation, Format, Message, Window};
-use contexture::session::{AgentWindow, Ask, OutcomeKind, Session};
+use contexture::formats::{self, Conversation, Format, Message};
+use contexture::session::{AgentWindow, Compact, OutcomeKind, Session, SessionOptions};
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
     MessageKind, MessageView, OpenRequest, Outcome, WindowState, define_engine, safe_cut,
 };
-use contexture_tests::{Home, engines, shared_data};
+use contexture_tests::{Home, compact, engines, shared_data};
 
 /// A registered engine that drops to the last third of the conversation.
 struct LastThird;
@@ -44,9 +44,7 @@ impl ContextEngine for LastThird {
 }
 
 fn files() -> Vec<PathBuf> {
-    let Some(data) = shared_data() else {
-        return Vec::new();
-    };
+    let data = shared_data();
     ["claude-code", "tau2-bench", "swe-agent"]
         .iter()
         .flat_map(|folder| std::fs::read_dir(data.join(folder)).unwrap())
@@ -55,26 +53,13 @@ fn files() -> Vec<PathBuf> {
         .collect()
 }
 
-fn compact(
-    engines: &Arc<Engines>,
-    conversation: &Arc<Conversation>,
-    context_length: u64,
-) -> (Session, contexture::session::CompactionReport) {
+fn open(engines: &Arc<Engines>, conversation: &Conversation, context_length: u64) -> Session {
     let agent = AgentWindow {
         model: conversation.model().unwrap_or("gpt-5").to_owned(),
         context_length,
         max_output_tokens: 4_096,
     };
-    let mut session = Session::open(engines, "real", None, agent).unwrap();
-    session.set_frame(conversation);
-    let end = conversation.messages().len();
-    session.observe(conversation, 0..end).unwrap();
-    let ask = Ask {
-        force: true,
-        ..Ask::default()
-    };
-    let report = session.compact(&ask).unwrap();
-    (session, report)
+    Session::open(engines, None, "real", agent, SessionOptions::default()).unwrap()
 }
 
 fn last_user(messages: &[Message]) -> Option<&Message> {
@@ -102,6 +87,7 @@ fn orphans(messages: &[Message]) -> usize {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn every_engine_over_every_conversation() {
     register_context_engine(define_engine!("last-third", LastThird)).unwrap();
     let home = Home::new();
@@ -121,41 +107,25 @@ fn every_engine_over_every_conversation() {
             {
                 let conversation = Arc::new(conversation);
                 let place = format!("{engine} on {} #{at}", file.display());
-                let (session, report) = compact(&engines, &conversation, 100_000);
-                assert_ne!(
-                    report.outcome,
-                    OutcomeKind::Failed,
-                    "{place}: {}",
-                    report.reason
-                );
-                check_rendered(&conversation, at, &session, &place);
-                compacted += usize::from(report.outcome == OutcomeKind::Compacted);
+                let mut session = open(&engines, &conversation, 100_000);
                 // A second compaction right after the first is still valid.
-                let (mut session, _) = (session, ());
-                let again = session
-                    .compact(&Ask {
-                        force: true,
-                        ..Ask::default()
-                    })
-                    .unwrap();
-                assert_ne!(
-                    again.outcome,
-                    OutcomeKind::Failed,
-                    "{place}: {}",
-                    again.reason
-                );
-                check_rendered(&conversation, at, &session, &place);
+                for round in 1..=2 {
+                    let place = format!("{place}, round {round}");
+                    let report = compact(&mut session, &conversation, Compact::Force).unwrap();
+                    let report = report.expect("a report");
+                    let reason = &report.reason;
+                    assert_ne!(report.outcome, OutcomeKind::Failed, "{place}: {reason}");
+                    check_rendered(&conversation, at, &session, &place);
+                    compacted += usize::from(report.outcome == OutcomeKind::Compacted);
+                }
             }
         }
     }
-    eprintln!("{compacted} conversations compacted");
+    eprintln!("{compacted} compactions");
 }
 
 fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session, place: &str) {
-    let window = Window {
-        entries: session.window().places(conversation),
-        system_note: session.window().system_note(),
-    };
+    let window = session.layout(conversation);
     for to in [
         None,
         Some(Format::OpenAiChat),

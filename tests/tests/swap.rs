@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contexture::engines::{Engines, Source, register_context_engine};
-use contexture::session::{AgentWindow, Ask, CompactionReport, OutcomeKind, Session, SessionError};
+use contexture::formats::Conversation;
+use contexture::session::{
+    AgentWindow, BackgroundBy, Compact, CompactionReport, OutcomeKind, Record, Session,
+    SessionError, SessionOptions,
+};
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    FailureKind, MessageId, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome,
-    ToolCall, Usage, WindowState, define_engine, safe_cut,
+    FailureKind, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome, ToolCall, Usage,
+    WindowState, define_engine, safe_cut,
 };
-use contexture_tests::{Home, chat, conversation, engines, session};
+use contexture_tests::{Home, chat, compact, conversation, engines, session};
+use serde_json::json;
 
 /// An engine that is registered in this process: it keeps the last six messages.
 struct LastSix;
@@ -56,8 +61,8 @@ fn run_as_configured(home: &Home) -> (Arc<Engines>, Session, CompactionReport) {
     let conversation = conversation(&chat(30, 2_000).to_string());
     let (mut session, decision) = session(&engines, &conversation, 30_000).unwrap();
     assert!(decision.is_yes(), "{decision:?}");
-    let report = session.compact(&Ask::default()).unwrap();
-    (engines, session, report)
+    let report = compact(&mut session, &conversation, Compact::Auto).unwrap();
+    (engines, session, report.expect("a compaction was due"))
 }
 
 #[test]
@@ -127,10 +132,7 @@ fn a_missing_engine_falls_back_in_one_loud_warning_or_fails() {
     assert!(error.to_string().contains("keep-tail"), "{error}");
 }
 
-fn session_error(
-    engines: &Arc<Engines>,
-    conversation: &Arc<contexture::formats::Conversation>,
-) -> SessionError {
+fn session_error(engines: &Arc<Engines>, conversation: &Arc<Conversation>) -> SessionError {
     session(engines, conversation, 20_000).expect_err("an error")
 }
 
@@ -221,8 +223,9 @@ fn passthrough_and_fail_leave_the_conversation_as_it_was() {
         let conversation = conversation(&chat(30, 2_000).to_string());
         let (mut session, _) = session(&engines, &conversation, 20_000).unwrap();
         let before = session.window().message_tokens();
-        match session.compact(&Ask::default()) {
+        match compact(&mut session, &conversation, Compact::Auto) {
             Ok(report) => {
+                let report = report.expect("a compaction was due");
                 assert_eq!(Some(report.outcome), outcome);
                 assert!(
                     report.reason.contains("the disk is full, on purpose"),
@@ -267,7 +270,7 @@ fn a_panic_in_any_method_closes_the_session_to_the_engine() {
         if method != "committed" {
             assert_eq!(report.source, Source::Builtin, "{method}");
         }
-        let health = engines.supervisor().health();
+        let health = engines.health();
         let misbehaving = health
             .iter()
             .find(|health| health.engine == "misbehaving")
@@ -276,22 +279,39 @@ fn a_panic_in_any_method_closes_the_session_to_the_engine() {
     }
 }
 
-/// The methods that are called outside of a compaction, each in its own way.
-fn call_everything(session: &mut Session) -> Vec<String> {
+/// The methods that are called outside of a compaction, by turns and each in its own way.
+fn call_everything(engines: &Arc<Engines>) -> Vec<String> {
+    let agent = |model: &str| AgentWindow {
+        model: model.to_owned(),
+        context_length: 200_000,
+        max_output_tokens: 1_000,
+    };
+    let options = SessionOptions {
+        background: BackgroundBy::Embedder,
+        ..SessionOptions::default()
+    };
+    let mut session = Session::open(engines, None, "test", agent("gpt-5"), options).unwrap();
     let mut said = Vec::new();
     let mut note = |result: Result<(), SessionError>| {
         said.extend(result.err().map(|error| error.to_string()));
     };
-    note(session.preflight(15_000).map(drop));
-    note(session.prune_tool_results().map(drop));
-    note(session.select().map(drop));
+    note(session.preflight(150_000).map(drop));
+    let long = chat(3, 100).to_string();
+    note(session.turn(&long).map(drop));
+    let answer = json!({"role": "assistant", "content": "It is fine."}).to_string();
+    note(
+        session
+            .answer(&[&answer], Some(&Usage::default()))
+            .map(drop),
+    );
+    // The client goes back.
+    note(session.turn(&chat(2, 100).to_string()).map(drop));
     note(session.tools().map(drop));
     let call = ToolCall {
         name: "x".into(),
         arguments: "{}".into(),
     };
     note(session.call_tool(call).map(drop));
-    note(session.recall(vec![MessageId(1)]).map(drop));
     note(session.background().map(drop));
     let request = ModelRequest {
         purpose: "summary".into(),
@@ -306,17 +326,11 @@ fn call_everything(session: &mut Session) -> Vec<String> {
     };
     let failure = ModelFailure::new(FailureKind::NoProvider, "none");
     note(session.background_done(vec![(call, Err(failure))]));
-    let agent = AgentWindow {
-        model: "gpt-4o".into(),
-        context_length: 20_000,
-        max_output_tokens: 1_000,
-    };
-    note(session.set_model(agent));
-    session.update_usage(&Usage::default());
-    note(session.turn_complete());
+    note(session.set_model(agent("gpt-4o")));
     note(session.status().map(drop));
     note(session.reset());
     said.extend(session.take_warnings());
+    session.end().unwrap();
     said
 }
 
@@ -326,14 +340,13 @@ fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
         "should_compress_preflight",
         "defers_preflight_to_reported_usage",
         "has_content_to_compress",
-        "prune_tool_results",
         "selects",
         "select",
         "tools",
         "call_tool",
-        "recall",
         "background",
         "background_done",
+        "branched",
         "model_changed",
         "update_usage",
         "turn_complete",
@@ -343,8 +356,8 @@ fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
     for method in methods {
         let home = Home::new();
         home.misbehave(&format!("panic:{method}"), "");
-        let (_, mut session, report) = run_as_configured(&home);
-        let mut said = call_everything(&mut session);
+        let (engines, session, report) = run_as_configured(&home);
+        let mut said = call_everything(&engines);
         said.extend(report.notes);
         assert!(
             said.iter()
@@ -357,6 +370,44 @@ fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
     home.misbehave("panic:end", "");
     let (_, session, _) = run_as_configured(&home);
     session.end().unwrap();
+}
+
+/// Another engine takes over, and asks the first one for what the request has not got.
+#[test]
+fn a_panic_in_recall_costs_the_messages_and_no_more() {
+    let home = Home::new();
+    home.misbehave("panic:recall", "");
+    let record = Record::open(home.path()).unwrap();
+    let open = |engines: &Arc<Engines>| {
+        let agent = AgentWindow {
+            model: "gpt-5".to_owned(),
+            context_length: 30_000,
+            max_output_tokens: 1_000,
+        };
+        let options = SessionOptions::default();
+        Session::open(engines, Some(&record), "test", agent, options).unwrap()
+    };
+    let mut session = open(&engines(&home));
+    let body = chat(30, 2_000).to_string();
+    let handed_out = session.turn(&body).unwrap().body.into_owned();
+    session.end().unwrap();
+
+    let settings = "engines: {misbehaving: {fault: 'panic:recall'}}";
+    home.configure(&format!("context:\n  engine: compressor\n  {settings}\n"));
+    let engines = engines(&home);
+    let mut session = open(&engines);
+    let turn = session.turn(&handed_out).unwrap();
+    assert!(turn.missing > 100, "{turn:?}");
+    let health = engines.health();
+    let misbehaving = health.iter().find(|health| health.engine == "misbehaving");
+    assert!(misbehaving.unwrap().failed >= 1);
+    let warnings = session.take_warnings();
+    assert!(
+        warnings
+            .iter()
+            .any(|line| line.contains("neither in the request nor in a store")),
+        "{warnings:?}"
+    );
 }
 
 const SHORT: &str =

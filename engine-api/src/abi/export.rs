@@ -23,7 +23,7 @@ use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelReque
 use crate::services::{HostServices, LogLevel, OpenRequest, Services};
 use crate::window::WindowState;
 
-/// What a plugin says of itself.
+/// A plugin's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineDescription {
     /// The engine's name.

@@ -225,7 +225,7 @@ impl<'a> MessageView<'a> {
         MessageId(self.id)
     }
 
-    /// `user`, `assistant`, `tool`, or whatever else the wire said.
+    /// `user`, `assistant`, `tool`, or any other role on the wire.
     pub fn role(&self) -> &'a str {
         self.role.as_str()
     }
@@ -267,7 +267,7 @@ impl<'a> MessageView<'a> {
         Some(self.at).filter(|at| *at != NO_TIME)
     }
 
-    /// Whether it is an original or what an earlier compaction left.
+    /// Whether it is an original or was inserted by a compaction.
     pub fn kind(&self) -> MessageKind {
         MessageKind::from_code(self.kind)
     }

@@ -21,7 +21,7 @@ pub(crate) struct Outline<'m, 'a> {
     pub(crate) unanswered: Vec<(usize, usize)>,
     /// The last assistant message with unanswered calls, and everything after it.
     pub(crate) in_flight: Option<Range<usize>>,
-    /// The last message of the user's own.
+    /// The last message written by the user.
     pub(crate) last_user: Option<usize>,
     /// The last assistant message with text.
     pub(crate) last_answer: Option<usize>,
@@ -40,9 +40,11 @@ pub(crate) struct Split {
     pub(crate) anchors: Vec<Range<usize>>,
     /// The tail is `tail..`.
     pub(crate) tail: usize,
+    /// The summary stands before this message.
+    pub(crate) summary_before: usize,
 }
 
-/// How much of the recent conversation is protected.
+/// How much of the conversation is protected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Protection {
     /// Messages at the start.
@@ -187,11 +189,46 @@ impl<'m, 'a> Outline<'m, 'a> {
             .collect();
         anchors.sort_unstable_by_key(|range| range.start);
         anchors.dedup();
+        let summary_before = self.part_roles(head, &mut anchors, tail);
         Split {
             head,
             anchors,
             tail,
+            summary_before,
         }
+    }
+
+    /// What is kept may come to stand beside a message of its own role. One such gap is where the summary
+    /// goes, the last; each other is closed from behind, up to a message of another role. Answers the
+    /// place of the summary: where no roles collide, right after the head.
+    fn part_roles(&self, head: usize, anchors: &mut [Range<usize>], tail: usize) -> usize {
+        let mut summary_before = None;
+        let mut after = tail;
+        for at in (0..=anchors.len()).rev() {
+            let before = at.checked_sub(1).map_or(head, |before| anchors[before].end);
+            while before < after && self.same_role(before, after) {
+                if summary_before.is_none() {
+                    summary_before = Some(before);
+                    break;
+                }
+                after = self.whole(after - 1).start.max(before);
+                if let Some(anchor) = anchors.get_mut(at) {
+                    anchor.start = after;
+                }
+            }
+            if let Some(before) = at.checked_sub(1) {
+                after = anchors[before].start;
+            }
+        }
+        summary_before.unwrap_or(head)
+    }
+
+    /// Whether the last message before one index and the first from another on are of one role.
+    fn same_role(&self, before: usize, after: usize) -> bool {
+        let role = |at: &usize| self.messages[*at].role();
+        let last = (0..before).rfind(|at| !self.is_orphan(*at));
+        let first = (after..self.messages.len()).find(|at| !self.is_orphan(*at));
+        last.as_ref().map(role) == first.as_ref().map(role) && last.is_some()
     }
 }
 

@@ -103,7 +103,9 @@ impl ContextEngine for Compressor {
         // A last message that the window cannot hold at all is kept as a preview; the rest of the floor
         // cannot shrink.
         let only_a_preview_fits = floor > limits.room_for_prompt && limits.fixed < limits.trigger;
+        // A threshold of 0 is no size to get below: a compaction is always due.
         if !order.force
+            && threshold > 0
             && floor >= threshold
             && (floor >= limits.trigger || before < limits.trigger)
             && !only_a_preview_fits
@@ -119,9 +121,10 @@ impl ContextEngine for Compressor {
         if !plan.does_something() {
             if !order.force && before >= limits.trigger {
                 return Ok(self.floor_too_high(plan.kept_tokens, before, threshold, format!(
-                    "the last messages, which are never removed, leave {} tokens; the threshold is \
-                     {threshold}: choose a model with a larger window",
-                    plan.kept_tokens
+                    "the last messages, which stay while the window holds them, leave {} tokens; the \
+                     threshold is {threshold}: lower `compression.protect_last_n` (now {}) or choose a \
+                     model with a larger window",
+                    plan.kept_tokens, self.settings.protect_last_n
                 )));
             }
             return Ok(Outcome::NothingToDo(nothing_to_do(

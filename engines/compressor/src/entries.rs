@@ -12,7 +12,7 @@ use crate::plan::Plan;
 /// Answers a call whose result is nowhere.
 pub(crate) const STUB: &str = "[The result of this call is not part of the conversation]";
 
-/// The new window: the head, the summary, what is kept after it.
+/// The new window: what is kept, and the summary in its place.
 pub(crate) fn entries(
     outline: &Outline<'_, '_>,
     plan: &Plan,
@@ -31,7 +31,7 @@ pub(crate) fn entries(
     });
     let summarised = summary.is_some();
     for (at, message) in messages.iter().enumerate() {
-        if at == plan.split.head {
+        if at == plan.split.summary_before {
             entries.extend(summary.take());
         }
         if summarised && !plan.split.keeps(at) {

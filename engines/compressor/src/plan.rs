@@ -1,18 +1,19 @@
 //! What a compaction keeps, clears and summarises, so that the result fits.
 //!
-//! The document's boundaries come first. Where what they protect does not fit below the threshold
-//! (twenty giant messages, say), progress must still be possible, so protection gives way step by step:
+//! The document's boundaries come first. Where what they protect does not fit (twenty giant messages,
+//! say), progress must still be possible, so protection gives way step by step:
 //!
-//! 1. old tool results inside the protected part are cleared, repeated ones and then the oldest first,
-//!    never in the last turn: every message stays, and `protect_last_n` holds;
-//! 2. the tail shrinks to its token budget;
+//! 1. where the next compaction would be due at once, old tool results inside the protected part are
+//!    cleared, repeated ones and then the oldest first, never in the last turn: every message stays, and
+//!    `protect_last_n` holds;
+//! 2. only where the window itself would overflow, the tail shrinks to its token budget;
 //! 3. head and tail shrink to the least: the last turn, the user's last message, the last answer;
 //! 4. results that the model has not seen yet are shortened to a preview, but only where the window
 //!    itself, not just the threshold, is exceeded; then other messages, the user's last one last.
 
 use std::collections::HashSet;
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind, MessageView};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
 
 use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
@@ -20,6 +21,9 @@ use crate::settings::{Budgets, share};
 
 /// The share of the trigger below which a compaction should end, so that the next turn is not due again.
 const COMFORTABLE: f64 = 0.75;
+/// The share of the trigger up to which old results in the protected part stay whole. More would make the
+/// next compaction due at once.
+const SNUG: f64 = 0.90;
 /// The share of the window at which a conversation whose floor is above the threshold is compacted.
 pub(crate) const LAST_CALL: f64 = 0.85;
 /// The least characters of a preview.
@@ -30,6 +34,8 @@ const MIN_PREVIEW_CHARS: u64 = 200;
 pub(crate) struct Limits {
     /// System prompt and tools.
     pub(crate) fixed: u64,
+    /// Messages of the history that are protected at its start.
+    pub(crate) first: usize,
     /// Where compactions are due.
     pub(crate) trigger: u64,
     /// The window less the reserved answer.
@@ -57,10 +63,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The first plan that ends comfortably below the trigger, else the one that ends lowest.
+    /// What the settings protect, as long as the window holds it; else the first plan that ends
+    /// comfortably below the trigger, else the one that ends lowest.
     pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits) -> Self {
         let comfortable = share(limits.trigger, COMFORTABLE);
-        let first = outline.protected_first(limits.fixed > 0);
+        let first = limits.first;
         let rungs = [
             (
                 first,
@@ -78,11 +85,15 @@ impl Plan {
                 tail_tokens,
             };
             let mut plan = Self::unforced(outline, outline.split(protection), limits);
+            let (whole_up_to, goal) = match rung {
+                0 => (share(limits.trigger, SNUG), limits.room_for_prompt),
+                _ => (comfortable, comfortable),
+            };
             // Without a middle there is no summary to hold the facts of what is cleared.
-            if plan.total > comfortable && (plan.summary_tokens > 0 || rung == 2) {
-                plan.clear(outline, limits, comfortable);
+            if plan.total > whole_up_to && (plan.summary_tokens > 0 || rung == 2) {
+                plan.clear(outline, limits, whole_up_to);
             }
-            let fits = plan.total <= comfortable;
+            let fits = plan.total <= goal;
             if best.as_ref().is_none_or(|best| plan.total < best.total) {
                 best = Some(plan);
             }
@@ -95,6 +106,7 @@ impl Plan {
                 head: 0,
                 anchors: Vec::new(),
                 tail: 0,
+                summary_before: 0,
             };
             Self::unforced(outline, everything, limits)
         });
@@ -206,13 +218,16 @@ impl Plan {
     }
 
     /// Kept words that the window cannot hold: a preview stands in their place, of the largest first and
-    /// of the user's last message only where nothing else helps.
+    /// of the user's last message only where it does not fit even alone.
     fn shorten_kept(&mut self, outline: &Outline<'_, '_>, limits: &Limits) {
-        let last_user = outline.messages.iter().rposition(MessageView::is_real_user);
+        let fits_alone = |at: usize| limits.fixed + outline.tokens[at] <= limits.room_for_prompt;
+        let last_user = outline.last_user;
+        let untouched = last_user.filter(|at| fits_alone(*at));
         let mut kept: Vec<usize> = (0..outline.messages.len())
             .filter(|at| {
                 let message = &outline.messages[*at];
                 self.split.keeps(*at)
+                    && Some(*at) != untouched
                     && matches!(message.role(), "user" | "assistant")
                     && message.kind() == MessageKind::Original
                     && message.tool_calls().is_empty()

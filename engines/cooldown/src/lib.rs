@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use contexture_engine_api::{FailureKind, LogLevel, ModelFailure, Services};
 use serde::{Deserialize, Serialize};
 
-/// A model that is not asked for now.
+/// A model that is not called for now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoolDown {
-    /// The model that failed; another model is not held back by it.
+    /// The model that failed; other models are not affected.
     pub model: String,
     /// What happened.
     #[serde(flatten)]
     pub failure: ModelFailure,
     /// When it failed, in milliseconds since the Unix epoch.
     pub since_ms: i64,
-    /// When it may be asked again, in milliseconds since the Unix epoch.
+    /// When it may be called again, in milliseconds since the Unix epoch.
     pub until_ms: i64,
 }
 
@@ -30,7 +30,7 @@ pub struct CoolDowns {
 }
 
 impl CoolDowns {
-    /// Reads what an earlier run left. A file that cannot be read costs a log line and nothing else.
+    /// Reads the state of an earlier run. An unreadable file is logged and ignored.
     pub fn open(data_dir: &Path, services: Services) -> Self {
         let file = data_dir.join("cooldown.json");
         let read = fs::read_to_string(&file)
@@ -51,16 +51,16 @@ impl CoolDowns {
         }
     }
 
-    /// Why the configured model is left alone now, where it is.
+    /// The current cool-down of the configured model, if any.
     pub fn in_force(&self) -> Option<&CoolDown> {
         let current = self.current.as_ref()?;
         let now = self.services.now_ms();
-        // A clock that was set back must not make it longer.
+        // Setting the clock back must not make it longer.
         let lasts = (current.since_ms..current.until_ms).contains(&now);
         (lasts && self.services.model()?.name == current.model).then_some(current)
     }
 
-    /// Leaves the model of this name alone for as long as this failure deserves.
+    /// Starts a cool-down for this model, as long as this kind of failure needs.
     pub fn failed(&mut self, model: &str, failure: &ModelFailure) {
         let length_ms = length_ms(failure);
         let since_ms = self.services.now_ms();
@@ -93,7 +93,7 @@ impl CoolDowns {
         fs::rename(&new, &self.file)
     }
 
-    /// The model answers.
+    /// The model answered.
     pub fn succeeded(&mut self) {
         if self.current.take().is_none() {
             return;
@@ -111,7 +111,7 @@ impl CoolDowns {
 fn length_ms(failure: &ModelFailure) -> i64 {
     let default = match failure.kind {
         FailureKind::RateLimited => 60_000,
-        // A person has to mend these.
+        // Only the user can fix these.
         FailureKind::Auth | FailureKind::UnknownModel | FailureKind::NoProvider => 600_000,
         _ => 30_000,
     };
@@ -126,70 +126,25 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::sync::Arc;
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicI64, Ordering};
 
-    use contexture_engine_api::{HostServices, ModelAnswer, ModelInfo, ModelRequest};
+    use contexture_testkit::{START_MS, ScriptedHost};
 
     use super::*;
 
-    const NOW: i64 = 1_800_000_000_000;
-
-    /// A host with a clock and a model, which both can be changed.
-    struct Host {
-        now_ms: AtomicI64,
-        model: Mutex<&'static str>,
+    fn host() -> Arc<ScriptedHost> {
+        let host = ScriptedHost::without_model();
+        host.model.becomes("m", 1);
+        host
     }
 
-    impl Host {
-        fn new() -> Arc<Self> {
-            Arc::new(Self {
-                now_ms: AtomicI64::new(NOW),
-                model: Mutex::new("m"),
-            })
-        }
-
-        fn at(&self, now_ms: i64) {
-            self.now_ms.store(now_ms, Ordering::Relaxed);
-        }
-    }
-
-    impl HostServices for Host {
-        fn model(&self) -> Option<ModelInfo> {
-            Some(ModelInfo {
-                name: (*self.model.lock().unwrap()).to_owned(),
-                context_length: 1,
-            })
-        }
-        fn complete(&self, _: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-            Err(ModelFailure::new(FailureKind::Other, "never called"))
-        }
-        fn complete_many(&self, _: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-            Vec::new()
-        }
-        fn count_tokens(&self, text: &str) -> u64 {
-            text.len() as u64
-        }
-        fn log(&self, _: LogLevel, _: &str) {}
-        fn is_cancelled(&self) -> bool {
-            false
-        }
-        fn now_ms(&self) -> i64 {
-            self.now_ms.load(Ordering::Relaxed)
-        }
-    }
-
-    fn open(host: &Arc<Host>, dir: &Path) -> CoolDowns {
-        CoolDowns::open(
-            dir,
-            Services::new(Arc::clone(host) as Arc<dyn HostServices>),
-        )
+    fn open(host: &Arc<ScriptedHost>) -> CoolDowns {
+        CoolDowns::open(host.data_dir(), host.services())
     }
 
     #[test]
     fn each_kind_of_failure_has_its_own_length() {
-        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
-        let mut cool_downs = open(&host, dir.path());
+        let host = host();
+        let mut cool_downs = open(&host);
         let mut length = |failure: &ModelFailure| {
             cool_downs.failed("m", failure);
             let cool_down = cool_downs.in_force().unwrap();
@@ -213,43 +168,42 @@ mod tests {
 
     #[test]
     fn a_restart_keeps_it_and_it_ends_by_time_by_an_answer_and_by_a_clock_set_back() {
-        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
-        let fail =
-            || open(&host, dir.path()).failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
+        let host = host();
+        let fail = || open(&host).failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
         fail();
-        let again = open(&host, dir.path());
+        let again = open(&host);
         let failure = &again.in_force().unwrap().failure;
         assert_eq!(*failure, ModelFailure::new(FailureKind::Auth, "key"));
-        host.at(NOW + 599_999);
+        host.set_clock(START_MS + 599_999);
         assert!(again.in_force().is_some());
-        host.at(NOW + 600_000);
+        host.set_clock(START_MS + 600_000);
         assert!(again.in_force().is_none());
-        host.at(NOW - 86_400_000);
+        host.set_clock(START_MS - 86_400_000);
         assert!(again.in_force().is_none(), "a day back");
 
-        host.at(NOW);
+        host.set_clock(START_MS);
         fail();
-        let mut again = open(&host, dir.path());
+        let mut again = open(&host);
         again.succeeded();
         assert!(again.in_force().is_none());
-        assert!(open(&host, dir.path()).in_force().is_none());
+        assert!(open(&host).in_force().is_none());
     }
 
     #[test]
     fn another_model_is_not_held_back() {
-        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
-        let mut cool_downs = open(&host, dir.path());
+        let host = host();
+        let mut cool_downs = open(&host);
         cool_downs.failed("m", &ModelFailure::new(FailureKind::Auth, "key"));
-        *host.model.lock().unwrap() = "another";
+        host.model.becomes("another", 1);
         assert!(cool_downs.in_force().is_none());
-        *host.model.lock().unwrap() = "m";
+        host.model.becomes("m", 1);
         assert!(cool_downs.in_force().is_some());
     }
 
     #[test]
     fn an_unreadable_file_is_ignored() {
-        let (dir, host) = (tempfile::tempdir().unwrap(), Host::new());
-        fs::write(dir.path().join("cooldown.json"), "{ not json").unwrap();
-        assert!(open(&host, dir.path()).in_force().is_none());
+        let host = host();
+        fs::write(host.data_dir().join("cooldown.json"), "{ not json").unwrap();
+        assert!(open(&host).in_force().is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! Reads the values out of a tool call's arguments: JSON text that nobody has checked.
+//! Reads the values out of a tool call's arguments: unchecked JSON text.
 //!
-//! A walk from string to string rather than a parser: it reads what is there even where the JSON is cut
-//! off or wrong, and borrows every value that holds no escape.
+//! It scans from string to string instead of parsing: so it also reads truncated or invalid JSON, and
+//! borrows every value without an escape.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ pub(crate) struct Argument<'a> {
     pub(crate) value: Cow<'a, str>,
 }
 
-/// The strings and numbers of `json`, in order. Text that is no JSON at all is one value without a key.
+/// The strings and numbers of `json`, in order. Text that is not JSON is one value without a key.
 pub(crate) fn arguments(json: &str) -> Vec<Argument<'_>> {
     let trimmed = json.trim();
     if !trimmed.starts_with(['{', '[', '"']) {

@@ -1,9 +1,9 @@
-//! The files of a span: what was done to each.
+//! The files of a span and what was done to each.
 
 use hashbrown::HashMap;
 
 use crate::span::Span;
-use crate::tool::Act;
+use crate::tool::Action;
 
 /// A file that tools read, wrote or edited.
 #[derive(Debug, Default)]
@@ -75,10 +75,10 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
         });
         let file = &mut files[index];
         file.last = call.message;
-        match call.act {
+        match call.action {
             _ if call.failed => file.failed += 1,
-            Act::Write => file.written += 1,
-            Act::Edit => file.edited += 1,
+            Action::Write => file.written += 1,
+            Action::Edit => file.edited += 1,
             _ => {
                 let number = |keys: &[&str]| call.argument(span, keys)?.parse::<u64>().ok();
                 let part = match (

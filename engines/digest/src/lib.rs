@@ -1,20 +1,18 @@
-//! Digests a span of messages without a model: a structured summary, made of facts in the words of
-//! their source.
+//! Digests a span of messages without a model: a structured summary of facts, quoted from their source.
 //!
-//! A summary that a model writes reads well and forgets most names. This crate does the opposite part of
-//! the work, and does it in milliseconds: it takes every path, hash, URL, name, command and result out of
-//! a span, ranks them, and writes as many as a budget allows, each in a line with what it belongs to. An
-//! engine uses it where there is no model, and beside one, for what the model's text lacks
-//! ([`Digest::missing_from`]).
+//! A summary that a model writes reads well and forgets most names. This crate does the opposite, in
+//! milliseconds: it takes every path, hash, URL, name, command and result out of a span, ranks them, and
+//! writes as many as a budget allows, each in a line with what it belongs to. An engine uses it instead of
+//! a model, or to add what the model's text lacks ([`Digest::missing_from`]).
 //!
 //! # How facts are ranked
 //! 1. What users said, rules first, quoted; what they answered to a question.
 //! 2. What is under way or blocked at the end of the span; the last to-do list.
-//! 3. Facts by their worth a character: those in errors over others, those in files that were written
-//!    over files that were read, recent over old, and a fact that stands in one message over one that
-//!    many repeat. What a fact belongs to (a file, a command, a report) is written once for all of its
-//!    facts, so the facts of a rich source come cheaper.
-//! 4. With what is left of the budget, bare names become quotes of the line in which they stand.
+//! 3. Facts by their value per character: those in errors over others, those in files that were written
+//!    over files that were read, recent over old, and a fact that stands in one message over one that many
+//!    repeat. What a fact belongs to (a file, a command, a report) is written once for all of its facts, so
+//!    the facts of a rich source cost less.
+//! 4. With the rest of the budget, bare names become quotes of the line they are in.
 //!
 //! Each fact is written once. Encoded bytes are never taken for facts, and secrets are masked
 //! ([`mask_secrets`]) in everything that is written.
@@ -39,8 +37,8 @@
 
 mod arguments;
 mod files;
+mod headings;
 mod outline;
-mod place;
 mod rank;
 mod render;
 mod scan;
@@ -54,7 +52,7 @@ mod tool;
 mod user;
 mod words;
 
-pub use secrets::mask_secrets;
+pub use secrets::{SECRET_MASK, mask_secrets};
 pub use shorten::shorten_arguments;
 
 use contexture_engine_api::MessageView;
@@ -75,7 +73,7 @@ pub struct Budget<'c> {
 type CountTokens<'c> = &'c dyn Fn(&str) -> u64;
 
 impl<'c> Budget<'c> {
-    /// At most so many characters (Unicode scalar values, not bytes).
+    /// The maximum number of characters (Unicode scalar values, not bytes).
     pub const fn chars(max_chars: usize) -> Self {
         Self {
             max_chars,
@@ -83,7 +81,7 @@ impl<'c> Budget<'c> {
         }
     }
 
-    /// And at most so many tokens, as `count` counts them.
+    /// The maximum number of tokens, as counted by `count`.
     #[must_use]
     pub const fn and_tokens(self, max_tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Self {
         Self {
@@ -92,7 +90,7 @@ impl<'c> Budget<'c> {
         }
     }
 
-    /// The longest text of `make(characters)` that is within the budget; empty where none is.
+    /// The longest text of `make(characters)` within the budget; empty if there is none.
     fn fit(&self, mut make: impl FnMut(usize) -> String) -> String {
         let mut max_chars = self.max_chars;
         loop {
@@ -104,7 +102,7 @@ impl<'c> Budget<'c> {
             if tokens <= max_tokens || text.is_empty() {
                 return text;
             }
-            // A little less than in proportion, so that a second attempt is usually the last.
+            // A little less than proportional, so that a second attempt usually suffices.
             let share = max_tokens as f64 / tokens as f64 * 0.97;
             max_chars = (text::chars(&text).min(max_chars) as f64 * share) as usize;
         }
@@ -129,8 +127,8 @@ pub struct Digest<'a> {
 }
 
 impl<'a> Digest<'a> {
-    /// Digests `messages`. `previous` is the text of the summary before them, whoever wrote it; summaries
-    /// among the messages are taken as such too. What it says is carried on: updated, never repeated.
+    /// Digests `messages`. `previous` is the text of the summary before them, by any author; summaries
+    /// among the messages are treated alike. Their content is carried over: updated, never repeated.
     pub fn of(messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
         let mut span = Span::of(messages);
         let facts = Facts::of(&mut span);
@@ -152,8 +150,8 @@ impl<'a> Digest<'a> {
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).summary())
     }
 
-    /// The highest ranked facts that `summary`, written by a model, lacks: lines under the headings of
-    /// what they belong to, to be appended to it. Empty where it lacks none.
+    /// The highest ranked facts that `summary`, written by a model, lacks: lines under the headings of what
+    /// they belong to, to be appended to it. Empty if it lacks none.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))

@@ -1,5 +1,4 @@
-//! The lines that a summary of the span could have, before any budget: each with its section, its
-//! place, what it is worth, and the facts that would stand in it.
+//! The candidate lines of a summary, before any budget: each with its section, position, value and facts.
 
 use std::sync::LazyLock;
 
@@ -11,22 +10,22 @@ use crate::secrets::mask_secrets;
 use crate::sections::{Section, parse};
 use crate::span::{Origin, Span};
 use crate::text::{chars, clean_line, clip, sentences};
-use crate::tool::{Act, answers, last_plan};
+use crate::tool::{Action, answers, last_plan};
 use crate::user::quotes;
 use crate::words::Words;
 
-/// A line that a summary could have.
+/// A candidate line of a summary.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) section: Section,
-    /// Lines of a section stand in this order.
+    /// The position within its section.
     pub(crate) order: usize,
     /// What the line is about, in the words of its source.
     pub(crate) head: String,
     pub(crate) head_chars: usize,
-    /// What it is worth without facts; 0 for a line that only facts justify.
+    /// Its value without facts; 0 for a line that only its facts justify.
     pub(crate) value: f32,
-    /// Its facts, in order of their place.
+    /// Its facts, in order of position.
     pub(crate) facts: Vec<usize>,
     /// It is from the previous summary.
     pub(crate) is_carried: bool,
@@ -40,7 +39,7 @@ const CARRIED_CHARS: usize = 700;
 /// The order of carried lines: before everything new.
 const FIRST_NEW: usize = 1 << 20;
 
-/// Words of a sentence that tells of a decision or its reason.
+/// Words of a sentence about a decision or its reason.
 static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
         "decided",
@@ -224,7 +223,7 @@ impl Outline<'_, '_> {
             let outcome = call.outcome(span).filter(|outcome| !outcome.is_empty());
             let wrong = call.went_wrong(span);
             let mut head = match call.result {
-                // Without its call, a result goes by its own first words.
+                // A result without its call is named by its own first words.
                 Some(result) if call.arguments.is_empty() && outcome.is_none() => {
                     title(&span.sources[result].text)
                 }
@@ -245,12 +244,12 @@ impl Outline<'_, '_> {
                 !span.calls[index + 1..]
                     .iter()
                     .take(200)
-                    .any(|later| later.act == call.act && later.head(span) == begins)
+                    .any(|later| later.action == call.action && later.head(span) == begins)
             };
             let tested = call
                 .result
                 .is_some_and(|result| span.sources[result].outcome.is_some());
-            let told = matches!(call.act, Act::Run | Act::Other);
+            let told = matches!(call.action, Action::Run | Action::Other);
             let (section, value) = if !told {
                 (
                     Section::Done,
@@ -266,7 +265,7 @@ impl Outline<'_, '_> {
                 (Section::InProgress, 5.0)
             } else if wrong {
                 (Section::Critical, 3.5)
-            } else if tested && call.act == Act::Run {
+            } else if tested && call.action == Action::Run {
                 (Section::Done, 4.0)
             } else {
                 (Section::Done, 0.0)
@@ -293,8 +292,8 @@ impl Outline<'_, '_> {
         of_source
     }
 
-    /// Brings the previous summary's lines in: what was in progress is done, what the span did again is
-    /// left to the span, and what a file was known for joins its new line.
+    /// Adds the previous summary's lines: work in progress is now done, what the span repeats is taken from
+    /// the span, and the known facts of a file join its new line.
     fn carry(&mut self, carried: Vec<(Section, String)>) {
         let span = self.span;
         let asked = span.user_sources().next().is_some();
@@ -380,7 +379,7 @@ fn section_is_quotes(section: Section) -> bool {
     )
 }
 
-/// What a line is about: its command, or the path it begins with.
+/// The subject of a line: its command, or the path it begins with.
 fn subject(line: &str) -> &str {
     if let Some(rest) = line.strip_prefix('`') {
         return rest.split('`').next().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! The facts of a span, each once, and what each is worth.
+//! The facts of a span, without duplicates, and the value of each.
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::scan::{Found, Kind, Signal, scan};
+use crate::scan::{Find, Kind, Signal, scan};
 use crate::span::{Origin, Span};
 use crate::text::chars;
-use crate::tool::Act;
+use crate::tool::Action;
 
-/// A fact, at the place where it first stands.
+/// A fact, at its first occurrence.
 #[derive(Debug, Clone)]
 pub(crate) struct Fact {
     pub(crate) kind: Kind,
@@ -16,10 +16,10 @@ pub(crate) struct Fact {
     pub(crate) source: usize,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// In how many messages it stands.
+    /// The number of messages that contain it.
     pub(crate) messages: u32,
     last_message: usize,
-    /// What it costs to write, in characters, with the comma behind it.
+    /// The characters it takes to write, with the comma after it.
     pub(crate) cost: usize,
     pub(crate) worth: f32,
 }
@@ -30,16 +30,16 @@ impl Fact {
     }
 }
 
-/// The facts of every source, in order of their first place.
+/// The facts of every source, in order of first occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) all: Vec<Fact>,
-    /// The hash of a fact's text, and its index; the hash saves a look at the text when the table grows.
+    /// The hash of a fact's text, and its index; the hash avoids reading the text when the table grows.
     by_text: HashTable<(u64, usize)>,
 }
 
 impl Facts {
-    /// Takes the facts out of every source, and notes in each source where it tells how something went.
+    /// Collects the facts of every source, and notes in each source where it reports an outcome.
     pub(crate) fn of(span: &mut Span<'_>) -> Self {
         let mut facts = Self::default();
         for at in 0..span.sources.len() {
@@ -47,9 +47,9 @@ impl Facts {
             let mut error = None;
             let mut outcome = None;
             scan(&source.text, |found| match found {
-                Found::Signal(Signal::Error, place) => error = error.or(Some(place)),
-                Found::Signal(Signal::Outcome, place) => outcome = Some(place),
-                Found::Fact(kind, range) => facts.add(span, at, kind, range),
+                Find::Signal(Signal::Error, place) => error = error.or(Some(place)),
+                Find::Signal(Signal::Outcome, place) => outcome = Some(place),
+                Find::Fact(kind, range) => facts.add(span, at, kind, range),
             });
             span.sources[at].error = error;
             span.sources[at].outcome = outcome;
@@ -89,7 +89,7 @@ impl Facts {
         }
     }
 
-    /// The fact that reads like this.
+    /// The fact with this text.
     pub(crate) fn find(&self, text: &str, span: &Span<'_>) -> Option<usize> {
         let hash = xxh3_64(text.as_bytes());
         let reads_so =
@@ -98,13 +98,13 @@ impl Facts {
     }
 }
 
-/// What a fact is worth. What users said comes first, then errors, then what was written over what was
-/// read, recent over old, and what stands in one message over what many repeat.
+/// The value of a fact. What users said comes first, then errors; then written over read, recent over old,
+/// and unique over repeated.
 fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
     let source = &span.sources[fact.source];
     let kind = match fact.kind {
         Kind::Test => 1.2,
-        // `src/` or `/config` alone says little.
+        // `src/` or `/config` alone carries little information.
         Kind::Path if bare_segment(fact.text(span)) => 0.3,
         Kind::Path | Kind::Hash | Kind::Name | Kind::Url => 1.0,
         Kind::Uuid => 0.9,
@@ -114,14 +114,14 @@ fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
     let origin = match source.origin {
         Origin::User => 3.0,
         Origin::Assistant => 1.1,
-        Origin::Argument(call) => match span.calls[call].act {
-            Act::Write | Act::Edit => 1.2,
+        Origin::Argument(call) => match span.calls[call].action {
+            Action::Write | Action::Edit => 1.2,
             _ => 1.0,
         },
         Origin::Result(call) if span.calls[call].failed => 1.5,
         Origin::Result(_) => 1.0,
     };
-    // A file named after a session or a commit tells its id too.
+    // A file named after a session or a commit also contains its id.
     let ids = match fact.kind {
         Kind::Path => 1.0 + 0.7 * hex_runs(fact.text(span)) as f32,
         _ => 1.0,

@@ -1,16 +1,15 @@
-//! Fits the outline into a budget and writes it down.
+//! Fits the outline into a budget and writes the summary.
 //!
-//! Lines that stand for themselves come first, up to a share of the budget; then facts by what they are
-//! worth a character, as bare names behind what they belong to, those of one message first; then, with
-//! what is left, the headings over names are written and names are replaced by the words around them,
-//! cheapest first; then further lines.
+//! Lines without facts come first, up to a share of the budget; then facts by value per character, as bare
+//! names after what they belong to, unique ones first. With the rest of the budget, headings are added and
+//! names are replaced by quotes, cheapest first; then further lines.
 
 use std::ops::Range;
 
+use crate::headings::{Heading, Headings};
 use crate::outline::Line;
-use crate::place::{Heading, Headings};
 use crate::rank::{Fact, Facts};
-use crate::scan::{Found, Kind, scan};
+use crate::scan::{Find, Kind, scan};
 use crate::sections::Section;
 use crate::span::Span;
 use crate::surroundings::Surroundings;
@@ -21,20 +20,20 @@ use crate::text::{chars, contains, line_around};
 const NEW_SHARE: (f32, f32) = (0.18, 0.35);
 /// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
-/// The share that names leave for the words around them.
+/// The share of the budget reserved for quotes around names.
 const WORDS_SHARE: f32 = 0.04;
-/// Stands over the sections of progress.
+/// The heading above the sections of progress.
 const PROGRESS: &str = "## Progress\n";
 /// No fact costs less than this many characters.
 const LEAST_COST: usize = 3 + ", ".len();
 
-/// Where a fact was said.
+/// Where a fact is mentioned in the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum Mention {
     Nowhere,
     /// In the head of a line.
     InHead,
-    /// In this fact: itself, or one that contains it.
+    /// In this fact: the fact itself, or one that contains it.
     In(usize),
 }
 
@@ -47,25 +46,25 @@ pub(crate) struct Page<'d, 'l> {
     chosen_lines: Vec<bool>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
-    /// The pieces are laid out: what is chosen stays.
+    /// The excerpts are laid out: the choice is final.
     is_laid_out: bool,
     /// For each fact.
-    said: Vec<Said>,
+    said: Vec<Mention>,
 }
 
-/// Facts of one line of a source, as they will be written.
-struct Piece {
+/// The chosen facts of one source line, as they will be written.
+struct Excerpt {
     line: usize,
     source: usize,
     place: Range<usize>,
     facts: Vec<usize>,
     text: String,
     is_quote: bool,
-    /// The heading in the source under which the facts stand, where it is written.
+    /// The heading of the facts in the source, if it is written.
     heading: Option<String>,
 }
 
-/// A fact that may be chosen. The least is the best: by rank, then by place.
+/// A candidate fact. The smallest is the best: by rank, then by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
@@ -91,7 +90,7 @@ impl<'d, 'l> Page<'d, 'l> {
             chosen_facts: vec![false; facts.all.len()],
             open_sections: Vec::new(),
             is_laid_out: false,
-            said: vec![Said::Nowhere; facts.all.len()],
+            said: vec![Mention::Nowhere; facts.all.len()],
         }
     }
 
@@ -131,25 +130,25 @@ impl<'d, 'l> Page<'d, 'l> {
         self.room = self.room.saturating_sub(words);
         self.choose_facts(|fact| fact.messages == 1);
         self.room += words;
-        // What several messages repeat shares with quotes what is left.
+        // Repeated facts and quotes share the rest of the budget.
         let rest = self.room / 2;
         self.room -= rest;
         self.choose_facts(|_| true);
         self.room += rest;
-        let mut pieces = self.pieces();
-        self.name_places(&mut pieces);
-        self.quote(&mut pieces);
+        let mut excerpts = self.excerpts();
+        self.name_places(&mut excerpts);
+        self.quote(&mut excerpts);
         for at in plain {
             if !self.chosen_lines[at] {
                 self.choose_line(at);
             }
         }
-        self.write(&pieces)
+        self.write(&excerpts)
     }
 
     /// The facts that `summary` lacks, as lines.
     pub(crate) fn missing(mut self, summary: &str) -> String {
-        self.say(summary, Said::InHead);
+        self.say(summary, Mention::InHead);
         self.choose_facts(|_| true);
         for at in 0..self.facts.all.len() {
             if self.chosen_facts[at] && contains(summary, self.fact_text(at)) {
@@ -157,13 +156,13 @@ impl<'d, 'l> Page<'d, 'l> {
                 self.room += self.fact(at).cost;
             }
         }
-        let mut pieces = self.pieces();
-        self.name_places(&mut pieces);
-        self.quote(&mut pieces);
-        self.write(&pieces)
+        let mut excerpts = self.excerpts();
+        self.name_places(&mut excerpts);
+        self.quote(&mut excerpts);
+        self.write(&excerpts)
     }
 
-    /// What a line costs without facts, in characters, with its section's heading if it is the first.
+    /// The cost of a line without facts, in characters, with its section's heading if it is the first.
     fn line_cost(&self, line: usize) -> usize {
         let Line {
             section,
@@ -180,7 +179,7 @@ impl<'d, 'l> Page<'d, 'l> {
         cost
     }
 
-    /// What all the facts that stand in one message only would cost, with what they belong to.
+    /// The cost of all facts that occur in one message only, with what they belong to.
     fn demand(&self) -> usize {
         let cost_of = |line: &Line| {
             let facts = line.facts.iter().map(|fact| self.fact(*fact));
@@ -204,17 +203,17 @@ impl<'d, 'l> Page<'d, 'l> {
         if !self.open_sections.contains(&line.section) {
             self.open_sections.push(line.section);
         }
-        self.say(&line.head, Said::InHead);
+        self.say(&line.head, Mention::InHead);
         true
     }
 
-    /// Notes every word and every part of a path in `text` as said, so that none is said twice.
-    fn say(&mut self, text: &str, said: Said) {
+    /// Marks every word and path component in `text` as mentioned, so that nothing is repeated.
+    fn say(&mut self, text: &str, said: Mention) {
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             self.say_word(word, said);
         }
         scan(text, |found| {
-            if let Found::Fact(kind, range) = found {
+            if let Find::Fact(kind, range) = found {
                 let fact = &text[range];
                 self.say_word(fact, said);
                 if matches!(kind, Kind::Path | Kind::Url | Kind::Slashed) {
@@ -232,30 +231,30 @@ impl<'d, 'l> Page<'d, 'l> {
         });
     }
 
-    fn say_word(&mut self, word: &str, said: Said) {
-        // Only what is a fact itself could be said again.
+    fn say_word(&mut self, word: &str, said: Mention) {
+        // Only facts could be repeated.
         let Some(fact) = self.facts.find(word, self.span) else {
             return;
         };
         let before = std::mem::replace(&mut self.said[fact], said);
-        let was_alone = before == Said::In(fact) && before != said && self.chosen_facts[fact];
+        let was_alone = before == Mention::In(fact) && before != said && self.chosen_facts[fact];
         if was_alone && !self.is_laid_out {
-            // A name chosen on its own now stands in something longer.
+            // A name chosen earlier is now part of something longer.
             self.chosen_facts[fact] = false;
             self.room += self.fact(fact).cost;
         }
     }
 
-    /// Chooses facts by what they are worth a character, as many as there is room for.
+    /// Chooses facts by value per character, as many as there is room for.
     fn choose_facts(&mut self, is_wanted: impl Fn(&Fact) -> bool) {
-        // No more than so many can fit; some of the best will stand in one another.
+        // An upper bound of how many fit; some of the best contain each other.
         let most = 4 * (self.room / LEAST_COST + 1);
         let mut ranked = self.ranked(is_wanted);
         if ranked.len() > most {
             ranked.select_nth_unstable(most);
             ranked.truncate(most);
         }
-        // Sorted as far as there is room for, not to the end.
+        // Sort only as many as there is room for.
         let mut next = 64 + self.room / 16;
         while !ranked.is_empty() {
             let next_best = next.min(ranked.len());
@@ -273,13 +272,13 @@ impl<'d, 'l> Page<'d, 'l> {
         }
     }
 
-    /// The facts that are not said yet, to be sorted by worth.
+    /// The facts that are not mentioned yet, to be sorted by value.
     fn ranked(&self, is_wanted: impl Fn(&Fact) -> bool) -> Vec<Candidate> {
         let mut ranked = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             let first = ranked.len();
             for fact in &line.facts {
-                if self.said[*fact] == Said::Nowhere && is_wanted(self.fact(*fact)) {
+                if self.said[*fact] == Mention::Nowhere && is_wanted(self.fact(*fact)) {
                     ranked.push(Candidate {
                         rank: 0,
                         fact: *fact,
@@ -296,7 +295,7 @@ impl<'d, 'l> Page<'d, 'l> {
             for candidate in &mut ranked[first..] {
                 let fact = self.fact(candidate.fact);
                 let worth = fact.worth / (fact.cost as f32 + share);
-                // The bits of positive numbers are in the order of the numbers.
+                // The bit patterns of positive floats sort like the floats.
                 candidate.rank = !worth.to_bits();
             }
         }
@@ -304,7 +303,7 @@ impl<'d, 'l> Page<'d, 'l> {
     }
 
     fn choose_fact(&mut self, Candidate { line, fact, .. }: Candidate) {
-        let is_said = |page: &Self| page.said[fact] != Said::Nowhere;
+        let is_said = |page: &Self| page.said[fact] != Mention::Nowhere;
         let cost = self.fact(fact).cost;
         if cost > self.room || is_said(self) {
             return;
@@ -322,13 +321,13 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         self.room -= cost;
         self.chosen_facts[fact] = true;
-        self.say(self.fact_text(fact), Said::In(fact));
+        self.say(self.fact_text(fact), Mention::In(fact));
     }
 
-    /// The chosen facts of every line, those of one source line together.
-    fn pieces(&mut self) -> Vec<Piece> {
+    /// The chosen facts of every line, grouped by source line.
+    fn excerpts(&mut self) -> Vec<Excerpt> {
         self.is_laid_out = true;
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut excerpts: Vec<Excerpt> = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             if !self.chosen_lines[at] {
                 continue;
@@ -337,7 +336,7 @@ impl<'d, 'l> Page<'d, 'l> {
                 let Fact {
                     source, start, end, ..
                 } = *self.fact(*fact);
-                match pieces.last_mut() {
+                match excerpts.last_mut() {
                     Some(last)
                         if last.line == at
                             && last.source == source
@@ -347,7 +346,7 @@ impl<'d, 'l> Page<'d, 'l> {
                         last.text.push_str(", ");
                         last.text.push_str(self.fact_text(*fact));
                     }
-                    _ => pieces.push(Piece {
+                    _ => excerpts.push(Excerpt {
                         line: at,
                         source,
                         place: line_around(&self.span.sources[source].text, end),
@@ -359,37 +358,37 @@ impl<'d, 'l> Page<'d, 'l> {
                 }
             }
         }
-        pieces
+        excerpts
     }
 
-    /// Writes the heading of the source before the names that stand under it, where there is room: the
-    /// headings with the most names first.
-    fn name_places(&mut self, pieces: &mut [Piece]) {
+    /// Adds the source's heading before its names while there is room, the headings with the most names
+    /// first.
+    fn name_places(&mut self, excerpts: &mut [Excerpt]) {
         struct Group {
             heading: Heading,
-            pieces: Range<usize>,
+            excerpts: Range<usize>,
             facts: usize,
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut at = 0;
-        for of_source in pieces.chunk_by(|a, b| (a.line, a.source) == (b.line, b.source)) {
+        for of_source in excerpts.chunk_by(|a, b| (a.line, a.source) == (b.line, b.source)) {
             let mut headings = Headings::of(&self.span.sources[of_source[0].source].text);
             let first = at;
-            for piece in of_source {
-                let heading = headings.over(piece.place.start);
-                let facts = piece.facts.len();
+            for excerpt in of_source {
+                let heading = headings.over(excerpt.place.start);
+                let facts = excerpt.facts.len();
                 match (heading, groups.last_mut()) {
                     (Some(heading), Some(group))
                         if group.heading == *heading
-                            && group.pieces.start >= first
-                            && group.pieces.end == at =>
+                            && group.excerpts.start >= first
+                            && group.excerpts.end == at =>
                     {
-                        group.pieces.end += 1;
+                        group.excerpts.end += 1;
                         group.facts += facts;
                     }
                     (Some(heading), _) => groups.push(Group {
                         heading: heading.clone(),
-                        pieces: at..at + 1,
+                        excerpts: at..at + 1,
                         facts,
                     }),
                     (None, _) => {}
@@ -399,73 +398,72 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         groups.sort_by_cached_key(|group| {
             let per_fact = chars(&group.heading.name) * 8 / group.facts;
-            (per_fact, group.pieces.start)
+            (per_fact, group.excerpts.start)
         });
         for Group {
             heading,
-            pieces: of_group,
+            excerpts: of_group,
             ..
         } in groups
         {
             let cost = chars(&heading.name) + "(); ".len();
-            let line = &self.lines[pieces[of_group.start].line];
+            let line = &self.lines[excerpts[of_group.start].line];
             if cost <= self.room && !contains(&line.head, &heading.name) {
                 self.room -= cost;
-                for piece in &mut pieces[of_group] {
-                    piece.heading = Some(heading.name.clone());
+                for excerpt in &mut excerpts[of_group] {
+                    excerpt.heading = Some(heading.name.clone());
                 }
             }
         }
     }
 
-    /// Replaces names by the words around them while there is room, those first that take least.
-    fn quote(&mut self, pieces: &mut [Piece]) {
+    /// Replaces names by quotes while there is room, the cheapest first.
+    fn quote(&mut self, excerpts: &mut [Excerpt]) {
         let mut longer: Vec<(usize, usize, Range<usize>)> = Vec::new();
-        for (at, piece) in pieces.iter().enumerate() {
-            let (Some(first), Some(last)) = (piece.facts.first(), piece.facts.last()) else {
+        for (at, excerpt) in excerpts.iter().enumerate() {
+            let (Some(first), Some(last)) = (excerpt.facts.first(), excerpt.facts.last()) else {
                 continue;
             };
             let place = self.fact(*first).start..self.fact(*last).end;
-            if let Some(words) = self.surroundings.words(piece.source, place.clone()) {
-                let more = chars(words.trim()).saturating_sub(chars(&piece.text));
+            if let Some(words) = self.surroundings.words(excerpt.source, place.clone()) {
+                let more = chars(words.trim()).saturating_sub(chars(&excerpt.text));
                 longer.push((more, at, place));
             }
         }
         longer.sort_unstable_by_key(|(more, at, _)| (*more, *at));
         for (more, at, place) in longer {
-            // Without its marks a quote may be shorter than it stands, but not by much.
+            // Without its marks a quote may be a little shorter than in the source.
             if more > self.room {
                 break;
             }
-            let piece = &mut pieces[at];
-            let known = chars(&piece.text);
+            let excerpt = &mut excerpts[at];
+            let known = chars(&excerpt.text);
             let most = known + self.room;
-            let Some(quote) = self.surroundings.quote(piece.source, place, most) else {
+            let Some(quote) = self.surroundings.quote(excerpt.source, place, most) else {
                 continue;
             };
-            let holds_all = piece
+            let holds_all = excerpt
                 .facts
                 .iter()
                 .all(|fact| contains(&quote, self.facts.all[*fact].text(self.span)));
-            if holds_all && quote != piece.text {
+            if holds_all && quote != excerpt.text {
                 self.room -= chars(&quote).saturating_sub(known);
-                piece.text = quote;
-                piece.is_quote = true;
+                excerpt.text = quote;
+                excerpt.is_quote = true;
             }
         }
     }
 
-    /// Whether a line is worth writing though no fact stands behind it: its facts may all have found a
-    /// place in something longer.
+    /// Whether a line is worth writing without facts: its facts may all be part of something longer.
     fn says_something(&self, line: &Line) -> bool {
         let in_head = |fact: &usize| contains(&line.head, self.fact_text(*fact));
         line.value > 0.0 || line.facts.iter().any(in_head)
     }
 
-    fn write(&self, pieces: &[Piece]) -> String {
-        let mut of_line: Vec<&[Piece]> = vec![&[]; self.lines.len()];
-        for pieces in pieces.chunk_by(|a, b| a.line == b.line) {
-            of_line[pieces[0].line] = pieces;
+    fn write(&self, excerpts: &[Excerpt]) -> String {
+        let mut of_line: Vec<&[Excerpt]> = vec![&[]; self.lines.len()];
+        for excerpts in excerpts.chunk_by(|a, b| a.line == b.line) {
+            of_line[excerpts[0].line] = excerpts;
         }
         let mut lines: Vec<usize> = (0..self.lines.len())
             .filter(|at| self.chosen_lines[*at])
@@ -490,26 +488,26 @@ impl<'d, 'l> Page<'d, 'l> {
             }
             page.push_str("- ");
             page.push_str(head);
-            write_pieces(of_line[at], &mut page);
+            write_excerpts(of_line[at], &mut page);
             page.push('\n');
         }
         page
     }
 }
 
-fn write_pieces(pieces: &[Piece], page: &mut String) {
-    for (at, group) in pieces.chunk_by(|a, b| a.heading == b.heading).enumerate() {
+fn write_excerpts(excerpts: &[Excerpt], page: &mut String) {
+    for (at, group) in excerpts.chunk_by(|a, b| a.heading == b.heading).enumerate() {
         page.push_str(if at == 0 { ": " } else { "; " });
         if let Some(name) = &group[0].heading {
             page.push_str(name);
             page.push_str(" (");
         }
-        for (at, piece) in group.iter().enumerate() {
+        for (at, excerpt) in group.iter().enumerate() {
             if at > 0 {
-                let quoted = piece.is_quote || group[at - 1].is_quote;
+                let quoted = excerpt.is_quote || group[at - 1].is_quote;
                 page.push_str(if quoted { "; " } else { ", " });
             }
-            page.push_str(&piece.text);
+            page.push_str(&excerpt.text);
         }
         if group[0].heading.is_some() {
             page.push(')');

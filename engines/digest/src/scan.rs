@@ -1,6 +1,6 @@
-//! Finds facts in text: one pass over the bytes, driven by a table, without allocating.
+//! Finds facts in text: one pass over the bytes, table-driven, without allocating.
 //!
-//! Most words are plain and cost a table look-up a byte; only those with a slash, a dot, an underscore,
+//! Most words are plain and cost one table look-up per byte; only those with a slash, a dot, an underscore,
 //! a digit beside letters or a capital after a small letter are looked at again.
 
 use std::ops::Range;
@@ -26,21 +26,21 @@ pub(crate) enum Kind {
     Code,
 }
 
-/// A word that tells how something went.
+/// A word that reports an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// `error`, `failed`, `panicked`, …
     Error,
-    /// `passed`, `failures`, …: the line of a test run that counts.
+    /// `passed`, `failures`, …: the result line of a test run.
     Outcome,
 }
 
-/// One find, by its bytes in the text.
+/// A match, by its bytes in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Find {
     /// A fact.
     Fact(Kind, Range<usize>),
-    /// A word that tells how something went, at this byte.
+    /// A word that reports an outcome, at this byte.
     Signal(Signal, usize),
 }
 
@@ -52,15 +52,15 @@ const DASH: u16 = 1 << 4;
 const DOT: u16 = 1 << 5;
 const SLASH: u16 = 1 << 6;
 const OTHER: u16 = 1 << 7;
-/// A capital right after a small letter; never in the table.
+/// An upper-case letter right after a lower-case one; never in the table.
 const HUMP: u16 = 1 << 8;
 
 /// Begins a terminal's escape sequence.
 const ESCAPE: u8 = 0x1b;
 
-/// Longer runs without a separator are payload, not facts, in bytes.
+/// The longest run without a separator that is not taken for encoded data, in bytes.
 const MAX_TOKEN: usize = 240;
-/// Longer names are not names, in bytes.
+/// The longest name, in bytes.
 const MAX_NAME: usize = 80;
 
 static CLASS: [u16; 256] = classes();
@@ -86,7 +86,7 @@ const fn classes() -> [u16; 256] {
 }
 
 /// Calls `found` for every fact and signal of `text`, in order.
-pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
+pub(crate) fn scan(text: &str, mut found: impl FnMut(Find)) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -103,15 +103,15 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
         if bytes.get(at) == Some(&b':')
             && let Some((kind, end)) = behind_colon(bytes, start, at)
         {
-            found(Found::Fact(kind, start..end));
+            found(Find::Fact(kind, start..end));
             at = end;
         } else if flags & !(LOWER | UPPER) == 0 {
             if let Some(signal) = signal(&bytes[start..at]) {
-                found(Found::Signal(signal, start));
+                found(Find::Signal(signal, start));
             }
         } else if flags & !(LOWER | UPPER | DIGIT | UNDERSCORE | HUMP) == 0 {
             if let Some(kind) = word(&bytes[start..at], flags) {
-                found(Found::Fact(kind, start..at));
+                found(Find::Fact(kind, start..at));
             }
         } else if flags & (LOWER | UPPER) != 0 && at - start <= MAX_TOKEN {
             token(bytes, start, at, &mut found);
@@ -119,7 +119,7 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Found)) {
     }
 }
 
-/// How many bytes at the front belong to one token, and their classes.
+/// The length of the token at the front, in bytes, and the classes of its bytes.
 fn run(bytes: &[u8]) -> (usize, u16) {
     let mut flags = 0;
     let mut previous = 0;
@@ -139,8 +139,8 @@ const fn hump(previous: u16, class: u16) -> u16 {
     (previous << 8) & (class << 7) & HUMP
 }
 
-/// How many bytes to pass over at a byte that belongs to no token: an escape (`\n`, `\u00e9`, a
-/// terminal colour) goes as a whole, lest its letter be read as part of the next word.
+/// How many bytes to skip at a byte outside tokens: an escape (`\n`, `\u00e9`, a terminal colour) is
+/// skipped as a whole, so that its letter is not read as part of the next word.
 fn separator_len(bytes: &[u8]) -> usize {
     match bytes {
         [b'\\', b'n' | b'r' | b't' | b'b' | b'f' | b'"' | b'\\', ..] => 2,
@@ -157,7 +157,7 @@ fn separator_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// Where a URL or a Windows path ends whose scheme or drive is `start..colon`, if it is one.
+/// The end of the URL or Windows path with the scheme or drive `start..colon`, if it is one.
 fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize)> {
     let rest = &bytes[colon..];
     let kind = if rest.starts_with(b"://") && bytes[start].is_ascii_alphabetic() {
@@ -182,7 +182,7 @@ fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize
     (len > 4 && len <= MAX_TOKEN).then_some((kind, colon + len))
 }
 
-/// Whether a plain word tells how something went.
+/// Whether a plain word reports an outcome.
 fn signal(word: &[u8]) -> Option<Signal> {
     if !(5..=9).contains(&word.len()) || !b"eEfFpPTdcC".contains(&word[0]) {
         return None;
@@ -196,8 +196,8 @@ fn signal(word: &[u8]) -> Option<Signal> {
     }
 }
 
-/// Looks at a token that is more than a plain word.
-fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(Found)) {
+/// Classifies a token that is more than a plain word.
+fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(Find)) {
     // `-p/--print` keeps its dash.
     let is_slashed = memchr::memchr(b'/', &bytes[start..end]).is_some();
     while start < end
@@ -221,25 +221,25 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     }
     if is_slashed {
         if let Some(kind) = slashed(token) {
-            found(Found::Fact(kind, start..end));
+            found(Find::Fact(kind, start..end));
         }
     } else if is_uuid(token) {
-        found(Found::Fact(Kind::Uuid, start..end));
+        found(Find::Fact(Kind::Uuid, start..end));
     } else if is_file_name(token) {
-        found(Found::Fact(Kind::Path, start..end));
+        found(Find::Fact(Kind::Path, start..end));
     } else {
         for part in token.split(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_')) {
             let from = start + (part.as_ptr() as usize - token.as_ptr() as usize);
             if let Some(kind) = word(part, run(part).1) {
-                found(Found::Fact(kind, from..from + part.len()));
+                found(Find::Fact(kind, from..from + part.len()));
             } else if let Some(signal) = signal(part) {
-                found(Found::Signal(signal, from));
+                found(Find::Signal(signal, from));
             }
         }
     }
 }
 
-/// What a token with a slash is; dates, fractions and bare slashes are nothing.
+/// The kind of a token with a slash; dates, fractions and bare slashes are not facts.
 fn slashed(token: &[u8]) -> Option<Kind> {
     let segments = || {
         token
@@ -261,7 +261,7 @@ fn slashed(token: &[u8]) -> Option<Kind> {
     Some(Kind::Path)
 }
 
-/// What a word of letters, digits and underscores is; `flags` are its classes.
+/// The kind of a word of letters, digits and underscores; `flags` are its classes.
 fn word(word: &[u8], flags: u16) -> Option<Kind> {
     if word.len() < 3 || word.len() > MAX_NAME || flags & (LOWER | UPPER) == 0 {
         return None;
@@ -330,7 +330,7 @@ static EXTENSIONS: [&[u8]; 84] = [
     b"dll", b"exe", b"diff", b"patch",
 ];
 
-/// Whether a token reads like encoded bytes: long, and small letters, capitals and digits in disorder.
+/// Whether a token looks like encoded bytes: long, with lower case, upper case and digits mixed at random.
 pub(crate) fn looks_encoded(token: &[u8]) -> bool {
     if token.len() < 40 {
         return false;
@@ -360,7 +360,7 @@ mod tests {
     fn facts(text: &str) -> Vec<(Kind, &str)> {
         let mut facts = Vec::new();
         scan(text, |found| {
-            if let Found::Fact(kind, range) = found {
+            if let Find::Fact(kind, range) = found {
                 facts.push((kind, &text[range]));
             }
         });
@@ -425,7 +425,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_gives_ranges_on_char_boundaries(text in "\\PC{0,80}") {
-            scan(&text, |found| if let Found::Fact(_, range) = found {
+            scan(&text, |found| if let Find::Fact(_, range) = found {
                 assert!(text.get(range).is_some());
             });
         }

@@ -1,7 +1,7 @@
 //! Masks secrets: keys, tokens, passwords.
 //!
-//! Conservative on purpose: what is masked by mistake is lost, so git hashes, UUIDs and ordinary names
-//! stay. One pass finds where a secret could be; a check at that place decides.
+//! Conservative on purpose: text masked by mistake is lost, so git hashes, UUIDs and ordinary names stay.
+//! One pass finds candidates; a check at each decides.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 
 use crate::words::Words;
 
-/// What stands in place of a secret.
-const MASK: &str = "[secret masked]";
+/// What [`mask_secrets`] puts in place of a secret.
+pub const SECRET_MASK: &str = "[secret masked]";
 
-/// Why a place is looked at.
+/// What makes a position a candidate.
 #[derive(Clone, Copy)]
 enum Cue {
-    /// A key that a provider gives a fixed prefix, with so many characters behind it at least.
+    /// A key with a provider's fixed prefix, followed by at least this many characters.
     Prefix(usize),
     /// `eyJ`: a JSON web token.
     Jwt,
@@ -23,11 +23,11 @@ enum Cue {
     Pem,
     /// `Bearer` or `Basic`.
     Scheme,
-    /// A name like `password`, whose every value is secret.
+    /// A name like `password`: every value is secret.
     Password,
-    /// A name like `api_key`, whose value is secret when it looks random.
+    /// A name like `api_key`: a value is secret if it looks random.
     KeyName,
-    /// `://`: perhaps with a user and a password behind it.
+    /// `://`, possibly followed by a user and a password.
     Authority,
 }
 
@@ -47,6 +47,8 @@ static CUES: &[(&str, Cue)] = &[
     ("xoxp-", Cue::Prefix(10)),
     ("xoxa-", Cue::Prefix(10)),
     ("xoxs-", Cue::Prefix(10)),
+    ("gsk_", Cue::Prefix(30)),
+    ("xai-", Cue::Prefix(30)),
     ("AKIA", Cue::Prefix(16)),
     ("ASIA", Cue::Prefix(16)),
     ("AIza", Cue::Prefix(30)),
@@ -75,9 +77,9 @@ static CUES: &[(&str, Cue)] = &[
 static CUE_WORDS: LazyLock<Words> =
     LazyLock::new(|| Words::new(CUES.iter().map(|(text, _)| *text)));
 
-/// `text` with every secret replaced by `[secret masked]`: provider keys (`sk-…`, `ghp_…`, `AKIA…`),
-/// JSON web tokens, bearer tokens, the values of passwords and keys, private key blocks and the
-/// passwords of connection strings. Borrowed where there is none. Masking twice changes nothing.
+/// `text` with every secret replaced by `[secret masked]`: provider keys (`sk-…`, `ghp_…`, `AKIA…`), JSON
+/// web tokens, bearer tokens, the values of passwords and keys, private key blocks and the passwords of
+/// connection strings. Borrowed if there is none. Masking twice changes nothing.
 ///
 /// ```
 /// use contexture_digest::mask_secrets;
@@ -94,7 +96,7 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
         from = place.end;
         if let Some(secret) = secret_at(text, place, cue_text, cue) {
             masked.push_str(&text[copied..secret.start]);
-            masked.push_str(MASK);
+            masked.push_str(SECRET_MASK);
             copied = secret.end;
             from = from.max(secret.end);
         }
@@ -106,7 +108,7 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(masked)
 }
 
-/// The secret that the cue at `at` announces, if it is one.
+/// The secret indicated by the cue at `at`, if there is one.
 fn secret_at(text: &str, at: Range<usize>, cue_text: &str, cue: Cue) -> Option<Range<usize>> {
     let before = text[..at.start].bytes().next_back();
     let inside_a_word =
@@ -115,7 +117,7 @@ fn secret_at(text: &str, at: Range<usize>, cue_text: &str, cue: Cue) -> Option<R
     match cue {
         Cue::Prefix(least) => {
             let len = word_len(rest);
-            // Matching ignored case; these prefixes do not.
+            // The search ignores case; these prefixes are case-sensitive.
             let exact = &text[at.clone()] == cue_text;
             let random = rest[..len].bytes().any(|byte| byte.is_ascii_digit());
             (exact && !inside_a_word && len >= least && random).then_some(at.start..at.end + len)
@@ -168,7 +170,7 @@ fn secret_at(text: &str, at: Range<usize>, cue_text: &str, cue: Cue) -> Option<R
             let user_info = rest[..end].rfind('@')?;
             let colon = rest[..user_info].find(':')?;
             let password = &rest[colon + 1..user_info];
-            (!password.is_empty() && password != MASK && !is_placeholder(password))
+            (!password.is_empty() && password != SECRET_MASK && !is_placeholder(password))
                 .then_some(at.end + colon + 1..at.end + user_info)
         }
     }
@@ -182,7 +184,7 @@ fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| is_word(*byte)).count()
 }
 
-/// The value that follows a name which ends around `from`: `…_suffix"? = "value"`, or with a colon.
+/// The value after a name that ends near `from`: `…_suffix"? = "value"`, or with a colon.
 fn value_behind(text: &str, from: usize) -> Option<Range<usize>> {
     let mut at = from + word_len(&text[from..]);
     let skip = |at: usize, set: &[char]| text.len() - text[at..].trim_start_matches(set).len();
@@ -208,7 +210,7 @@ fn value_behind(text: &str, from: usize) -> Option<Range<usize>> {
     (len > 0 && !prose).then_some(start..start + len)
 }
 
-/// Whether the value of a password is one, rather than code or a placeholder.
+/// Whether the value after a password name is a password, rather than code or a placeholder.
 fn is_password(value: &str) -> bool {
     let declared = [
         "str", "string", "String", "None", "null", "true", "false", "True", "False", "password",

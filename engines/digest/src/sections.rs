@@ -1,8 +1,8 @@
-//! The headings of a summary, and reading a summary back under them, whoever wrote it.
+//! The headings of a summary, and parsing any summary back into sections.
 
 use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK};
 
-/// A section of a summary, in the order in which they stand.
+/// A section of a summary, in the order of the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Goal,
@@ -32,12 +32,12 @@ impl Section {
         }
     }
 
-    /// Whether it stands under `## Progress`.
+    /// Whether it is a subsection of `## Progress`.
     pub(crate) fn is_progress(self) -> bool {
         matches!(self, Self::Done | Self::InProgress | Self::Blocked)
     }
 
-    /// The section that a heading means, in the words of models too.
+    /// The section that a heading means; models vary the words.
     fn of_heading(heading: &str) -> Option<Self> {
         let heading = heading.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
@@ -63,9 +63,8 @@ impl Section {
     }
 }
 
-/// The lines of a summary with their sections. Its mark, its headings and list marks are left out, a
-/// line that carries on the one before is joined to it, and what stands under no known heading is
-/// critical context.
+/// The lines of a summary with their sections. Its mark, headings and list marks are removed, continuation
+/// lines are joined, and text under no known heading is critical context.
 pub(crate) fn parse(summary: &str) -> Vec<(Section, String)> {
     let mut lines: Vec<(Section, String)> = Vec::new();
     let mut section = Section::Critical;
@@ -84,7 +83,7 @@ pub(crate) fn parse(summary: &str) -> Vec<(Section, String)> {
             headed = true;
             continue;
         }
-        // The mark's own sentence stands before the first heading.
+        // The sentence of the mark comes before the first heading.
         if !headed && text.starts_with(SUMMARY_MARK) {
             continue;
         }

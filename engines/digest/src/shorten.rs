@@ -1,13 +1,13 @@
-//! Tool calls whose arguments take too much room.
+//! Shortens the arguments of tool calls.
 
-/// A string of more bytes than this is shortened,
+/// Strings with more bytes than this are shortened,
 const LONG_STRING_BYTES: usize = 400;
 /// to about this many bytes and the mark.
 const SHORT_STRING_BYTES: usize = 160;
 
-/// The arguments of a call with its long strings cut, still valid JSON: keys, numbers, booleans, nulls
-/// and short strings stay as they were written. `mark` ends each string that was cut; nothing in it may
-/// need escaping in JSON. None where nothing is long, or it is no JSON.
+/// The arguments of a call with its long strings cut, still valid JSON: keys, numbers, booleans, nulls and
+/// short strings stay as they were written. `mark` ends each string that was cut; nothing in it may need
+/// escaping in JSON. None if nothing is long, or it is not JSON.
 pub fn shorten_arguments(arguments: &str, mark: &str) -> Option<String> {
     if arguments.len() <= LONG_STRING_BYTES {
         return None;
@@ -140,7 +140,7 @@ mod tests {
         })
     }
 
-    /// Equal but for strings, of which the shortened one is a prefix and a mark.
+    /// Equal except for strings: the shortened one is a prefix with the mark.
     fn same_shape(long: &Value, short: &Value) -> bool {
         match (long, short) {
             (Value::String(long), Value::String(short)) => {

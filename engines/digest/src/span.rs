@@ -1,5 +1,4 @@
-//! The span as the digest works on it: every piece of text with where it comes from, and every tool
-//! call with its result.
+//! The span as the digest sees it: every text with its origin, and every tool call with its result.
 
 use std::borrow::Cow;
 
@@ -8,14 +7,14 @@ use hashbrown::HashMap;
 
 use crate::arguments::arguments;
 use crate::secrets::mask_secrets;
-use crate::tool::{Act, Call};
+use crate::tool::{Action, Call};
 
 /// Where a text comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A user's own words.
     User,
-    /// What the assistant, or anyone but a user or a tool, wrote.
+    /// Text by the assistant, or by anyone but a user or a tool.
     Assistant,
     /// An argument of this call.
     Argument(usize),
@@ -26,15 +25,15 @@ pub(crate) enum Origin {
 /// One text of the span.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
-    /// The message it stands in, counted from 0.
+    /// The index of its message, from 0.
     pub(crate) message: usize,
     pub(crate) origin: Origin,
-    /// For an argument: the key it stands under.
+    /// For an argument: its key.
     pub(crate) key: &'a str,
     pub(crate) text: Cow<'a, str>,
-    /// The byte of the first word that tells of an error.
+    /// The byte of the first word that reports an error.
     pub(crate) error: Option<usize>,
-    /// The byte of the last word that tells the outcome of a test run.
+    /// The byte of the last word that reports the outcome of a test run.
     pub(crate) outcome: Option<usize>,
 }
 
@@ -80,7 +79,7 @@ impl<'a> Span<'a> {
         if text.trim().is_empty() {
             return;
         }
-        // A key block spans lines; every other secret is masked line by line as it is quoted.
+        // A PEM block spans lines; all other secrets are masked per line when quoted.
         let text = match memchr::memmem::find(text.as_bytes(), b"PRIVATE KEY-----") {
             Some(_) => Cow::Owned(mask_secrets(&text).into_owned()),
             None => text,
@@ -109,7 +108,7 @@ impl<'a> Span<'a> {
         self.calls.push(Call {
             message,
             name,
-            act: Act::of(name, &self.sources[first..]),
+            action: Action::of(name, &self.sources[first..]),
             arguments: first..self.sources.len(),
             result: None,
             failed: false,
@@ -117,7 +116,7 @@ impl<'a> Span<'a> {
     }
 
     fn add_result(&mut self, at: usize, message: &MessageView<'a>, call: Option<usize>) {
-        // A result whose call lies before the span, or that answers a second time, stands for itself.
+        // A result whose call is before the span, or a second result of a call, is a source of its own.
         let call = call
             .filter(|call| self.calls[*call].result.is_none())
             .unwrap_or_else(|| {

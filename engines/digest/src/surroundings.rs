@@ -1,4 +1,4 @@
-//! The words around facts in their source, and whether a secret is among them.
+//! Quotes the words around facts, and checks them for secrets.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,15 +10,15 @@ use crate::secrets::mask_secrets;
 use crate::span::Span;
 use crate::text::{chars, contains, without_marks};
 
-/// A quote has at most this many characters, and reaches so many bytes to either side of its facts.
+/// A quote has at most this many characters, and reaches this many bytes to either side of its facts.
 const QUOTE_CHARS: usize = 130;
 const QUOTE_SIDE: usize = 48;
-/// A secret has at most this many bytes between itself and what tells that it is one.
+/// The largest distance between a secret and its cue, in bytes.
 const SECRET_SIDE: usize = 3 * QUOTE_SIDE;
-/// So many bytes of a line to either side are looked through for secrets at first.
+/// How many bytes of a line to either side are first searched for secrets.
 const LINE_SIDE: usize = 400;
 
-/// The lines around facts. What was looked through for secrets once is remembered.
+/// The lines around facts, with a cache of which were searched for secrets.
 pub(crate) struct Surroundings<'d> {
     span: &'d Span<'d>,
     has_secret: HashMap<(usize, Range<usize>), bool>,
@@ -32,7 +32,7 @@ impl<'d> Surroundings<'d> {
         }
     }
 
-    /// Whether masking the fact's surroundings takes the fact away.
+    /// Whether masking the fact's surroundings removes the fact.
     pub(crate) fn hide(&mut self, fact: &Fact) -> bool {
         if !self.hold_secret(fact.source, fact.start..fact.end) {
             return false;
@@ -53,7 +53,7 @@ impl<'d> Surroundings<'d> {
             .or_insert_with(|| matches!(mask_secrets(&text[window]), Cow::Owned(_)))
     }
 
-    /// The words around bytes of a source, as they stand there; none where they would be too many.
+    /// The words around bytes of a source, unchanged; none if they are too many.
     pub(crate) fn words(&self, source: usize, place: Range<usize>) -> Option<&'d str> {
         if place.len() > 2 * QUOTE_CHARS {
             return None;
@@ -62,8 +62,8 @@ impl<'d> Surroundings<'d> {
         Some(trim_to_words(&self.span.sources[source].text, window))
     }
 
-    /// The words around bytes of a source as a quote of at most `most` characters, where no secret is
-    /// near that a quote might not show as one.
+    /// The words around bytes of a source as a quote of at most `most` characters; none if a secret is near
+    /// whose cue the quote might cut off.
     pub(crate) fn quote(
         &mut self,
         source: usize,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::scan::looks_encoded;
 use crate::secrets::mask_secrets;
 
-/// What stands where the middle of a quote was left out.
+/// Marks the omitted middle of a quote.
 pub(crate) const LEFT_OUT: &str = " […] ";
 
 /// The number of characters, not bytes.
@@ -44,8 +44,7 @@ pub(crate) fn shorten_middle(text: &str, max: usize) -> Cow<'_, str> {
     ))
 }
 
-/// The byte at which the `count`th character begins, moved back so that no emoji or accent is torn from
-/// what it belongs to.
+/// The byte at which the `count`th character begins, moved back so that emoji and accents stay whole.
 fn byte_of_char(text: &str, count: usize) -> usize {
     let mut at = byte_of_nth(text, count);
     while let Some(before) = text[..at].chars().next_back().filter(|_| tears(text, at)) {
@@ -54,7 +53,7 @@ fn byte_of_char(text: &str, count: usize) -> usize {
     at
 }
 
-/// As [`byte_of_char`], moved on instead of back.
+/// As [`byte_of_char`], moved forward instead of back.
 fn byte_after_char(text: &str, count: usize) -> usize {
     let mut at = byte_of_nth(text, count);
     while let Some(next) = text[at..].chars().next().filter(|_| tears(text, at)) {
@@ -69,13 +68,13 @@ fn byte_of_nth(text: &str, count: usize) -> usize {
         .map_or(text.len(), |(at, _)| at)
 }
 
-/// Whether a cut here would part what is one character to a reader.
+/// Whether a cut here would split a grapheme.
 fn tears(text: &str, at: usize) -> bool {
     let joins = |character: char| matches!(character, '\u{300}'..='\u{36f}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
     text[at..].chars().next().is_some_and(joins) || text[..at].ends_with('\u{200d}')
 }
 
-/// The text with every run of white space as one space, and encoded bytes left out.
+/// The text with runs of white space collapsed and encoded bytes removed.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let holds_data = contains(text, ";base64,");
@@ -107,7 +106,7 @@ pub(crate) fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Whether a short text stands in another. Unlike `str::contains` it prepares nothing first.
+/// Whether a text contains a short one. Unlike `str::contains` it has no set-up cost.
 pub(crate) fn contains(text: &str, part: &str) -> bool {
     memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some()
 }

@@ -1,4 +1,4 @@
-//! Tool calls and what came of them.
+//! Tool calls and their results.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crate::arguments::unescape;
 use crate::span::{Source, Span};
 use crate::text::{chars, clean_line, clip, line_around, one_line};
 
-/// What a call does, as far as a digest tells calls apart. Tools have many names, so arguments decide
-/// before names do.
+/// What a call does, as far as a digest distinguishes. Tools have many names, so arguments decide first,
+/// then names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     /// Looks at a file.
     Read,
     /// Writes a whole file.
@@ -38,7 +38,7 @@ const PATH_KEYS: [&str; 8] = [
 ];
 const COMMAND_KEYS: [&str; 4] = ["command", "cmd", "script", "bash_command"];
 
-impl Act {
+impl Action {
     /// What a call of the tool `name` with these arguments does.
     pub(crate) fn of(name: &str, arguments: &[Source<'_>]) -> Self {
         let name = name.to_ascii_lowercase();
@@ -92,20 +92,20 @@ impl Act {
     }
 }
 
-/// A call and where its arguments and its result stand among the sources.
+/// A call, and the sources of its arguments and its result.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     /// The message of the call, counted from 0.
     pub(crate) message: usize,
     pub(crate) name: &'a str,
-    pub(crate) act: Act,
+    pub(crate) action: Action,
     pub(crate) arguments: Range<usize>,
     pub(crate) result: Option<usize>,
     /// The result is marked as an error.
     pub(crate) failed: bool,
 }
 
-/// Commands up to this many characters are quoted whole; longer ones go by their description.
+/// Commands up to this many characters are quoted whole; longer ones by their description.
 const SHORT_COMMAND: usize = 56;
 /// A result line is clipped to this many characters.
 const RESULT_CHARS: usize = 120;
@@ -121,8 +121,8 @@ impl Call<'_> {
 
     /// The file that the call reads, writes or edits.
     pub(crate) fn file<'s>(&self, span: &'s Span<'_>) -> Option<&'s str> {
-        match self.act {
-            Act::Read | Act::Write | Act::Edit => self.argument(span, &PATH_KEYS),
+        match self.action {
+            Action::Read | Action::Write | Action::Edit => self.argument(span, &PATH_KEYS),
             _ => None,
         }
     }
@@ -140,7 +140,7 @@ impl Call<'_> {
 
     /// What was done, in the words of the call.
     pub(crate) fn head(&self, span: &Span<'_>) -> String {
-        if self.act == Act::Run
+        if self.action == Action::Run
             && let Some(command) = self.command(span)
         {
             let line = clean_command(&command);
@@ -184,8 +184,8 @@ impl Call<'_> {
         }
     }
 
-    /// How it went, in the words of the result: the line of a test run that counts, the line that names
-    /// the error, or the whole of a short answer. Never a verdict of the digest's own.
+    /// The outcome, in the words of the result: the result line of a test run, the line with the error, or
+    /// the whole of a short result. The digest adds no verdict.
     pub(crate) fn outcome(&self, span: &Span<'_>) -> Option<String> {
         let result = &span.sources[self.result?];
         let line_at = |at: usize| {
@@ -193,7 +193,7 @@ impl Call<'_> {
             let plain = line.trim_matches(['=', '-', ' ']);
             clip(plain, RESULT_CHARS).into_owned()
         };
-        if self.act == Act::Run
+        if self.action == Action::Run
             && let Some(at) = result.outcome
         {
             return Some(line_at(at));
@@ -202,12 +202,12 @@ impl Call<'_> {
             let first = result.text.len() - result.text.trim_start().len();
             return Some(line_at(result.error.unwrap_or(first)).replace("<tool_use_error>", ""));
         }
-        if self.act == Act::Run
+        if self.action == Action::Run
             && let Some(at) = result.error
         {
             return Some(line_at(at));
         }
-        // `echo "=== Hooks ==="` announces what follows.
+        // `echo "=== Hooks ==="` introduces the command that follows.
         let lines = result
             .text
             .lines()
@@ -216,10 +216,10 @@ impl Call<'_> {
         (result.text.len() <= 80).then(|| clean_line(&lines.collect::<Vec<_>>().join(" ")))
     }
 
-    /// Whether the result tells of an error, marked as one or by its words.
+    /// Whether the result reports an error, by its flag or its words.
     pub(crate) fn went_wrong(&self, span: &Span<'_>) -> bool {
         self.failed
-            || self.act == Act::Run
+            || self.action == Action::Run
                 && self.result.is_some_and(|result| {
                     let source = &span.sources[result];
                     source.outcome.map_or(source.error.is_some(), |at| {
@@ -230,7 +230,7 @@ impl Call<'_> {
     }
 }
 
-/// The telling line of a command: `cd` and the setting of variables before it left out.
+/// The main line of a command, without leading `cd` and variable settings.
 fn clean_command(command: &str) -> String {
     let line = command
         .lines()
@@ -248,17 +248,17 @@ fn clean_command(command: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Todo {
     pub(crate) text: String,
-    /// `pending`, `in_progress`, `completed`, as the list said.
+    /// `pending`, `in_progress` or `completed`, as in the list.
     pub(crate) status: String,
 }
 
-/// The last to-do list of the span, and the message it stands in.
+/// The last to-do list of the span, and its message.
 pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
     let call = span
         .calls
         .iter()
         .rev()
-        .find(|call| call.act == Act::Plan && !call.failed)?;
+        .find(|call| call.action == Action::Plan && !call.failed)?;
     let mut todos: Vec<Todo> = Vec::new();
     let mut pending_status = None;
     for argument in &span.sources[call.arguments.clone()] {
@@ -279,25 +279,25 @@ pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
 
 /// A question that the assistant asked with a tool, and the user's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct UserAnswer {
     /// The message of the answer.
     pub(crate) message: usize,
     pub(crate) question: String,
     pub(crate) answer: String,
 }
 
-/// The questions that were answered. A refusal, a blank or "no answer" is none.
-pub(crate) fn answers(span: &Span<'_>) -> Vec<Answer> {
+/// The answered questions. A refusal, a blank or "no answer" does not count.
+pub(crate) fn answers(span: &Span<'_>) -> Vec<UserAnswer> {
     let mut answers = Vec::new();
     for call in &span.calls {
-        if call.act != Act::Ask || call.failed {
+        if call.action != Action::Ask || call.failed {
             continue;
         }
         let Some(result) = call.result else { continue };
         let source = &span.sources[result];
         let mut add = |question: &str, answer: &str| {
             if is_answer(answer) {
-                answers.push(Answer {
+                answers.push(UserAnswer {
                     message: source.message,
                     question: clip(&clean_line(question), 90).into_owned(),
                     answer: clean_line(&one_line(answer)),

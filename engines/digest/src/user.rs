@@ -1,4 +1,4 @@
-//! What users said: quoted, never retold, and never as a new request.
+//! What users said: quoted, never paraphrased, and never as a new request.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ const QUOTE_CHARS: usize = 200;
 /// A rule longer than this many characters loses its middle.
 const RULE_CHARS: usize = 240;
 
-/// Words of a sentence that says how things are to be done.
+/// Words of a sentence that states a rule.
 static RULE_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
         "always",
@@ -46,11 +46,11 @@ pub(crate) struct Quote {
     pub(crate) source: usize,
     /// The sentence, or the message shortened in its middle.
     pub(crate) text: String,
-    /// It rules how the work is to be done, rather than asking for work.
+    /// It is a rule for the work, rather than a request.
     pub(crate) is_rule: bool,
 }
 
-/// Everything that users said, in order; the rules among it on their own.
+/// Everything that users said, in order, with rules as separate entries.
 pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     let mut quotes = Vec::new();
     let mut seen = HashSet::new();
@@ -71,7 +71,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
         };
         let mut rest = String::new();
         for sentence in sentences(&text) {
-            // The same terminal output pasted again says nothing new.
+            // Terminal output pasted again adds nothing.
             if sentence.len() > 24 && !seen.insert(sentence.to_owned()) {
                 continue;
             }
@@ -82,7 +82,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
                 rest.push(' ');
             }
         }
-        // "Thanks." beside a rule is not worth a line.
+        // "Thanks." next to a rule is not worth a line.
         if chars(rest.trim()) > 12 || rest.trim() == one_line(&text) {
             add(&rest, QUOTE_CHARS, false);
         }
@@ -90,7 +90,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     quotes
 }
 
-/// The text without what a client put between the user's words.
+/// The text without what a client inserted into the user's words.
 fn without_reminders(text: &str) -> Cow<'_, str> {
     const TAGS: [(&str, &str); 2] = [
         ("<system-reminder>", "</system-reminder>"),
@@ -108,7 +108,7 @@ fn without_reminders(text: &str) -> Cow<'_, str> {
     text
 }
 
-/// Whether a sentence says how things are to be done: `never push`, `always use tabs`, 不要.
+/// Whether a sentence states a rule: `never push`, `always use tabs`, 不要.
 fn is_rule(sentence: &str) -> bool {
     const CJK: [&str; 18] = [
         "不要",

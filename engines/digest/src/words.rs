@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-/// Words to look for, whatever the case of their ASCII letters.
+/// A set of words, matched ignoring ASCII case.
 pub(crate) struct Words(Option<AhoCorasick>);
 
 impl Words {
@@ -13,7 +13,7 @@ impl Words {
             .ascii_case_insensitive(true)
             .match_kind(MatchKind::LeftmostLongest)
             .build(words);
-        // It fails for words of gigabytes only.
+        // It only fails for gigabytes of words.
         Self(finder.ok())
     }
 

@@ -65,11 +65,9 @@ fn share(once: &[String], text: &str) -> f64 {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn nine_of_ten_identifiers_of_a_real_session_are_kept() {
-    let Some(path) = data("claude-code/main.jsonl") else {
-        return;
-    };
-    let messages = claude_code(&path);
+    let messages = claude_code(&data("claude-code/main.jsonl"));
     let middle = &messages[2..messages.len() - 20];
     let once = mentioned_once(middle);
     with_views(middle, |views| {

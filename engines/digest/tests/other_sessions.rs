@@ -28,10 +28,9 @@ fn check(name: &str, messages: &[Message]) {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn customer_service_conversations() {
-    let Some(path) = data("tau2-bench/train_sft-v1-small.jsonl") else {
-        return;
-    };
+    let path = data("tau2-bench/train_sft-v1-small.jsonl");
     for (at, line) in std::fs::read_to_string(path).unwrap().lines().enumerate() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         check(&format!("tau2 {at}"), &openai(&row["messages"]));
@@ -39,9 +38,10 @@ fn customer_service_conversations() {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn agent_runs() {
     let name = "swe-agent/replay__marshmallow-code__marshmallow-1867__function_calling_replace_from_source__marshmallow-code__marshmallow-1867.traj";
-    let Some(path) = data(name) else { return };
+    let path = data(name);
     let row: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     check("swe-agent", &openai(&row["history"]));

@@ -1,14 +1,14 @@
-//! The text that stands in the window in place of messages: each node with its id, its time span and
-//! what it covers, so that the model knows what it can ask for. The same nodes always give the same text.
+//! The text that replaces messages in the window: each node with its id, its time span and what it covers,
+//! so that the model knows what it can ask for. The text depends on the nodes only.
 
 use std::fmt::Write as _;
 
 use contexture_engine_api::{MessageId, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK};
 
-use crate::clock;
 use crate::dag::{Level, Node, NodeId};
+use crate::dates;
 
-/// What a block of summaries begins with.
+/// The first line of a block of summaries.
 const PREAMBLE: &str = "Earlier messages of this conversation, summarised. Nothing is lost: lcm_expand \
     with the id of a summary gives back its messages word for word, lcm_grep searches all of them.";
 
@@ -37,16 +37,16 @@ fn heading(node: &Node) -> String {
         let _ = write!(heading, " to {}", node.last);
     }
     if let Some(from) = node.from_ms {
-        let _ = write!(heading, " | {}", clock::minutes(from));
+        let _ = write!(heading, " | {}", dates::minutes(from));
         if let Some(to) = node.to_ms.filter(|to| to / 60_000 != from / 60_000) {
-            let _ = write!(heading, " to {}", clock::minutes(to));
+            let _ = write!(heading, " to {}", dates::minutes(to));
         }
     }
     heading.push(']');
     heading
 }
 
-/// A node's text without what would be taken for one of our marks.
+/// A node's text without anything that looks like one of our marks.
 fn harmless(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for line in text.trim().lines() {
@@ -63,7 +63,7 @@ fn harmless(text: &str) -> String {
     clean
 }
 
-/// The nodes that a block shows; empty where the text is no block of ours.
+/// The nodes that a block shows; empty if the text is not our block.
 pub(crate) fn nodes_in(text: &str) -> Vec<NodeId> {
     let mut lines = text.trim_start().lines();
     let ours = lines
@@ -83,7 +83,7 @@ fn node_of(line: &str) -> Option<NodeId> {
     id.parse().ok().filter(|_| known)
 }
 
-/// What stands in the window for a large message.
+/// The text that replaces a large message in the window.
 pub(crate) fn shortened(id: MessageId, tokens: u64, bytes: usize, preview: &str) -> String {
     format!(
         "{SHORTENED_MARK}\n[{id} | {tokens} tokens, {bytes} bytes | lcm_read with the id {id} gives it back \

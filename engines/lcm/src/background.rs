@@ -9,30 +9,31 @@ use contexture_engine_api::{
 
 use crate::dag::condense::next_group;
 use crate::dag::outline::{Outline, Protection};
-use crate::dag::plan::{Part, Segment, Spot, layout, leaves};
+use crate::dag::plan::{PlanStep, RunPart, Spot, layout, leaves};
 use crate::dag::{Node, NodeId, Under};
-use crate::session::{Loose, Session};
+use crate::model_trust::is_about_the_text;
+use crate::session_state::{Loose, SessionState};
 use crate::settings::{Budgets, CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT, Settings};
 use crate::staging::Staging;
 use crate::store::Key;
 use crate::store::nodes;
 use crate::summarise::{Job, Next, PartId, Written};
-use crate::trust::is_about_the_text;
 
-/// The most calls that are out at once.
+/// The most concurrent calls.
 const MAX_CALLS: usize = 8;
-/// The share of a leaf's span from which the newest leaf is worth preparing.
+/// The newest leaf is prepared once it has this share of a leaf's span.
 const NEWEST_SHARE: f64 = 0.75;
-/// The least that is looked at of the fresh tail, in messages.
+/// The smallest part of the fresh tail that is read, in messages.
 const MIN_NEWEST: usize = 20;
-/// How long an answer is waited for, in milliseconds: the host's calls end long before.
+/// How long to wait for an answer, in milliseconds; the host's calls end long before.
 const LOST_MS: i64 = 900_000;
-/// How long a text that the model failed at is left alone, in milliseconds; after each failure twice as long.
+/// How long to wait before retrying a text that the model failed at, in milliseconds; doubled after each
+/// failure.
 const HOLD_MS: i64 = 600_000;
-/// How often an answer to something else is reason enough to try it again sooner.
+/// How often a success with another text allows an earlier retry.
 const EARLY_RETRIES: u32 = 2;
 
-/// What a text is for.
+/// The purpose of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Purpose {
     Leaf(Vec<MessageId>),
@@ -46,7 +47,7 @@ struct Pending {
     job: Job,
 }
 
-/// A call that is out.
+/// A pending call.
 #[derive(Debug)]
 struct Out {
     job: u64,
@@ -57,16 +58,16 @@ struct Out {
 /// The first and the last message under a node.
 type Span = (MessageId, MessageId);
 
-/// A text that the model failed at, while it writes others.
+/// A text that the model failed at, although it wrote others.
 #[derive(Debug)]
 struct Held {
     failures: u32,
     since_ms: i64,
-    /// How many texts the model had written by then.
+    /// How many texts the model had written at that time.
     written: u64,
 }
 
-/// The texts to be written, and the calls that are out for them.
+/// The texts to write, and their pending calls.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     pending: BTreeMap<u64, Pending>,
@@ -76,18 +77,18 @@ pub(crate) struct Background {
     written: u64,
 }
 
-/// What came of an answer.
+/// The result of an answer.
 pub(crate) enum Answered {
     /// A text is ready.
     Written,
-    /// Nothing yet, or nothing that anybody waits for any more.
+    /// Nothing yet, or nothing that is still needed.
     Nothing,
-    /// The model could not help. (Not said again of a text that it failed at before.)
+    /// The model failed. (Reported once per text.)
     Failed(ModelFailure),
 }
 
 impl Background {
-    /// How many calls are out.
+    /// The number of pending calls.
     pub(crate) fn out(&self) -> usize {
         self.out.len()
     }
@@ -98,14 +99,13 @@ impl Background {
         self.pending.values().any(is_leaf)
     }
 
-    /// Nothing of what is out is waited for any more.
+    /// Discards all pending calls.
     pub(crate) fn forget(&mut self) {
         self.pending.clear();
         self.out.clear();
     }
 
-    /// These messages get no leaf of their own any more: they are under a node now, or no part of the
-    /// conversation.
+    /// These messages no longer need a leaf: they are under a node now, or not part of the conversation.
     pub(crate) fn forget_leaves_over(&mut self, messages: &HashSet<MessageId>) {
         self.keep(|purpose| match purpose {
             Purpose::Leaf(ids) => ids.iter().all(|id| !messages.contains(id)),
@@ -114,7 +114,7 @@ impl Background {
     }
 
     /// The frontier moved.
-    pub(crate) fn frontier_moved(&mut self, session: &Session) {
+    pub(crate) fn frontier_moved(&mut self, session: &SessionState) {
         self.keep(|purpose| match purpose {
             Purpose::Condensed(nodes) => nodes.iter().all(|id| session.in_frontier(*id).is_some()),
             Purpose::Leaf(_) | Purpose::Better(_) => true,
@@ -132,7 +132,7 @@ impl Background {
     /// for leaves.
     pub(crate) fn calls(
         &mut self,
-        session: &Session,
+        session: &SessionState,
         settings: &Settings,
         budgets: &Budgets,
         staging: &Staging,
@@ -168,7 +168,7 @@ impl Background {
                 self.out.insert(self.last_id, out);
                 calls.push(BackgroundCall {
                     id: self.last_id,
-                    // What stands in the store does not change, whatever becomes of the conversation.
+                    // Stored nodes do not change when the conversation does.
                     covers: match &pending.purpose {
                         Purpose::Leaf(ids) => ids.clone(),
                         Purpose::Condensed(_) | Purpose::Better(_) => Vec::new(),
@@ -192,7 +192,7 @@ impl Background {
 
     fn plan_leaves(
         &mut self,
-        session: &Session,
+        session: &SessionState,
         settings: &Settings,
         budgets: &Budgets,
         staging: &Staging,
@@ -203,7 +203,7 @@ impl Background {
             tokens: budgets.tail,
         };
         let backlog = Backlog::of(session.loose()?, protection, most, budgets, staging);
-        let material = session.material(&backlog.keys)?;
+        let material = session.stored_views(&backlog.keys)?;
         let calls = material.call_views();
         let views = material.views(&calls);
         let outline = Outline::of(&views);
@@ -212,9 +212,11 @@ impl Background {
         let segments = layout(&views, &spots, &outline, &split, &[], &HashMap::new());
         let mut spans: Vec<Vec<MessageId>> = Vec::new();
         for segment in &segments {
-            let Segment::Run(run) = segment else { continue };
+            let PlanStep::Run(run) = segment else {
+                continue;
+            };
             for part in &run.parts {
-                if let Part::Span(units) = part {
+                if let RunPart::Span(units) = part {
                     spans.extend(leaves(units, budgets.leaf_span, |first| staging.ids(first)));
                 }
             }
@@ -222,7 +224,7 @@ impl Background {
         let by_id: HashMap<MessageId, MessageView<'_>> =
             views.iter().map(|view| (view.id(), *view)).collect();
         if let Some(end) = backlog.looked_at {
-            // The leaf at the end of what was looked at may not be whole.
+            // The leaf at the end of what was read may be incomplete.
             let begins_before = |ids: &Vec<MessageId>| ids.last().is_some_and(|last| *last < end);
             spans.retain(begins_before);
             spans.pop();
@@ -255,7 +257,7 @@ impl Background {
 
     fn plan_condensed(
         &mut self,
-        session: &Session,
+        session: &SessionState,
         budgets: &Budgets,
         staging: &Staging,
         most: usize,
@@ -290,11 +292,11 @@ impl Background {
         self.add(Purpose::Condensed(ids), job);
     }
 
-    /// Texts for nodes of a lower level. In the frontier they are as long as new ones would be, where the
-    /// summaries have room for it, and else no longer than what they replace.
+    /// Better texts for nodes of a lower level. In the frontier they may be as long as new ones if the
+    /// summaries have room for it, otherwise no longer than the texts they replace.
     fn plan_better(
         &mut self,
-        session: &Session,
+        session: &SessionState,
         budgets: &Budgets,
         staging: &Staging,
         most: usize,
@@ -336,13 +338,13 @@ impl Background {
             let job = match nodes::under(&session.store, session.id, *id)? {
                 Under::Messages(_) => {
                     let keys = nodes::messages_under(&session.store, session.id, *id)?;
-                    let material = session.material(&keys)?;
+                    let material = session.stored_views(&keys)?;
                     let calls = material.call_views();
                     let views = material.views(&calls);
                     let budget = budget(node.source_tokens, LEAF_SHARE);
                     Job::leaf(&views, budget, None, model.as_ref(), services)
                 }
-                // Their own better texts come first.
+                // Better texts of their children come first.
                 Under::Nodes(children) if children.iter().any(|id| waits.contains(id)) => continue,
                 Under::Nodes(children) => {
                     let mut texts = Vec::new();
@@ -364,8 +366,8 @@ impl Background {
         Ok(())
     }
 
-    /// Whether the model failed at the text over these messages, and it is too early to try again.
-    fn is_held(&self, span: Span, session: &Session) -> bool {
+    /// Whether the model failed at the text of these messages and it is too early for a retry.
+    fn is_held(&self, span: Span, session: &SessionState) -> bool {
         self.held.get(&span).is_some_and(|held| {
             let answers = held.failures <= EARLY_RETRIES && self.written > held.written;
             let until = held.since_ms + (HOLD_MS << held.failures.min(8));
@@ -373,7 +375,7 @@ impl Background {
         })
     }
 
-    fn hold(&mut self, span: Span, session: &Session) -> u32 {
+    fn hold(&mut self, span: Span, session: &SessionState) -> u32 {
         let failures = self.held.get(&span).map_or(0, |held| held.failures) + 1;
         let held = Held {
             failures,
@@ -384,15 +386,15 @@ impl Background {
         failures
     }
 
-    /// Takes an answer. A text of the window is only staged.
+    /// Takes an answer. A text for the window is only staged.
     pub(crate) fn answered(
         &mut self,
         id: u64,
         answer: Result<ModelAnswer, ModelFailure>,
-        session: &Session,
+        session: &SessionState,
         staging: &mut Staging,
     ) -> Answered {
-        // None waits for it any more where the conversation was cut back.
+        // It is no longer needed if the conversation was cut back.
         let Some(out) = self.out.remove(&id) else {
             return Answered::Nothing;
         };
@@ -423,12 +425,12 @@ impl Background {
         }
     }
 
-    /// The model cannot write this one: nobody waits for it any more. How often that happened is the answer.
+    /// Gives up a text that the model cannot write. Returns how often it failed.
     fn without(
         &mut self,
         purpose: Purpose,
         job: &Job,
-        session: &Session,
+        session: &SessionState,
         staging: &mut Staging,
     ) -> u32 {
         match purpose {
@@ -451,13 +453,13 @@ impl Background {
 /// The messages that the next leaves depend on.
 struct Backlog {
     keys: Vec<Key>,
-    /// The first message that is left out, where there are too many to look at all of them.
+    /// The first message that is left out, if there are too many to read.
     looked_at: Option<MessageId>,
 }
 
 impl Backlog {
-    /// The oldest messages, as many as `most` leaves and one more may take; the fresh tail; and the user's
-    /// last words and the last answer, which stay in the window wherever they are.
+    /// The oldest messages, enough for `most` leaves and one more; the fresh tail; and the user's last
+    /// message and the last answer, which always stay in the window.
     fn of(
         loose: &BTreeMap<MessageId, Loose>,
         protection: Protection,
@@ -510,7 +512,7 @@ impl Backlog {
     }
 }
 
-fn stage(purpose: Purpose, written: Written, session: &Session, staging: &mut Staging) {
+fn stage(purpose: Purpose, written: Written, session: &SessionState, staging: &mut Staging) {
     match purpose {
         Purpose::Leaf(ids) => staging.add_leaf(ids, written),
         Purpose::Condensed(children) => staging.add_condensed(children, written),

@@ -12,43 +12,43 @@ use contexture_engine_api::{
 
 use crate::dag::NodeId;
 use crate::dag::outline::Outline;
-use crate::session::Session;
+use crate::session_state::SessionState;
 use crate::settings::{Budgets, HEADING_TOKENS, Settings};
 use crate::staging::Staging;
 use crate::store::nodes::Placed;
 use crate::summarise::Written;
 use arrange::Arranged;
 
-/// What the host's framing of a summary costs, in tokens, at most.
-const FRAMING_TOKENS: u64 = 8;
-/// What the words around all nodes cost, in tokens, about.
+/// The most tokens of the host's framing of a summary.
+const FRAMING_TOKENS: u64 = 24;
+/// The approximate tokens of the text around all nodes.
 const PREAMBLE_TOKENS: u64 = 64;
 
-/// What a compaction may do about the model.
+/// How a compaction may use the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelUse {
-    /// There is none to ask, or it failed lately and is left alone.
+    /// There is no model, or it failed recently and is in cool-down.
     None {
-        /// Whether one was wanted.
+        /// Whether a model was wanted.
         wanted: bool,
     },
-    /// Somebody waits, so it is asked now.
+    /// Somebody waits for the result, so it is called now.
     Now,
-    /// Only what is prepared goes in; the rest of the window can wait.
+    /// Only prepared texts are used; the rest of the window can wait.
     Prepared,
-    /// Only what is prepared is the model's; the rest cannot wait for it.
+    /// Prepared texts are used; the rest cannot wait for the model.
     PreparedOrNone,
 }
 
-/// A proposal that the host has not decided on yet.
+/// A proposal that the host has neither committed nor discarded.
 pub(crate) struct Proposal {
     pub(crate) frontier: Vec<Placed>,
     pub(crate) better: Vec<(NodeId, Written)>,
-    /// The nodes that were written for it.
+    /// The nodes written for it.
     pub(crate) added: Vec<NodeId>,
-    /// The messages that are under the frontier with it and were not before.
+    /// The messages that it newly puts under the frontier.
     pub(crate) covered: Vec<MessageId>,
-    /// Whether nodes were taken apart, so that messages may have become loose.
+    /// Whether nodes were replaced by their children, so that messages may have become loose.
     pub(crate) took_apart: bool,
     /// Whether the model wrote some of the new texts.
     pub(crate) model_wrote: bool,
@@ -57,18 +57,18 @@ pub(crate) struct Proposal {
     pub(crate) degraded: bool,
 }
 
-/// What a compaction came to.
+/// The result of a compaction.
 pub(crate) enum Compacted {
     Proposed(Box<Proposal>, Compaction, Option<ModelFailure>),
     Unchanged(Outcome),
 }
 
-/// One compaction under way.
+/// A running compaction.
 pub(crate) struct Compactor<'a, 'm> {
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a SessionState,
     pub(crate) settings: &'a Settings,
     pub(crate) budgets: Budgets,
-    /// The user's last message may be shortened where it and `fixed` have more tokens than this.
+    /// The user's last message may be shortened if it and `fixed` together exceed this many tokens.
     pub(crate) may_shorten_user: u64,
     pub(crate) staging: &'a Staging,
     pub(crate) views: &'a [MessageView<'m>],
@@ -130,7 +130,7 @@ impl Compactor<'_, '_> {
     }
 }
 
-/// What a node takes in the window, in tokens, about.
+/// The approximate tokens of a node in the window.
 fn cost(placed: &Placed) -> u64 {
     placed.node.tokens + HEADING_TOKENS
 }

@@ -1,7 +1,7 @@
 //! The summary DAG: leaves over spans of messages, condensed nodes over nodes, to any depth.
 
-pub(crate) mod chunk;
 pub(crate) mod condense;
+pub(crate) mod leaves;
 pub(crate) mod outline;
 pub(crate) mod plan;
 
@@ -32,11 +32,11 @@ impl std::str::FromStr for NodeId {
     }
 }
 
-/// How the text of a node came about, best first. A level counts only if it made the text smaller.
+/// How the text of a node was made, best first. A level counts only if it made the text smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// The messages themselves: so short that no summary could be shorter.
+    /// The messages themselves, if no summary could be shorter.
     Verbatim,
     /// The model's summary.
     Normal,
@@ -47,13 +47,13 @@ pub enum Level {
 }
 
 impl Level {
-    /// Whether a model may do better.
+    /// Whether a model could write a better text.
     pub(crate) fn is_lower(self) -> bool {
         matches!(self, Self::Aggressive | Self::Deterministic)
     }
 }
 
-/// What a node stands over.
+/// The sources of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Under {
     /// A leaf: these messages, in order.
@@ -79,8 +79,7 @@ pub(crate) struct Node {
     /// The first and the last of these messages.
     pub(crate) first: MessageId,
     pub(crate) last: MessageId,
-    /// When the first and the last of them were said, in milliseconds since the Unix epoch, where that is
-    /// known.
+    /// The times of the first and the last of them, in milliseconds since the Unix epoch, if known.
     pub(crate) from_ms: Option<i64>,
     pub(crate) to_ms: Option<i64>,
 }

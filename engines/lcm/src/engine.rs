@@ -14,52 +14,52 @@ use serde_json::{Value, json};
 use crate::background::{Answered, Background};
 use crate::compact::{Compacted, Compactor, ModelUse, Proposal};
 use crate::error::StoreError;
-use crate::session::Session;
+use crate::model_trust::ModelTrust;
+use crate::session_state::SessionState;
 use crate::settings::Settings;
 use crate::staging::Staging;
 use crate::store::nodes;
 use crate::store::{Delivery, Store};
 use crate::tools;
-use crate::trust::Trust;
 
 /// The share of the soft threshold from which summaries are prepared.
 const PREPARE_FROM: f64 = 0.80;
-/// The most texts that are prepared at once.
+/// The most texts that are prepared concurrently.
 const MAX_TEXTS: usize = 8;
-/// How much the prompt must grow after a compaction that did not help before the next is tried.
+/// The growth of the prompt that justifies another attempt after a compaction that did not help.
 const GROWTH: f64 = 1.05;
 
 /// One conversation, kept whole.
 pub(crate) struct Engine {
     settings: Settings,
-    session: Session,
+    session: SessionState,
     staging: Staging,
     background: Background,
     proposal: Option<Proposal>,
-    /// What the store could not be told yet.
+    /// Changes that could not be stored yet.
     unsettled: Unsettled,
-    /// The window as last told.
+    /// The window as last reported by the host.
     window: RefCell<WindowState>,
-    /// Whether anybody makes the calls of `background`.
+    /// Whether the host makes the calls of `background`.
     has_background: bool,
-    trust: Trust,
+    trust: ModelTrust,
     /// The prompt after a compaction that could not get below the threshold, in the tokens of
     /// [`WindowState::best_prompt_tokens`].
     stuck_at: Cell<Option<u64>>,
-    /// How many of these tokens one token of ours was at the last compaction.
+    /// The ratio of these tokens to our own count at the last compaction.
     scale: f64,
-    /// Messages that the next ones replace: new, old.
+    /// Announced revisions: new and old message.
     revisions: Vec<(MessageId, MessageId)>,
     compactions: u64,
 }
 
-/// What is in force for the host and could not be stored: a disk was full, a file locked. It is tried again
-/// before anything builds on it.
+/// Changes in force for the host that could not be stored (a full disk, a locked file). They are retried
+/// before anything depends on them.
 #[derive(Default)]
 struct Unsettled {
     /// A compaction that was committed.
     committed: Option<(u64, Proposal)>,
-    /// What the conversation was cut back to.
+    /// A cut of the conversation.
     cut: Option<Option<MessageId>>,
 }
 
@@ -71,14 +71,14 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         Ok(Self {
             settings,
-            session: Session::open(store, request)?,
+            session: SessionState::open(store, request)?,
             staging: Staging::default(),
             background: Background::default(),
             proposal: None,
             unsettled: Unsettled::default(),
             window: RefCell::new(request.window.clone()),
             has_background: false,
-            trust: Trust::open(request.data_dir, request.services.clone()),
+            trust: ModelTrust::open(request.data_dir, request.services.clone()),
             stuck_at: Cell::new(None),
             scale: 1.0,
             revisions: Vec::new(),
@@ -86,7 +86,7 @@ impl Engine {
         })
     }
 
-    /// Stores what could not be stored before.
+    /// Retries the pending changes.
     fn settle(&mut self) -> Result<(), StoreError> {
         if let Some((compaction, proposal)) = self.unsettled.committed.take() {
             self.record(compaction, proposal)?;
@@ -98,7 +98,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves the frontier to what was committed.
+    /// Moves the frontier to the committed compaction.
     fn record(&mut self, compaction: u64, proposal: Proposal) -> Result<(), StoreError> {
         let frontier = proposal.frontier.clone();
         let moved = self
@@ -106,7 +106,7 @@ impl Engine {
             .move_frontier(compaction, frontier, &proposal.better);
         match moved {
             Ok(()) => {}
-            // The other engine's frontier stands; what this one shows is taken for somebody else's.
+            // The frontier of the other session object is kept; this one's summaries then count as foreign.
             Err(StoreError::FrontierMoved) => {
                 self.log(LogLevel::Warn, &StoreError::FrontierMoved.to_string());
                 return self.session.refresh();
@@ -128,7 +128,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The window of a request; where the request does not say, the one last told.
+    /// The window of a request, or the last reported one.
     fn window_of(&self, told: &WindowState) -> WindowState {
         if told.context_length > 0 {
             self.window.replace(told.clone());
@@ -140,7 +140,7 @@ impl Engine {
         if self.session.services.model().is_none() {
             return ModelUse::None { wanted: false };
         }
-        // Who forces a compaction may just have mended what was wrong.
+        // A forced compaction may follow a fix of the problem.
         let cooling = self.trust.withheld().is_some() && !force;
         if may_wait {
             return match cooling {
@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Tokens of ours in those that the provider counts.
+    /// Converts our tokens to the provider's.
     fn scaled(&self, tokens: u64) -> u64 {
         (tokens as f64 * self.scale) as u64
     }
@@ -192,7 +192,7 @@ impl ContextEngine for Engine {
                 window.fixed_tokens, budgets.hard
             ));
         }
-        // Whatever did not help below the hard threshold, above it more is tried.
+        // Above the hard threshold another attempt is made even if the last one did not help.
         if let Some(stuck_at) = self.stuck_at.get()
             && (prompt as f64) < stuck_at as f64 * GROWTH
             && (prompt < budgets.hard || stuck_at >= budgets.hard)
@@ -240,7 +240,7 @@ impl ContextEngine for Engine {
                 .iter()
                 .map(MessageView::tokens)
                 .sum::<u64>();
-        // The provider may count otherwise than the host: its figure decides, in the host's units.
+        // The provider may count differently from the host: its figure decides, in the host's units.
         let best = window.best_prompt_tokens().max(1);
         self.scale = (best as f64 / counted.max(1) as f64).clamp(0.5, 2.0);
         for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
@@ -354,7 +354,7 @@ impl ContextEngine for Engine {
         };
         let (before, after, degraded) = (proposal.before, proposal.after, proposal.degraded);
         if let Err(error) = self.record(compaction, proposal) {
-            // The host's record of this compaction names its nodes, should the end come before.
+            // If the process ends first, the host's record of this compaction names its nodes.
             self.log(
                 LogLevel::Error,
                 &format!(
@@ -491,7 +491,7 @@ impl ContextEngine for Engine {
 
     fn end(&mut self) {
         self.withdraw();
-        // The next process finds the index complete.
+        // So that the next process finds the index complete.
         self.session.store.index_soon(self.session.id);
     }
 
@@ -526,7 +526,7 @@ impl ContextEngine for Engine {
 }
 
 impl Engine {
-    /// Takes back a proposal that nobody decided on: its nodes are in nobody's way, and of no use.
+    /// Removes the nodes of a proposal that was neither committed nor discarded.
     fn withdraw(&mut self) {
         let Some(proposal) = self.proposal.take() else {
             return;
@@ -538,7 +538,7 @@ impl Engine {
     }
 }
 
-/// A message's texts without their secrets.
+/// A message's texts with secrets masked.
 struct Redacted {
     name: String,
     text: String,

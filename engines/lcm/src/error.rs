@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use contexture_engine_api::{EngineError, MessageId};
 
-/// Why the store or a search could not do what it was asked. The store is as it was before the call.
+/// Why a call of the store or a search failed. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -23,7 +23,7 @@ pub enum StoreError {
          what can still be read and says what cannot"
     )]
     Damaged(String),
-    /// A repair found nothing that it could carry over.
+    /// A repair found nothing to recover.
     #[error(
         "nothing of the store's tables can be found, so that no repair helps; put a backup back \
          (`contexture sessions backup --help`), or move the file away to begin anew"
@@ -40,7 +40,7 @@ pub enum StoreError {
         /// The newest version that this program knows.
         known: i64,
     },
-    /// The file is a database of something else.
+    /// The file is another program's database.
     #[error("{} is a database, but not a store of this engine; choose another data directory", .0.display())]
     Foreign(PathBuf),
     /// There is no such session.
@@ -51,7 +51,7 @@ pub enum StoreError {
         "session number {0} was deleted from the store while it was open; open it anew to have it kept again"
     )]
     SessionDeleted(i64),
-    /// A session holds as many messages as can be numbered.
+    /// A session has reached the maximum number of messages.
     #[error("the session holds more than four billion messages; begin another")]
     SessionFull,
     /// There is no such message, file or summary.
@@ -66,10 +66,10 @@ pub enum StoreError {
     /// A regular expression that cannot be compiled; the text shows where.
     #[error("{0}")]
     Pattern(String),
-    /// Any other part of a query that makes no sense.
+    /// Any other invalid part of a query.
     #[error("{0}")]
     Query(String),
-    /// The summaries in the window are not those that a change to them was made for.
+    /// The summaries in the window changed since the change was prepared.
     #[error(
         "another engine has compacted this session since; its summaries are taken over with the next compaction"
     )]
@@ -77,7 +77,7 @@ pub enum StoreError {
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
-    /// A copy would take the place of a file.
+    /// A copy would overwrite a file.
     #[error("{} exists, and a backup overwrites nothing; name another file", .0.display())]
     Exists(PathBuf),
     /// A file beside the database (a backup, an export) could not be written or read.
@@ -96,8 +96,7 @@ pub enum StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        // A value of a kind that is never written, a row missing that must be there, or a schema that is not
-        // the one that every statement is written for.
+        // A value of an unexpected type, a missing row, or an unexpected schema.
         if let rusqlite::Error::QueryReturnedNoRows
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::InvalidColumnType(..)
@@ -112,7 +111,7 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
             Some(Code::DiskFull) => Self::DiskFull,
             Some(Code::OperationInterrupted) => Self::Cancelled,
-            // Nothing too big is ever written, so that a length is damaged where something is.
+            // Nothing too big is ever written, so a length must be damaged.
             Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
                 Self::Damaged(error.to_string())
             }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::manage::{self, Progress};
+use crate::maintenance::{self, Progress};
 use crate::settings::Settings;
 use crate::store::{Store, StoreSettings};
 
@@ -23,7 +23,7 @@ pub const DEFINITION: EngineDefinition = define_engine!("lcm", factory Lcm);
 pub struct Lcm {
     directory: PathBuf,
     settings: StoreSettings,
-    /// None where it is damaged: opening it is tried again, and repairing it is not out of reach.
+    /// None if it is damaged: opening is retried, and a repair stays possible.
     store: Mutex<Option<Store>>,
     progress: Progress,
 }
@@ -75,12 +75,12 @@ impl EngineFactory for Lcm {
             StoreCommand::Repair { dry_run } => {
                 let opened = self.store();
                 if !dry_run {
-                    // Nobody may have it open, this process included.
+                    // The store must not be open anywhere, this process included.
                     *self.place() = None;
                 }
-                manage::repair(&self.directory, opened, *dry_run, &self.progress)
+                maintenance::repair(&self.directory, opened, *dry_run, &self.progress)
             }
-            command => manage::answer(&self.store()?, command, &self.progress),
+            command => maintenance::answer(&self.store()?, command, &self.progress),
         }
     }
 }

@@ -7,25 +7,25 @@
 
 mod assemble;
 mod background;
-mod clock;
 mod compact;
 mod dag;
+mod dates;
 mod engine;
 mod error;
 mod factory;
-mod index;
-mod manage;
-mod material;
+mod maintenance;
+mod model_trust;
 pub mod preview;
 pub mod search;
-mod session;
+mod session_state;
 mod settings;
 mod staging;
 pub mod store;
+mod stored_views;
 mod summarise;
+mod text;
 mod tools;
 mod transcript;
-mod trust;
 mod wire_items;
 
 pub use dag::{Level, NodeId};

@@ -1,5 +1,5 @@
-//! What stands in the window for a text that is too large for it: its kind, and what a reader of that
-//! kind wants to see first.
+//! The preview that replaces a large text in the window: its kind, and what a reader of that kind wants to
+//! see first.
 
 mod shape;
 
@@ -20,14 +20,14 @@ pub enum Kind {
     Text,
 }
 
-/// Lines that are looked at to tell the kind of a text.
+/// How many lines are read to recognise the kind of a text.
 const SAMPLE_LINES: usize = 60;
 
 /// A line in a preview is cut after this many characters.
 const LINE_CHARS: usize = 160;
 
 impl Kind {
-    /// What `text` looks like, told from its beginning (and, for JSON, from whether it parses).
+    /// The kind of `text`, recognised from its beginning (and, for JSON, by parsing).
     pub fn of(text: &str) -> Self {
         look_at(text).0
     }
@@ -65,9 +65,9 @@ impl Kind {
     }
 }
 
-/// A preview of `text` in at most about `max_chars` characters: the shape of JSON, the outline of code,
-/// the head, tail and errors of a log, the header of a table, the beginning and end of anything else.
-/// Never empty for a text that is not.
+/// A preview of `text` in at most about `max_chars` characters: the shape of JSON, the outline of code, the
+/// head, tail and errors of a log, the header of a table, the beginning and end of anything else. Only an
+/// empty text has an empty preview.
 pub fn preview(text: &str, max_chars: usize) -> String {
     kind_and_preview(text, max_chars).1
 }
@@ -89,7 +89,7 @@ pub(crate) fn kind_and_preview(text: &str, max_chars: usize) -> (Kind, String) {
     (kind, out)
 }
 
-/// What `text` looks like; where it is one JSON value, with its shape.
+/// The kind of `text`; with the shape, if it is one JSON value.
 fn look_at(text: &str) -> (Kind, Option<Shape>) {
     if text.trim_start().starts_with(['{', '[']) {
         if let Ok(shape) = Shape::of(text) {
@@ -259,7 +259,7 @@ fn log_preview(text: &str) -> String {
     let mut out: String = (0..head).map(number).collect();
     if !errors.is_empty() {
         out.push_str(&format!("… {} lines with errors:\n", errors.len()));
-        // The first ones tell the cause, the last ones the outcome.
+        // The first ones show the cause, the last ones the outcome.
         let skipped = errors.len().saturating_sub(8);
         let shown = errors.iter().take(5).chain(errors.iter().skip(5 + skipped));
         out.extend(shown.map(|at| number(*at)));

@@ -6,12 +6,12 @@
 //! anywhere. A **literal** is found anywhere. A **regular expression** has the syntax of the `regex`
 //! crate and runs in linear time. A **question** ranks messages by how well they could answer it.
 //!
-//! A message is searched part by part: its text, each of its calls, its thinking. What a term, a literal or
-//! an expression matches stands within one of these.
+//! A message is searched part by part: its text, each of its calls, its thinking. A match of a term, a
+//! literal or an expression is within one of these parts.
 //!
-//! For a pattern the totals are exact: the index leads to every message that could match (see
-//! `index::need`), the text of those decides, and messages that no segment of the index holds yet are
-//! read one by one. Nothing is capped.
+//! For a pattern the totals are exact: the index finds every message that could match (see
+//! `store::index::need`), the text of these decides, and messages that are not indexed yet are read one by
+//! one. Nothing is capped.
 
 mod candidates;
 mod cursor;
@@ -30,7 +30,7 @@ use crate::store::{Key, PayloadId, SessionId, Store};
 
 pub use snippet::Snippet;
 
-/// How a pattern is meant.
+/// How a pattern is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Every term as a whole word; quotes make a phrase.
@@ -44,7 +44,7 @@ pub enum Mode {
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// How it is meant.
+    /// How it is interpreted.
     pub mode: Mode,
     /// The pattern as it was typed.
     pub text: String,
@@ -67,19 +67,19 @@ impl Pattern {
     }
 }
 
-/// What is asked.
+/// The pattern or question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// For what matches: complete, with true totals.
+    /// A pattern: all matches, with exact totals.
     Pattern(Pattern),
-    /// For what could answer a question: ranked candidates.
+    /// A question: ranked candidates for its answer.
     Question(String),
 }
 
 /// Where to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Scope {
-    /// In messages, those whose text is kept aside included.
+    /// In messages, including those whose text is kept aside.
     Messages,
     /// In the texts that are kept aside.
     Files,
@@ -90,7 +90,7 @@ pub enum Scope {
     All,
 }
 
-/// In which order hits come.
+/// The order of hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sort {
     /// Best first.
@@ -104,7 +104,7 @@ pub enum Sort {
 /// A search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// What is asked.
+    /// The pattern or question.
     pub ask: Ask,
     /// Where to look.
     pub scope: Scope,
@@ -114,18 +114,18 @@ pub struct Query {
     pub role: Option<String>,
     /// Only results of this tool.
     pub tool: Option<String>,
-    /// Only what was said at or after this time, in ms since the Unix epoch, or about then.
+    /// Only messages at or after this time, in ms since the Unix epoch (exact or estimated).
     pub since_ms: Option<i64>,
-    /// Only what was said at or before this time, in ms since the Unix epoch, or about then.
+    /// Only messages at or before this time, in ms since the Unix epoch (exact or estimated).
     pub until_ms: Option<i64>,
     /// The order; by default relevance for a question, recency for a pattern.
     pub sort: Option<Sort>,
-    /// How many hits at most.
+    /// The most hits.
     pub limit: usize,
     /// Lines of context before and after the line of a match.
     pub context_lines: usize,
     /// Where an earlier answer to the same query ended: its [`Answer::next_cursor`], or the
-    /// [`cursor`](Hit::cursor) of one of its hits. What arrived since is on none of the further pages.
+    /// [`cursor`](Hit::cursor) of one of its hits. Later messages are on none of the further pages.
     pub cursor: Option<String>,
 }
 
@@ -155,44 +155,44 @@ impl Query {
     }
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// How many messages and summaries match, all pages together. For a question: how many candidates
-    /// were ranked, those among them that only stand beside a word of it.
+    /// How many messages and summaries match, all pages together. For a question: how many candidates were
+    /// ranked, including those that are only near a message with a word of it.
     pub total: u64,
-    /// Whether `total` is all there is: true for patterns, false for questions.
+    /// Whether `total` is complete: true for patterns, false for questions.
     pub total_is_exact: bool,
-    /// What was looked at.
+    /// What was searched.
     pub searched: Searched,
     /// The hits of this page.
     pub hits: Vec<Hit>,
-    /// Where the next page begins, where there is one.
+    /// The cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
 }
 
-/// How much a search looked at.
+/// How much was searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Searched {
     /// Sessions.
     pub sessions: u64,
-    /// Messages that the answer accounts for, by the index or by reading them.
+    /// The messages searched, by the index or by reading them.
     pub messages: u64,
-    /// Summaries that the answer accounts for, in the same way.
+    /// The summaries searched, in the same way.
     pub summaries: u64,
-    /// Of the messages, how many had their text read.
+    /// How many messages were read as text.
     pub messages_read: u64,
     /// The bytes of text that were read.
     pub bytes_read: u64,
-    /// Messages that no segment of the index holds yet, and that were read for that.
+    /// Messages that were read because they are not indexed yet.
     pub messages_not_indexed: u64,
-    /// Messages that are damaged: whether they match is not known, where the index does not say.
+    /// Damaged messages: unless the index decides, it is unknown whether they match.
     pub messages_unreadable: u64,
-    /// Summaries that are damaged, in the same way.
+    /// Damaged summaries, likewise.
     pub summaries_unreadable: u64,
 }
 
-/// What a hit is.
+/// The kind of a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitKind {
     /// A message.
@@ -222,31 +222,30 @@ pub struct Hit {
     pub kind: HitKind,
     /// `user`, `assistant`, `tool`, …; `summary` for a summary.
     pub role: String,
-    /// Who says it, where the wire tells.
+    /// The author's name, if the wire has one.
     pub name: Option<String>,
     /// For a tool result: the tool.
     pub tool: Option<String>,
-    /// When it was said, in ms since the Unix epoch; for a summary, the end of what it covers.
+    /// Its time, in ms since the Unix epoch; for a summary, the end of what it covers.
     pub at_ms: Option<i64>,
-    /// Whether that is known; else it is when the message arrived, or when the one before it was said.
+    /// Whether the time is exact; else it is the time of arrival, or that of the message before.
     pub at_is_exact: bool,
-    /// Whether it is part of the conversation now, and not of what a cut or an edit left; a summary is
-    /// where the window shows it, or one that was made of it.
+    /// Whether it is part of the current conversation, and not left behind by a cut or an edit. A summary
+    /// is if the window shows it, or one made from it.
     pub live: bool,
     /// The place of the first match.
     pub snippet: Snippet,
-    /// How well it fits, where the order is by relevance; else 0.
+    /// The relevance, in that order; else 0.
     pub score: f64,
-    /// Where a page would begin that follows this hit, for [`Query::cursor`].
+    /// The cursor of a page that would follow this hit, for [`Query::cursor`].
     pub cursor: String,
 }
 
 impl Store {
-    /// Searches. `cancelled` is asked every few milliseconds.
+    /// Searches. `cancelled` is checked every few milliseconds.
     ///
     /// # Errors
-    /// A pattern or cursor that makes no sense, with what is wrong; [`StoreError::Cancelled`]; a store
-    /// that failed.
+    /// An invalid pattern or cursor, with what is wrong; [`StoreError::Cancelled`]; a store that failed.
     pub fn search(
         &self,
         query: &Query,

@@ -1,4 +1,4 @@
-//! What `context.engines.lcm` says, and the token budgets that follow from it.
+//! The settings under `context.engines.lcm`, and the token budgets derived from them.
 
 use contexture_engine_api::{EngineError, WindowState};
 use serde::{Deserialize, Serialize};
@@ -43,37 +43,37 @@ impl Default for Settings {
     }
 }
 
-/// The least that a node's text may take, in tokens.
+/// The smallest budget of a node's text, in tokens.
 const MIN_NODE_TOKENS: u64 = 48;
-/// The most that a node's text may take, in tokens.
+/// The largest budget of a node's text, in tokens.
 const MAX_NODE_TOKENS: u64 = 2_000;
-/// How many nodes the budget for summaries is made for: with more of them the oldest are condensed.
+/// The number of nodes that share the budget for summaries; if there are more, the oldest are condensed.
 const NODES_IN_BUDGET: u64 = 8;
-/// How much longer than its summary the span under a leaf is.
+/// The ratio of a leaf's span to its summary.
 const LEAF_RATIO: u64 = 10;
-/// A node's text takes at most one part in so many of what it stands over: of the messages under a leaf,
-/// and of the summaries under a condensed node.
+/// A node's text is at least this many times shorter than its sources: the messages of a leaf, or the
+/// summaries of a condensed node.
 pub(crate) const LEAF_SHARE: u64 = 4;
 pub(crate) const CONDENSED_SHARE: u64 = 2;
-/// What a node's heading costs in the window, in tokens, about.
+/// The approximate tokens of a node's heading in the window.
 pub(crate) const HEADING_TOKENS: u64 = 40;
-/// The least that a node may be asked to fit into, in tokens.
+/// The smallest budget that a node may be shortened to, in tokens.
 pub(crate) const LEAST_TEXT: u64 = 16;
 
 /// Token budgets in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Budgets {
-    /// From here on summaries are prepared, and a compaction is due once they are.
+    /// From this size on summaries are prepared, and a compaction is due once they are ready.
     pub(crate) soft: u64,
-    /// From here on a compaction is due at once.
+    /// From this size on a compaction is due at once.
     pub(crate) hard: u64,
-    /// What the prompt may have at all: the window less the answer.
+    /// The most a prompt may have: the window less the answer.
     pub(crate) usable: u64,
     /// The fresh tail.
     pub(crate) tail: u64,
     /// All summaries together.
     pub(crate) summaries: u64,
-    /// One node's text, where many share the budget.
+    /// One node's text, if many share the budget.
     pub(crate) node: u64,
     /// The messages under one leaf.
     pub(crate) leaf_span: u64,
@@ -83,7 +83,7 @@ impl Settings {
     /// Reads and checks the settings.
     ///
     /// # Errors
-    /// [`EngineError::Settings`] that names the key, its value and what it may be.
+    /// [`EngineError::Settings`], which names the key, its value and the allowed values.
     pub fn read(json: &str) -> Result<Self, EngineError> {
         let settings: Self =
             serde_json::from_str(json).map_err(|error| EngineError::Settings(error.to_string()))?;
@@ -107,7 +107,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether this session may search that other one.
+    /// Whether this session may search the other one.
     pub(crate) fn may_search(&self, other: &str) -> bool {
         let granted = |name: &String| name == "*" || name == other;
         self.searchable_sessions.iter().any(granted)

@@ -1,4 +1,4 @@
-//! What was prepared between turns and waits for the next compaction. Nothing of it is in the window.
+//! Texts prepared between turns for the next compaction. None of them is in the window yet.
 
 use std::collections::{HashMap, HashSet};
 
@@ -73,7 +73,8 @@ impl Staging {
             .sum()
     }
 
-    /// Messages are under the frontier now, and these nodes have their better texts.
+    /// Drops what was used: these messages are under the frontier now, and these nodes have their better
+    /// texts.
     pub(crate) fn used(&mut self, covered: &[MessageId], better: &[NodeId]) {
         let covered: HashSet<MessageId> = covered.iter().copied().collect();
         self.retain(|id| !covered.contains(&id));
@@ -83,7 +84,7 @@ impl Staging {
         self.condensed.clear();
     }
 
-    /// Drops every leaf with a message that is not to be kept.
+    /// Drops every leaf with a message for which `keep` is false.
     pub(crate) fn retain(&mut self, keep: impl Fn(MessageId) -> bool) {
         self.leaves
             .retain(|_, (ids, _)| ids.iter().all(|id| keep(*id)));

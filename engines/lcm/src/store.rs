@@ -2,30 +2,31 @@
 //!
 //! - **Immutable.** A message is written once. A cut leaves messages behind and deletes none; a revision is a new
 //!   message.
-//! - **Exactly once.** A delivery, its cursor and the host's chain hash commit together; what comes
-//!   again by the same id is not stored again.
-//! - **Durable at the end of each turn.** In WAL mode with `synchronous = NORMAL` a commit has been
-//!   written to the operating system when it returns, so it survives the death of the process. Only the
-//!   loss of power can undo the last commits, never damage the file; waiting for the disk each turn
-//!   would let a slow one stall the conversation, so the disk is awaited at checkpoints, off the turn's path.
+//! - **Exactly once.** A delivery, its cursor and the host's chain hash commit together; a message that is
+//!   delivered again with the same id is not stored again.
+//! - **Durable at the end of each turn.** In WAL mode with `synchronous = NORMAL` a commit has been written
+//!   to the operating system when it returns, so it survives the death of the process. Only a loss of power
+//!   can undo the last commits, and it never damages the file. Waiting for the disk each turn would let a
+//!   slow one stall the conversation, so only checkpoints wait for it, off the turn's path.
 //! - **One writer, any number of readers.** Writes go through one connection behind a lock; a read is a
-//!   snapshot on a connection of its own and waits for nobody. Several processes may share the file.
+//!   snapshot on a separate connection and never waits. Several processes may share the file.
 //! - **Small.** Bodies are compressed by the turn; the wire JSON is stored without the text that it
-//!   repeats; a large text is kept aside, once.
+//!   repeats; a large text is stored once, separately.
 //!
 //! Indexing follows in batches on a thread of the store; see [`crate::search`].
 
+mod backup;
 mod block;
 mod body;
 mod check;
 mod compression;
-mod copy;
 mod create;
-mod current;
+mod current_messages;
 mod database;
 mod definitions;
 mod delete;
 mod export;
+pub(crate) mod index;
 mod ingest;
 mod live;
 pub(crate) mod nodes;
@@ -45,14 +46,13 @@ use std::sync::Arc;
 use rusqlite::{Connection, Transaction};
 
 use crate::error::StoreError;
-use crate::index::corpus::Corpus;
-use crate::index::segment::indexed_end;
-use crate::index::worker::IndexWorker;
 use database::Cancelled;
+use index::worker::IndexWorker;
 
-pub use check::{Check, IndexCheck};
+pub use check::Check;
 pub use delete::Size;
 pub use export::{Exported, Page};
+pub use index::upkeep::IndexCheck;
 pub use ingest::{Delivery, Ingested};
 pub use payload::{PayloadId, PayloadInfo, PayloadPart};
 pub use read::{MessageRow, StoredMessage};
@@ -60,7 +60,7 @@ pub use repair::Repair;
 pub use sessions::SessionInfo;
 
 pub(crate) use body::Body;
-pub(crate) use current::Current;
+pub(crate) use current_messages::CurrentMessages;
 pub(crate) use database::Database;
 pub(crate) use payload::PREVIEW_CHARS;
 pub(crate) use read::{Blocks, for_each_body, names_in, row_in};
@@ -77,7 +77,7 @@ pub const FILE_NAME: &str = "lcm.sqlite3";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub(crate) i64);
 
-/// A message's, block's or summary's key: its session and its place in the order of arrival.
+/// The key of a message, block or summary: its session and its number in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub(crate) i64);
 
@@ -92,18 +92,18 @@ impl Key {
         SessionId(self.0 >> 32)
     }
 
-    /// The place in the session, counted from 0 over all that ever arrived.
+    /// The number in the session, counted from 0 over everything that ever arrived.
     pub fn ordinal(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// What a store can be told.
+/// The settings of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// Texts of more tokens than this are kept aside, with a preview in their place.
+    /// Texts of more tokens than this are kept aside and replaced by a preview.
     pub large_tokens: u64,
-    /// Whether a thread of the store indexes in batches. Without it, [`Store::index_now`] has to be called.
+    /// Whether a thread of the store indexes in batches. Otherwise call [`Store::index_now`].
     pub background_index: bool,
 }
 
@@ -124,7 +124,7 @@ pub struct Store {
 }
 
 struct Handle {
-    // Dropped, and so ended, first: the last connection to close has to be the writer.
+    // Dropped first, which ends the thread: the last connection to close must be the writer.
     worker: Option<IndexWorker>,
     database: Arc<Database>,
 }
@@ -161,9 +161,9 @@ impl Store {
         })
     }
 
-    /// The same store for work that can be called off: what reads ends with [`StoreError::Cancelled`] soon
-    /// after `cancelled` says so. It is asked from within the work: every few milliseconds of reading, but only
-    /// between two parts of a search index that are made in memory. A write is made whole or not at all.
+    /// The same store for cancellable work: reads end with [`StoreError::Cancelled`] soon after `cancelled`
+    /// returns true. It is checked every few milliseconds of reading, but only between two segments while
+    /// indexing. A write is completed or not made at all.
     #[must_use]
     pub fn until(&self, cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl Store {
         }
     }
 
-    /// [`StoreError::Cancelled`] where the work was called off.
+    /// [`StoreError::Cancelled`] if the work was cancelled.
     pub(crate) fn go_on(&self) -> Result<(), StoreError> {
         match self.cancelled.as_ref().is_some_and(|cancelled| cancelled()) {
             true => Err(StoreError::Cancelled),
@@ -185,12 +185,12 @@ impl Store {
         &self.handle.database.path
     }
 
-    /// What it was opened with.
+    /// The settings it was opened with.
     pub fn settings(&self) -> &StoreSettings {
         &self.handle.database.settings
     }
 
-    /// Runs `work` on a snapshot that no write changes and that waits for none.
+    /// Runs `work` on a snapshot that no write changes or delays.
     pub(crate) fn read<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -198,36 +198,12 @@ impl Store {
         self.database().read_until(self.cancelled.as_ref(), work)
     }
 
-    /// Runs `work` in the one write transaction; an error takes all of it back.
+    /// Runs `work` in a write transaction; an error rolls it back.
     pub(crate) fn write<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.handle.database.write(work)
-    }
-
-    /// Indexes everything of a session that is not in the index yet. Search is complete without it;
-    /// this makes it faster.
-    ///
-    /// # Errors
-    /// A store that failed; search then scans what is missing.
-    pub fn index_now(&self, session: SessionId) -> Result<(), StoreError> {
-        crate::index::build::catch_up(self.database(), session, || self.go_on())
-    }
-
-    /// Has everything of a session indexed off the caller's path; closing the store waits for it.
-    pub fn index_soon(&self, session: SessionId) {
-        if let Some(worker) = &self.handle.worker {
-            worker.wake(session);
-        }
-    }
-
-    /// How many of a session's messages the index holds; search reads the others.
-    ///
-    /// # Errors
-    /// A store that failed.
-    pub fn indexed(&self, session: SessionId) -> Result<u32, StoreError> {
-        self.read(|connection| indexed_end(connection, session, Corpus::Messages))
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -242,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// A store with one message, after this was run on its writing connection.
+    /// A store with one message, after running this SQL on its writing connection.
     fn store_after(sql: &str) -> (tempfile::TempDir, Store, SessionId) {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
@@ -260,7 +236,7 @@ mod tests {
     }
 
     fn ingest_more(store: &Store, session: SessionId) -> Result<(), StoreError> {
-        // Does not compress, so that it needs new pages.
+        // Incompressible, so that it needs new pages.
         let text: String = (0..4_000u64)
             .map(|i| format!("{:x}", xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes())))
             .collect();

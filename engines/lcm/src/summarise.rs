@@ -1,6 +1,6 @@
-//! Writing the text of a node, in three levels: the model's summary, the model's at half the budget, and
-//! what can be extracted without a model. A level counts only if it made the text smaller, and the last
-//! one always does.
+//! Writes the text of a node, in three levels: the model's summary, the model's at half the budget, and an
+//! extract without a model. A level counts only if its text is smaller than the source, and the last one
+//! always is.
 
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
@@ -12,35 +12,35 @@ use crate::dag::Level;
 use crate::settings::LEAST_TEXT;
 use crate::transcript::{excerpt, fit, pack, speaker, transcript};
 
-/// Text as dense in names as a digest has about this many characters a token.
+/// Characters per token of a digest, which is dense in names.
 const CHARS_PER_TOKEN: f64 = 2.33;
 /// The share of the model's window that the material may take.
 const MATERIAL_SHARE: f64 = 0.7;
-/// How much longer than asked an answer may be before it is no summary any more.
+/// How much longer than requested an answer may be to count as a summary.
 const TOLERANCE: u64 = 2;
-/// How often material is halved that the model finds too long.
+/// How often material that is too long for the model is halved.
 const MAX_HALVINGS: u32 = 3;
-/// Facts are added to a model's summary where there is room for this many tokens at least.
+/// Facts are added to a model's summary if there is room for at least this many tokens.
 const MIN_FACTS_TOKENS: u64 = 32;
 
-/// A text to be written.
+/// A text to write.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// What is to be summarised, for a model: more than one part where its window is too small for all.
-    parts: Vec<Part>,
-    /// The text that stands in where no model helps.
+    /// The material for a model: several parts if its window is too small for one.
+    parts: Vec<JobPart>,
+    /// The text to use without a model.
     extracted: String,
-    /// Facts of the span, best first, for what the model's summary lacks.
+    /// The facts of the span, to add those that the model's summary lacks.
     facts: Vec<String>,
-    /// Tokens of what it stands for.
+    /// The tokens of its sources.
     source_tokens: u64,
     budget: u64,
     focus: Option<String>,
 }
 
-/// What one call is about.
+/// The material of one call.
 #[derive(Debug, Clone)]
-struct Part {
+struct JobPart {
     id: PartId,
     material: String,
     tokens: u64,
@@ -67,7 +67,7 @@ enum Attempt {
     Aggressive,
 }
 
-/// A text that was written.
+/// A written text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) text: String,
@@ -77,18 +77,18 @@ pub(crate) struct Written {
     pub(crate) model: Option<String>,
 }
 
-/// What came of an answer.
+/// The result of an answer.
 #[derive(Debug)]
 pub(crate) enum Next {
     Done(Written),
-    /// Other parts are still out, or there is something to ask again.
+    /// Other parts are pending, or a call must be repeated.
     Unfinished,
-    /// The model cannot help with it now.
+    /// The model cannot write it now.
     GiveUp(ModelFailure),
 }
 
 impl Job {
-    /// The summary of these messages in about `budget` tokens. Without a `model` nothing is to be asked.
+    /// The summary of these messages in about `budget` tokens. Without a `model` there are no calls.
     pub(crate) fn leaf(
         messages: &[MessageView<'_>],
         budget: u64,
@@ -117,8 +117,8 @@ impl Job {
         }
     }
 
-    /// The summary of these summaries, oldest first, in about `budget` tokens. Without a `model` nothing is
-    /// to be asked.
+    /// The summary of these summaries, oldest first, in about `budget` tokens. Without a `model` there are
+    /// no calls.
     pub(crate) fn condensed(
         texts: &[&str],
         source_tokens: u64,
@@ -151,12 +151,12 @@ impl Job {
         }
     }
 
-    /// About how long the text may be, in tokens.
+    /// The approximate budget of the text, in tokens.
     pub(crate) fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// The next call to make, where one is due.
+    /// The next call to make, if any.
     pub(crate) fn next_request(&mut self) -> Option<(PartId, ModelRequest)> {
         let part = self
             .parts
@@ -207,7 +207,7 @@ impl Job {
             self.parts.insert(at + 1, rest);
             return Next::Unfinished;
         }
-        // What asking for less may mend. The rest would fail again in the same way.
+        // A shorter request may fix these; the others would fail again in the same way.
         let may_mend = matches!(
             failure.kind,
             FailureKind::CutOff | FailureKind::Empty | FailureKind::Refused | FailureKind::Other
@@ -220,7 +220,7 @@ impl Job {
         Next::Unfinished
     }
 
-    /// The text, once all of its parts are there.
+    /// The text, once all of its parts are done.
     fn finished(&self, model: String, services: &Services) -> Next {
         let mut texts = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -246,7 +246,7 @@ impl Job {
         })
     }
 
-    /// The model's text, and in the room that it leaves the facts that it lacks.
+    /// The model's text, followed by facts that it lacks, as far as there is room.
     fn with_facts(&self, text: &str, services: &Services) -> String {
         let room = self
             .budget
@@ -268,12 +268,12 @@ impl Job {
         }
     }
 
-    /// The text that needs no model.
+    /// The text without a model.
     pub(crate) fn without_model(&self, services: &Services) -> Written {
         let most = self.budget.min(self.source_tokens.saturating_sub(1)).max(1);
         let mut text = fit(&self.extracted, most, services);
         if text.is_empty() {
-            // A budget of a token or two: the node's heading says the rest.
+            // With a budget of a token or two, the node's heading has to suffice.
             text = "...".to_owned();
         }
         Written {
@@ -285,7 +285,7 @@ impl Job {
     }
 }
 
-impl Part {
+impl JobPart {
     fn attempt_budget(&self) -> u64 {
         match self.attempt {
             Attempt::Normal => self.budget,
@@ -293,7 +293,7 @@ impl Part {
         }
     }
 
-    /// Takes the model's text, where it is a summary of what has `source_tokens` tokens.
+    /// Accepts the model's text if it is a summary of a source with `source_tokens` tokens.
     fn accept(&mut self, answer: &ModelAnswer, source_tokens: u64, services: &Services) -> bool {
         let text = answer.text.trim();
         let tokens = services.count_tokens(text);
@@ -306,7 +306,7 @@ impl Part {
         accepted
     }
 
-    /// Keeps the first half, to be asked for anew; the other half is a part of its own.
+    /// Keeps the first half for another call; the second half becomes a new part.
     fn halve(&mut self, id: PartId, services: &Services) -> Self {
         let half = self.material.len() / 2;
         let line = self.material.as_bytes()[half..]
@@ -328,8 +328,8 @@ impl Part {
     }
 }
 
-/// Materials as parts that share the budget by their length.
-fn parts(materials: Vec<String>, budget: u64, services: &Services) -> Vec<Part> {
+/// Splits the budget over the materials by their length.
+fn parts(materials: Vec<String>, budget: u64, services: &Services) -> Vec<JobPart> {
     let tokens: Vec<u64> = materials
         .iter()
         .map(|text| services.count_tokens(text))
@@ -340,7 +340,7 @@ fn parts(materials: Vec<String>, budget: u64, services: &Services) -> Vec<Part> 
         .into_iter()
         .zip(tokens)
         .enumerate()
-        .map(|(id, (material, tokens))| Part {
+        .map(|(id, (material, tokens))| JobPart {
             id,
             material,
             tokens,
@@ -362,8 +362,8 @@ fn no_shorter() -> ModelFailure {
     )
 }
 
-/// Writes all the texts while somebody waits: the model calls of a round go out together. The second
-/// value says why the model could not help with some of them, where it could not.
+/// Writes all the texts in the foreground: the model calls of a round run concurrently. The second value is
+/// why the model failed for some of them, if it did.
 ///
 /// # Errors
 /// [`EngineError::Cancelled`].
@@ -462,7 +462,7 @@ fn bare(messages: &[MessageView<'_>]) -> String {
     text
 }
 
-/// Of each text an equal share of the budget.
+/// Each text gets an equal share of the budget.
 fn shares(texts: &[&str], budget: u64, services: &Services) -> String {
     let each = budget / (texts.len() as u64).max(1);
     let shares: Vec<String> = texts.iter().map(|text| fit(text, each, services)).collect();

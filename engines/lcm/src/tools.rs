@@ -15,17 +15,17 @@ use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::clock::rfc3339;
 use crate::dag::NodeId;
+use crate::dates::rfc3339;
 use crate::error::StoreError;
-use crate::session::Session;
+use crate::session_state::SessionState;
 use crate::settings::Settings;
 use crate::store::{Key, MessageRow, PayloadId, PayloadInfo, SessionId, StoredMessage};
 use page::{DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS};
 
 /// What a tool works with.
 pub(crate) struct Context<'a> {
-    pub(crate) session: &'a mut Session,
+    pub(crate) session: &'a mut SessionState,
     pub(crate) settings: &'a Settings,
 }
 
@@ -88,10 +88,10 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
     ]
 }
 
-/// Answers a call. `engine` is what the engine knows of itself, for `lcm_status`.
+/// Answers a call. `engine` is the engine's own status, for `lcm_status`.
 ///
 /// # Errors
-/// [`EngineError::InvalidInput`] that says what is wrong with the arguments; a store that failed.
+/// [`EngineError::InvalidInput`], which says what is wrong with the arguments; a store that failed.
 pub(crate) fn call(
     context: &mut Context<'_>,
     call: &ToolCall,
@@ -156,7 +156,7 @@ fn session_schema() -> Value {
     })
 }
 
-/// Says in an answer when a message was said; where that is not known, about when.
+/// Adds a message's time to an answer; if unknown, its estimated time.
 fn put_time(item: &mut Value, row: &MessageRow) {
     if let Some(at) = row.said_at() {
         item["at"] = json!(rfc3339(at));
@@ -211,7 +211,7 @@ impl Context<'_> {
             None if self.settings.may_search(name) => {
                 Err(StoreError::UnknownSession(name.to_owned()).into())
             }
-            // Whether it exists is nobody's business either.
+            // The answer does not reveal whether it exists.
             _ => Err(invalid(format!(
                 "the session `{name}` is not open to this one; `context.engines.lcm.searchable_sessions` in the \
                  configuration lists those that are"
@@ -219,7 +219,7 @@ impl Context<'_> {
         }
     }
 
-    /// A message with its row; without its content where that is damaged.
+    /// A message with its row; without its content if that is damaged.
     fn message(&self, key: Key) -> Result<(MessageRow, Option<StoredMessage>), EngineError> {
         let store = &self.session.store;
         let ordinals = key.ordinal()..key.ordinal() + 1;
@@ -238,7 +238,7 @@ impl Context<'_> {
         })
     }
 
-    /// What is known of a file of a session.
+    /// The description of a file of a session.
     fn file(&self, session: SessionId, id: PayloadId) -> Result<PayloadInfo, EngineError> {
         let unknown = || invalid(format!("there is no file f{} in this session", id.0));
         match self.session.store.payload_info(id) {

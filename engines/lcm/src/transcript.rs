@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{MessageView, Services};
 
-use crate::clock;
+use crate::dates;
 
-/// The most characters of one text, tried from the first on until all of it fits.
+/// The most characters of one text; tried in order until everything fits.
 const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
 
-/// The most of a name. OpenAI allows 64 characters.
+/// The longest name. OpenAI allows 64 characters.
 const NAME_BYTES: usize = 256;
 
-/// The messages as text, in parts of at most `max_tokens` each; one, where all of them fit into it.
+/// The messages as text, in as few parts as possible of at most `max_tokens` each.
 pub(crate) fn transcript(
     messages: &[MessageView<'_>],
     max_tokens: u64,
@@ -25,7 +25,7 @@ pub(crate) fn transcript(
     pack(texts.collect(), max_tokens, services)
 }
 
-/// Joins texts to as few parts as they fit into, about equally long. None of the texts is parted.
+/// Joins texts to as few parts as possible, about equally long. No text is split.
 pub(crate) fn pack(texts: Vec<String>, max_tokens: u64, services: &Services) -> Vec<String> {
     let tokens: Vec<u64> = texts
         .iter()
@@ -70,7 +70,7 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     };
     let at = message
         .time()
-        .map_or_else(String::new, |at| format!(" at {}", clock::minutes(at)));
+        .map_or_else(String::new, |at| format!(" at {}", dates::minutes(at)));
     let body = message.text().trim();
     if !body.is_empty() || message.has_media() {
         // Writing to a string does not fail.
@@ -83,7 +83,7 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     text
 }
 
-/// The messages word for word, each with who said it.
+/// The messages word for word, each with its author.
 pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
     let mut text = String::new();
     for message in messages {
@@ -99,12 +99,12 @@ pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
     text
 }
 
-/// Who speaks: the role, and the name where there is one.
+/// The author: the role, and the name if there is one.
 pub(crate) fn speaker(message: &MessageView<'_>) -> String {
     let role = message.role();
     match message.name() {
         Some(name) => {
-            // Whatever stands there on the wire, it is one word or a few in a line.
+            // Whatever the wire contains, reduce it to a few words on one line.
             let name = mask_secrets(name).replace(char::is_whitespace, " ");
             format!("{role} {}", &name[..name.floor_char_boundary(NAME_BYTES)])
         }
@@ -112,12 +112,12 @@ pub(crate) fn speaker(message: &MessageView<'_>) -> String {
     }
 }
 
-/// A text without its secrets, and of a long one its two ends.
+/// A text with secrets masked; of a long one the two ends.
 fn masked(text: &str, chars: usize) -> String {
     excerpt(&mask_secrets(text), chars)
 }
 
-/// Of a long text its two ends, and how much is between them.
+/// The two ends of a long text, and how much is omitted between them.
 pub(crate) fn excerpt(text: &str, chars: usize) -> String {
     let count = text.chars().count();
     if count <= chars {
@@ -130,7 +130,7 @@ pub(crate) fn excerpt(text: &str, chars: usize) -> String {
     format!("{start}\n[... {} characters ...]\n{end}", count - chars)
 }
 
-/// The beginning of a text, cut at the end of a line where there is one, of at most `max_tokens`.
+/// The beginning of a text of at most `max_tokens`, cut at a line end if possible.
 pub(crate) fn fit(text: &str, max_tokens: u64, services: &Services) -> String {
     let mut text = text.trim().to_owned();
     loop {
@@ -139,7 +139,7 @@ pub(crate) fn fit(text: &str, max_tokens: u64, services: &Services) -> String {
             return text;
         }
         let chars = text.chars().count();
-        // A little less than in proportion, so that a second attempt is usually the last.
+        // A little less than proportional, so that a second attempt usually suffices.
         let keep = (chars as f64 * (max_tokens as f64 / tokens as f64) * 0.97) as usize;
         let end = text
             .char_indices()

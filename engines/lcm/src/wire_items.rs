@@ -1,10 +1,9 @@
-//! What a message was on the wire, item by item.
+//! The items of a message on the wire.
 
 use serde_json::Value;
 
-/// The JSON values in a message's wire JSON. Most messages are one; one that is made of several has them
-/// as they follow each other in a log (a line each) or in a list (with commas between). What cannot be read
-/// ends them.
+/// The JSON values in a message's wire JSON. Most messages have one; others have several, as in a log (one
+/// per line) or in a list (separated by commas). Stops at the first that cannot be read.
 pub(crate) fn wire_items(raw: &str) -> Vec<Value> {
     let mut items = Vec::new();
     let mut rest = raw;

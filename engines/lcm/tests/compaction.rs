@@ -2,131 +2,29 @@
 //! what comes late, what comes back, and what the store cannot be told.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use contexture_engine_api::{
-    BackgroundCall, Compaction, CompressOrder, CompressRequest, ContextEngine, EngineFactory,
-    Entry, FactoryRequest, FailureKind, HostServices, LogLevel, MessageId, MessageKind,
-    MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest, Outcome,
-    SUMMARY_MARK, Services, ToolCall, ToolCallView, WindowState,
+    BackgroundCall, CompressOrder, Entry, FailureKind, MessageId, MessageKind, ModelRequest,
+    Outcome, SUMMARY_MARK, WindowState,
 };
 use contexture_lcm::Lcm;
+use contexture_testkit::{Chat, MODEL_NAME, ScriptedHost, ScriptedModel, Session, count};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-/// What the model says to a request.
-type Model = Box<dyn Fn(&ModelRequest) -> Result<String, FailureKind> + Send + Sync>;
-
-struct Host {
-    model: Mutex<Model>,
-    model_window: AtomicU64,
-    calls: AtomicU64,
-    clock: AtomicI64,
-}
-
-impl Host {
-    fn new(
-        model: impl Fn(&ModelRequest) -> Result<String, FailureKind> + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            model: Mutex::new(Box::new(model)),
-            model_window: AtomicU64::new(20_000),
-            calls: AtomicU64::new(0),
-            clock: AtomicI64::new(1_800_000_000_000),
-        })
-    }
-
-    fn now_says(
-        &self,
-        model: impl Fn(&ModelRequest) -> Result<String, FailureKind> + Send + Sync + 'static,
-    ) {
-        *self.model.lock().unwrap() = Box::new(model);
-    }
-
-    fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-}
-
-struct Lent(Arc<Host>);
-
-impl HostServices for Lent {
-    fn model(&self) -> Option<ModelInfo> {
-        Some(ModelInfo {
-            name: "stand-in".to_owned(),
-            context_length: self.0.model_window.load(Ordering::Relaxed),
-        })
-    }
-
-    fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        self.0.calls.fetch_add(1, Ordering::Relaxed);
-        match (self.0.model.lock().unwrap())(request) {
-            Ok(text) => Ok(ModelAnswer {
-                text,
-                model: "stand-in".to_owned(),
-                input_tokens: 0,
-                output_tokens: 0,
-            }),
-            Err(kind) => Err(ModelFailure::new(kind, "as told")),
-        }
-    }
-
-    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        requests.iter().map(|one| self.complete(one)).collect()
-    }
-
-    fn count_tokens(&self, text: &str) -> u64 {
-        count(text)
-    }
-
-    fn log(&self, _level: LogLevel, _message: &str) {}
-
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.0.clock.load(Ordering::Relaxed)
-    }
-}
-
-fn count(text: &str) -> u64 {
-    (text.len() as u64).div_ceil(4)
-}
-
-/// A message of the window.
-#[derive(Debug, Clone)]
-struct Slot {
-    id: MessageId,
-    role: &'static str,
-    text: String,
-    /// The arguments of its one call.
-    arguments: Option<String>,
-    /// The call that it answers.
-    answers: Option<String>,
-    kind: MessageKind,
-    raw: String,
-}
-
-impl Slot {
-    fn tokens(&self) -> u64 {
-        count(&self.text) + self.arguments.as_deref().map_or(0, count)
-    }
+/// A host whose model answers like this.
+fn host_with(
+    model: impl Fn(&ModelRequest) -> Result<String, FailureKind> + Send + Sync + 'static,
+) -> Arc<ScriptedHost> {
+    ScriptedHost::new(ScriptedModel::new(model))
 }
 
 /// A conversation, and what a host does for it.
 struct Play {
-    dir: Arc<tempfile::TempDir>,
-    host: Arc<Host>,
-    engine: Box<dyn ContextEngine>,
-    slots: Vec<Slot>,
-    next_id: u64,
-    compactions: u64,
+    session: Session,
+    chat: Chat,
     context_length: u64,
-    fixed: u64,
     /// How many tokens the provider counts for one of ours.
     reports: f64,
     /// What came of the last compaction.
@@ -134,38 +32,20 @@ struct Play {
     compress_calls: u64,
 }
 
-const SETTINGS: &str = r#"{"fresh_tail_messages": 4}"#;
-
-fn engine(dir: &Path, host: &Arc<Host>) -> Box<dyn ContextEngine> {
-    let factory = Lcm::create(&FactoryRequest {
-        settings: SETTINGS,
-        data_dir: dir,
-    })
-    .unwrap();
-    factory
-        .open(&OpenRequest {
-            session: "s",
-            settings: SETTINGS,
-            data_dir: dir,
-            services: Services::new(Arc::new(Lent(Arc::clone(host)))),
-            window: &WindowState::default(),
-            compaction: None,
-        })
-        .unwrap()
+fn open(host: &Arc<ScriptedHost>) -> Session {
+    Session::open_by::<Lcm>(
+        host,
+        r#"{"fresh_tail_messages": 4}"#,
+        &WindowState::default(),
+    )
 }
 
 impl Play {
-    fn new(host: &Arc<Host>) -> Self {
-        let dir = Arc::new(tempfile::tempdir().unwrap());
+    fn new(host: &Arc<ScriptedHost>) -> Self {
         Self {
-            engine: engine(dir.path(), host),
-            dir,
-            host: Arc::clone(host),
-            slots: Vec::new(),
-            next_id: 1,
-            compactions: 0,
+            session: open(host),
+            chat: Chat::default(),
             context_length: 8_000,
-            fixed: 0,
             reports: 1.0,
             last: None,
             compress_calls: 0,
@@ -173,86 +53,45 @@ impl Play {
     }
 
     fn database(&self) -> Connection {
-        Connection::open(self.dir.path().join("lcm.sqlite3")).unwrap()
+        Connection::open(self.session.host.data_dir().join("lcm.sqlite3")).unwrap()
     }
 
     fn tokens(&self) -> u64 {
-        self.fixed + self.slots.iter().map(Slot::tokens).sum::<u64>()
+        self.chat.tokens()
     }
 
     fn window(&self) -> WindowState {
         let tokens = (self.tokens() as f64 * self.reports) as u64;
         WindowState {
-            context_length: self.context_length,
             max_output_tokens: self.context_length / 16,
             prompt_tokens: tokens,
-            fixed_tokens: self.fixed,
-            ..WindowState::default()
+            ..self.chat.window(self.context_length, 0)
         }
     }
 
-    fn with_views<T>(
-        &mut self,
-        of: &[Slot],
-        work: impl FnOnce(&mut dyn ContextEngine, &[MessageView<'_>]) -> T,
-    ) -> T {
-        let calls: Vec<Vec<ToolCallView<'_>>> = of
-            .iter()
-            .map(|slot| {
-                let call = |arguments| ToolCallView::new("c", "write", arguments);
-                slot.arguments.as_deref().map(call).into_iter().collect()
-            })
-            .collect();
-        let views: Vec<MessageView<'_>> = of
-            .iter()
-            .zip(&calls)
-            .map(|(slot, calls)| {
-                let view = MessageView::new(slot.id, slot.role)
-                    .with_text(&slot.text)
-                    .with_raw(&slot.raw)
-                    .with_kind(slot.kind)
-                    .with_tool_calls(calls)
-                    .with_tokens(slot.tokens());
-                match &slot.answers {
-                    Some(call) => view.with_result_of(call, "write"),
-                    None => view,
-                }
-            })
-            .collect();
-        work(self.engine.as_mut(), &views)
-    }
-
-    fn slot(&mut self, role: &'static str, text: &str) -> Slot {
-        self.next_id += 1;
-        Slot {
-            id: MessageId(self.next_id - 1),
-            role,
-            text: text.to_owned(),
-            arguments: None,
-            answers: None,
-            kind: MessageKind::Original,
-            raw: json!({"role": role, "content": text}).to_string(),
+    fn order(&self, force: bool, may_wait: bool) -> CompressOrder {
+        CompressOrder {
+            window: self.window(),
+            force,
+            may_wait_for_model: may_wait,
+            ..CompressOrder::default()
         }
     }
 
-    fn observe(&mut self, slot: Slot) -> Result<MessageId, String> {
-        let id = slot.id;
-        self.with_views(std::slice::from_ref(&slot), |engine, views| {
-            engine.observe(views, id.0)
-        })
-        .map_err(|error| error.to_string())?;
-        self.slots.push(slot);
-        Ok(id)
+    /// Shows the engine what is new.
+    fn observe(&mut self) -> Result<(), String> {
+        let observed = self.session.observe(&self.chat);
+        observed.map_err(|error| error.to_string())
     }
 
-    fn say(&mut self, role: &'static str, text: &str) -> MessageId {
-        let slot = self.slot(role, text);
-        self.observe(slot).unwrap()
+    fn say(&mut self, role: &'static str, text: &str) {
+        self.chat.push(role, text);
+        self.observe().unwrap();
     }
 
     /// A user's and an assistant's message of about a hundred tokens each.
     fn chat(&mut self, about: &str) {
-        let words = "More words follow. ".repeat(18);
+        let words = "More words follow. ".repeat(17);
         self.say(
             "user",
             &format!("{about}-asked is in src/{about}.rs. {words}"),
@@ -263,107 +102,41 @@ impl Play {
     /// Compacts if the engine wants to; whether it proposed something.
     fn compress(&mut self, force: bool, may_wait: bool) -> bool {
         self.compress_calls += 1;
-        let order = CompressOrder {
-            window: self.window(),
-            force,
-            may_wait_for_model: may_wait,
-            ..CompressOrder::default()
-        };
-        let slots = self.slots.clone();
-        let outcome = self.with_views(&slots, |engine, views| {
-            engine.compress(&CompressRequest {
-                messages: views,
-                order: &order,
-            })
-        });
-        let outcome = outcome.unwrap();
-        self.last = Some(outcome.clone());
-        let Outcome::Compacted(compaction) = outcome else {
+        let order = self.order(force, may_wait);
+        let outcome = self.session.compress(&self.chat, &order).unwrap();
+        let outcome = self.last.insert(outcome);
+        let Outcome::Compacted(proposal) = outcome else {
             return false;
         };
-        let before = self.tokens();
-        self.apply(&compaction);
-        assert!(self.tokens() < before, "it grew");
-        self.compactions += 1;
-        self.engine.committed(self.compactions);
+        let without_trace = |entry: &Entry| matches!(entry, Entry::Drop { .. });
+        assert!(!proposal.entries.iter().any(without_trace), "{proposal:?}");
+        self.chat = self.session.commit(&self.chat, &order, proposal);
         true
-    }
-
-    fn apply(&mut self, compaction: &Compaction) {
-        let mut old: HashMap<MessageId, Slot> = self.slots.drain(..).map(|s| (s.id, s)).collect();
-        for entry in &compaction.entries {
-            match entry {
-                Entry::Keep(id) => self.slots.push(old.remove(id).unwrap()),
-                Entry::Replace(short) => {
-                    let mut slot = old.remove(&short.id).unwrap();
-                    if let Some(text) = &short.text {
-                        slot.text.clone_from(text);
-                    }
-                    if let Some(arguments) = short.arguments.first() {
-                        slot.arguments = Some(arguments.arguments.clone());
-                    }
-                    slot.kind = MessageKind::Replaced;
-                    self.slots.push(slot);
-                }
-                Entry::Summary { text, covers } => {
-                    covers.iter().for_each(|id| {
-                        old.remove(id).unwrap();
-                    });
-                    let mut slot = self.slot("user", text);
-                    slot.kind = MessageKind::Summary;
-                    self.slots.push(slot);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        assert!(old.is_empty(), "something left without a trace");
-    }
-
-    fn background(&mut self) -> Vec<BackgroundCall> {
-        self.engine.background()
-    }
-
-    fn answer(&mut self, calls: Vec<BackgroundCall>) {
-        let lent = Lent(Arc::clone(&self.host));
-        for call in calls {
-            let answer = lent.complete(&call.request);
-            self.engine.background_done(call.id, answer);
-        }
     }
 
     /// What a host does at the end of each turn.
     fn turn(&mut self) {
-        if self.engine.should_compress(&self.window()).is_yes() {
+        if self.session.engine.should_compress(&self.window()).is_yes() {
             self.compress(false, false);
         }
-        let calls = self.background();
-        self.answer(calls);
+        let calls = self.session.engine.background();
+        self.session.answer(calls);
     }
 
     fn block(&self) -> &str {
-        let summary = self
-            .slots
-            .iter()
-            .find(|slot| slot.kind == MessageKind::Summary);
-        summary.map_or("", |slot| &slot.text)
-    }
-
-    fn tool(&mut self, name: &str, arguments: &Value) -> Value {
-        let call = ToolCall {
-            name: name.to_owned(),
-            arguments: arguments.to_string(),
-        };
-        serde_json::from_str(&self.engine.call_tool(&call).unwrap()).unwrap()
+        let mut messages = self.chat.messages.iter();
+        let summary = messages.find(|message| message.kind == MessageKind::Summary);
+        summary.map_or("", |message| &message.text)
     }
 
     fn to_redo(&self) -> u64 {
-        let status = self.engine.status();
+        let status = self.session.engine.status();
         let depths = status["summaries"].as_array().unwrap();
         depths.iter().map(|d| d["to_redo"].as_u64().unwrap()).sum()
     }
 
     fn sound(&mut self) {
-        let doctor = self.tool("lcm_doctor", &json!({}));
+        let doctor = self.session.tool("lcm_doctor", &json!({}));
         assert_eq!(doctor["lineage"]["ok"], json!(true), "{doctor:#}");
     }
 }
@@ -382,7 +155,7 @@ fn texts_that_the_model_refuses_cost_two_calls_each_and_hold_nothing_up() {
         true => Err(FailureKind::Refused),
         false => summary(request),
     };
-    let host = Host::new(refuses);
+    let host = host_with(refuses);
     let mut play = Play::new(&host);
     let mut most = 0;
     for at in 0..150 {
@@ -394,83 +167,93 @@ fn texts_that_the_model_refuses_cost_two_calls_each_and_hold_nothing_up() {
         most = most.max(play.tokens());
         play.turn();
         // The model is not to blame: it answers everything else.
-        assert_eq!(play.engine.status()["cool_down"], Value::Null, "at {at}");
+        assert_eq!(
+            play.session.engine.status()["cool_down"],
+            Value::Null,
+            "at {at}"
+        );
     }
     // From the soft threshold on, 4,000, there is always something ready.
     assert!(most < 4_800, "a compaction waited up to {most} tokens");
-    assert!(play.compactions > 5, "{}", play.compactions);
+    assert!(play.session.compactions > 5, "{}", play.session.compactions);
     // A leaf takes some five of the turns here; each that was refused is tried twice, at most three times over.
-    assert!(host.calls() < 150, "{} calls", host.calls());
-    let calls = host.calls();
+    assert!(host.model.calls() < 150, "{} calls", host.model.calls());
+    let calls = host.model.calls();
     for _ in 0..30 {
         play.turn();
     }
     assert!(
-        host.calls() <= calls + 40,
+        host.model.calls() <= calls + 40,
         "{} calls while nothing was said",
-        host.calls() - calls
+        host.model.calls() - calls
     );
     play.sound();
 }
 
 #[test]
 fn a_model_that_refuses_everything_is_left_alone_for_a_while() {
-    let host = Host::new(|_| Err(FailureKind::Empty));
+    let host = host_with(|_| Err(FailureKind::Empty));
     let mut play = Play::new(&host);
     for at in 0..150 {
         play.chat(&format!("fact-{at}"));
         play.turn();
         assert!(play.tokens() < 6_400, "at {at}: {}", play.tokens());
     }
-    assert!(host.calls() <= 16, "{} calls", host.calls());
-    host.clock.fetch_add(61_000, Ordering::Relaxed);
-    let calls = host.calls();
+    assert!(host.model.calls() <= 16, "{} calls", host.model.calls());
+    host.advance_clock(61_000);
+    let calls = host.model.calls();
     for at in 150..200 {
         play.chat(&format!("fact-{at}"));
         play.turn();
     }
     assert!(
-        (1..=2).contains(&(host.calls() - calls)),
+        (1..=2).contains(&(host.model.calls() - calls)),
         "one text is tried after a while, not {}",
-        host.calls() - calls
+        host.model.calls() - calls
     );
     play.sound();
 }
 
 #[test]
 fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
-    let host = Host::new(|_| Err(FailureKind::Overloaded));
+    let host = host_with(|_| Err(FailureKind::Overloaded));
     let mut play = Play::new(&host);
     for at in 0..150 {
         play.chat(&format!("fact-{at}"));
         play.turn();
     }
     let degraded = play.to_redo();
-    let depths = play.engine.status()["summaries"].as_array().unwrap().len();
+    let depths = play.session.engine.status()["summaries"]
+        .as_array()
+        .unwrap()
+        .len();
     assert!(
         degraded > 5 && depths > 1,
         "{degraded} nodes, {depths} depths"
     );
     let block = play.block().to_owned();
     // All of it is in the search index.
-    play.engine.end();
+    play.session.engine.end();
 
-    host.now_says(summary);
-    let calls = host.calls();
-    host.clock.fetch_add(61_000, Ordering::Relaxed);
+    host.model.now_says(summary);
+    let calls = host.model.calls();
+    host.advance_clock(61_000);
     for _ in 0..60 {
-        let calls = play.background();
-        play.answer(calls);
+        let calls = play.session.engine.background();
+        play.session.answer(calls);
         assert_eq!(
             play.block(),
             block,
             "the window changes with a compaction only"
         );
     }
-    let made = host.calls() - calls;
-    assert!(made <= degraded + 8, "{made} calls for {degraded} nodes");
+    let made = host.model.calls() - calls;
+    assert!(
+        made as u64 <= degraded + 8,
+        "{made} calls for {degraded} nodes"
+    );
     assert!(play.compress(true, true));
-    assert_eq!(play.to_redo(), 0, "{:#}", play.engine.status());
+    assert_eq!(play.to_redo(), 0, "{:#}", play.session.engine.status());
     assert!(
         play.block().contains("The model's words"),
         "{}",
@@ -479,18 +262,18 @@ fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
     // Search knows the new texts, before and after they are in the index.
     for _ in 0..2 {
         let new = json!({"pattern": "The model's words", "mode": "literal", "scope": "summaries"});
-        let found = play.tool("lcm_grep", &new);
+        let found = play.session.tool("lcm_grep", &new);
         assert!(found["total"].as_u64() >= Some(degraded), "{found}");
-        play.engine.end();
-        let doctor = play.tool("lcm_doctor", &json!({}));
+        play.session.engine.end();
+        let doctor = play.session.tool("lcm_doctor", &json!({}));
         assert_eq!(doctor["ok"], json!(true), "{doctor:#}");
     }
-    let made = host.calls();
+    let made = host.model.calls();
     for _ in 0..5 {
-        let calls = play.background();
-        play.answer(calls);
+        let calls = play.session.engine.background();
+        play.session.answer(calls);
     }
-    assert!(host.calls() - made <= 8, "nothing is redone twice");
+    assert!(host.model.calls() - made <= 8, "nothing is redone twice");
     play.sound();
 }
 
@@ -500,95 +283,94 @@ fn what_the_model_only_managed_in_half_the_room_is_redone() {
         true => summary(request),
         false => Err(FailureKind::CutOff),
     };
-    let host = Host::new(short_only);
+    let host = host_with(short_only);
     let mut play = Play::new(&host);
     for at in 0..40 {
         play.chat(&format!("fact-{at}"));
     }
     assert!(play.compress(false, true));
-    let described = play.tool("lcm_describe", &json!({"id": "s1"}));
+    let described = play.session.tool("lcm_describe", &json!({"id": "s1"}));
     assert_eq!(described["level"], json!("aggressive"), "{described}");
     assert!(play.to_redo() > 0);
-    host.now_says(summary);
+    host.model.now_says(summary);
     for _ in 0..20 {
-        let calls = play.background();
-        play.answer(calls);
+        let calls = play.session.engine.background();
+        play.session.answer(calls);
     }
     assert!(play.compress(true, true));
     assert_eq!(play.to_redo(), 0);
-    let described = play.tool("lcm_describe", &json!({"id": "s1"}));
+    let described = play.session.tool("lcm_describe", &json!({"id": "s1"}));
     assert_eq!(described["level"], json!("normal"), "{described}");
 }
 
 #[test]
 fn answers_that_come_after_a_revision_or_a_cut_are_put_aside() {
-    let host = Host::new(summary);
+    let host = host_with(summary);
     let mut play = Play::new(&host);
     for at in 0..19 {
         play.chat(&format!("fact-{at}"));
     }
-    let _ = play.engine.should_compress(&play.window());
-    let calls = play.background();
+    let _ = play.session.engine.should_compress(&play.window());
+    let calls = play.session.engine.background();
     assert!(calls.len() > 1, "{}", calls.len());
     let covered = calls[0].covers[1];
     // The client edits a message that a call is about, and cuts off what another is about.
-    let mut new = play.slot("user", "Other words in its place.");
-    let place = play
-        .slots
-        .iter()
-        .position(|slot| slot.id == covered)
-        .unwrap();
-    new.role = play.slots[place].role;
-    play.engine.revised(&[(new.id, covered)]);
-    let revision = new.clone();
-    play.observe(new).unwrap();
-    play.slots.pop();
-    play.slots[place] = revision.clone();
-    let again = revision;
+    let messages = &mut play.chat.messages;
+    let place = messages.iter().position(|message| message.id == covered);
+    let place = place.unwrap();
+    let role = messages[place].role;
+    let new = play.chat.push(role, "Other words in its place.").id;
+    play.session.engine.revised(&[(new, covered)]);
+    play.observe().unwrap();
+    play.chat.messages.swap_remove(place);
     let first = calls[0].id;
     let stale: Vec<BackgroundCall> = calls
         .iter()
         .filter(|call| call.id == first)
         .cloned()
         .collect();
-    play.answer(stale);
-    assert_eq!(play.engine.status()["background"]["leaves_ready"], json!(0));
+    play.session.answer(stale);
+    assert_eq!(
+        play.session.engine.status()["background"]["leaves_ready"],
+        json!(0)
+    );
     // The others are good.
     let (good, late) = calls[1..].split_at(1);
-    play.answer(good.to_vec());
-    assert_eq!(play.engine.status()["background"]["leaves_ready"], json!(1));
-    let last = play.slots[2].id;
-    play.engine.branched(Some(last));
-    play.slots.truncate(3);
+    play.session.answer(good.to_vec());
+    assert_eq!(
+        play.session.engine.status()["background"]["leaves_ready"],
+        json!(1)
+    );
+    let last = play.chat.messages[2].id;
+    play.session.engine.branched(Some(last));
+    play.chat.messages.truncate(3);
     // The edit is part of what is left, and came after the place of the cut: it is shown again.
-    play.slots.retain(|slot| slot.id != again.id);
-    let chain = again.id.0;
-    play.with_views(std::slice::from_ref(&again), |engine, views| {
-        engine.observe(views, chain)
-    })
-    .unwrap();
-    play.slots.insert(place, again);
-    play.answer(late.to_vec());
-    let status = play.engine.status();
+    let mut again = play.chat.clone();
+    again.messages.retain(|message| message.id == new);
+    again
+        .with_views(|views| play.session.engine.observe(views, new.0))
+        .unwrap();
+    play.session.answer(late.to_vec());
+    let status = play.session.engine.status();
     assert_eq!(status["background"]["leaves_ready"], json!(0), "{status}");
     assert_eq!(status["background"]["calls_out"], json!(0), "{status}");
     for at in 20..60 {
         play.chat(&format!("fact-{at}"));
         play.turn();
     }
-    assert!(play.compactions > 0);
+    assert!(play.session.compactions > 0);
     play.sound();
 }
 
 #[test]
 fn where_a_part_of_the_leaves_is_ready_that_part_goes_in_and_the_rest_waits() {
-    let host = Host::new(summary);
+    let host = host_with(summary);
     let mut play = Play::new(&host);
     for at in 0..22 {
         play.chat(&format!("fact-{at}"));
     }
-    assert!(play.engine.should_compress(&play.window()).is_yes());
-    let calls = play.background();
+    assert!(play.session.engine.should_compress(&play.window()).is_yes());
+    let calls = play.session.engine.background();
     assert!(calls.len() > 2, "{}", calls.len());
     assert!(!play.compress(false, false), "nothing is ready");
     assert!(
@@ -598,59 +380,43 @@ fn where_a_part_of_the_leaves_is_ready_that_part_goes_in_and_the_rest_waits() {
     );
     // The second leaf alone is of no use: what is before it is not ready.
     let covers: Vec<usize> = calls.iter().map(|call| call.covers.len()).collect();
-    play.answer(vec![calls[1].clone()]);
+    play.session.answer(vec![calls[1].clone()]);
     assert!(!play.compress(false, false));
-    play.answer(vec![calls[0].clone()]);
-    let raw = play.slots.len();
+    play.session.answer(vec![calls[0].clone()]);
+    let raw = play.chat.messages.len();
     assert!(play.compress(false, false));
-    assert_eq!(play.slots.len(), raw - covers[0] - covers[1] + 1);
-    let frontier = play.engine.status()["frontier"].clone();
+    assert_eq!(play.chat.messages.len(), raw - covers[0] - covers[1] + 1);
+    let frontier = play.session.engine.status()["frontier"].clone();
     assert_eq!(frontier["nodes"], json!(2), "{frontier}");
     assert_eq!(play.to_redo(), 0, "nothing was extracted");
     // What is still out is not asked for again.
-    let made = host.calls();
-    play.answer(calls[2..].to_vec());
-    assert!(play.engine.status()["background"]["leaves_ready"].as_u64() > Some(0));
-    assert_eq!(host.calls() - made, calls.len() as u64 - 2);
+    let made = host.model.calls();
+    play.session.answer(calls[2..].to_vec());
+    assert!(play.session.engine.status()["background"]["leaves_ready"].as_u64() > Some(0));
+    assert_eq!(host.model.calls() - made, calls.len() - 2);
     play.sound();
 }
 
 #[test]
 fn two_engines_on_one_session_lose_nothing() {
-    let host = Host::new(|_| Err(FailureKind::NoProvider));
+    let host = host_with(|_| Err(FailureKind::NoProvider));
     let mut one = Play::new(&host);
     for at in 0..30 {
         one.chat(&format!("fact-{at}"));
     }
     let mut two = Play::new(&host);
-    two.dir = Arc::clone(&one.dir);
-    two.engine = engine(one.dir.path(), &host);
-    (two.slots, two.next_id) = (one.slots.clone(), one.next_id);
+    two.chat = one.chat.clone();
 
     // Both propose; neither knows of the other's nodes.
-    let order = |play: &Play| CompressOrder {
-        window: play.window(),
-        ..CompressOrder::default()
-    };
-    let propose = |play: &mut Play| {
-        let (order, slots) = (order(play), play.slots.clone());
-        play.with_views(&slots, |engine, views| {
-            engine.compress(&CompressRequest {
-                messages: views,
-                order: &order,
-            })
-        })
-    };
-    let Ok(Outcome::Compacted(of_one)) = propose(&mut one) else {
+    let order = one.order(false, false);
+    let Ok(Outcome::Compacted(of_one)) = one.session.compress(&one.chat, &order) else {
         panic!("one proposes");
     };
-    let Ok(Outcome::Compacted(of_two)) = propose(&mut two) else {
+    let Ok(Outcome::Compacted(of_two)) = two.session.compress(&two.chat, &order) else {
         panic!("two proposes");
     };
-    one.apply(&of_one);
-    one.engine.committed(1);
-    two.apply(&of_two);
-    two.engine.committed(1);
+    one.chat = one.session.commit(&one.chat, &order, &of_one);
+    two.chat = two.session.commit(&two.chat, &order, &of_two);
     let ids = |play: &Play| -> Vec<String> {
         let lines = play.block().lines().filter(|line| line.starts_with("[s"));
         lines
@@ -665,29 +431,28 @@ fn two_engines_on_one_session_lose_nothing() {
     two.sound();
     // The second takes over the first's frontier, whatever its own window shows.
     assert_eq!(
-        two.engine.status()["frontier"],
-        one.engine.status()["frontier"]
+        two.session.engine.status()["frontier"],
+        one.session.engine.status()["frontier"]
     );
-    let words = "Words. ".repeat(600);
-    let slot = two.slot("user", &words);
-    two.observe(slot).unwrap();
+    two.say("user", &"Words. ".repeat(600));
     two.say("assistant", "Yes.");
     assert!(two.compress(true, false), "{:?}", two.last);
     two.sound();
     for at in 0..30 {
-        let found = two.tool(
+        let found = two.session.tool(
             "lcm_grep",
             &json!({"pattern": format!("fact-{at}-asked"), "scope": "messages"}),
         );
         assert_eq!(found["total"], json!(1), "{found}");
     }
-    let covered: u64 = two.engine.status()["frontier"]["messages"]
+    let covered: u64 = two.session.engine.status()["frontier"]["messages"]
         .as_u64()
         .unwrap();
     let raw = two
-        .slots
+        .chat
+        .messages
         .iter()
-        .filter(|slot| slot.kind == MessageKind::Original)
+        .filter(|message| message.kind == MessageKind::Original)
         .count();
     assert_eq!(
         covered + raw as u64,
@@ -698,7 +463,7 @@ fn two_engines_on_one_session_lose_nothing() {
 
 #[test]
 fn a_provider_that_counts_a_third_more_is_no_reason_to_compact_every_turn() {
-    let host = Host::new(|_| Err(FailureKind::NoProvider));
+    let host = host_with(|_| Err(FailureKind::NoProvider));
     let mut play = Play::new(&host);
     play.reports = 1.3;
     // Most of the window is a message of the user's own that stays.
@@ -720,10 +485,9 @@ fn a_provider_that_counts_a_third_more_is_no_reason_to_compact_every_turn() {
 
 #[test]
 fn it_gets_below_the_hard_threshold_or_says_that_the_floor_is_too_high() {
-    let host = Host::new(|_| Err(FailureKind::NoProvider));
     // Of a window of 8,000 the hard threshold is 6,400. The user's words take ever more of it.
     for repeats in (400..600).step_by(20).chain((600..900).step_by(8)) {
-        let mut play = Play::new(&host);
+        let mut play = Play::new(&host_with(|_| Err(FailureKind::NoProvider)));
         for at in 0..25 {
             play.chat(&format!("fact-{at}"));
         }
@@ -766,30 +530,23 @@ fn it_gets_below_the_hard_threshold_or_says_that_the_floor_is_too_high() {
 
 #[test]
 fn large_arguments_of_a_call_are_shown_shortened_and_come_back_whole() {
-    let host = Host::new(|_| Err(FailureKind::NoProvider));
+    let host = host_with(|_| Err(FailureKind::NoProvider));
     let mut play = Play::new(&host);
     play.context_length = 100_000;
     play.say("user", "Write the file.");
     let content = "A line of the file, one of many. ".repeat(4_000);
     let arguments = json!({"path": "a.txt", "mode": 420, "content": content}).to_string();
-    let mut call = play.slot("assistant", "");
-    call.raw = json!({"role": "assistant", "tool_calls": [
-        {"id": "c", "type": "function", "function": {"name": "write", "arguments": arguments}},
-    ]})
-    .to_string();
-    call.arguments = Some(arguments.clone());
-    let raw = call.raw.clone();
-    let id = play.observe(call).unwrap();
-    let mut result = play.slot("tool", "Written.");
-    result.answers = Some("c".to_owned());
-    play.observe(result).unwrap();
+    let call = play.chat.calls("", &[("c", "write", &arguments)]);
+    let (id, raw) = (call.id, call.raw());
+    play.chat.result("c", "write", "Written.");
+    play.observe().unwrap();
     play.say("assistant", "Done.");
     play.say("user", "Thanks.");
     play.say("assistant", "You are welcome.");
     assert!(play.compress(true, false), "{:?}", play.last);
-    let shown = play.slots.iter().find(|slot| slot.id == id);
+    let shown = play.chat.get(id);
     if let Some(shown) = shown {
-        let short: Value = serde_json::from_str(shown.arguments.as_deref().unwrap()).unwrap();
+        let short: Value = serde_json::from_str(&shown.calls[0].arguments).unwrap();
         assert_eq!(
             (&short["path"], &short["mode"]),
             (&json!("a.txt"), &json!(420))
@@ -803,12 +560,12 @@ fn large_arguments_of_a_call_are_shown_shortened_and_come_back_whole() {
     assert!(
         shown.is_some(),
         "it is part of the fresh tail: {:?}",
-        play.slots
+        play.chat.messages
     );
     let mut whole = String::new();
     let mut cursor = Value::Null;
     loop {
-        let page = play.tool(
+        let page = play.session.tool(
             "lcm_expand",
             &json!({"id": id.to_string(), "max_tokens": 8_000, "cursor": cursor}),
         );
@@ -825,7 +582,7 @@ fn large_arguments_of_a_call_are_shown_shortened_and_come_back_whole() {
 
 #[test]
 fn material_too_long_for_a_small_model_is_summarised_in_parts() {
-    let host = Host::new(|request| {
+    let host = host_with(|request| {
         let facts: Vec<&str> = request
             .prompt
             .split_whitespace()
@@ -833,7 +590,7 @@ fn material_too_long_for_a_small_model_is_summarised_in_parts() {
             .collect();
         Ok(facts.join(" "))
     });
-    host.model_window.store(2_000, Ordering::Relaxed);
+    host.model.becomes(MODEL_NAME, 2_000);
     let mut play = Play::new(&host);
     play.context_length = 60_000;
     for at in 0..160 {
@@ -842,9 +599,10 @@ fn material_too_long_for_a_small_model_is_summarised_in_parts() {
     assert!(play.compress(false, true), "{:?}", play.last);
     assert_eq!(play.to_redo(), 0, "the model wrote all of it");
     let kept = play
-        .slots
+        .chat
+        .messages
         .iter()
-        .filter(|slot| slot.kind == MessageKind::Original)
+        .filter(|message| message.kind == MessageKind::Original)
         .count()
         / 2;
     for at in 0..160 - kept - 2 {
@@ -856,7 +614,7 @@ fn material_too_long_for_a_small_model_is_summarised_in_parts() {
     }
 
     // The window is smaller than the host knows: what is too long is halved.
-    let host = Host::new(|request| match count(&request.prompt) > 1_000 {
+    let host = host_with(|request| match count(&request.prompt) > 1_000 {
         true => Err(FailureKind::TooLong),
         false => summary(request),
     });
@@ -871,7 +629,7 @@ fn material_too_long_for_a_small_model_is_summarised_in_parts() {
 
 #[test]
 fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
-    let host = Host::new(|_| Err(FailureKind::NoProvider));
+    let host = host_with(|_| Err(FailureKind::NoProvider));
     let mut play = Play::new(&host);
     for at in 0..30 {
         play.chat(&format!("fact-{at}"));
@@ -889,17 +647,21 @@ fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
             .unwrap()
             .unsigned_abs()
     };
-    let nodes = |play: &Play| play.engine.status()["frontier"]["nodes"].as_u64().unwrap();
+    let nodes = |play: &Play| {
+        play.session.engine.status()["frontier"]["nodes"]
+            .as_u64()
+            .unwrap()
+    };
     assert_eq!(
         (stored(&play), nodes(&play)),
         (0, 0),
         "memory says what the store says"
     );
     // Nothing is observed on top of it.
-    let slot = play.slot("user", "Next.");
-    assert!(play.observe(slot.clone()).is_err());
+    play.chat.user("Next.");
+    assert!(play.observe().is_err());
     database.execute_batch(room).unwrap();
-    play.observe(slot).unwrap();
+    play.observe().unwrap();
     assert!(stored(&play) > 0 && stored(&play) == nodes(&play));
     play.sound();
 
@@ -907,23 +669,23 @@ fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
     let before = nodes(&play);
     database.execute_batch(refuse).unwrap();
     let last = MessageId(5);
-    play.engine.branched(Some(last));
+    play.session.engine.branched(Some(last));
     assert_eq!(
         nodes(&play),
         before,
         "the frontier in memory is the stored one"
     );
     assert_eq!(stored(&play), before);
-    let slot = play.slot("user", "After the cut.");
+    play.chat.messages.clear();
+    play.chat.user("After the cut.");
     assert!(
-        play.observe(slot.clone()).is_err(),
+        play.observe().is_err(),
         "nothing is stored behind messages that are cut off"
     );
     database.execute_batch(room).unwrap();
-    play.slots.clear();
-    play.observe(slot).unwrap();
+    play.observe().unwrap();
     assert!(nodes(&play) < before && stored(&play) == nodes(&play));
-    let gone = play.tool("lcm_describe", &json!({"id": "m20"}));
+    let gone = play.session.tool("lcm_describe", &json!({"id": "m20"}));
     assert_eq!(gone["in_conversation"], json!(false), "{gone}");
     play.sound();
 
@@ -934,20 +696,8 @@ fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
     database
         .execute_batch("CREATE TRIGGER full_disk BEFORE INSERT ON node_messages BEGIN SELECT RAISE(ABORT, 'full'); END;")
         .unwrap();
-    let (order, slots) = (
-        CompressOrder {
-            window: play.window(),
-            force: true,
-            ..CompressOrder::default()
-        },
-        play.slots.clone(),
-    );
-    let failed = play.with_views(&slots, |engine, views| {
-        engine.compress(&CompressRequest {
-            messages: views,
-            order: &order,
-        })
-    });
+    let order = play.order(true, false);
+    let failed = play.session.compress(&play.chat, &order);
     assert!(failed.is_err());
     let count: i64 = database
         .query_row("SELECT count(*) FROM nodes n WHERE NOT EXISTS(SELECT 1 FROM node_messages m WHERE m.node = n.id)
@@ -961,7 +711,7 @@ fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
 
 #[test]
 fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
-    let host = Host::new(|_| Err(FailureKind::NoProvider));
+    let host = host_with(|_| Err(FailureKind::NoProvider));
     let mut play = Play::new(&host);
     for at in 0..60 {
         play.chat(&format!("fact-{at}"));
@@ -980,7 +730,7 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
     database
         .execute("INSERT INTO frontier SELECT 1, 1000, child, 1 FROM node_children WHERE node = ?1 LIMIT 1", [parent])
         .unwrap();
-    let doctor = play.tool("lcm_doctor", &json!({}));
+    let doctor = play.session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["lineage"]["ok"], json!(false), "{doctor}");
     assert!(
         doctor["lineage"]["messages_said_twice"].as_u64() > Some(0),
@@ -994,7 +744,7 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
     let replace = "UPDATE messages SET replaces = (SELECT min(message) FROM node_messages)
                    WHERE id = (SELECT max(id) FROM messages)";
     assert_eq!(database.execute(replace, []).unwrap(), 1);
-    let doctor = play.tool("lcm_doctor", &json!({}));
+    let doctor = play.session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["ok"], json!(false), "{doctor}");
     assert_eq!(
         doctor["lineage"]["messages_left_behind_and_summarised"],
@@ -1009,7 +759,7 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
     database
         .execute("DELETE FROM frontier WHERE node = ?1", [parent])
         .unwrap();
-    let doctor = play.tool("lcm_doctor", &json!({}));
+    let doctor = play.session.tool("lcm_doctor", &json!({}));
     assert!(
         doctor["lineage"]["messages_nowhere"].as_u64() > Some(0),
         "{doctor}"
@@ -1018,40 +768,43 @@ fn the_doctor_sees_what_is_said_twice_what_is_nowhere_and_what_was_replaced() {
 
 #[test]
 fn a_model_that_failed_is_left_alone_after_a_restart_too() {
-    let host = Host::new(|_| Err(FailureKind::Auth));
+    let host = host_with(|_| Err(FailureKind::Auth));
     let mut play = Play::new(&host);
     for at in 0..25 {
         play.chat(&format!("fact-{at}"));
     }
-    let _ = play.engine.should_compress(&play.window());
-    let calls = play.background();
+    let _ = play.session.engine.should_compress(&play.window());
+    let calls = play.session.engine.background();
     assert!(!calls.is_empty());
-    play.answer(calls);
-    play.engine.end();
-    play.engine = engine(play.dir.path(), &host);
-    let _ = play.engine.should_compress(&play.window());
-    assert!(play.background().is_empty());
-    assert_eq!(play.engine.status()["cool_down"]["kind"], json!("auth"));
+    play.session.answer(calls);
+    play.session.engine.end();
+    play.session = open(&host);
+    let _ = play.session.engine.should_compress(&play.window());
+    assert!(play.session.engine.background().is_empty());
+    assert_eq!(
+        play.session.engine.status()["cool_down"]["kind"],
+        json!("auth")
+    );
     // A clock that was set back by a day does not make it a day.
-    host.clock.fetch_sub(86_400_000, Ordering::Relaxed);
-    assert!(!play.background().is_empty());
+    host.advance_clock(-86_400_000);
+    assert!(!play.session.engine.background().is_empty());
 }
 
 #[test]
 fn a_summary_is_marked_and_the_prefix_of_the_window_stays_between_compactions() {
-    let host = Host::new(summary);
+    let host = host_with(summary);
     let mut play = Play::new(&host);
     let mut blocks: Vec<(u64, String)> = Vec::new();
     for at in 0..80 {
         play.chat(&format!("fact-{at}"));
         play.turn();
-        if play.compactions > 0 {
+        if play.session.compactions > 0 {
             assert!(play.block().starts_with(SUMMARY_MARK));
-            blocks.push((play.compactions, play.block().to_owned()));
+            blocks.push((play.session.compactions, play.block().to_owned()));
         }
     }
     let changed = blocks.windows(2).filter(|pair| pair[0].1 != pair[1].1);
     let unannounced = changed.filter(|pair| pair[0].0 == pair[1].0).count();
     assert_eq!(unannounced, 0);
-    assert!(play.compactions > 2);
+    assert!(play.session.compactions > 2);
 }

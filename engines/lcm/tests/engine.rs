@@ -2,153 +2,58 @@
 //! between its commit and telling the engine.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Decision,
-    EngineFactory, Entry, FactoryRequest, FailureKind, HostServices, LogLevel, MessageId,
-    MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest, Outcome,
-    Services, ToolCall, WindowState,
+    Compaction, CompressOrder, CurrentCompaction, Decision, EngineFactory, Entry, FailureKind,
+    MessageId, OpenRequest, Outcome, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
+use contexture_testkit::{Chat, ScriptedHost, ScriptedModel, Session, order};
 use serde_json::{Value, json};
 
-type Behaviour = Arc<Mutex<Result<String, FailureKind>>>;
-
-/// A host whose model does what it is told to.
-struct Host {
-    model: Behaviour,
+/// A host whose model always does the same.
+fn host(does: Result<String, FailureKind>) -> Arc<ScriptedHost> {
+    ScriptedHost::new(ScriptedModel::new(move |_| does.clone()))
 }
 
-impl HostServices for Host {
-    fn model(&self) -> Option<ModelInfo> {
-        Some(ModelInfo {
-            name: "stand-in".to_owned(),
-            context_length: 20_000,
-        })
-    }
-
-    fn complete(&self, _request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        match &*self.model.lock().unwrap() {
-            Ok(text) => Ok(ModelAnswer {
-                text: text.clone(),
-                model: "stand-in".to_owned(),
-                input_tokens: 0,
-                output_tokens: 0,
-            }),
-            Err(kind) => Err(ModelFailure::new(*kind, "as told")),
-        }
-    }
-
-    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        requests
-            .iter()
-            .map(|request| self.complete(request))
-            .collect()
-    }
-
-    fn count_tokens(&self, text: &str) -> u64 {
-        (text.len() as u64).div_ceil(4)
-    }
-
-    fn log(&self, _level: LogLevel, _message: &str) {}
-
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-
-    fn now_ms(&self) -> i64 {
-        1_800_000_000_000
-    }
+fn answers() -> Arc<ScriptedHost> {
+    host(Ok("A summary of it.".to_owned()))
 }
 
-fn window(prompt_tokens: u64) -> WindowState {
+fn window(chat: &Chat) -> WindowState {
     WindowState {
-        context_length: 8_000,
         max_output_tokens: 500,
-        prompt_tokens,
-        ..WindowState::default()
+        ..chat.window(8_000, 0)
     }
 }
 
-fn open(
-    dir: &Path,
-    model: &Behaviour,
-    compaction: Option<&CurrentCompaction>,
-) -> Box<dyn ContextEngine> {
-    let factory = Lcm::create(&FactoryRequest {
-        settings: "{}",
-        data_dir: dir,
-    })
-    .unwrap();
-    let host = Host {
-        model: Arc::clone(model),
-    };
-    factory
-        .open(&OpenRequest {
-            session: "s",
-            settings: "{}",
-            data_dir: dir,
-            services: Services::new(Arc::new(host)),
-            window: &window(0),
-            compaction,
-        })
-        .unwrap()
+/// Opens the engine and shows it the conversation.
+fn open(host: &Arc<ScriptedHost>, chat: &Chat) -> Session {
+    let mut session = Session::open_by::<Lcm>(host, "{}", &window(&Chat::default()));
+    session.observe(chat).unwrap();
+    session
 }
 
 /// Sixty messages of about a hundred tokens.
-fn texts() -> Vec<(String, String)> {
-    (0..60)
-        .map(|at| {
-            let role = if at % 2 == 0 { "user" } else { "assistant" };
-            let text = format!(
-                "fact-{at}-x is in src/module_{at}.rs. {}",
-                "More words follow. ".repeat(18)
-            );
-            (role.to_owned(), text)
-        })
-        .collect()
+fn chat() -> Chat {
+    let mut chat = Chat::default();
+    for at in 0..60 {
+        let role = if at % 2 == 0 { "user" } else { "assistant" };
+        let words = "More words follow. ".repeat(18);
+        chat.push(
+            role,
+            format!("fact-{at}-x is in src/module_{at}.rs. {words}"),
+        );
+    }
+    chat
 }
 
-fn views<'a>(texts: &'a [(String, String)], raws: &'a [String]) -> Vec<MessageView<'a>> {
-    texts
-        .iter()
-        .zip(raws)
-        .enumerate()
-        .map(|(at, ((role, text), raw))| {
-            MessageView::new(MessageId(at as u64 + 1), role)
-                .with_text(text)
-                .with_raw(raw)
-                .with_tokens((text.len() as u64).div_ceil(4))
-        })
-        .collect()
-}
-
-fn raws(texts: &[(String, String)]) -> Vec<String> {
-    let raw = |(role, text): &(String, String)| json!({"role": role, "content": text}).to_string();
-    texts.iter().map(raw).collect()
-}
-
-fn compress(
-    engine: &mut dyn ContextEngine,
-    views: &[MessageView<'_>],
-    may_wait: bool,
-) -> Compaction {
-    let order = CompressOrder {
-        window: window(views.iter().map(MessageView::tokens).sum()),
-        may_wait_for_model: may_wait,
+fn waiting(chat: &Chat) -> CompressOrder {
+    CompressOrder {
+        window: window(chat),
+        may_wait_for_model: true,
         ..CompressOrder::default()
-    };
-    let outcome = engine
-        .compress(&CompressRequest {
-            messages: views,
-            order: &order,
-        })
-        .unwrap();
-    match outcome {
-        Outcome::Compacted(compaction) => compaction,
-        other => panic!("{other:?}"),
     }
 }
 
@@ -160,18 +65,10 @@ fn summary(compaction: &Compaction) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-fn tool(engine: &mut dyn ContextEngine, name: &str, arguments: Value) -> Value {
-    let call = ToolCall {
-        name: name.to_owned(),
-        arguments: arguments.to_string(),
-    };
-    serde_json::from_str(&engine.call_tool(&call).unwrap()).unwrap()
-}
-
 #[test]
 fn whatever_the_model_does_a_compaction_gets_below_the_threshold() {
-    let (texts, kinds) = (
-        texts(),
+    let (chat, kinds) = (
+        chat(),
         [
             FailureKind::NoProvider,
             FailureKind::Auth,
@@ -187,158 +84,100 @@ fn whatever_the_model_does_a_compaction_gets_below_the_threshold() {
             FailureKind::Other,
         ],
     );
-    let raws = raws(&texts);
-    let views = views(&texts, &raws);
     let endless = "words without end ".repeat(4_000);
     let behaviours = kinds
         .into_iter()
         .map(Err)
         .chain([Ok(endless), Ok(String::new())]);
     for behaviour in behaviours {
-        let dir = tempfile::tempdir().unwrap();
         let said = format!("{behaviour:.60?}");
-        let model: Behaviour = Arc::new(Mutex::new(behaviour));
-        let mut engine = open(dir.path(), &model, None);
-        engine.observe(&views, 7).unwrap();
-        let compaction = compress(engine.as_mut(), &views, true);
+        let mut session = open(&host(behaviour), &chat);
+        let (_, compaction) = session.compacted(&chat, &waiting(&chat));
         assert!(compaction.degraded, "{said}");
         let text = summary(&compaction);
         assert!(text.len() / 4 < 1_500 && !text.is_empty(), "{said}: {text}");
-        engine.committed(1);
         assert!(text.contains("src/module_"), "{said}: {text}");
         for at in [0, 17, 59] {
-            let back = tool(
-                engine.as_mut(),
-                "lcm_expand",
-                json!({"id": format!("m{}", at + 1)}),
-            );
-            assert_eq!(back["messages"][0]["message"], json!(raws[at]), "{said}");
+            let message = &chat.messages[at];
+            let back = session.tool("lcm_expand", &json!({"id": message.id.to_string()}));
+            let back = &back["messages"][0]["message"];
+            assert_eq!(*back, json!(message.raw()), "{said}");
         }
     }
 }
 
 #[test]
 fn a_degraded_summary_is_redone_when_the_model_is_back() {
-    let texts = texts();
-    let raws = raws(&texts);
-    let views = views(&texts, &raws);
-    let dir = tempfile::tempdir().unwrap();
-    let model: Behaviour = Arc::new(Mutex::new(Err(FailureKind::Refused)));
-    let mut engine = open(dir.path(), &model, None);
-    engine.observe(&views, 7).unwrap();
-    let compaction = compress(engine.as_mut(), &views, true);
-    engine.committed(1);
+    let chat = chat();
+    let host = host(Err(FailureKind::Refused));
+    let mut session = open(&host, &chat);
+    let (next, compaction) = session.compacted(&chat, &waiting(&chat));
     assert!(compaction.degraded);
 
-    *model.lock().unwrap() = Ok("The model's own words.".to_owned());
+    host.model
+        .now_says(|_| Ok("The model's own words.".to_owned()));
     assert!(matches!(
-        engine.should_compress(&window(1_000)),
+        session.engine.should_compress(&window(&Chat::default())),
         Decision::No(_)
     ));
-    let calls = engine.background();
+    let calls = session.engine.background();
     assert!(!calls.is_empty(), "degraded summaries are to be redone");
-    for call in calls {
-        let answer = ModelAnswer {
-            text: "The model's own words.".to_owned(),
-            model: "stand-in".to_owned(),
-            input_tokens: 0,
-            output_tokens: 0,
-        };
-        engine.background_done(call.id, Ok(answer));
-    }
+    session.answer(calls);
     // Only staged: what is stored changes with the next compaction.
+    let first = json!({"id": "s1"});
     assert_eq!(
-        tool(engine.as_mut(), "lcm_describe", json!({"id": "s1"}))["level"],
+        session.tool("lcm_describe", &first)["level"],
         "deterministic"
     );
-    let text = summary(&compaction);
-    let marked = if text.starts_with("[CONTEXT") {
-        text
-    } else {
-        format!("[CONTEXT COMPACTION]\n{text}")
-    };
-    let mut next: Vec<MessageView<'_>> = vec![
-        MessageView::new(MessageId(100), "user")
-            .with_text(&marked)
-            .with_kind(contexture_engine_api::MessageKind::Summary)
-            .with_tokens((marked.len() as u64).div_ceil(4)),
-    ];
-    let kept: std::collections::HashSet<MessageId> = compaction
-        .entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Keep(id) => Some(*id),
-            _ => None,
-        })
-        .collect();
-    next.extend(views.iter().filter(|view| kept.contains(&view.id())));
-    let order = CompressOrder {
-        window: window(6_000),
+    let forced = CompressOrder {
         force: true,
-        ..CompressOrder::default()
+        ..order(window(&next))
     };
-    match engine
-        .compress(&CompressRequest {
-            messages: &next,
-            order: &order,
-        })
-        .unwrap()
-    {
-        Outcome::Compacted(again) => assert!(!summary(&again).is_empty()),
-        other => panic!("{other:?}"),
-    }
-    engine.committed(2);
-    assert_eq!(
-        tool(engine.as_mut(), "lcm_describe", json!({"id": "s1"}))["level"],
-        "normal"
-    );
+    let (_, again) = session.compacted(&next, &forced);
+    assert!(!summary(&again).is_empty());
+    assert_eq!(session.tool("lcm_describe", &first)["level"], "normal");
 }
 
 #[test]
 fn a_compaction_that_the_engine_was_never_told_of_is_taken_over() {
-    let texts = texts();
-    let raws = raws(&texts);
-    let views = views(&texts, &raws);
-    let dir = tempfile::tempdir().unwrap();
-    let model: Behaviour = Arc::new(Mutex::new(Ok("A summary of it.".to_owned())));
-    let mut engine = open(dir.path(), &model, None);
-    engine.observe(&views, 7).unwrap();
-    let compaction = compress(engine.as_mut(), &views, true);
+    let chat = chat();
+    let host = answers();
+    let mut session = open(&host, &chat);
+    let Ok(Outcome::Compacted(compaction)) = session.compress(&chat, &waiting(&chat)) else {
+        panic!("it proposes");
+    };
     assert!(!compaction.degraded);
     let text = summary(&compaction);
     // The host has written its record; the process ends before the engine hears of it.
-    std::mem::forget(engine);
+    std::mem::forget(session);
     let current = CurrentCompaction {
         id: 1,
         engine: "lcm".to_owned(),
         through: MessageId(40),
         summaries: vec![text],
     };
-    let mut engine = open(dir.path(), &model, Some(&current));
-    let status = engine.status();
+    let factory = Lcm::create(&host.factory_request("{}")).unwrap();
+    let engine = factory.open(&OpenRequest {
+        compaction: Some(&current),
+        ..host.open_request("{}", &window(&chat))
+    });
+    let mut session = Session::of(&host, engine.unwrap());
+    let status = session.engine.status();
     assert!(status["frontier"]["nodes"].as_u64() > Some(0), "{status}");
     assert_eq!(status["frontier"]["compaction"], json!(1));
-    let doctor = tool(engine.as_mut(), "lcm_doctor", json!({}));
+    let doctor = session.tool("lcm_doctor", &json!({}));
     assert_eq!(doctor["ok"], json!(true), "{doctor}");
-    assert_eq!(engine.observed_through().unwrap().last, MessageId(60));
+    let observed = session.engine.observed_through();
+    assert_eq!(observed.unwrap().last, MessageId(60));
 }
 
 #[test]
 fn search_is_exact_and_its_errors_show_where() {
-    let texts = texts();
-    let raws = raws(&texts);
-    let views = views(&texts, &raws);
-    let dir = tempfile::tempdir().unwrap();
-    let model: Behaviour = Arc::new(Mutex::new(Ok("A summary of it.".to_owned())));
-    let mut engine = open(dir.path(), &model, None);
-    engine.observe(&views, 7).unwrap();
-    compress(engine.as_mut(), &views, true);
-    engine.committed(1);
-    let found = tool(
-        engine.as_mut(),
-        "lcm_grep",
-        json!({"pattern": "fact-3-x", "scope": "messages"}),
-    );
+    let chat = chat();
+    let mut session = open(&answers(), &chat);
+    session.compacted(&chat, &waiting(&chat));
+    let fact = json!({"pattern": "fact-3-x", "scope": "messages"});
+    let found = session.tool("lcm_grep", &fact);
     assert_eq!(
         (&found["total"], &found["hits"][0]["id"]),
         (&json!(1), &json!("m4"))
@@ -356,7 +195,7 @@ fn search_is_exact_and_its_errors_show_where() {
         if !cursor.is_null() {
             arguments["cursor"] = cursor;
         }
-        let page = tool(engine.as_mut(), "lcm_grep", arguments);
+        let page = session.tool("lcm_grep", &arguments);
         assert_eq!(page["total"], json!(60));
         ids.extend(
             page["hits"]
@@ -378,14 +217,15 @@ fn search_is_exact_and_its_errors_show_where() {
         name: "lcm_grep".to_owned(),
         arguments: json!({"pattern": "hello[", "mode": "regex"}).to_string(),
     };
-    let error = engine.call_tool(&bad).unwrap_err();
+    let error = session.engine.call_tool(&bad).unwrap_err();
     assert!(error.to_string().contains("hello["), "{error}");
     let other = ToolCall {
         name: "lcm_grep".to_owned(),
         arguments: json!({"pattern": "x", "sessions": ["another"]}).to_string(),
     };
     assert!(
-        engine
+        session
+            .engine
             .call_tool(&other)
             .unwrap_err()
             .to_string()

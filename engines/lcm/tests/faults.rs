@@ -345,11 +345,9 @@ fn a_session_in_use_is_not_old_though_its_messages_say_no_time() {
     const DAY: i64 = 24 * 60 * 60 * 1_000;
     for _ in 0..40 {
         host.turn(2).unwrap();
-        host.clock
-            .0
-            .fetch_add(DAY, std::sync::atomic::Ordering::Relaxed);
+        host.lends.advance_clock(DAY);
     }
-    let now = host.clock.0.load(std::sync::atomic::Ordering::Relaxed);
+    let now = contexture_testkit::START_MS + 40 * DAY;
     let delete = |older_than_ms| StoreCommand::Delete {
         session: None,
         older_than_ms: Some(older_than_ms),

@@ -1,73 +1,33 @@
 //! Summaries are found the same whether the index holds them or not.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod small_host;
-
 use std::sync::Arc;
 
-use contexture_engine_api::{
-    CompressOrder, CompressRequest, EngineFactory, FactoryRequest, MessageId, MessageView,
-    OpenRequest, Outcome, Services, WindowState,
-};
+use contexture_engine_api::WindowState;
 use contexture_lcm::search::{Ask, Mode, Pattern, Query, Scope, Sort};
 use contexture_lcm::{Lcm, Store, StoreSettings};
+use contexture_testkit::{Chat, ScriptedHost, Session, order};
 
 /// A session of 900 messages, compacted to a few summaries over many.
-fn compacted(directory: &std::path::Path) {
-    let texts: Vec<String> = (0..900)
-        .map(|at| {
-            format!(
-                "Message {at} names fact-{at}-x and src/part_{}/file_{at}.rs. 第{at}号索引 is {}. {}",
-                at % 7,
-                if at % 3 == 0 { "ready" } else { "late" },
-                "More words follow here. ".repeat(12)
-            )
-        })
-        .collect();
-    let views: Vec<MessageView<'_>> = (1..)
-        .zip(&texts)
-        .map(|(id, text)| {
-            let role = if id % 2 == 1 { "user" } else { "assistant" };
-            MessageView::new(MessageId(id), role)
-                .with_text(text)
-                .with_tokens((text.len() as u64).div_ceil(4))
-                .with_time(1_700_000_000_000 + id as i64 * 60_000)
-        })
-        .collect();
+fn compacted(host: &Arc<ScriptedHost>) {
+    let mut chat = Chat::default();
+    for at in 0..900 {
+        let role = if at % 2 == 0 { "user" } else { "assistant" };
+        let text = format!(
+            "Message {at} names fact-{at}-x and src/part_{}/file_{at}.rs. 第{at}号索引 is {}. {}",
+            at % 7,
+            if at % 3 == 0 { "ready" } else { "late" },
+            "More words follow here. ".repeat(12)
+        );
+        chat.push(role, text).time_ms = Some(1_700_000_000_000 + (at + 1) * 60_000);
+    }
     let window = WindowState {
-        context_length: 8_000,
         max_output_tokens: 500,
-        prompt_tokens: views.iter().map(MessageView::tokens).sum(),
-        ..WindowState::default()
+        ..chat.window(8_000, 0)
     };
-    let factory = Lcm::create(&FactoryRequest {
-        settings: "{}",
-        data_dir: directory,
-    })
-    .unwrap();
-    let mut engine = factory
-        .open(&OpenRequest {
-            session: "s",
-            settings: "{}",
-            data_dir: directory,
-            services: Services::new(Arc::new(small_host::Clock(1_800_000_000_000.into()))),
-            window: &window,
-            compaction: None,
-        })
-        .unwrap();
-    engine.observe(&views, 7).unwrap();
-    let order = CompressOrder {
-        window,
-        ..CompressOrder::default()
-    };
-    let outcome = engine
-        .compress(&CompressRequest {
-            messages: &views,
-            order: &order,
-        })
-        .unwrap();
-    assert!(matches!(outcome, Outcome::Compacted(_)), "{outcome:?}");
-    engine.committed(1);
+    let mut session = Session::open_by::<Lcm>(host, "{}", &window);
+    session.observe(&chat).unwrap();
+    session.compacted(&chat, &order(window));
 }
 
 fn patterns() -> Vec<Pattern> {
@@ -116,9 +76,9 @@ fn answers(store: &Store) -> Vec<(u64, Vec<String>)> {
 
 #[test]
 fn the_index_of_summaries_changes_nothing_but_the_time() {
-    let directory = tempfile::tempdir().unwrap();
-    compacted(directory.path());
-    let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+    let host = ScriptedHost::without_model();
+    compacted(&host);
+    let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
     let session = store.find_session("s").unwrap().unwrap();
     let database = rusqlite::Connection::open(store.path()).unwrap();
     let count = |sql: &str| -> i64 { database.query_row(sql, [], |row| row.get(0)).unwrap() };

@@ -2,35 +2,21 @@
 //! to all the rest; they look into no session that is not open to them; their errors say what is wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use contexture_engine_api::{
-    CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory, FactoryRequest,
-    FailureKind, HostServices, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure,
-    ModelInfo, ModelRequest, OpenRequest, Outcome, Services, StoreCommand, ToolCall, ToolCallView,
-    WindowState,
+    CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory, MessageId,
+    MessageView, OpenRequest, Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
 };
 use contexture_lcm::preview::preview;
 use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{Lcm, Store, StoreSettings};
+use contexture_testkit::{MODEL_NAME, ScriptedHost};
 use serde_json::{Value, json};
 
-/// A host that counts like a tokenizer does, and a little more: letters by four, signs by two, each
-/// character of another script by itself.
-struct Host {
-    model: Option<&'static str>,
-    now_ms: AtomicI64,
-}
-
-thread_local! {
-    /// How often the host of this thread's engine may be asked before it has given up on its call.
-    static PATIENCE: Cell<u64> = const { Cell::new(u64::MAX) };
-}
-
+/// Counts like a tokenizer does, and a little more: letters by four, signs by two, each character of
+/// another script by itself.
 fn tokens(text: &str) -> u64 {
     let (mut count, mut run, mut kind) = (0, 0, 0);
     for c in text.chars().chain(['\0']) {
@@ -49,48 +35,15 @@ fn tokens(text: &str) -> u64 {
     count
 }
 
-impl HostServices for Host {
-    fn model(&self) -> Option<ModelInfo> {
-        self.model.map(|_| ModelInfo {
-            name: "stand-in".to_owned(),
-            context_length: 20_000,
-        })
+/// A host whose model, where it has one, always says this.
+fn host(model: Option<&'static str>) -> Arc<ScriptedHost> {
+    let host = ScriptedHost::without_model();
+    host.count_with(tokens);
+    if let Some(text) = model {
+        host.model.becomes(MODEL_NAME, 20_000);
+        host.model.now_says(|_| Ok(text.to_owned()));
     }
-
-    fn complete(&self, _request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        match self.model {
-            Some(text) => Ok(ModelAnswer {
-                text: text.to_owned(),
-                model: "stand-in".to_owned(),
-                input_tokens: 0,
-                output_tokens: 0,
-            }),
-            None => Err(ModelFailure::new(FailureKind::NoProvider, "none")),
-        }
-    }
-
-    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        requests
-            .iter()
-            .map(|request| self.complete(request))
-            .collect()
-    }
-
-    fn count_tokens(&self, text: &str) -> u64 {
-        tokens(text)
-    }
-
-    fn log(&self, _level: LogLevel, _message: &str) {}
-
-    fn is_cancelled(&self) -> bool {
-        let left = PATIENCE.get();
-        PATIENCE.set(left.saturating_sub(1));
-        left == 0
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.now_ms.fetch_add(1, Ordering::Relaxed)
-    }
+    host
 }
 
 fn window(prompt_tokens: u64) -> WindowState {
@@ -102,35 +55,28 @@ fn window(prompt_tokens: u64) -> WindowState {
     }
 }
 
-fn factory(dir: &Path, settings: &Value) -> Lcm {
-    Lcm::create(&FactoryRequest {
-        settings: &settings.to_string(),
-        data_dir: dir,
-    })
-    .unwrap()
+fn factory(host: &ScriptedHost, settings: &Value) -> Lcm {
+    Lcm::create(&host.factory_request(&settings.to_string())).unwrap()
 }
 
 fn open(
     factory: &Lcm,
-    dir: &Path,
+    host: &Arc<ScriptedHost>,
     session: &str,
     settings: &Value,
-    model: Option<&'static str>,
 ) -> Box<dyn ContextEngine> {
-    let host = Host {
-        model,
-        now_ms: AtomicI64::new(1_800_000_000_000),
-    };
+    let (settings, window) = (settings.to_string(), window(0));
     factory
         .open(&OpenRequest {
             session,
-            settings: &settings.to_string(),
-            data_dir: dir,
-            services: Services::new(Arc::new(host)),
-            window: &window(0),
-            compaction: None,
+            ..host.open_request(&settings, &window)
         })
         .unwrap()
+}
+
+/// The engine of a session, alone in its store.
+fn alone(host: &Arc<ScriptedHost>, settings: &Value) -> Box<dyn ContextEngine> {
+    open(&factory(host, settings), host, "s", settings)
 }
 
 fn call(
@@ -218,7 +164,7 @@ fn raw_of(role: &str, text: &str) -> String {
 struct Conversation {
     texts: Vec<String>,
     raws: Vec<String>,
-    dir: tempfile::TempDir,
+    host: Arc<ScriptedHost>,
     engine: Box<dyn ContextEngine>,
     summaries: Vec<String>,
 }
@@ -234,15 +180,9 @@ fn conversation_at(
     model: Option<&'static str>,
     from_ms: Option<i64>,
 ) -> Conversation {
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(model);
     let settings = json!({"large_message_tokens": 400, "fresh_tail_messages": 2});
-    let mut engine = open(
-        &factory(dir.path(), &settings),
-        dir.path(),
-        "s",
-        &settings,
-        model,
-    );
+    let mut engine = alone(&host, &settings);
     let role = |at: usize| {
         if at.is_multiple_of(2) {
             "user"
@@ -285,7 +225,7 @@ fn conversation_at(
     Conversation {
         texts,
         raws,
-        dir,
+        host,
         engine,
         summaries,
     }
@@ -654,7 +594,7 @@ fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
     );
     assert_eq!(said_whole["text_bytes"], log.len());
     let change = |sql: &str| {
-        let store = rusqlite::Connection::open(said.dir.path().join(FILE_NAME)).unwrap();
+        let store = rusqlite::Connection::open(said.host.data_dir().join(FILE_NAME)).unwrap();
         assert_eq!(store.execute(sql, []).unwrap(), 1, "{sql}");
     };
     // A preview that is damaged is made anew from the text.
@@ -665,7 +605,7 @@ fn a_file_is_described_by_the_preview_that_was_kept_and_not_by_all_of_it() {
 
     // The text is not read: it need not even be there.
     let mut said = conversation(vec![log, "bye".to_owned(), "end".to_owned()], None);
-    let store = rusqlite::Connection::open(said.dir.path().join(FILE_NAME)).unwrap();
+    let store = rusqlite::Connection::open(said.host.data_dir().join(FILE_NAME)).unwrap();
     assert!(store.execute("DELETE FROM payload_chunks", []).unwrap() > 1);
     let engine = said.engine.as_mut();
     assert_eq!(answer(engine, "lcm_describe", &file), whole);
@@ -710,10 +650,10 @@ fn a_line_is_found_wherever_a_file_is_cut_into_chunks() {
 
 #[test]
 fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(None);
     let settings = json!({});
-    let lcm = factory(dir.path(), &settings);
-    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+    let lcm = factory(&host, &settings);
+    let mut engine = open(&lcm, &host, "s", &settings);
     let engine = engine.as_mut();
     let say = |engine: &mut dyn ContextEngine, id: u64, text: &str| {
         let raw = raw_of("user", text);
@@ -792,15 +732,9 @@ fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
 
 #[test]
 fn a_date_is_its_whole_day_where_it_was_said() {
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(None);
     let settings = json!({});
-    let mut engine = open(
-        &factory(dir.path(), &settings),
-        dir.path(),
-        "s",
-        &settings,
-        None,
-    );
+    let mut engine = alone(&host, &settings);
     // 2026-01-30T23:30Z, 2026-01-31T12:00Z, 2026-01-31T23:59:59.900Z, 2026-02-01T00:30Z
     let times = [
         1_769_815_800_000,
@@ -870,7 +804,7 @@ fn a_date_is_its_whole_day_where_it_was_said() {
 #[test]
 fn a_damaged_summary_hides_nothing_else() {
     let mut said = conversation(hard_texts(), None);
-    let path = said.dir.path().join(contexture_lcm::store::FILE_NAME);
+    let path = said.host.data_dir().join(contexture_lcm::store::FILE_NAME);
     let connection = rusqlite::Connection::open(path).unwrap();
     let damaged = connection.execute(
         "UPDATE nodes SET data = x'00' WHERE id = (SELECT min(id) FROM nodes)",
@@ -895,7 +829,7 @@ fn a_damaged_summary_hides_nothing_else() {
 #[test]
 fn a_damaged_message_is_named_and_hides_no_other() {
     let mut said = conversation(hard_texts(), None);
-    let path = said.dir.path().join(contexture_lcm::store::FILE_NAME);
+    let path = said.host.data_dir().join(contexture_lcm::store::FILE_NAME);
     let connection = rusqlite::Connection::open(path).unwrap();
     let damage = "UPDATE blocks SET data = x'00' WHERE id = (SELECT min(id) FROM blocks)";
     assert_eq!(connection.execute(damage, []).unwrap(), 1);
@@ -939,9 +873,9 @@ fn a_call_that_is_given_up_ends_soon() {
         ("lcm_doctor", json!({})),
         ("lcm_doctor", json!({"repair": true})),
     ] {
-        PATIENCE.set(0);
+        said.host.cancel_after(0);
         let given_up = call(engine, name, &arguments);
-        PATIENCE.set(u64::MAX);
+        said.host.cancel_after(u64::MAX);
         assert_eq!(given_up, Err(EngineError::Cancelled), "{name} {arguments}");
         answer(engine, name, &arguments);
     }
@@ -987,16 +921,16 @@ fn a_summary_of_what_has_no_time_is_found_by_when_it_came() {
 
 #[test]
 fn no_session_is_looked_into_that_is_not_granted() {
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(None);
     let plain = json!({});
-    let lcm = factory(dir.path(), &plain);
+    let lcm = factory(&host, &plain);
     let say = |name: &str| {
         let text = format!("the secret of {name}");
         let raw = raw_of("user", &text);
         let view = MessageView::new(MessageId(1), "user")
             .with_text(&text)
             .with_raw(&raw);
-        let mut engine = open(&lcm, dir.path(), name, &plain, None);
+        let mut engine = open(&lcm, &host, name, &plain);
         engine.observe(&[view], 1).unwrap();
     };
     ["one", "two", "three"].into_iter().for_each(say);
@@ -1017,7 +951,7 @@ fn no_session_is_looked_into_that_is_not_granted() {
         ]
     };
     // Nothing is open by default; a session that does not exist is refused in the same words.
-    let mut engine = open(&lcm, dir.path(), "one", &plain, None);
+    let mut engine = open(&lcm, &host, "one", &plain);
     for (name, arguments) in other("two") {
         let refused = error(engine.as_mut(), name, &arguments);
         assert!(refused.contains("searchable_sessions"), "{refused}");
@@ -1032,7 +966,7 @@ fn no_session_is_looked_into_that_is_not_granted() {
     assert_eq!(total(engine.as_mut(), json!([])), 1);
 
     let granted = json!({"searchable_sessions": ["two"]});
-    let mut engine = open(&lcm, dir.path(), "one", &granted, None);
+    let mut engine = open(&lcm, &host, "one", &granted);
     for (name, arguments) in other("two") {
         let found = answer(engine.as_mut(), name, &arguments).to_string();
         assert!(found.contains("the secret of two"), "{name}: {found}");
@@ -1055,7 +989,7 @@ fn no_session_is_looked_into_that_is_not_granted() {
     assert_eq!(names, BTreeSet::from(["one", "two"]));
 
     let all = json!({"searchable_sessions": ["*"]});
-    let mut engine = open(&lcm, dir.path(), "one", &all, None);
+    let mut engine = open(&lcm, &host, "one", &all);
     assert_eq!(total(engine.as_mut(), json!(["three", "two"])), 2);
     let missing = error(engine.as_mut(), "lcm_recent", &json!({"session": "none"}));
     assert_eq!(missing, "there is no session `none`");
@@ -1064,10 +998,10 @@ fn no_session_is_looked_into_that_is_not_granted() {
 #[test]
 fn what_is_redacted_is_nowhere_in_the_store() {
     let secret = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCD";
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(None);
     let settings = json!({"redact": true});
-    let lcm = factory(dir.path(), &settings);
-    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+    let lcm = factory(&host, &settings);
+    let mut engine = open(&lcm, &host, "s", &settings);
     let text = format!("use {secret} for it");
     let arguments = json!({"command": format!("curl -H 'x-api-key: {secret}'")}).to_string();
     let calls = [ToolCallView::new("c1", "bash", &arguments)];
@@ -1105,7 +1039,7 @@ fn what_is_redacted_is_nowhere_in_the_store() {
     }
     drop(engine);
     drop(lcm);
-    let file = std::fs::read(dir.path().join(contexture_lcm::store::FILE_NAME)).unwrap();
+    let file = std::fs::read(host.data_dir().join(contexture_lcm::store::FILE_NAME)).unwrap();
     let at = file
         .windows(part.len())
         .position(|window| window == part.as_bytes());
@@ -1114,15 +1048,9 @@ fn what_is_redacted_is_nowhere_in_the_store() {
 
 #[test]
 fn who_said_it_is_shown() {
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(None);
     let settings = json!({});
-    let mut engine = open(
-        &factory(dir.path(), &settings),
-        dir.path(),
-        "s",
-        &settings,
-        None,
-    );
+    let mut engine = alone(&host, &settings);
     let engine = engine.as_mut();
     let long = "very long name ".repeat(2_000);
     let view = |id, role| MessageView::new(MessageId(id), role).with_text("the bridge");
@@ -1301,11 +1229,10 @@ fn what_is_wrong_with_a_call_is_said() {
 
 #[test]
 fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = json!({});
+    let (settings, host) = (json!({}), host(None));
     {
-        let lcm = factory(dir.path(), &settings);
-        let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+        let lcm = factory(&host, &settings);
+        let mut engine = open(&lcm, &host, "s", &settings);
         let view = MessageView::new(MessageId(1), "user")
             .with_text("needle")
             .with_raw("{}");
@@ -1313,12 +1240,12 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
         // The index is there once both are closed.
         engine.end();
     }
-    let lcm = factory(dir.path(), &settings);
-    let mut engine = open(&lcm, dir.path(), "s", &settings, None);
+    let lcm = factory(&host, &settings);
+    let mut engine = open(&lcm, &host, "s", &settings);
     let engine = engine.as_mut();
-    let path = dir.path().join(contexture_lcm::store::FILE_NAME);
+    let path = host.data_dir().join(contexture_lcm::store::FILE_NAME);
     let copies = || {
-        let files = std::fs::read_dir(dir.path()).unwrap();
+        let files = std::fs::read_dir(host.data_dir()).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.contains("before-repair")).count()
     };
@@ -1334,7 +1261,7 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
         assert_eq!(changed.unwrap(), 1);
     };
     std::fs::write(
-        dir.path().join("lcm.before-repair-1.sqlite3"),
+        host.data_dir().join("lcm.before-repair-1.sqlite3"),
         "an earlier copy",
     )
     .unwrap();
@@ -1346,6 +1273,7 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
     );
     assert_eq!(copies(), 1);
     for _ in 0..2 {
+        host.advance_clock(1);
         break_index();
         let wrong = answer(engine, "lcm_doctor", &json!({"max_tokens": 100}));
         assert_eq!(
@@ -1373,8 +1301,8 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
 #[test]
 fn a_doctor_who_is_called_off_leaves_nothing_half_done() {
     let mut said = conversation(hard_texts(), None);
-    let path = said.dir.path().join(FILE_NAME);
-    let store = Store::open(said.dir.path(), StoreSettings::default()).unwrap();
+    let path = said.host.data_dir().join(FILE_NAME);
+    let store = Store::open(said.host.data_dir(), StoreSettings::default()).unwrap();
     let session = store.find_session("s").unwrap().unwrap();
     store.index_now(session).unwrap();
     let engine = said.engine.as_mut();
@@ -1389,10 +1317,10 @@ fn a_doctor_who_is_called_off_leaves_nothing_half_done() {
         // The first of the messages' segments is no longer there.
         let gone = "DELETE FROM segments WHERE corpus = 0 AND first = 0";
         assert_eq!(connection.execute(gone, []).unwrap(), 1);
-        PATIENCE.set(patience);
+        said.host.cancel_after(patience);
         let ended = call(engine, "lcm_doctor", &json!({"repair": true}));
-        PATIENCE.set(u64::MAX);
-        for file in std::fs::read_dir(said.dir.path()).unwrap() {
+        said.host.cancel_after(u64::MAX);
+        for file in std::fs::read_dir(said.host.data_dir()).unwrap() {
             let file = file.unwrap().path();
             if file.to_string_lossy().contains("before-repair") {
                 let copy = tempfile::tempdir().unwrap();
@@ -1415,15 +1343,9 @@ fn a_doctor_who_is_called_off_leaves_nothing_half_done() {
 
 #[test]
 fn the_schemas_say_what_the_tools_take() {
-    let dir = tempfile::tempdir().unwrap();
+    let host = host(None);
     let settings = json!({});
-    let mut engine = open(
-        &factory(dir.path(), &settings),
-        dir.path(),
-        "s",
-        &settings,
-        None,
-    );
+    let mut engine = alone(&host, &settings);
     let specs = engine.tools();
     for spec in &specs {
         let said = format!("{} {}", spec.description, spec.parameters);

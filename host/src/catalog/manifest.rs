@@ -1,4 +1,4 @@
-//! `plugin.yaml`: what a plugin says of itself, read without running any of its code.
+//! `plugin.yaml`: a plugin's description of itself, read without running any of its code.
 
 use std::collections::BTreeMap;
 use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
@@ -9,10 +9,9 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
-use super::is_engine_name;
 use crate::config::{Document, DocumentError, Finding, Schema, SchemaError};
+use crate::engine_name::{NAME_RULE, is_engine_name};
 
 /// The manifest's file name, in the plugin's folder.
 pub const MANIFEST_FILE: &str = "plugin.yaml";
@@ -44,20 +43,20 @@ struct Raw {
     _api: Option<u64>,
 }
 
-/// What a plugin says of itself.
+/// A plugin's description of itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     /// The manifest's file.
     pub path: PathBuf,
-    /// The engine's name; its folder is called the same.
+    /// The engine's name, which is also the folder's.
     pub name: String,
     /// The plugin's own version.
     pub version: String,
-    /// What the engine does; empty where it does not say.
+    /// What the engine does; may be empty.
     pub description: String,
-    /// The library's file name on this platform; the file stands beside the manifest.
+    /// The library's file name on this platform; the file is in the manifest's folder.
     pub library: String,
-    /// The settings that the engine knows; anything goes where it does not say.
+    /// The settings that the engine accepts; any, if the manifest declares none.
     pub settings: Schema,
     sha256: Pin,
 }
@@ -74,19 +73,19 @@ enum Pin {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PluginProblem {
-    /// Its folder's name cannot be an engine's.
+    /// Its folder's name is not a valid engine name.
     #[error(
         "the folder `{folder}` is not named like an engine: rename it to {}",
-        super::NAME_RULE
+        NAME_RULE
     )]
     BadFolderName {
         /// The folder's name.
         folder: String,
     },
-    /// Its manifest is no readable YAML.
+    /// Its manifest cannot be read as YAML.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// Its manifest says what is not allowed.
+    /// Its manifest breaks the schema.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Finding>),
     /// Its manifest names another engine than its folder.
@@ -102,7 +101,7 @@ pub enum PluginProblem {
         /// The folder's name.
         folder: String,
     },
-    /// The library's name is a path, or a name with the platform's own beginning or ending.
+    /// The library's name is a path, or carries the platform's prefix or extension.
     #[error(
         "{} says `library: {library}`, which must be a file name beside it, of letters, digits, `_`, `-` and \
          `.`, without the platform's `lib` and `.so`, `.dylib` or `.dll` ending",
@@ -114,7 +113,7 @@ pub enum PluginProblem {
         /// The name in it.
         library: String,
     },
-    /// The settings it declares are no schema.
+    /// The settings it declares are not a valid schema.
     #[error("{}: settings: {source}", path.display())]
     BadSettings {
         /// The manifest.
@@ -122,7 +121,7 @@ pub enum PluginProblem {
         /// What is wrong with them.
         source: SchemaError,
     },
-    /// A pinned digest is none.
+    /// A pinned digest is malformed.
     #[error(
         "{} pins a sha256 that is not 64 hex digits: write what `sha256sum` prints, or one for each \
          platform (`linux-x86_64: …`)",
@@ -132,7 +131,7 @@ pub enum PluginProblem {
         /// The manifest.
         path: PathBuf,
     },
-    /// Digests are pinned, but none for this platform.
+    /// It pins digests, but none for this platform.
     #[error(
         "{} pins the libraries of other platforms alone: add `{platform}` under `sha256`, or remove \
          `sha256`",
@@ -144,7 +143,7 @@ pub enum PluginProblem {
         /// This platform.
         platform: String,
     },
-    /// The library is not the one that was pinned.
+    /// The library differs from the pinned one.
     #[error(
         "{} has the sha256 {actual}, but the manifest pins {pinned}: it was replaced or rebuilt. Pin the new \
          digest if you trust it",
@@ -153,9 +152,9 @@ pub enum PluginProblem {
     Sha256Mismatch {
         /// The library.
         library: PathBuf,
-        /// What the manifest pins.
+        /// The pinned digest.
         pinned: String,
-        /// What the library has.
+        /// The library's digest.
         actual: String,
     },
     /// The library cannot be read.
@@ -166,19 +165,19 @@ pub enum PluginProblem {
         /// What the system said.
         source: std::io::Error,
     },
-    /// There is something else where the library should be.
+    /// The library's path is not a file.
     #[error("{} is not a file: build the plugin and put its library there", library.display())]
     NotAFile {
-        /// The place.
+        /// The library's path.
         library: PathBuf,
     },
 }
 
 impl Manifest {
-    /// Reads the manifest of the plugin in `folder`, with what is doubtful in it.
+    /// Reads the manifest of the plugin in `folder`, with warnings about it.
     ///
     /// # Errors
-    /// Whatever makes the plugin unusable but for the library itself.
+    /// Everything that makes the plugin unusable, except problems with the library itself.
     pub(super) fn read(folder: &Path, name: &str) -> Result<(Self, Vec<Finding>), PluginProblem> {
         if !is_engine_name(name) {
             return Err(PluginProblem::BadFolderName {
@@ -232,11 +231,11 @@ impl Manifest {
         Ok((manifest, findings))
     }
 
-    /// Checks `library` against the digest that is pinned for this platform, if there is any. To be called
-    /// before it is loaded, for a library's constructors run at load.
+    /// Checks `library` against the digest pinned for this platform, if any. Call it before loading,
+    /// because a library's constructors run at load.
     ///
     /// # Errors
-    /// A library that differs from what was pinned, is not pinned for this platform, or cannot be read.
+    /// The library differs from the pinned digest, is not pinned for this platform, or cannot be read.
     pub fn verify(&self, library: &Path) -> Result<(), PluginProblem> {
         let platform = format!("{OS}-{ARCH}");
         let pinned = match &self.sha256 {
@@ -301,7 +300,7 @@ fn is_library_stem(stem: &str) -> bool {
 
 fn sha256(file: &Path) -> std::io::Result<String> {
     let mut file = std::fs::File::open(file)?;
-    let mut hasher = Sha256::new();
+    let mut hasher = hmac_sha256::Hash::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match file.read(&mut buffer)? {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use super::manifest::Manifest;
-use super::{BUILT_IN, Catalog, FolderState, NAME_RULE, PluginState, is_engine_name};
+use super::{Catalog, FolderState, PluginState};
 use crate::config::{Config, OnLoadFailure, OnMissing};
+use crate::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
 use crate::suggest::nearest;
 
 /// The engine that runs.
@@ -14,7 +15,7 @@ pub enum Choice {
     BuiltIn,
     /// A plugin, still to be [verified](Manifest::verify) and loaded.
     Plugin {
-        /// What it says of itself.
+        /// Its manifest.
         manifest: Box<Manifest>,
         /// Its library.
         library: PathBuf,
@@ -23,17 +24,17 @@ pub enum Choice {
     Registered(String),
 }
 
-/// What came of looking for an engine.
+/// The engine that was chosen, and what to tell the user about the choice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolution {
-    /// The name that was asked for.
+    /// The requested name.
     pub requested: String,
     /// The engine that runs.
     pub engine: Choice,
-    /// What whoever runs the agent should know: what runs is not what was asked for, or may not be what
-    /// was meant.
+    /// For the person who runs the agent: the engine differs from the requested one, or may not be the
+    /// intended one.
     pub warnings: Vec<String>,
-    /// What may be worth knowing.
+    /// Less important remarks.
     pub notes: Vec<String>,
     on_load_failure: OnLoadFailure,
 }
@@ -42,21 +43,21 @@ pub struct Resolution {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// No engine can have this name.
+    /// The name is not a valid engine name.
     #[error("`{name}` cannot be an engine: it must be {NAME_RULE}")]
     BadName {
         /// The name.
         name: String,
     },
-    /// There is no such engine, and no other may stand in for it.
+    /// There is no such engine, and no fallback is allowed.
     #[error("{report}")]
     Missing {
         /// The name.
         name: String,
-        /// What was found, where it was looked for, and what was probably meant.
+        /// Which engines were found, which folders were searched, and a suggestion.
         report: String,
     },
-    /// The plugin cannot be loaded, and no other engine may stand in for it.
+    /// The plugin cannot be loaded, and no fallback is allowed.
     #[error("the plugin `{name}` cannot be loaded: {reason}")]
     LoadFailed {
         /// The name.
@@ -66,15 +67,15 @@ pub enum ResolveError {
     },
 }
 
-/// Finds the engine that runs: `named`, which came from the command line and is what runs or is an error,
-/// else the one in `context.engine`.
+/// Chooses the engine to run: `named`, from the command line, for which there is no fallback; otherwise the
+/// one in `context.engine`.
 ///
-/// The built-in's name is the built-in's. Others are looked for in the plugin folders, in their order,
-/// then among the registered. A plugin without a library is passed over; one that is broken is not, so
-/// that no other engine of its name slips into its place.
+/// The name of the built-in always means the built-in. Other names are looked up in the plugin folders, in
+/// order, then among the registered engines. A plugin that is not built is skipped; a broken one is an
+/// error, so that no other engine of the same name replaces it silently.
 ///
 /// # Errors
-/// A name that no engine can have; a missing or broken engine where nothing may stand in for it.
+/// An invalid name; a missing or broken engine for which no fallback is allowed.
 pub fn resolve(
     catalog: &Catalog,
     config: &Config,
@@ -137,12 +138,12 @@ pub fn resolve(
 }
 
 impl Resolution {
-    /// What runs after the chosen plugin turned out not to load: the built-in, with a warning, where the
-    /// configuration allows that. Never a registered engine of the same name.
+    /// The choice after the chosen plugin failed to load: the built-in, with a warning, if the
+    /// configuration allows it. Never a registered engine of the same name.
     ///
     /// # Errors
-    /// The configuration, or the engine having been named on the command line, does not allow it.
-    pub fn after_load_failure(mut self, reason: &str) -> Result<Self, ResolveError> {
+    /// The configuration does not allow it, or the engine was named on the command line.
+    pub(crate) fn after_load_failure(mut self, reason: &str) -> Result<Self, ResolveError> {
         match self.on_load_failure {
             OnLoadFailure::Fail => Err(ResolveError::LoadFailed {
                 name: self.requested,
@@ -160,7 +161,7 @@ impl Resolution {
     }
 }
 
-/// What goes by the built-in's name and is never used.
+/// Engines that use the built-in's name, and so are ignored.
 fn imposters(catalog: &Catalog) -> Vec<String> {
     let plugins = catalog
         .plugins
@@ -177,7 +178,7 @@ fn imposters(catalog: &Catalog) -> Vec<String> {
         .collect()
 }
 
-/// Other engines of the chosen plugin's name.
+/// Other engines with the chosen plugin's name.
 fn passed_over(catalog: &Catalog, name: &str, chosen: &std::path::Path) -> Vec<String> {
     let plugins = catalog
         .plugins
@@ -197,7 +198,7 @@ fn passed_over(catalog: &Catalog, name: &str, chosen: &std::path::Path) -> Vec<S
         .collect()
 }
 
-/// Settings of engines that are not there. Those of the engine asked for are spoken of elsewhere.
+/// Settings of engines that do not exist. A missing requested engine is reported elsewhere.
 fn unused_settings(catalog: &Catalog, config: &Config, name: &str) -> Vec<String> {
     let known = catalog.names();
     config
@@ -213,7 +214,7 @@ fn unused_settings(catalog: &Catalog, config: &Config, name: &str) -> Vec<String
         .collect()
 }
 
-/// That there is no such engine, what there is, and where it was looked for.
+/// Reports a missing engine: what exists, and where it was searched.
 fn missing(catalog: &Catalog, name: &str) -> String {
     let mut report = format!("there is no engine `{name}` that can run");
     if let Some(near) = nearest(

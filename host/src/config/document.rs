@@ -1,4 +1,4 @@
-//! A YAML file as it was read: its values, and where in the file each one stands.
+//! A YAML file: its values, and the position of each in the file.
 
 use std::fmt;
 use std::io::Read;
@@ -13,16 +13,16 @@ use super::yaml::{self, Aim, Location, YamlError};
 
 /// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
 /// scanner quadratic time.
-pub const MAX_FILE_BYTES: u64 = 256 * 1024;
+pub(crate) const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// The most problems of one file whose places are looked up, which takes a reading of the text for each.
+/// The most problems whose positions are looked up, because each look-up reads the text again.
 const MAX_LOCATED: usize = 50;
 
 /// Why a file could not be read at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is not there, or may not be read.
+    /// It is missing or not readable.
     #[error("cannot read {}: {source}", file.display())]
     Read {
         /// The file.
@@ -30,7 +30,7 @@ pub enum DocumentError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// It is larger than [`MAX_FILE_BYTES`].
+    /// It is larger than 256 KiB.
     #[error("{} is larger than {MAX_FILE_BYTES} bytes: is it the right file?", file.display())]
     TooLarge {
         /// The file.
@@ -41,43 +41,43 @@ pub enum DocumentError {
     NotUtf8 {
         /// The file.
         file: PathBuf,
-        /// How many bytes at its beginning are.
+        /// How many bytes from the start are valid.
         valid: usize,
     },
-    /// It is not YAML, or more than is taken of it.
-    #[error("{}: {message}", Place(file, *location))]
+    /// It is not valid YAML, or too large a document.
+    #[error("{}: {message}", FilePosition(file, *location))]
     Syntax {
         /// The file.
         file: PathBuf,
-        /// Where, as far as it is known.
+        /// The position, if known.
         location: Option<Location>,
         /// What is wrong.
         message: String,
     },
-    /// One mapping has a key twice, and only one of them could be meant.
+    /// A mapping has the same key twice.
     #[error(
         "{}: `{key}` is given twice, first in line {}; remove one of the two",
-        Place(file, *second),
+        FilePosition(file, *second),
         first.map_or(0, |at| at.line)
     )]
     DuplicateKey {
         /// The file.
         file: PathBuf,
-        /// The way to it.
+        /// Its path.
         key: String,
-        /// Where it stands first.
+        /// The first occurrence.
         first: Option<Location>,
-        /// Where it stands again.
+        /// The second occurrence.
         second: Option<Location>,
     },
 }
 
-/// A problem and where it is.
+/// A problem and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, as far as it is known.
+    /// The position in it, if known.
     pub location: Option<Location>,
     /// What is wrong.
     pub problem: Problem,
@@ -85,14 +85,19 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", Place(&self.file, self.location), self.problem)
+        write!(
+            f,
+            "{}: {}",
+            FilePosition(&self.file, self.location),
+            self.problem
+        )
     }
 }
 
 /// `file:line:column`, the form that editors and terminals turn into a link.
-struct Place<'a>(&'a Path, Option<Location>);
+struct FilePosition<'a>(&'a Path, Option<Location>);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FilePosition<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.display())?;
         match self.1 {
@@ -107,7 +112,7 @@ impl fmt::Display for Place<'_> {
 pub(crate) struct Document {
     pub(crate) file: PathBuf,
     text: String,
-    /// A mapping, where the file is empty or well-formed; tidied by [`check`](Self::check).
+    /// Always a mapping, even for an empty file; normalised by [`check`](Self::check).
     pub(crate) value: Value,
 }
 
@@ -116,7 +121,8 @@ impl Document {
         let read = || {
             let mut bytes = Vec::new();
             let opened = std::fs::File::open(file)?;
-            // One byte more than allowed tells a file that is too large, even one without a length.
+            // Reading one byte more than allowed detects a file that is too large, even one without a
+            // length.
             opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
@@ -172,8 +178,8 @@ impl Document {
         })
     }
 
-    /// What is wrong with the file, and tidies its values (see [`Schema::check`]). A key that must not be
-    /// there is told alone, so that no other message shows it.
+    /// Finds what is wrong with the file and normalises its values (see [`Schema::check`]). If the file
+    /// holds secrets, only those are reported, so that no other message quotes them.
     pub(crate) fn check(&mut self, schema: &Schema) -> Vec<Finding> {
         let secrets = secrets::find(&self.value);
         let found = match secrets.is_empty() {
@@ -183,7 +189,7 @@ impl Document {
         self.findings(found)
     }
 
-    /// Gives each problem its place in the text.
+    /// Adds the position in the text to each problem.
     pub(crate) fn findings(&self, found: Vec<Found>) -> Vec<Finding> {
         found
             .into_iter()

@@ -10,7 +10,7 @@ use super::document::{Document, DocumentError, Finding};
 use super::schema::{Problem, Schema};
 use super::sections::{Compression, Config};
 use super::yaml::KeyPath;
-use crate::catalog::BUILT_IN;
+use crate::engine_name::BUILT_IN;
 
 /// Reads a variable of the environment: [`std::env::var_os`], or a test's own.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -24,20 +24,20 @@ const DEFAULT_PLUGIN_DIR: &str = "plugins/context_engine";
 static CONFIG: LazyLock<Schema> = LazyLock::new(Schema::of::<Config>);
 static COMPRESSION: LazyLock<Schema> = LazyLock::new(Schema::of::<Compression>);
 
-/// A configuration, where it came from, and what is doubtful in it.
+/// A configuration, its source, and warnings about it.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The configuration: what the file says, and the defaults for the rest.
     pub config: Config,
-    /// The file; none where there is none and everything is default.
+    /// The file; none if there is none and everything is default.
     pub path: Option<PathBuf>,
     /// Contexture's own directory (`$CONTEXTURE_HOME`, by default `~/.contexture`). It may not exist yet.
     pub home: PathBuf,
     /// The plugin folders, absolute, in the order in which they are searched.
     pub plugin_dirs: Vec<PathBuf>,
-    /// Unknown keys and values that count as none. `config check` treats them as errors.
+    /// Unknown keys, and invalid values that were ignored. `config check` treats them as errors.
     pub warnings: Vec<Finding>,
-    /// The file's own values; an empty mapping where there is none.
+    /// The file's own values; an empty mapping without a file.
     pub(super) document: Document,
 }
 
@@ -45,13 +45,13 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file is no readable YAML.
+    /// The file cannot be read as YAML.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// The file says something that is not allowed. Every such place is told, with the warnings.
+    /// The file breaks the schema. All problems are listed, with the warnings.
     #[error("{}", lines(.0))]
     Invalid(Vec<Finding>),
-    /// There is no place for Contexture's own files.
+    /// There is no directory for Contexture's own files.
     #[error(
         "there is no home directory: set CONTEXTURE_HOME to the directory that Contexture may use"
     )]
@@ -66,17 +66,34 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// The config file that it is about, where it is about one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Document(
+                DocumentError::Read { file, .. }
+                | DocumentError::TooLarge { file }
+                | DocumentError::NotUtf8 { file, .. }
+                | DocumentError::Syntax { file, .. }
+                | DocumentError::DuplicateKey { file, .. },
+            ) => Some(file),
+            Self::Invalid(findings) => Some(&findings.first()?.file),
+            Self::NoHome | Self::Path { .. } => None,
+        }
+    }
+}
+
 fn lines(findings: &[Finding]) -> String {
     let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }
 
 impl Config {
-    /// Reads the configuration: the file `named`, which must exist, else `config.yaml` in Contexture's
-    /// home directory, which need not.
+    /// Reads the configuration: the file `named`, which must exist, else `config.yaml` in Contexture's home
+    /// directory, if it exists.
     ///
     /// # Errors
-    /// A file that cannot be read, is no YAML, or says what is not allowed; no home directory.
+    /// A file that cannot be read, is not YAML, or breaks the schema; no home directory.
     pub fn load(named: Option<&Path>, env: Env<'_>) -> Result<Loaded, ConfigError> {
         let home = home(env)?;
         let document = match named {
@@ -112,7 +129,7 @@ impl Config {
     }
 }
 
-/// The checked values as a configuration, and what is wrong between them.
+/// The checked values as a configuration, and conflicts between them.
 fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     let refused = |findings: &[Finding]| findings.iter().any(|found| !found.problem.is_warning());
     if refused(findings) {
@@ -125,7 +142,7 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     }
     let config = match serde_json::from_value::<Config>(document.value.clone()) {
         Ok(config) => config,
-        // The schema comes from the same structs, so this names a fault of ours rather than nothing.
+        // The schema comes from the same structs, so a failure here is a bug of ours.
         Err(error) => {
             found.push((
                 KeyPath::default(),
@@ -193,7 +210,7 @@ fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
 }
 
 impl Loaded {
-    /// What is wrong with the settings of the engine `name`, by the schema that its manifest declares.
+    /// Problems in the settings of the engine `name`, by the schema that its manifest declares.
     pub fn check_engine_settings(&self, name: &str, schema: &Schema) -> Vec<Finding> {
         let mut settings = self
             .config
@@ -293,7 +310,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(compression).unwrap(),
             json!({"enabled": true, "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
-                "protect_last_n": 20})
+                "protect_last_n": 20, "wait_for_model": false})
         );
         assert_eq!(context.engine, "compressor");
         assert_eq!(context.on_missing, OnMissing::Fallback);
@@ -457,7 +474,7 @@ mod tests {
 
     #[test]
     fn a_key_in_the_file_is_refused_without_showing_it() {
-        // Put together here, so that no scanner takes this file for one that leaks a key.
+        // Built at run time, so that no secret scanner flags this file.
         let key = format!("sk-ant-{}", "a1".repeat(20));
         let message = refusal(&format!(
             "compression: {{threshold: 9}}\nauxiliary:\n  compression:\n    api_key: {key}\n"
@@ -494,7 +511,7 @@ mod tests {
                 dir.path().join("me/theirs")
             ]
         );
-        // The default stands beside the file that was read, not in the home directory.
+        // The default is relative to the file that was read, not to the home directory.
         std::fs::write(&file, "").unwrap();
         let loaded = Config::load(Some(&file), &env).unwrap();
         assert_eq!(

@@ -1,8 +1,9 @@
-//! A small part of JSON Schema: what keys there are, and what each may hold.
+//! A small part of JSON Schema: the keys, and what each may hold.
 //!
 //! The same checker serves the host's own configuration, whose schema is derived from its structs, the
 //! manifest of a plugin, and the settings that a manifest declares.
 
+use http::Uri;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -12,14 +13,14 @@ use super::secrets::shorten;
 use super::yaml::KeyPath;
 use crate::suggest::nearest;
 
-/// What a value may be. The default allows anything.
+/// The allowed values of a key. The default allows anything.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Schema {
     /// The types allowed; none for any.
     types: Vec<Type>,
     /// What it is for, with its unit.
     pub description: Option<String>,
-    /// What holds where nothing is set.
+    /// The default value.
     pub default: Option<Value>,
     /// The least number allowed.
     minimum: Option<f64>,
@@ -33,11 +34,11 @@ pub struct Schema {
     /// The keys of a mapping; none for a mapping that may hold any.
     properties: Option<Vec<(String, Schema)>>,
     required: Vec<String>,
-    /// What keys that are not listed hold; none where there may be no others.
+    /// The schema of keys that are not listed; none if no others are allowed.
     others: Option<Box<Schema>>,
-    /// What a list holds.
+    /// The schema of a list's elements.
     items: Option<Box<Schema>>,
-    /// Whether an invalid value counts as none, with a warning, rather than as an error.
+    /// Whether an invalid value is ignored with a warning, rather than an error.
     ignore_invalid: bool,
 }
 
@@ -58,7 +59,7 @@ enum Format {
     EngineName,
 }
 
-/// Why a schema itself makes no sense.
+/// Why a schema itself is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("the schema at `{at}` is wrong: {message}")]
 pub struct SchemaError {
@@ -77,25 +78,25 @@ pub enum Problem {
     UnknownKey {
         /// The key.
         key: String,
-        /// What was probably meant, or what there is.
+        /// A suggestion, or the known keys.
         hint: String,
     },
     /// A value that is not allowed.
     #[error("`{key}` is {value}, but must be {allowed}{hint}")]
     WrongValue {
-        /// The way to it.
+        /// Its path.
         key: KeyPath,
         /// The value, shortened.
         value: String,
         /// What is allowed, in words.
         allowed: String,
-        /// What was probably meant, where that can be guessed.
+        /// A suggestion, if there is one.
         hint: String,
     },
-    /// A value that is not allowed and counts as none.
+    /// A value that is not allowed and is ignored.
     #[error("`{key}` is {value}, but must be {allowed}; it is ignored")]
     Ignored {
-        /// The way to it.
+        /// Its path.
         key: KeyPath,
         /// The value, shortened.
         value: String,
@@ -105,40 +106,40 @@ pub enum Problem {
     /// A key that must be there.
     #[error("`{key}` is missing: {description}")]
     Missing {
-        /// The way to it.
+        /// Its path.
         key: KeyPath,
         /// What it is for.
         description: String,
     },
-    /// Two values that do not go together.
+    /// Two values that conflict.
     #[error("{message}")]
     Contradiction {
         /// Which, and what is allowed.
         message: String,
     },
-    /// Something that must not stand in a file.
+    /// A secret in the file.
     #[error(
         "`{key}` holds what looks like {what}: take it out of the file and set it in the environment \
          (for example `export {variable}=…`)"
     )]
     Secret {
-        /// The way to it. The value itself is never shown.
+        /// Its path. The value itself is never shown.
         key: KeyPath,
-        /// What it looks like.
+        /// What kind of secret it looks like.
         what: String,
-        /// The environment variable that is read instead.
+        /// The environment variable to set instead.
         variable: String,
     },
 }
 
 impl Problem {
-    /// Whether the rest can be used in spite of it.
-    pub fn is_warning(&self) -> bool {
+    /// Whether the rest of the file can be used.
+    pub(crate) fn is_warning(&self) -> bool {
         matches!(self, Self::UnknownKey { .. } | Self::Ignored { .. })
     }
 }
 
-/// A problem and the way to where it is.
+/// A problem and the path of the value it is about.
 pub(crate) type Found = (KeyPath, Problem);
 
 impl Schema {
@@ -146,7 +147,7 @@ impl Schema {
     pub(crate) fn of<T: JsonSchema>() -> Self {
         let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
         let schema = settings.into_generator().into_root_schema_for::<T>();
-        // Tests read every schema that is derived here, so nothing is ever allowed by this default.
+        // Tests parse every schema that is derived here, so this default is never used.
         Self::parse(schema.as_value()).unwrap_or_default()
     }
 
@@ -154,7 +155,7 @@ impl Schema {
     ///
     /// # Errors
     /// A keyword that is not known here, or one with a value of the wrong kind.
-    pub fn of_properties(properties: &Map<String, Value>) -> Result<Self, SchemaError> {
+    pub(crate) fn of_properties(properties: &Map<String, Value>) -> Result<Self, SchemaError> {
         Ok(Self {
             types: vec![Type::Object],
             properties: Some(parse_properties(properties, &KeyPath::default())?),
@@ -166,7 +167,7 @@ impl Schema {
     ///
     /// # Errors
     /// A keyword that is not known here, or one with a value of the wrong kind.
-    pub fn parse(schema: &Value) -> Result<Self, SchemaError> {
+    pub(crate) fn parse(schema: &Value) -> Result<Self, SchemaError> {
         Self::parse_at(schema, &KeyPath::default())
     }
 
@@ -226,7 +227,7 @@ impl Schema {
                 self.allowed = value.as_array().ok_or_else(|| expected("a list"))?.clone();
             }
             "const" => self.allowed = vec![value.clone()],
-            // How a derived schema writes an enum whose variants are documented.
+            // This is how a derived schema writes an enum with documented variants.
             "oneOf" => {
                 for variant in value.as_array().ok_or_else(|| expected("a list"))? {
                     self.allowed.extend(Self::parse_at(variant, &here)?.allowed);
@@ -276,7 +277,7 @@ impl Schema {
     }
 
     /// The keys of a mapping and what each may hold, in the order declared.
-    pub fn properties(&self) -> impl Iterator<Item = (&str, &Schema)> {
+    pub(crate) fn properties(&self) -> impl Iterator<Item = (&str, &Schema)> {
         self.properties
             .iter()
             .flatten()
@@ -294,13 +295,13 @@ impl Schema {
         self.properties.is_none() || self.others.is_some()
     }
 
-    /// What is wrong with `value`. Tidies it, too: null where a default stands in is taken out, as is what
-    /// counts as none, and words and numbers get the type that is asked for (`yes` is true, 20.0 is 20).
+    /// Finds what is wrong with `value`, and normalises it: null values with a default and ignored values
+    /// are removed, and words and numbers are converted to the expected type (`yes` is true, 20.0 is 20).
     pub(crate) fn check(&self, value: &mut Value) -> Vec<Found> {
         self.check_under(value, &KeyPath::default())
     }
 
-    /// As [`check`](Self::check), for a value that stands at `at` in its file.
+    /// As [`check`](Self::check), for a value at the path `at` in its file.
     pub(crate) fn check_under(&self, value: &mut Value, at: &KeyPath) -> Vec<Found> {
         let mut found = Vec::new();
         self.check_at(value, at, self, &mut found);
@@ -361,7 +362,7 @@ impl Schema {
                 }
                 return true;
             };
-            // A section whose lines are all commented out is null, and means its defaults.
+            // A section whose lines are all commented out is null and means the defaults.
             if value.is_null() {
                 return false;
             }
@@ -398,7 +399,7 @@ impl Schema {
         hint
     }
 
-    /// The ways to every key of this name.
+    /// The paths of all keys with this name.
     fn paths_to(&self, key: &str, at: &KeyPath, paths: &mut Vec<KeyPath>) {
         for (name, schema) in self.properties() {
             let path = at.key(name);
@@ -415,7 +416,7 @@ impl Schema {
 
     fn tidy(&self, value: &mut Value) {
         let tidied = match value {
-            // YAML 1.1, which Python's programs still read, has more words for true and false.
+            // YAML 1.1, which Python programs still use, has more words for true and false.
             Value::String(word) if self.allows(Type::Boolean) && !self.allows(Type::String) => {
                 match word.to_ascii_lowercase().as_str() {
                     "yes" | "on" => Value::Bool(true),
@@ -478,7 +479,7 @@ impl Schema {
         }
     }
 
-    /// What is allowed, for a person.
+    /// Describes what is allowed.
     fn allowed_in_words(&self) -> String {
         if !self.allowed.is_empty() {
             let words: Vec<_> = self
@@ -504,7 +505,7 @@ impl Schema {
                 Type::Number => format!("a number{range}"),
                 Type::String => match self.format {
                     Some(Format::Url) => "an address that begins with http:// or https://".into(),
-                    Some(Format::EngineName) => crate::catalog::NAME_RULE.into(),
+                    Some(Format::EngineName) => crate::engine_name::NAME_RULE.into(),
                     None if self.min_length > 0 => "text that is not empty".into(),
                     None => "text".into(),
                 },
@@ -592,10 +593,10 @@ impl Type {
 impl Format {
     fn holds(self, text: &str) -> bool {
         match self {
-            Self::Url => {
-                reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
-            }
-            Self::EngineName => crate::catalog::is_engine_name(text),
+            Self::Url => text
+                .parse::<Uri>()
+                .is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))),
+            Self::EngineName => crate::engine_name::is_engine_name(text),
         }
     }
 }

@@ -1,26 +1,12 @@
-//! Keys that must not stand in a file.
+//! Finds secrets that do not belong in a config file.
 
+use contexture_digest::{SECRET_MASK, mask_secrets};
 use serde_json::Value;
 
 use super::schema::{Found, Problem};
 use super::yaml::KeyPath;
 
-/// How the keys of known providers begin, and the variable that each is read from.
-const PREFIXES: [(&str, &str); 8] = [
-    ("sk-ant-", "ANTHROPIC_API_KEY"),
-    ("sk-or-", "OPENROUTER_API_KEY"),
-    ("sk-", "OPENAI_API_KEY"),
-    ("gsk_", "OPENAI_API_KEY"),
-    ("xai-", "OPENAI_API_KEY"),
-    ("AIza", "OPENAI_API_KEY"),
-    ("hf_", "OPENAI_API_KEY"),
-    ("ghp_", "OPENAI_API_KEY"),
-];
-
-/// Shorter values with such a beginning are words.
-const LEAST_KEY_CHARS: usize = 20;
-
-/// Every value that is an API key, by the name it stands under or by its looks.
+/// Every value that is an API key, by the name of its key or by its form.
 pub(crate) fn find(value: &Value) -> Vec<Found> {
     let mut found = Vec::new();
     walk(value, &KeyPath::default(), &mut found);
@@ -86,29 +72,28 @@ fn names_a_key(key: &str) -> bool {
 }
 
 fn address_holds_a_key(text: &str) -> bool {
-    text.contains("://")
-        && reqwest::Url::parse(text).is_ok_and(|url| {
-            !url.username().is_empty()
-                || url.password().is_some()
-                || url
-                    .query_pairs()
-                    .any(|(name, _)| name == "key" || names_a_key(&name))
-        })
+    let Some((_, rest)) = text.split_once("://") else {
+        return false;
+    };
+    let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let host = place.split('/').next().unwrap_or_default();
+    host.contains('@')
+        || query
+            .split('&')
+            .map(|pair| pair.split('=').next().unwrap_or_default())
+            .any(|name| name == "key" || names_a_key(name))
 }
 
+/// The environment variable to set instead, if the text as a whole is a key or token.
 fn variable_for(text: &str) -> Option<&'static str> {
     let text = text.trim();
     let text = text.strip_prefix("Bearer ").unwrap_or(text);
-    let one_word = text
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
-    if !one_word || text.len() < LEAST_KEY_CHARS || !text.bytes().any(|byte| byte.is_ascii_digit())
-    {
-        return None;
-    }
-    PREFIXES
-        .iter()
-        .find_map(|(prefix, variable)| text.starts_with(prefix).then_some(*variable))
+    (mask_secrets(text) == SECRET_MASK).then(|| match text {
+        _ if text.starts_with("sk-ant-") => "ANTHROPIC_API_KEY",
+        _ if text.starts_with("sk-or-") => "OPENROUTER_API_KEY",
+        _ => "OPENAI_API_KEY",
+    })
 }
 
 /// A value as one short line, for a message.
@@ -131,7 +116,7 @@ mod tests {
     fn keys_are_found_by_name_and_by_looks_and_never_shown() {
         let value = json!({
             "auxiliary": {"compression": {"api_key": "letmein", "base_url": "http://localhost"}},
-            "context": {"engines": {"lcm": {"list": [format!("sk-ant-{}", "a1".repeat(20))]}}},
+            "context": {"engines": {"lcm": {"list": [format!("sk-ant-{}", "a1".repeat(20)), format!("glpat-{}", "a1".repeat(10))]}}},
             "OPENAI-API-KEY": 5,
             "user": "https://me:letmein@example.com", "query": "https://example.com/?api_key=letmein",
         });
@@ -142,6 +127,7 @@ mod tests {
             [
                 "auxiliary.compression.api_key",
                 "context.engines.lcm.list[0]",
+                "context.engines.lcm.list[1]",
                 "OPENAI-API-KEY",
                 "user",
                 "query",

@@ -51,7 +51,7 @@ pub struct Context {
 impl Default for Context {
     fn default() -> Self {
         Self {
-            engine: crate::catalog::BUILT_IN.into(),
+            engine: crate::engine_name::BUILT_IN.into(),
             on_missing: OnMissing::default(),
             on_load_failure: OnLoadFailure::default(),
             on_failure: OnFailure::default(),
@@ -150,6 +150,9 @@ pub struct Compression {
     /// The least number of recent messages that are kept as they are.
     #[schemars(range(min = 1))]
     pub protect_last_n: u64,
+    /// Whether a compaction that is due waits for the model's summary rather than do with what is prepared. The
+    /// command line waits in any case.
+    pub wait_for_model: bool,
 }
 
 impl Default for Compression {
@@ -160,7 +163,15 @@ impl Default for Compression {
             max_threshold_tokens: None,
             target_ratio: 0.20,
             protect_last_n: 20,
+            wait_for_model: false,
         }
+    }
+}
+
+impl Compression {
+    /// What the section may hold, as JSON Schema.
+    pub fn schema() -> Value {
+        schemars::schema_for!(Self).to_value()
     }
 }
 
@@ -211,7 +222,8 @@ impl Default for AuxiliaryModel {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PromptCaching {
-    /// Whether requests carry markers; none for where model and provider know them.
+    /// Whether requests carry markers; none for where model and provider know them. `compress` marks its
+    /// output where it is true, or asked to.
     pub enabled: Option<bool>,
     /// How long the provider keeps what is marked.
     pub cache_ttl: Ttl,
@@ -221,7 +233,7 @@ pub struct PromptCaching {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Hygiene {
-    /// The number of messages at which to compact whatever their size; none for no such limit.
+    /// The number of messages at which to compact regardless of their size; none for no limit.
     #[schemars(range(min = 4))]
     pub max_messages: Option<u64>,
 }
@@ -262,12 +274,14 @@ impl Config {
     /// `context.engines.compressor` over it.
     pub fn engine_settings(&self, name: &str) -> Value {
         let own = self.context.engines.get(name).cloned().unwrap_or_default();
-        if name != crate::catalog::BUILT_IN {
+        if name != crate::engine_name::BUILT_IN {
             return Value::Object(own);
         }
         // A struct of plain numbers always has a JSON form.
         let mut settings = serde_json::to_value(&self.compression).unwrap_or_default();
         if let Value::Object(settings) = &mut settings {
+            // That one is the host's.
+            settings.remove("wait_for_model");
             settings.extend(own);
         }
         settings

@@ -1,4 +1,4 @@
-//! The effective configuration, with where each value comes from.
+//! The effective configuration, with the origin of each value.
 
 use std::fmt;
 
@@ -6,37 +6,37 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::load::Loaded;
-use super::yaml::{KeyPath, Segment};
+use super::yaml::{KeyPath, PathStep};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Nothing was said.
+    /// The file does not set it.
     Default,
-    /// The config file says so.
+    /// The config file sets it.
     File,
 }
 
 /// One key with its value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
-    /// The way to it.
+    /// Its path.
     pub key: KeyPath,
-    /// What holds.
+    /// The value.
     pub value: Value,
     /// Where it comes from.
     pub origin: Origin,
 }
 
-/// Every key that has a value, in the order of the documentation. Displayed, it is a config file that
-/// says the same, with a comment at every default.
+/// Every key that has a value, in the order of the documentation. Displayed, it is an equivalent config
+/// file, with a comment at every default.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Effective(pub Vec<Setting>);
 
 impl Loaded {
-    /// The configuration that holds, value by value.
+    /// The effective configuration, value by value.
     pub fn effective(&self) -> Effective {
         // The config came out of JSON, so it goes back.
         let mut config = serde_json::to_value(&self.config).unwrap_or_default();
@@ -78,12 +78,14 @@ fn flatten(value: Value, file: Option<&Value>, at: &KeyPath, settings: &mut Vec<
 
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut open: &[Segment] = &[];
+        let mut open: &[PathStep] = &[];
         for setting in &self.0 {
             let path = setting.key.0.as_slice();
             let shared = open.iter().zip(path).take_while(|(a, b)| a == b).count();
-            for (depth, segment) in path.iter().enumerate().skip(shared) {
-                let Segment::Key(key) = segment else { continue };
+            for (depth, step) in path.iter().enumerate().skip(shared) {
+                let PathStep::Key(key) = step else {
+                    continue;
+                };
                 write!(f, "{:indent$}{}:", "", quoted(key), indent = depth * 2)?;
                 if depth + 1 < path.len() {
                     writeln!(f)?;
@@ -101,7 +103,7 @@ impl fmt::Display for Effective {
     }
 }
 
-/// A key as it is written in YAML: in quotes where it could be taken for anything but a word.
+/// A key as written in YAML: quoted where it could be read as anything but a word.
 fn quoted(key: &str) -> String {
     let word = key.starts_with(|first: char| first.is_ascii_lowercase())
         && key
@@ -152,7 +154,7 @@ mod tests {
             ..config.clone()
         };
         assert_eq!(same(&again.config), same(&loaded.config));
-        // Null means the default, so it is still one; all else is now said.
+        // Null still means the default; everything else is now set.
         let defaults = again
             .effective()
             .0

@@ -1,4 +1,4 @@
-//! YAML text as a JSON value, read within bounds, with the place of every key and value in reach.
+//! Reads YAML text as a JSON value, within bounds, and finds the position of a key or value.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 /// The most keys and values of a document, aliases expanded. A hand-written file has hundreds.
 const MAX_NODES: usize = 100_000;
 
-/// A place in a file, both counted from 1.
+/// A position in a file, both parts counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Location {
     /// The line.
@@ -25,50 +25,50 @@ pub struct Location {
 /// One step from a value to one inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Segment {
+pub enum PathStep {
     /// Under this key of a mapping.
     Key(String),
     /// At this index of a list, from 0.
     Index(usize),
 }
 
-/// The way from the root of a document to one value. Written `plugins.dirs[0]`.
+/// The path from the root of a document to one value. Written `plugins.dirs[0]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct KeyPath(pub Vec<Segment>);
+pub struct KeyPath(pub Vec<PathStep>);
 
 impl KeyPath {
     /// The path of these keys.
-    pub fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(
             keys.into_iter()
-                .map(|key| Segment::Key(key.into()))
+                .map(|key| PathStep::Key(key.into()))
                 .collect(),
         )
     }
 
     /// The path of what is under `key` here.
-    pub fn key(&self, key: &str) -> Self {
+    pub(crate) fn key(&self, key: &str) -> Self {
         let mut path = self.clone();
-        path.0.push(Segment::Key(key.into()));
+        path.0.push(PathStep::Key(key.into()));
         path
     }
 
     /// The path of what is at `index` here.
-    pub fn index(&self, index: usize) -> Self {
+    pub(crate) fn index(&self, index: usize) -> Self {
         let mut path = self.clone();
-        path.0.push(Segment::Index(index));
+        path.0.push(PathStep::Index(index));
         path
     }
 }
 
 impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, segment) in self.0.iter().enumerate() {
-            match segment {
-                Segment::Key(key) if at == 0 => f.write_str(key)?,
-                Segment::Key(key) => write!(f, ".{key}")?,
-                Segment::Index(index) => write!(f, "[{index}]")?,
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                PathStep::Key(key) if at == 0 => f.write_str(key)?,
+                PathStep::Key(key) => write!(f, ".{key}")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
@@ -89,7 +89,7 @@ pub(crate) enum YamlError {
     },
 }
 
-/// Reads one document. Nothing, or comments alone, is null.
+/// Reads one document. An empty one, or one with only comments, is null.
 pub(crate) fn read(text: &str) -> Result<Value, YamlError> {
     let notes = Notes::default();
     let root = KeyPath::default();
@@ -134,14 +134,14 @@ impl From<serde_yaml::Location> for Location {
     }
 }
 
-/// What the builder leaves behind when it fails.
+/// What the builder records when it fails.
 #[derive(Default)]
 struct Notes {
     nodes: Cell<usize>,
     duplicate: RefCell<Option<KeyPath>>,
 }
 
-/// Builds a value. serde_json's own reading of maps would let the last of two equal keys win.
+/// Builds a value. serde_json's own map reader lets the last of two equal keys win.
 #[derive(Clone, Copy)]
 struct Build<'a> {
     notes: &'a Notes,
@@ -241,8 +241,8 @@ pub(crate) enum Aim {
     Key { nth: usize },
 }
 
-/// Where something stands. serde_yaml tells the place of errors alone, so this reads the text again and
-/// fails on purpose at the place looked for.
+/// Finds a position. serde_yaml gives positions of errors only, so this reads the text again and fails on
+/// purpose at the wanted place.
 pub(crate) fn locate(text: &str, path: &KeyPath, aim: Aim) -> Option<Location> {
     Seek { path: &path.0, aim }
         .deserialize(serde_yaml::Deserializer::from_str(text))
@@ -252,7 +252,7 @@ pub(crate) fn locate(text: &str, path: &KeyPath, aim: Aim) -> Option<Location> {
 }
 
 struct Seek<'a> {
-    path: &'a [Segment],
+    path: &'a [PathStep],
     aim: Aim,
 }
 
@@ -267,14 +267,14 @@ impl<'de> DeserializeSeed<'de> for Seek<'_> {
 impl<'de> Visitor<'de> for Seek<'_> {
     type Value = ();
 
-    // A scalar, which has nothing inside it, is always the end of the way: serde's default for it fails,
-    // and serde_yaml notes the place.
+    // A scalar is always the end of the path: serde's default for it fails, and serde_yaml records the
+    // position.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("what is looked for")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Some((Segment::Index(index), rest)) = self.path.split_first() else {
+        let Some((PathStep::Index(index), rest)) = self.path.split_first() else {
             return Err(A::Error::custom("found"));
         };
         for _ in 0..*index {
@@ -285,7 +285,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Some((Segment::Key(wanted), rest)) = self.path.split_first() else {
+        let Some((PathStep::Key(wanted), rest)) = self.path.split_first() else {
             return Err(A::Error::custom("found"));
         };
         let mut skip = match self.aim {
@@ -305,7 +305,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 }
 
-/// Whether the key is the one wanted; fails on it once as many as `skip` were passed.
+/// Whether the key is the wanted one; fails on it after `skip` occurrences.
 struct SeekKey<'a> {
     wanted: &'a str,
     skip: &'a mut Option<usize>,

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::anatomy::{PieceKind, anatomy};
 use super::json::{JsonError, Raw, skip_space, value_end, walk_array, walk_object};
+use super::rewrite::Rewrite;
 use super::{Format, FormatError};
 
 /// Where the parts of a body stand in its text, in bytes.
@@ -182,6 +183,30 @@ pub struct WireBody<'a> {
     pub model: Option<Cow<'a, str>>,
     /// The JSON of each wire message after the system prompt, in order.
     pub messages: Vec<&'a str>,
+    text: &'a str,
+    body: Body,
+}
+
+impl WireBody<'_> {
+    /// The body with other messages, and with `note` appended to the system prompt. With each message comes its
+    /// index in [`messages`](Self::messages) where it is one of them, byte for byte.
+    pub(crate) fn with_messages(
+        &self,
+        note: Option<&str>,
+        messages: &[(Option<usize>, &str)],
+    ) -> String {
+        let leading = self.system_messages.len();
+        let messages: Vec<_> = (messages.iter())
+            .map(|(index, text)| (index.map(|index| index + leading), *text))
+            .collect();
+        let rewrite = Rewrite {
+            document: self.text,
+            format: self.format,
+            body: &self.body,
+            system_items: self.body.items.get(..leading).unwrap_or(&[]),
+        };
+        rewrite.document_with(note, &messages)
+    }
 }
 
 /// Splits a request body into its raw messages, without looking into them: one validating pass.
@@ -220,7 +245,10 @@ pub fn split<'a>(body: &'a str, format: Option<Format>) -> Result<WireBody<'a>, 
         tools: found.tools.as_ref().map(slice),
         model: found
             .model
+            .clone()
             .and_then(|span| Raw::trusted(body, span).string()),
         messages: messages.iter().map(slice).collect(),
+        text: body,
+        body: found,
     })
 }

@@ -11,6 +11,8 @@ use super::body::{Body, is_system, system_text};
 use super::json::{JsonError, Raw, on_one_line, skip_space, value_end};
 use super::logs::{self, Log, LoggedUsage};
 use super::message::{Media, Message};
+use super::plan::Kept;
+use super::splice::splice;
 use super::views::{WireItem, read_items};
 use super::{Format, FormatError};
 
@@ -550,7 +552,7 @@ impl Conversation {
     }
 
     /// The JSON of the list of tools.
-    pub fn tools_raw(&self) -> Option<&str> {
+    pub(crate) fn tools_raw(&self) -> Option<&str> {
         self.document.get(self.tools.clone()?)
     }
 
@@ -567,6 +569,14 @@ impl Conversation {
     /// What the providers reported, for each assistant message that has it.
     pub fn recorded_usage(&self) -> Vec<RecordedUsage> {
         self.usage.clone()
+    }
+
+    /// The tools of the results in it, by their calls' ids.
+    fn tool_names(&self) -> HashMap<String, String> {
+        let results = self.messages.iter().filter_map(|message| {
+            Some((message.tool_call_id.clone()?, message.tool_name.clone()?))
+        });
+        results.collect()
     }
 
     /// The JSON of the wire item `index`: the message itself, without what a log puts around it.
@@ -698,7 +708,7 @@ impl Conversation {
 ///
 /// # Errors
 /// Which of the messages is not one of this format, and why.
-pub fn parse_messages_after(
+pub(crate) fn parse_messages_after(
     format: Format,
     raw: &[&str],
     earlier: &mut HashMap<String, String>,
@@ -727,7 +737,7 @@ pub fn parse_messages_after(
 ///
 /// # Errors
 /// Which of the messages is not one of this format, and why.
-pub fn excerpt(
+pub(crate) fn excerpt(
     format: Format,
     raw: &[&str],
     earlier: &mut HashMap<String, String>,
@@ -758,7 +768,37 @@ pub fn excerpt(
     })
 }
 
-/// Reads wire messages on their own, as [`parse_messages_after`] does where nothing came earlier.
+/// The message `index` of a conversation in a wire message of its own, where a summary shares the one that it
+/// stands in; with its index there.
+pub(crate) fn words_alone(
+    conversation: &Conversation,
+    index: usize,
+) -> Option<(Conversation, usize)> {
+    let message = conversation.messages.get(index)?;
+    let shares = |other: &&Message| other.items == message.items;
+    let shared = conversation.messages.iter().filter(shares);
+    if message.is_summary() || !shared.clone().any(Message::is_summary) {
+        return None;
+    }
+    let mut parts = Vec::new();
+    for (at, other) in conversation.messages.iter().enumerate() {
+        if other.items == message.items && !other.is_summary() {
+            parts.push(at);
+        }
+    }
+    let place = parts.iter().position(|at| *at == index)?;
+    let kept = Kept::of(&parts);
+    let items = splice(conversation, &kept).ok()?;
+    let texts: Vec<&str> = items
+        .iter()
+        .map(|item| conversation.text_of(item))
+        .collect();
+    let mut names = conversation.tool_names();
+    let alone = excerpt(conversation.format, &texts, &mut names).ok()?;
+    Some((alone, place))
+}
+
+/// Reads wire messages on their own, as where nothing came earlier.
 ///
 /// # Errors
 /// Which of the messages is not one of this format, and why.

@@ -6,8 +6,9 @@ use super::conversation::Conversation;
 use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
 use super::message::{Media, MediaKind, Message};
-use super::plan::{Kept, Part, Slot, Window, closed, marked, plan};
+use super::plan::{Kept, Part, Slot, Window, plan};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
+use super::seal::sealed_summary;
 use super::splice::{new_message, part_type, splice, text_part};
 use super::{Format, FormatError};
 
@@ -145,8 +146,8 @@ impl Conversation {
             let text = part.text.unwrap_or(&message.text);
             if message.kind == MessageKind::Summary && last > 0 {
                 match views.last_mut() {
-                    Some(view) if at == last => view.after.push(marked(text)),
-                    _ => before.push(marked(text)),
+                    Some(view) if at == last => view.after.push(sealed_summary(text)),
+                    _ => before.push(sealed_summary(text)),
                 }
                 continue;
             }
@@ -175,7 +176,7 @@ impl Conversation {
             views.push(KeptView {
                 message,
                 text: if is_summary {
-                    marked(text)
+                    sealed_summary(text)
                 } else {
                     text.to_owned()
                 },
@@ -274,7 +275,7 @@ impl Conversation {
             let mut text: String = view
                 .before
                 .iter()
-                .map(|text| format!("{}\n\n", closed(text)))
+                .map(|text| format!("{}\n\n", sealed_summary(text)))
                 .collect();
             text.push_str(&view.text);
             return quote(&text);
@@ -283,10 +284,14 @@ impl Conversation {
         let parts: Vec<_> = view
             .before
             .iter()
-            .map(|summary| text(&closed(summary)))
+            .map(|summary| text(&sealed_summary(summary)))
             .chain((!view.text.is_empty()).then(|| text(&view.text)))
             .chain(media)
-            .chain(view.after.iter().map(|summary| text(&closed(summary))))
+            .chain(
+                view.after
+                    .iter()
+                    .map(|summary| text(&sealed_summary(summary))),
+            )
             .collect();
         list(&parts)
     }
@@ -458,7 +463,7 @@ impl Conversation {
         }
         view.before
             .iter()
-            .map(|summary| text(&closed(summary)))
+            .map(|summary| text(&sealed_summary(summary)))
             .chain(has_text.then(|| text(&view.text)))
             .chain(media)
             .chain(
@@ -481,7 +486,11 @@ impl Conversation {
                         )
                     }),
             )
-            .chain(view.after.iter().map(|summary| text(&closed(summary))))
+            .chain(
+                view.after
+                    .iter()
+                    .map(|summary| text(&sealed_summary(summary))),
+            )
             .collect()
     }
 }
@@ -489,7 +498,7 @@ impl Conversation {
 /// An item of a Codex log as an item of `input`: the summary of a compaction is a bare string there.
 fn codex_item(item: &str) -> String {
     match Raw::trusted(item, 0..item.len()).string() {
-        Some(summary) => new_message(Format::OpenAiResponses, "user", &marked(&summary)),
+        Some(summary) => new_message(Format::OpenAiResponses, "user", &sealed_summary(&summary)),
         None => item.to_owned(),
     }
 }

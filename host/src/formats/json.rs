@@ -606,20 +606,25 @@ impl Edits {
     /// The `part` of the text with the changes made in it. Of changes that overlap the earlier in the
     /// text wins.
     pub(super) fn apply(mut self, text: &str, part: Range<usize>) -> String {
-        self.0.sort_by_key(|(span, _)| (span.start, span.end));
         let grown: usize = self.0.iter().map(|(_, new)| new.len()).sum();
         let mut out = String::with_capacity(part.len() + grown);
+        self.apply_to(&mut out, text, part);
+        out
+    }
+
+    /// The same, at the end of `out`.
+    pub(super) fn apply_to(&mut self, out: &mut String, text: &str, part: Range<usize>) {
+        self.0.sort_by_key(|(span, _)| (span.start, span.end));
         let mut done = part.start;
-        for (span, new) in self.0 {
+        for (span, new) in &self.0 {
             if span.start < done || span.end > part.end {
                 continue;
             }
             out.push_str(text.get(done..span.start).unwrap_or(""));
-            out.push_str(&new);
+            out.push_str(new);
             done = span.end;
         }
         out.push_str(text.get(done..part.end).unwrap_or(""));
-        out
     }
 }
 

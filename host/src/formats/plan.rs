@@ -1,9 +1,10 @@
 //! The new window, laid out: which wire messages leave, and where summaries and stubs stand among them.
 
-use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments};
+use contexture_engine_api::ShortArguments;
 
 use super::conversation::Conversation;
 use super::message::Message;
+use super::seal::sealed_summary;
 use super::{Format, FormatError};
 
 /// What a model is to see of a conversation: its messages by their index in
@@ -14,6 +15,8 @@ pub struct Window<'a> {
     pub entries: Vec<Place<'a>>,
     /// A note to append to the system prompt, unless it is there already.
     pub system_note: Option<&'a str>,
+    /// Whether every summary stands in a message of its own, whatever the roles around it are.
+    pub own_summaries: bool,
 }
 
 impl Window<'_> {
@@ -22,6 +25,7 @@ impl Window<'_> {
         Self {
             entries: (0..messages).map(Place::Message).collect(),
             system_note: None,
+            own_summaries: false,
         }
     }
 }
@@ -74,6 +78,21 @@ pub(super) struct Kept<'a> {
     pub(super) stubs: Vec<(usize, &'a str)>,
 }
 
+impl Kept<'_> {
+    /// These messages of one wire message, as they are.
+    pub(super) fn of(messages: &[usize]) -> Self {
+        let part = |index: &usize| Part {
+            index: *index,
+            text: None,
+            arguments: &[],
+        };
+        Self {
+            parts: messages.iter().map(part).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// A message that is kept, and what of it changes.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
@@ -91,23 +110,6 @@ impl Part<'_> {
 /// Whether tool results leave in messages of the user's.
 pub(super) fn results_are_users(format: Format) -> bool {
     matches!(format, Format::Anthropic | Format::ClaudeCode)
-}
-
-/// The text of a summary with its mark, and without the end mark that a summary that shares a message
-/// gets from the host.
-pub(super) fn marked(text: &str) -> String {
-    let text = text.replace(SUMMARY_END_MARK, "");
-    let text = text.trim_end();
-    if text.starts_with(SUMMARY_MARK) {
-        text.to_owned()
-    } else {
-        format!("{SUMMARY_MARK}\n{text}")
-    }
-}
-
-/// A summary as it stands in a message that it shares.
-pub(super) fn closed(summary: &str) -> String {
-    format!("{summary}\n\n{SUMMARY_END_MARK}")
 }
 
 /// Lays the window out for `target`.
@@ -145,7 +147,7 @@ pub(super) fn plan<'a>(
             Place::Summary { text } => {
                 slots.push(Slot::Summary {
                     role: "",
-                    text: marked(text),
+                    text: sealed_summary(text),
                 });
                 continue;
             }
@@ -200,7 +202,7 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    let mut slots = place_summaries(messages, slots, target);
+    let mut slots = place_summaries(messages, slots, target, window.own_summaries);
     if results_are_users(target) {
         open_with_user(conversation, &mut slots);
     }
@@ -230,7 +232,7 @@ fn open_with_user(conversation: &Conversation, slots: &mut Vec<Slot<'_>>) {
             0,
             Slot::Summary {
                 role: "user",
-                text: marked(text),
+                text: sealed_summary(text),
             },
         );
     }
@@ -259,7 +261,7 @@ fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
             .parts
             .iter()
             .zip(&own)
-            .map(|(part, message)| marked(part.text.unwrap_or(&message.text)))
+            .map(|(part, message)| sealed_summary(part.text.unwrap_or(&message.text)))
             .collect();
         *slot = Slot::Summary {
             role: "",
@@ -268,11 +270,13 @@ fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
     }
 }
 
-/// Gives each summary its role, or joins it to a neighbour where either role would stand twice in a row.
+/// Gives each summary its role. Where either role would stand twice in a row it joins a neighbour: a
+/// summary before it, else the message after it, else the user's message before it.
 fn place_summaries<'a>(
     messages: &[Message],
     slots: Vec<Slot<'a>>,
     target: Format,
+    own: bool,
 ) -> Vec<Slot<'a>> {
     let mut placed: Vec<Slot<'a>> = Vec::with_capacity(slots.len());
     let mut joining: Vec<String> = Vec::new();
@@ -287,7 +291,7 @@ fn place_summaries<'a>(
             }
             Slot::Summary { text, .. } => text,
         };
-        if target == Format::ClaudeCode {
+        if own || target == Format::ClaudeCode {
             // Lines of one role may follow each other in a log, and its agent looks for a summary in a
             // line of its own.
             placed.push(Slot::Summary { role: "user", text });
@@ -323,16 +327,27 @@ fn place_summaries<'a>(
                 role: "assistant",
                 text,
             });
-        } else if next.is_some_and(|next| next.role != "tool" && !next_thinks) {
+        } else if let Some(Slot::Summary { text: before, .. }) = placed.last_mut() {
+            *before = format!("{before}\n\n{text}");
+        } else if next.is_some_and(takes_a_summary) {
             joining.push(text);
         } else {
             match placed.last_mut() {
                 Some(Slot::Kept(kept)) if ends_as_user(messages, kept) => kept.after.push(text),
+                // After results, which leave in a message of the user's that it comes to stand in.
                 _ => placed.push(Slot::Summary { role: "user", text }),
             }
         }
     }
     placed
+}
+
+/// Whether a summary may stand in a message before its own text: not where that is a result, is thought
+/// about, is blank, or is calls alone, of which the model would take it for its own words.
+fn takes_a_summary(message: &Message) -> bool {
+    let says_something =
+        !message.text.trim().is_empty() || (message.calls.is_empty() && !message.media.is_empty());
+    message.role != "tool" && !message.has_thinking && says_something
 }
 
 fn ends_as_user(messages: &[Message], kept: &Kept<'_>) -> bool {

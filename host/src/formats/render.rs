@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::anatomy::{CallStyle, PieceKind, anatomy};
-use super::body::Body;
 use super::conversation::{Conversation, Layout};
-use super::json::{Edits, Raw, escape, quote, skip_space};
+use super::json::{Edits, Raw, quote};
 use super::plan::{Kept, Place, Slot, Window, plan, results_are_users};
-use super::splice::{Item, new_message, part_type, splice, text_part};
+use super::rewrite::{Rewrite, system_items_with};
+use super::splice::{Item, new_message, splice, text_part};
 use super::{Format, FormatError};
 
 /// Renders the windows of several conversations of one document: the whole document, in which only their
@@ -97,28 +97,37 @@ impl Conversation {
 
     fn edit_document(&self, window: &Window<'_>, edits: &mut Edits) -> Result<(), FormatError> {
         let note = self.new_note(window);
-        let wires = self.wires(window)?;
+        let items = self.outgoing(window, &|item| item)?;
         match &self.layout {
             Layout::List(body) => {
-                let system = self.system_items_with(note.filter(|_| !self.note_in_member(body)));
-                if let Some(note) = note.filter(|_| self.note_in_member(body)) {
-                    self.edit_system_member(body, note, edits);
-                }
-                if let Some(list) = &body.list {
-                    edits.replace(list.clone(), self.list(body, list, &system, &wires));
-                }
+                // Not every item of the list need have been read.
+                let place = |index: usize| {
+                    let start = self.items.get(index)?.outer.start;
+                    let found = body.items.binary_search_by_key(&start, |item| item.start);
+                    found.ok()
+                };
+                let messages: Vec<_> = items
+                    .iter()
+                    .map(|item| match item {
+                        Item::Original(index) => (place(*index), self.text_of(item)),
+                        Item::New { .. } => (None, self.text_of(item)),
+                    })
+                    .collect();
+                let rewrite = Rewrite {
+                    document: self.document(),
+                    format: self.format(),
+                    body,
+                    system_items: &self.system_items,
+                };
+                rewrite.edit(note, &messages, edits);
             }
             Layout::Lines(span) => {
-                let system = self.system_items_with(note);
+                let system =
+                    system_items_with(self.document(), self.format(), &self.system_items, note);
                 let lines: Vec<_> = system
                     .iter()
                     .map(Cow::as_ref)
-                    .chain(
-                        wires
-                            .iter()
-                            .flat_map(|wire| &wire.out)
-                            .map(|item| self.text_of(item)),
-                    )
+                    .chain(items.iter().map(|item| self.text_of(item)))
                     .collect();
                 edits.replace(span.clone(), lines.join("\n"));
             }
@@ -127,8 +136,23 @@ impl Conversation {
         Ok(())
     }
 
+    /// The wire messages of a window, in order, in the conversation's own format. `place` says where a wire
+    /// item stood, so that neighbours are known.
+    pub(crate) fn outgoing(
+        &self,
+        window: &Window<'_>,
+        place: &dyn Fn(usize) -> usize,
+    ) -> Result<Vec<Item>, FormatError> {
+        let wires = self.wires(window, place)?;
+        Ok(wires.into_iter().flat_map(|wire| wire.out).collect())
+    }
+
     /// The wire messages of the window, in the conversation's own format.
-    fn wires(&self, window: &Window<'_>) -> Result<Vec<Wire>, FormatError> {
+    fn wires(
+        &self,
+        window: &Window<'_>,
+        place: &dyn Fn(usize) -> usize,
+    ) -> Result<Vec<Wire>, FormatError> {
         let format = self.format();
         let mut wires = Vec::new();
         for slot in plan(self, window, format)? {
@@ -158,7 +182,7 @@ impl Conversation {
             }
         }
         Ok(if format == Format::Anthropic {
-            self.merge_roles(wires)
+            self.merge_roles(wires, place)
         } else {
             wires
         })
@@ -243,7 +267,7 @@ impl Conversation {
 
     /// Anthropic: wire messages that came to stand side by side and are of one role become one. The
     /// results in them lead.
-    fn merge_roles(&self, wires: Vec<Wire>) -> Vec<Wire> {
+    fn merge_roles(&self, wires: Vec<Wire>, place: &dyn Fn(usize) -> usize) -> Vec<Wire> {
         let mut merged: Vec<Wire> = Vec::with_capacity(wires.len());
         for wire in wires {
             let Some(last) = merged.last_mut().filter(|last| last.role == wire.role) else {
@@ -252,7 +276,7 @@ impl Conversation {
             };
             let were_neighbours = matches!(
                 (&last.items, &wire.items),
-                (Some(a), Some(b)) if a.end == b.start
+                (Some(a), Some(b)) if a.end > 0 && place(a.end - 1) + 1 == place(b.start)
             );
             if were_neighbours {
                 merged.push(wire);
@@ -277,173 +301,6 @@ impl Conversation {
             Item::Original(index) => self.item(*index),
             Item::New { text, .. } => text,
         }
-    }
-
-    /// The list of messages with its brackets. What stood between two messages that still follow one
-    /// another stays between them.
-    fn list(
-        &self,
-        body: &Body,
-        list: &Range<usize>,
-        system: &[Cow<'_, str>],
-        wires: &[Wire],
-    ) -> String {
-        let document = self.document();
-        let was_leading = system.len().saturating_sub(self.system_items.len());
-        // Not every item of the list need have been read.
-        let place = |index: usize| {
-            let start = self.items.get(index)?.outer.start;
-            body.items
-                .binary_search_by_key(&start, |item| item.start)
-                .ok()
-        };
-        let mut all: Vec<(Option<usize>, Cow<'_, str>)> = system
-            .iter()
-            .enumerate()
-            .map(|(at, text)| (at.checked_sub(was_leading), Cow::Borrowed(text.as_ref())))
-            .collect();
-        for item in wires.iter().flat_map(|wire| &wire.out) {
-            let text = self.text_of(item);
-            let origin = match item {
-                Item::Original(index) => place(*index),
-                Item::New { .. } => None,
-            };
-            // A bare string is a message only as the whole of `input`.
-            let text = if text.starts_with('{') {
-                Cow::Borrowed(text)
-            } else {
-                Cow::Owned(format!(
-                    "{{\"type\":\"message\",\"role\":\"user\",\"content\":{text}}}"
-                ))
-            };
-            all.push((origin, text));
-        }
-        let between = |at: usize| {
-            let start = match at.checked_sub(1).and_then(|before| body.items.get(before)) {
-                Some(before) => before.end,
-                None => list.start + 1,
-            };
-            let end = body.items.get(at).map_or(start, |item| item.start);
-            document.get(start..end).unwrap_or("")
-        };
-        let usual_gap = if body.items.len() > 1 {
-            between(1)
-        } else {
-            ","
-        };
-        let usual_gap = usual_gap
-            .get(usual_gap.find(',').map_or(0, |comma| comma + 1)..)
-            .unwrap_or("");
-        let mut out = String::from("[");
-        out.push_str(
-            if document
-                .get(list.clone())
-                .is_some_and(|text| text.starts_with('['))
-            {
-                between(0)
-            } else {
-                ""
-            },
-        );
-        let mut previous = None;
-        for (at, (origin, text)) in all.iter().enumerate() {
-            if at > 0 {
-                match origin {
-                    Some(index) if *index > 0 && previous == Some(index - 1) => {
-                        out.push_str(between(*index))
-                    }
-                    _ => {
-                        out.push(',');
-                        out.push_str(usual_gap);
-                    }
-                }
-            }
-            out.push_str(text);
-            previous = *origin;
-        }
-        let tail = body
-            .items
-            .last()
-            .and_then(|last| document.get(last.end..list.end - 1));
-        out.push_str(tail.filter(|tail| tail.trim().is_empty()).unwrap_or(""));
-        out.push(']');
-        out
-    }
-
-    /// Whether the system prompt, and so a note, stands in a member of the body.
-    fn note_in_member(&self, body: &Body) -> bool {
-        match self.format() {
-            Format::Anthropic => !body.is_bare && self.system_items.is_empty(),
-            Format::OpenAiResponses => {
-                body.system.is_some() || (self.system_items.is_empty() && !body.is_bare)
-            }
-            _ => false,
-        }
-    }
-
-    /// The leading system messages with the note in the first; one is made where there is none.
-    fn system_items_with(&self, note: Option<&str>) -> Vec<Cow<'_, str>> {
-        let mut items: Vec<Cow<'_, str>> = self
-            .system_items
-            .iter()
-            .map(|span| Cow::Borrowed(self.document().get(span.clone()).unwrap_or("")))
-            .collect();
-        let Some(note) = note else { return items };
-        match items.first_mut() {
-            Some(first) => {
-                let raw = Raw::trusted(first, 0..first.len());
-                let part = part_type(self.format(), "system");
-                let mut edits = Edits::default();
-                match raw.get("content") {
-                    Some(content) => append_text(content, note, part, &mut edits),
-                    None => super::splice::insert_member(raw, "content", &quote(note), &mut edits),
-                }
-                *first = Cow::Owned(edits.apply(first, 0..first.len()));
-            }
-            // A bare list of Anthropic's messages has no place for a system prompt.
-            None if self.format() == Format::Anthropic => {}
-            None => items.push(Cow::Owned(new_message(self.format(), "system", note))),
-        }
-        items
-    }
-
-    fn edit_system_member(&self, body: &Body, note: &str, edits: &mut Edits) {
-        if let Some(span) = &body.system {
-            append_text(
-                Raw::trusted(self.document(), span.clone()),
-                note,
-                "text",
-                edits,
-            );
-            return;
-        }
-        let key = if self.format() == Format::Anthropic {
-            "system"
-        } else {
-            "instructions"
-        };
-        let start = skip_space(self.document(), body.span.start + 1);
-        edits.replace(start..start, format!("\"{key}\":{},", quote(note)));
-    }
-}
-
-/// Appends a paragraph to a text: to a string inside its quotes, to a list as one more part.
-fn append_text(text: Raw<'_>, note: &str, part: &str, edits: &mut Edits) {
-    let end = text.span().end - 1;
-    match text.inner() {
-        Some("") => edits.replace(text.span(), quote(note)),
-        Some(_) => edits.replace(end..end, escape(&format!("\n\n{note}"))),
-        None if text.is_array() => {
-            let comma = if text.elements().next().is_some() {
-                ","
-            } else {
-                ""
-            };
-            let part = text_part(part, &quote(note));
-            let end = text.elements().last().map_or(end, |last| last.span().end);
-            edits.replace(end..end, format!("{comma}{part}"));
-        }
-        None => edits.replace(text.span(), quote(note)),
     }
 }
 

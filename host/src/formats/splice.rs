@@ -6,12 +6,13 @@ use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::conversation::Conversation;
 use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
 use super::message::Message;
-use super::plan::{Kept, Part, closed};
+use super::plan::{Kept, Part};
+use super::seal::sealed_summary;
 use super::views::{Unit, flatten, own_text, units};
 use super::{Format, FormatError};
 
 /// A wire item of the new window.
-pub(super) enum Item {
+pub(crate) enum Item {
     /// The item of this index, as it is.
     Original(usize),
     /// Anything else: its JSON, and the item that it is a changed form of.
@@ -73,9 +74,13 @@ pub(super) fn splice(
     // Where summaries and text that the message did not have before go.
     let host = group.iter().position(|item| item.is_message);
     let mut insert = Insert {
-        before: kept.before.iter().map(|text| closed(text)).collect(),
+        before: kept
+            .before
+            .iter()
+            .map(|text| sealed_summary(text))
+            .collect(),
         text: new_text.map(ToOwned::to_owned),
-        after: kept.after.iter().map(|text| closed(text)).collect(),
+        after: kept.after.iter().map(|text| sealed_summary(text)).collect(),
         part_type: part_type(format, &head.role),
     };
     if host.is_none() {
@@ -228,7 +233,7 @@ fn text_fate(raw: Raw<'_>, at: usize, sharers: &[(&Unit, Option<&Part<'_>>)]) ->
         .map(|(unit, part)| {
             let own = part.text.unwrap_or_else(|| own_text(unit, at, &text));
             if unit.is_summary {
-                closed(own)
+                sealed_summary(own)
             } else {
                 own.to_owned()
             }

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{
-    CLEARED_TOOL_OUTPUT, MessageKind, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK,
-};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::json::{Raw, hash_text};
 use super::message::{Call, Media, Message};
+use super::seal::{leading_summary, unsealed_short};
 use super::{Format, FormatError};
 
 /// A wire item on its way to views.
@@ -138,41 +137,27 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, units: &mut Vec<U
     if !thinks {
         while start < end {
             let Some(text) = text_of(start) else { break };
-            let own = text.get(from..).unwrap_or("");
-            if !own.starts_with(SUMMARY_MARK) {
-                break;
-            }
-            let Some(close) = own.find(SUMMARY_END_MARK) else {
-                let texts = (start..end).take_while(|at| text_of(*at).is_some()).count();
-                units.push(unit(start..start + texts, from, None, true));
-                (start, from) = (start + texts, 0);
+            let Some((summary, rest)) = leading_summary(text.get(from..).unwrap_or("")) else {
                 break;
             };
-            let summary = own.get(..close).unwrap_or("").trim_end();
             units.push(unit(
                 start..start + 1,
                 from,
                 Some(from + summary.len()),
                 true,
             ));
-            let rest = own.get(close + SUMMARY_END_MARK.len()..).unwrap_or("");
-            let rest = rest.strip_prefix("\n\n").unwrap_or(rest);
-            if rest.trim().is_empty() {
-                (start, from) = (start + 1, 0);
-            } else {
-                from = text.len() - rest.len();
-            }
+            (start, from) = match rest {
+                None => (start + 1, 0),
+                Some(rest) => (start, text.len() - rest.len()),
+            };
         }
         while end > start + 1 {
             let Some(text) = text_of(end - 1) else { break };
-            let Some(body) = text.trim_end().strip_suffix(SUMMARY_END_MARK) else {
+            let Some((summary, None)) = leading_summary(&text) else {
                 break;
             };
-            if !body.starts_with(SUMMARY_MARK) {
-                break;
-            }
             end -= 1;
-            trailing.push(unit(end..end + 1, 0, Some(body.trim_end().len()), true));
+            trailing.push(unit(end..end + 1, 0, Some(summary.len()), true));
         }
     }
     if start < end || (units.is_empty() && trailing.is_empty()) {
@@ -228,7 +213,10 @@ fn push_group(
                 .as_ref()
                 .and_then(|id| names.get(id).cloned());
         }
-        message.kind = kind_of(&message, unit.is_summary || (is_summary && !unit.is_result));
+        message.kind = kind_of(
+            &mut message,
+            unit.is_summary || (is_summary && !unit.is_result),
+        );
         if !unit.is_result && !message.is_summary() {
             message.name = group.iter().find_map(|item| item.name.clone());
         }
@@ -301,19 +289,34 @@ fn fill<'a>(
     unread
 }
 
-fn kind_of(message: &Message, is_summary: bool) -> MessageKind {
-    let cleared = message.role == "tool" && message.text == CLEARED_TOOL_OUTPUT;
+/// What a message is by its marks alone; a shortened one loses its seal.
+fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
     if is_summary {
-        MessageKind::Summary
-    } else if cleared || message.text.starts_with(SHORTENED_MARK) {
-        MessageKind::Replaced
-    } else {
-        MessageKind::Original
+        return MessageKind::Summary;
     }
+    if let Some(short) = unsealed_short(&message.text) {
+        message.text = short.to_owned();
+        return MessageKind::Replaced;
+    }
+    match message.role == "tool" && message.text == CLEARED_TOOL_OUTPUT {
+        true => MessageKind::Replaced,
+        false => MessageKind::Original,
+    }
+}
+
+/// The identity of a summary: in which message it stands, and in whose role, is the host's choice.
+pub(crate) fn summary_identity(text: &str) -> u128 {
+    let mut hash = Xxh3::new();
+    hash_text("summary", &mut hash);
+    hash_text(text.trim(), &mut hash);
+    hash.digest128()
 }
 
 fn identity(message: &Message, unread: &[Raw<'_>]) -> u128 {
     let mut hash = Xxh3::new();
+    if message.is_summary() {
+        return summary_identity(&message.text);
+    }
     for text in [&message.role, message.text.trim(), &message.thinking] {
         hash_text(text, &mut hash);
     }

@@ -1,4 +1,4 @@
-//! Where a request can carry markers, and where its client put some.
+//! Finds where a request can carry markers, and where the client put some.
 
 use std::borrow::Cow;
 
@@ -6,20 +6,20 @@ use memchr::memmem;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{CacheProvider, MarkError, Place, ROLLING_MESSAGES, Shape, Ttl};
+use super::{BreakpointTarget, CacheProvider, MarkError, ROLLING_MESSAGES, Shape, Ttl};
 
-/// Where something stands in the order in which the provider reads a request.
+/// A position in the order in which the provider reads a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Position {
     Tools,
-    /// The index of the system message where the system prompt is one, otherwise 0.
+    /// The index of the system message if the system prompt is a message, otherwise 0.
     System(usize),
     Message(usize),
     /// A marker on the request itself (Anthropic's automatic caching) works on the last message.
     Request,
 }
 
-/// A marker of the client's own.
+/// A marker set by the client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marker {
     pub(super) position: Position,
@@ -29,21 +29,21 @@ pub(super) struct Marker {
 /// A breakpoint that the strategy wants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
-    pub(super) place: Place,
+    pub(super) place: BreakpointTarget,
     pub(super) position: Position,
-    pub(super) spot: Spot,
+    pub(super) site: MarkerSite,
 }
 
 /// Bytes of the text that can take a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum MarkerSite {
     /// A JSON string from `start` to `end`, quotes included: it becomes a list with one text block.
     Text { start: usize, end: usize },
     /// An object with at least one member, whose closing brace stands at this offset.
     Object { brace: usize },
 }
 
-impl Spot {
+impl MarkerSite {
     pub(super) fn start(self) -> usize {
         match self {
             Self::Text { start, .. } => start,
@@ -52,7 +52,7 @@ impl Spot {
     }
 }
 
-/// A request, parsed no deeper than it must be.
+/// A request, parsed no deeper than necessary.
 pub(super) struct Document<'a> {
     text: &'a str,
     shape: Shape,
@@ -71,9 +71,9 @@ struct Body<'a> {
     cache_control: Option<&'a RawValue>,
 }
 
-/// What matters here of a message, a block, a tool or a tool's function.
+/// The fields of a message, a block, a tool or a tool's function that matter here.
 #[derive(Default, Deserialize)]
-struct Item<'a> {
+struct MessageFields<'a> {
     #[serde(borrow, default)]
     role: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "type")]
@@ -84,7 +84,7 @@ struct Item<'a> {
     content: Option<&'a RawValue>,
     #[serde(borrow, default)]
     function: Option<&'a RawValue>,
-    /// Some even where the value is null: the key must not stand there twice.
+    /// Some even if the value is null, because the key must not be added twice.
     #[serde(borrow, default, deserialize_with = "present")]
     cache_control: Option<&'a RawValue>,
 }
@@ -93,9 +93,9 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
     Deserialize::deserialize(from).map(Some)
 }
 
-impl<'a> Item<'a> {
+impl<'a> MessageFields<'a> {
     fn parse(object: &'a RawValue) -> Result<Self, serde_json::Error> {
-        // Serde would read a list as the members in their order.
+        // Serde would also accept a list of the members in order.
         if object.get().starts_with('[') {
             return Err(serde::de::Error::custom("a list where an object must be"));
         }
@@ -121,8 +121,8 @@ impl<'a> Document<'a> {
         Ok(Self { text, shape, body })
     }
 
-    fn message(&self, index: usize) -> Result<Item<'a>, MarkError> {
-        Item::parse(self.body.messages[index])
+    fn message(&self, index: usize) -> Result<MessageFields<'a>, MarkError> {
+        MessageFields::parse(self.body.messages[index])
             .map_err(|source| MarkError::NotAMessage { index, source })
     }
 
@@ -170,7 +170,7 @@ impl<'a> Document<'a> {
         Ok(markers)
     }
 
-    /// The places that the strategy wants marked and the client did not mark, the dearest first: the
+    /// The breakpoints that the strategy wants and the client did not set, the most important first: the
     /// system prompt, then the messages from the last one on.
     pub(super) fn wanted(
         &self,
@@ -186,10 +186,10 @@ impl<'a> Document<'a> {
         if !system_is_marked {
             wanted.extend(
                 self.system_prompt(leading, provider)?
-                    .map(|(position, spot)| Wanted {
-                        place: Place::System,
+                    .map(|(position, site)| Wanted {
+                        place: BreakpointTarget::System,
                         position,
-                        spot,
+                        site,
                     }),
             );
         }
@@ -206,11 +206,11 @@ impl<'a> Document<'a> {
             }
             if is_marked(Position::Message(index)) || std::mem::take(&mut taken_by_request) {
                 rolling += 1;
-            } else if let Some(spot) = self.in_message(index, &message, provider) {
+            } else if let Some(site) = self.in_message(index, &message, provider) {
                 wanted.push(Wanted {
-                    place: Place::Message(index),
+                    place: BreakpointTarget::Message(index),
                     position: Position::Message(index),
-                    spot,
+                    site,
                 });
                 rolling += 1;
             }
@@ -218,18 +218,18 @@ impl<'a> Document<'a> {
         Ok(wanted)
     }
 
-    /// Where the system prompt can carry a marker: as far back as it reaches.
+    /// Where the system prompt can carry a marker: as close to its end as possible.
     fn system_prompt(
         &self,
         leading: usize,
         provider: CacheProvider,
-    ) -> Result<Option<(Position, Spot)>, MarkError> {
-        if let Some(spot) = self.body.system.and_then(|system| self.in_content(system)) {
-            return Ok(Some((Position::System(0), spot)));
+    ) -> Result<Option<(Position, MarkerSite)>, MarkError> {
+        if let Some(site) = self.body.system.and_then(|system| self.in_content(system)) {
+            return Ok(Some((Position::System(0), site)));
         }
         for index in (0..leading).rev() {
-            if let Some(spot) = self.in_message(index, &self.message(index)?, provider) {
-                return Ok(Some((Position::System(index), spot)));
+            if let Some(site) = self.in_message(index, &self.message(index)?, provider) {
+                return Ok(Some((Position::System(index), site)));
             }
         }
         Ok(None)
@@ -239,9 +239,9 @@ impl<'a> Document<'a> {
     fn in_message(
         &self,
         index: usize,
-        message: &Item<'a>,
+        message: &MessageFields<'a>,
         provider: CacheProvider,
-    ) -> Option<Spot> {
+    ) -> Option<MarkerSite> {
         let is_empty = match message.content {
             None => true,
             Some(content) => is_blank_string(content) || elements_are_none(content),
@@ -262,16 +262,16 @@ impl<'a> Document<'a> {
     }
 
     /// Where this content, a string or a list of blocks, can carry a marker.
-    fn in_content(&self, content: &'a RawValue) -> Option<Spot> {
+    fn in_content(&self, content: &'a RawValue) -> Option<MarkerSite> {
         let start = self.offset(content);
         match content.get().as_bytes().first()? {
-            b'"' if !is_blank_string(content) => Some(Spot::Text {
+            b'"' if !is_blank_string(content) => Some(MarkerSite::Text {
                 start,
                 end: start + content.get().len(),
             }),
             b'[' => {
                 let last = *elements(content).last()?;
-                let block = Item::parse(last).ok()?;
+                let block = MessageFields::parse(last).ok()?;
                 let can_carry = match block.kind.as_deref()? {
                     "thinking" | "redacted_thinking" => false,
                     "text" => !is_blank_string(block.text?),
@@ -283,8 +283,8 @@ impl<'a> Document<'a> {
         }
     }
 
-    fn object(&self, object: &RawValue) -> Spot {
-        Spot::Object {
+    fn object(&self, object: &RawValue) -> MarkerSite {
+        MarkerSite::Object {
             brace: self.offset(object) + object.get().len() - 1,
         }
     }
@@ -295,7 +295,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The elements of a list; none of anything else.
+/// The elements of a list; empty for anything else.
 fn elements(list: &RawValue) -> Vec<&RawValue> {
     serde_json::from_str(list.get()).unwrap_or_default()
 }
@@ -310,15 +310,15 @@ fn is_blank_string(value: &RawValue) -> bool {
             .is_ok_and(|text| text.trim().is_empty())
 }
 
-/// The lifetimes of the markers on a message, block or tool, and on what it holds down to this many
-/// levels: a message holds blocks, and a block that is a tool's result holds blocks.
+/// The lifetimes of the markers on a message, block or tool, and on its contents, down to this many levels:
+/// a message holds blocks, and a block that is a tool's result holds blocks.
 fn ttls_of(item: &RawValue, levels: usize) -> Vec<Ttl> {
     let mut ttls = Vec::new();
     // Most items have none, and a search is much cheaper than a parse.
     if memmem::find(item.get().as_bytes(), b"cache_control").is_none() {
         return ttls;
     }
-    let Ok(item) = Item::parse(item) else {
+    let Ok(item) = MessageFields::parse(item) else {
         return ttls;
     };
     ttls.extend(

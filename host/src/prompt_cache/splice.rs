@@ -1,19 +1,20 @@
-//! Markers into the text and out of it again, to the byte.
+//! Inserts markers into the text and removes them, exact to the byte.
 //!
-//! The host's own markers have a run of tabs after `"cache_control":`, one longer than any such run in
-//! the request. A tab cannot stand in a JSON string, so what looks like such a marker is one, and the
-//! longest runs are the host's.
+//! The host's own markers have a run of tabs after `"cache_control":`, one longer than any such run in the
+//! request. A JSON string cannot contain a raw tab, so these runs are never part of a text, and the longest
+//! ones are the host's.
 
 use std::ops::Range;
 
 use memchr::memmem;
 
 use super::Ttl;
-use super::document::Spot;
+use super::document::MarkerSite;
 
 const KEY: &str = r#","cache_control":"#;
 const TEXT_BLOCK: &str = r#"[{"type":"text","text":"#;
-/// Closes a string that was made a list of blocks. The tab tells it from a block of the client's.
+/// Closes a string that was turned into a list of blocks. The tab distinguishes it from the client's
+/// blocks.
 const TEXT_BLOCK_END: &str = "\t}]";
 
 fn marker(ttl: Ttl) -> &'static str {
@@ -23,11 +24,11 @@ fn marker(ttl: Ttl) -> &'static str {
     }
 }
 
-/// The request with markers at these spots, which are in rising order, and what was inserted.
-pub(super) fn insert(request: &str, spots: &[(Spot, Ttl)]) -> (String, Vec<Range<usize>>) {
+/// The request with markers at these sites, which are in rising order, and what was inserted.
+pub(super) fn insert(request: &str, sites: &[(MarkerSite, Ttl)]) -> (String, Vec<Range<usize>>) {
     let tabs = 1 + signatures(request).map(|run| run.len()).max().unwrap_or(0);
     let signature = format!("{KEY}{}", "\t".repeat(tabs));
-    let mut marked = String::with_capacity(request.len() + spots.len() * (96 + tabs));
+    let mut marked = String::with_capacity(request.len() + sites.len() * (96 + tabs));
     let mut inserted = Vec::new();
     let mut copied = 0;
     let mut put = |upto: usize, pieces: &[&str]| {
@@ -39,10 +40,10 @@ pub(super) fn insert(request: &str, spots: &[(Spot, Ttl)]) -> (String, Vec<Range
         }
         inserted.push(start..marked.len());
     };
-    for (spot, ttl) in spots {
-        match *spot {
-            Spot::Object { brace } => put(brace, &[&signature, marker(*ttl)]),
-            Spot::Text { start, end } => {
+    for (site, ttl) in sites {
+        match *site {
+            MarkerSite::Object { brace } => put(brace, &[&signature, marker(*ttl)]),
+            MarkerSite::Text { start, end } => {
                 put(start, &[TEXT_BLOCK]);
                 put(end, &[&signature, marker(*ttl), TEXT_BLOCK_END]);
             }
@@ -65,7 +66,7 @@ pub(super) fn cut(document: &str, ranges: &[Range<usize>]) -> String {
 }
 
 /// A request that [`apply`](super::apply) set at least one breakpoint in, as it was before, byte for byte.
-/// Knows the host's markers from the client's by their signature. A document without signature is
+/// The signature distinguishes the host's markers from the client's. A document without signature is
 /// returned as it is.
 pub fn remove(marked: &str) -> String {
     let runs: Vec<_> = signatures(marked).collect();

@@ -1,4 +1,4 @@
-//! Whether requests are marked, and the line that says so.
+//! Whether requests are marked, and the status line for it.
 
 use super::{CacheProvider, Ttl};
 
@@ -7,9 +7,9 @@ use super::{CacheProvider, Ttl};
 pub enum CacheStatus {
     /// They are.
     Enabled {
-        /// Who takes the markers.
+        /// The provider that takes the markers.
         provider: CacheProvider,
-        /// How long what is marked is kept.
+        /// The lifetime of the marked prefix.
         ttl: Ttl,
     },
     /// They are not.
@@ -21,6 +21,8 @@ pub enum CacheStatus {
 pub enum DisabledReason {
     /// `prompt_caching.enabled: false`.
     SwitchedOff,
+    /// Nobody asked for markers where they have to be asked for.
+    NotAskedFor,
     /// The model is not a Claude model. Holds its name.
     NotClaude(String),
     /// The provider is not known to take markers. Holds its name or address.
@@ -47,6 +49,9 @@ impl std::fmt::Display for DisabledReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::SwitchedOff => f.write_str("prompt_caching.enabled is false"),
+            Self::NotAskedFor => f.write_str(
+                "the output carries no markers: --cache-markers or prompt_caching.enabled puts them in",
+            ),
             Self::NotClaude(model) if model.is_empty() => f.write_str("the model is not known"),
             Self::NotClaude(model) => write!(f, "{model} is not a Claude model"),
             Self::Provider(provider) if provider.is_empty() => {
@@ -60,9 +65,9 @@ impl std::fmt::Display for DisabledReason {
     }
 }
 
-/// Decides whether requests are marked: for Claude models, told by their name, at Anthropic and at
-/// OpenRouter, unless `enabled` is false. The host of `base_url` says who answers where it is one of the
-/// two; otherwise the provider's name does, so that a proxy before Anthropic's API is Anthropic.
+/// Decides whether requests are marked: for Claude models, recognised by their name, at Anthropic and at
+/// OpenRouter, unless `enabled` is false. The host of `base_url` decides if it is one of the two; otherwise
+/// the provider's name does, so a proxy before Anthropic's API counts as Anthropic.
 ///
 /// ```
 /// use contexture::prompt_cache::{Ttl, decide};
@@ -104,8 +109,8 @@ pub fn decide(
 }
 
 fn by_host(base_url: &str) -> Option<CacheProvider> {
-    let url = reqwest::Url::parse(base_url).ok()?;
-    let host = url.host_str()?;
+    let url: http::Uri = base_url.parse().ok()?;
+    let host = url.host()?.to_ascii_lowercase();
     let is_in = |domain: &str| {
         host.strip_suffix(domain)
             .is_some_and(|sub| sub.is_empty() || sub.ends_with('.'))

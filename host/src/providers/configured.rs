@@ -9,8 +9,8 @@ use super::{
 };
 use crate::config::Config;
 
-/// Which model answers engines under a configuration, see [`resolve`]. `agent` is the model of the agent
-/// at hand; where there is none, see [`configured_agent`].
+/// Which model answers engines under a configuration, see [`resolve`]. `agent` is the running agent's
+/// model; without an agent, see [`configured_agent`].
 ///
 /// # Errors
 /// A configuration that cannot work.
@@ -36,11 +36,11 @@ pub fn configured_client(config: &Config, resolved: Resolved) -> ModelClient {
     ModelClient::new(resolved, timeout(config), mask_secrets)
 }
 
-/// The agent's model as `model` names it, for where no agent is running: none without
-/// `model.provider`. `name` goes before the configured name.
+/// The agent's model as configured under `model`, for use without a running agent; none without
+/// `model.provider`. `name` overrides the configured name.
 ///
 /// # Errors
-/// A provider that nobody knows.
+/// An unknown provider.
 pub fn configured_agent(
     config: &Config,
     name: Option<&str>,

@@ -1,9 +1,8 @@
-//! Where a model is asked, and with which key.
+//! The address and the key of a model.
 
 use std::fmt;
 
-use reqwest::Url;
-use reqwest::header::HeaderValue;
+use http::{HeaderValue, Uri};
 
 use super::resolve::ProviderError;
 use super::settings::{Provider, Secret};
@@ -19,7 +18,7 @@ pub(super) enum Wire {
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     provider: Provider,
-    url: Url,
+    url: Uri,
     model: String,
     key: Option<Key>,
     context_length: Option<u64>,
@@ -30,7 +29,7 @@ struct Key {
     secret: Secret,
     /// Marked as sensitive, so that no HTTP library logs it.
     header: HeaderValue,
-    /// Where a person finds it: an environment variable, or the agent.
+    /// Where the key comes from: an environment variable, or the agent.
     source: &'static str,
 }
 
@@ -38,8 +37,8 @@ struct Key {
 const AGENT_KEY: &str = "the agent's own key";
 
 impl Endpoint {
-    /// The endpoint of `provider`, at its own address or at `base_url`. The key is `key` or else what
-    /// `env` holds; only another address than the provider's own can do without (local servers do).
+    /// The endpoint of `provider`, at its own address or at `base_url`. The key is `key`, or else read from
+    /// `env`; only addresses other than the provider's own can do without one (local servers do).
     pub(super) fn new(
         provider: Provider,
         base_url: Option<&str>,
@@ -89,12 +88,14 @@ impl Endpoint {
 
     /// The address without anything that could be secret: scheme, host, port and path.
     pub fn address(&self) -> String {
-        let mut shown = self.url.clone();
-        shown.set_query(None);
-        shown.to_string()
+        let shown = self.url.to_string();
+        match shown.split_once('?') {
+            Some((address, _)) => address.to_owned(),
+            None => shown,
+        }
     }
 
-    pub(super) fn url(&self) -> &Url {
+    pub(super) fn url(&self) -> &Uri {
         &self.url
     }
 
@@ -119,7 +120,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether both name the same model at the same place, by whatever key.
+    /// Whether both name the same model at the same address, regardless of the key.
     pub(super) fn same_model(&self, other: &Self) -> bool {
         self.same_place(other) && self.model == other.model
     }
@@ -131,8 +132,7 @@ impl Endpoint {
 
     /// Whether the address is this machine: such a request never goes through a proxy.
     pub(super) fn is_loopback(&self) -> bool {
-        // `url`'s own host type is not re-exported by reqwest, so the text it is.
-        let host = self.url.host_str().unwrap_or_default();
+        let host = self.url.host().unwrap_or_default().to_ascii_lowercase();
         let bare = host.trim_matches(['[', ']']);
         host == "localhost"
             || host.ends_with(".localhost")
@@ -183,23 +183,27 @@ fn wire(provider: Provider) -> Wire {
     }
 }
 
-/// The address of the API call below a base URL. Both habits are accepted: Anthropic's base with and
+/// The address of the API call below a base URL. Both conventions are accepted: Anthropic's base with and
 /// without `/v1`, and a base that already is the full address.
-fn api_url(provider: Provider, base: &str) -> Result<Url, ProviderError> {
+fn api_url(provider: Provider, base: &str) -> Result<Uri, ProviderError> {
     let base = base.trim();
     let invalid = |reason: String| ProviderError::BaseUrl { reason };
-    let mut url = Url::parse(base).map_err(|error| {
+    let no_url = |error: &dyn fmt::Display| {
         invalid(format!(
             "it does not read as a URL ({error}); write it like http://localhost:11434/v1"
         ))
-    })?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(invalid(format!(
-            "`{}` is no scheme for a model server; use http or https",
-            url.scheme()
-        )));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
+    };
+    let url: Uri = base.parse().map_err(|error| no_url(&error))?;
+    let (scheme, host) = match (url.scheme_str(), url.authority()) {
+        (Some(scheme @ ("http" | "https")), Some(host)) => (scheme, host),
+        (Some(scheme), _) => {
+            return Err(invalid(format!(
+                "`{scheme}` is no scheme for a model server; use http or https"
+            )));
+        }
+        (None, _) => return Err(no_url(&"it does not begin with http:// or https://")),
+    };
+    if host.as_str().contains('@') {
         return Err(invalid(format!(
             "it holds a user name or password; keys come from the environment ({})",
             provider.key_variable()
@@ -216,9 +220,11 @@ fn api_url(provider: Provider, base: &str) -> Result<Url, ProviderError> {
             path.trim_end_matches("/messages").trim_end_matches("/v1")
         ),
     };
-    url.set_path(&path);
-    url.set_fragment(None);
-    Ok(url)
+    let query = url
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
+    let call = format!("{scheme}://{host}{path}{query}");
+    call.parse().map_err(|error| no_url(&error))
 }
 
 #[cfg(test)]

@@ -1,75 +1,196 @@
-//! The one place that owns threads and connections: a runtime and two HTTP clients, made on the first
-//! model call of the process and kept to its end.
+//! Model calls over the network: what the feature `network` adds.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+mod anthropic;
+mod call;
+mod connections;
+mod failure;
+mod openai;
+mod reply;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use contexture_engine_api::{FailureKind, ModelFailure};
-use reqwest::Client;
-use reqwest::redirect::Policy;
-use tokio::runtime::{Builder, Runtime};
+use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use super::client::{Mask, lost};
 use super::endpoint::Endpoint;
+use super::resolve::NoModel;
+use call::{ModelCall, Target};
+use connections::Connections;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most requests that one client has open at a time.
+const AT_ONCE: usize = 8;
+/// How often a waiting call looks at its cancel flag.
+const POLL: Duration = Duration::from_millis(20);
 
-pub(super) struct Network {
-    pub(super) runtime: Runtime,
-    direct: Client,
-    proxied: Client,
+/// The model that answers, and the one that stands in where it does not exist.
+pub(super) struct Models {
+    first: Target,
+    fallback: Option<Target>,
+    timeout: Duration,
+    mask: Mask,
+    open: Semaphore,
 }
 
-impl Network {
-    /// The process's network, made now where this is the first call.
-    pub(super) fn shared() -> Result<&'static Self, ModelFailure> {
-        static NETWORK: OnceLock<Network> = OnceLock::new();
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _one_maker = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        match NETWORK.get() {
-            Some(network) => Ok(network),
-            None => Self::new().map(|network| NETWORK.get_or_init(|| network)),
-        }
-    }
-
-    fn new() -> Result<Self, ModelFailure> {
-        let failed = |what: &str, error: &dyn std::error::Error| {
-            ModelFailure::new(
-                FailureKind::Other,
-                format!("model calls cannot start, {what} failed: {error}"),
-            )
-        };
-        // One thread: it only waits for servers. Callers block on their own.
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("contexture-models")
-            .enable_all()
-            .build()
-            .map_err(|error| failed("their thread", &error))?;
-        // Redirects are never followed: one to another host would take the key along.
-        let client = || {
-            Client::builder()
-                .user_agent(concat!("contexture/", env!("CARGO_PKG_VERSION")))
-                .redirect(Policy::none())
-                .connect_timeout(CONNECT_TIMEOUT)
-        };
+impl Models {
+    pub(super) fn new(
+        endpoint: Endpoint,
+        fallback: Option<Endpoint>,
+        timeout: Duration,
+        mask: Mask,
+    ) -> Result<Self, NoModel> {
         Ok(Self {
-            runtime,
-            direct: client()
-                .no_proxy()
-                .build()
-                .map_err(|error| failed("the HTTP client", &error))?,
-            proxied: client()
-                .build()
-                .map_err(|error| failed("the HTTP client", &error))?,
+            first: Target::new(endpoint),
+            fallback: fallback.map(Target::new),
+            timeout,
+            mask,
+            open: Semaphore::new(AT_ONCE),
         })
     }
 
-    /// The client for an endpoint: the environment's proxy, but never for this machine itself.
-    pub(super) fn client(&self, endpoint: &Endpoint) -> &Client {
-        if endpoint.is_loopback() {
-            &self.direct
-        } else {
-            &self.proxied
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.first.endpoint
+    }
+
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        requests: &[ModelRequest],
+        cancel: &AtomicBool,
+    ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        let all_fail = |failure: ModelFailure| vec![Err(failure); requests.len()];
+        if cancel.load(Ordering::Relaxed) {
+            return all_fail(cancelled());
+        }
+        match Connections::shared() {
+            Ok(connections) => self.run(connections, requests, cancel),
+            Err(failure) => all_fail(failure),
         }
     }
+
+    fn run(
+        self: &Arc<Self>,
+        connections: &'static Connections,
+        requests: &[ModelRequest],
+        cancel: &AtomicBool,
+    ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        let (sender, answers) = channel();
+        let running: Vec<_> = requests
+            .iter()
+            .enumerate()
+            .map(|(index, request)| {
+                let models = Arc::clone(self);
+                let request = self.masked(request);
+                let sender = sender.clone();
+                Running(connections.runtime.spawn(async move {
+                    let answer = models.answer(connections, &request).await;
+                    // The receiver is gone only if the caller was cancelled.
+                    let _ = sender.send((index, answer));
+                }))
+            })
+            .collect();
+        drop(sender);
+
+        let mut results: Vec<Option<_>> = requests.iter().map(|_| None).collect();
+        let mut keep = |(index, answer): (usize, _)| {
+            if let Some(slot) = results.get_mut(index) {
+                *slot = Some(answer);
+            }
+        };
+        let failure = loop {
+            match answers.recv_timeout(POLL) {
+                Ok(answer) => keep(answer),
+                // Every call has answered or panicked.
+                Err(RecvTimeoutError::Disconnected) => break lost(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if cancel.load(Ordering::Relaxed) {
+                answers.try_iter().for_each(&mut keep);
+                break cancelled();
+            }
+        };
+        drop(running);
+        results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(failure.clone())))
+            .collect()
+    }
+
+    fn masked(&self, request: &ModelRequest) -> ModelRequest {
+        let mask = self.mask;
+        ModelRequest {
+            purpose: request.purpose.clone(),
+            system: mask(&request.system).into_owned(),
+            prompt: mask(&request.prompt).into_owned(),
+            max_tokens: request.max_tokens,
+        }
+    }
+    async fn answer(
+        &self,
+        connections: &Connections,
+        request: &ModelRequest,
+    ) -> Result<ModelAnswer, ModelFailure> {
+        // Waiting for the semaphore does not count as the model's time; the semaphore is never closed.
+        let _turn = self.open.acquire().await;
+        let started = Instant::now();
+        let mut result = self
+            .ask_one(connections, &self.first, request, started)
+            .await;
+        if let (Err(failure), Some(fallback)) = (&result, &self.fallback)
+            && failure.kind == FailureKind::UnknownModel
+        {
+            tracing::warn!(%failure, fallback = %fallback.endpoint, "the agent's own model is asked instead");
+            result = self.ask_one(connections, fallback, request, started).await;
+        }
+        let ms = started.elapsed().as_millis() as u64;
+        match &result {
+            Ok(answer) => tracing::debug!(
+                purpose = request.purpose,
+                model = answer.model,
+                input_tokens = answer.input_tokens,
+                output_tokens = answer.output_tokens,
+                ms,
+                "model call answered"
+            ),
+            Err(failure) => {
+                tracing::debug!(purpose = request.purpose, kind = ?failure.kind, %failure, ms, "model call failed");
+            }
+        }
+        result
+    }
+
+    async fn ask_one(
+        &self,
+        connections: &Connections,
+        target: &Target,
+        request: &ModelRequest,
+        started: Instant,
+    ) -> Result<ModelAnswer, ModelFailure> {
+        let call = ModelCall {
+            client: connections.client(&target.endpoint),
+            target,
+            request,
+            mask: self.mask,
+            timeout: self.timeout,
+            deadline: started + self.timeout * 2,
+        };
+        call.run().await
+    }
+}
+
+/// A call under way; dropping it ends the call and closes its connection.
+struct Running(JoinHandle<()>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn cancelled() -> ModelFailure {
+    ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

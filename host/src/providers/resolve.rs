@@ -13,7 +13,7 @@ pub enum Resolved {
         /// The agent's own model, asked when the first does not exist; never the same one.
         fallback: Option<Box<Endpoint>>,
     },
-    /// Nobody: summaries are the deterministic digest.
+    /// No model: summaries are the deterministic digest.
     NoModel(NoModel),
 }
 
@@ -26,31 +26,52 @@ pub enum NoModel {
     /// The network is forbidden.
     #[error("no model: `--offline` forbids every model call")]
     Offline,
+    /// The library was built without the feature `network`.
+    #[error("no model: this build has no network; build contexture with its feature `network`")]
+    NoNetwork,
     /// The configuration follows the agent, and there is none here.
     #[error(
         "no model: `auxiliary.compression.provider: {0}` follows the agent's model, and no agent is \
          running here; name a provider to use one"
     )]
     NoAgent(ProviderChoice),
+    /// The provider needs a key and the environment holds none.
+    #[error(
+        "{0} has no key, so no model writes summaries and they are a digest: set {variable} in the \
+         environment, or `auxiliary.compression.provider: none` to do without a model",
+        variable = .0.key_variable()
+    )]
+    MissingKey(Provider),
+}
+
+impl NoModel {
+    /// Whether a model was asked for, so that a person should hear that there is none.
+    pub fn is_unexpected(self) -> bool {
+        match self {
+            Self::MissingKey(_) | Self::NoAgent(ProviderChoice::Main) => true,
+            Self::NoAgent(_) | Self::Configured | Self::Offline | Self::NoNetwork => false,
+        }
+    }
 }
 
 /// A configuration that cannot work. Each message names the setting and the way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// The provider's word is unknown.
+    /// The provider's name is unknown.
     #[error(
         "`auxiliary.compression.provider: {word}` names no provider{}; valid are auto, openai, anthropic, \
          openrouter, nous, main and none (Ollama, vLLM, LM Studio and the like: `openai` with a `base_url`)",
         nearest.map(|choice| format!(" (did you mean `{choice}`?)")).unwrap_or_default()
     )]
     UnknownProvider {
-        /// The word as written.
+        /// The name as written.
         word: String,
-        /// What was most likely meant.
+        /// The most similar valid name.
         nearest: Option<ProviderChoice>,
     },
-    /// The provider needs a key and the environment holds none.
+    /// The provider needs a key and the environment holds none. [`resolve`] answers
+    /// [`NoModel::MissingKey`]: a conversation is compacted without a model rather than not at all.
     #[error(
         "{provider} needs a key: set {} in the environment, or set \
          `auxiliary.compression.provider: none` to do without a model",
@@ -69,7 +90,7 @@ pub enum ProviderError {
     /// No model is named and none can be inferred.
     #[error("`auxiliary.compression.model` is not set: name the model that {provider} shall use")]
     MissingModel {
-        /// Who is to use it.
+        /// The provider that should use it.
         provider: Provider,
     },
     /// The address cannot be called.
@@ -78,7 +99,7 @@ pub enum ProviderError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The agent's provider and another address exclude each other: its key would go elsewhere.
+    /// The agent's provider cannot be combined with another address: its key would be sent there.
     #[error(
         "`auxiliary.compression.base_url` is set and the provider is `main`, which uses the agent's own \
          address: remove one of the two, or name the provider at that address"
@@ -86,8 +107,8 @@ pub enum ProviderError {
     BaseUrlWithMain,
 }
 
-/// Decides who answers. `env` looks an environment variable up; only the key of the provider in use is
-/// asked for. `offline` wins over everything.
+/// Decides which model answers. `env` reads an environment variable; only the key of the provider in use is
+/// read. `offline` overrides everything.
 ///
 /// # Errors
 /// A configuration that cannot work, see [`ProviderError`].
@@ -100,15 +121,29 @@ pub fn resolve(
     if offline {
         return Ok(Resolved::NoModel(NoModel::Offline));
     }
-    let base_url = filled(&settings.base_url);
-    match (settings.provider, base_url) {
+    match answering(settings, agent, env) {
+        Err(ProviderError::MissingKey { provider }) => {
+            Ok(Resolved::NoModel(NoModel::MissingKey(provider)))
+        }
+        resolved => resolved,
+    }
+}
+
+/// Decides who answers where the network may be used.
+fn answering(
+    settings: &ModelSettings,
+    agent: Option<&AgentModel>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Resolved, ProviderError> {
+    match (settings.provider, filled(&settings.base_url)) {
         (ProviderChoice::None, _) => Ok(Resolved::NoModel(NoModel::Configured)),
+        _ if !cfg!(feature = "network") => Ok(Resolved::NoModel(NoModel::NoNetwork)),
         (ProviderChoice::Main, Some(_)) => Err(ProviderError::BaseUrlWithMain),
         (ProviderChoice::Main | ProviderChoice::Auto, None) => match agent {
             Some(agent) => follow(settings, agent, env),
             None => Ok(Resolved::NoModel(NoModel::NoAgent(settings.provider))),
         },
-        // An address in the configuration names whom to ask as clearly as a provider does.
+        // An address in the configuration selects a server as clearly as a provider does.
         (ProviderChoice::Auto, Some(_)) => named(settings, Provider::OpenAi, agent, env),
         (ProviderChoice::Named(provider), _) => named(settings, provider, agent, env),
     }
@@ -144,7 +179,7 @@ fn follow(
     }
 }
 
-/// A provider of its own, with the agent's model to fall back to.
+/// A separate provider, with the agent's model as a fallback.
 fn named(
     settings: &ModelSettings,
     provider: Provider,
@@ -159,10 +194,10 @@ fn named(
         None,
         env,
     )?;
-    // The agent's own trouble (no key, say) must not spoil a provider that works without it.
+    // A problem of the agent's model (no key, say) must not break a provider that works without it.
     let main = agent.and_then(|agent| main_endpoint(agent, env).ok());
     if model.is_none() {
-        // The agent's model is a sensible default where it is served, and unknown elsewhere.
+        // The agent's model is a sensible default at its own provider, and unknown elsewhere.
         return match main.filter(|main| main.same_place(&endpoint)) {
             Some(main) => {
                 let known = main.context_length();
@@ -197,7 +232,7 @@ fn main_endpoint(
     Ok(endpoint.with_context_length(agent.context_length))
 }
 
-/// A setting that is there and not blank.
+/// A setting that is present and not blank.
 fn filled(setting: &Option<String>) -> Option<&str> {
     setting
         .as_deref()

@@ -23,7 +23,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// Its word in the configuration.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -34,7 +34,7 @@ impl Provider {
     }
 
     /// The environment variable that holds its key.
-    pub fn key_variable(self) -> &'static str {
+    pub(crate) fn key_variable(self) -> &'static str {
         match self {
             Self::OpenAi => "OPENAI_API_KEY",
             Self::Anthropic => "ANTHROPIC_API_KEY",
@@ -44,7 +44,7 @@ impl Provider {
     }
 
     /// Its own address, used where no `base_url` is given.
-    pub fn default_base_url(self) -> &'static str {
+    pub(crate) fn default_base_url(self) -> &'static str {
         match self {
             Self::OpenAi => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com",
@@ -87,7 +87,7 @@ impl ProviderChoice {
         Self::None,
     ];
 
-    /// Its word in the configuration.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -107,7 +107,7 @@ impl fmt::Display for ProviderChoice {
 impl FromStr for ProviderChoice {
     type Err = ProviderError;
 
-    /// Reads the configuration's word; case and surrounding space do not matter.
+    /// Parses the name in the configuration, ignoring case and surrounding space.
     fn from_str(word: &str) -> Result<Self, ProviderError> {
         let wanted = word.trim().to_ascii_lowercase();
         Self::ALL
@@ -134,7 +134,7 @@ impl From<ProviderChoice> for String {
     }
 }
 
-/// The choice that a wrong word most likely means.
+/// The valid choice most similar to a wrong name.
 fn nearest(word: &str) -> Option<ProviderChoice> {
     match word {
         "claude" => return Some(ProviderChoice::Named(Provider::Anthropic)),

@@ -4,11 +4,11 @@ use crate::prompt_cache::Ttl;
 
 /// The shortest prefix that is cached, in tokens: Anthropic's and OpenAI's least for their larger models
 /// (platform.claude.com, "Prompt caching"; platform.openai.com, "Prompt caching").
-pub const MIN_CACHED_PREFIX: u64 = 1_024;
+pub(crate) const MIN_CACHED_PREFIX: u64 = 1_024;
 
 /// How the tokens of one prompt are billed: these two parts, and the rest as plain input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Billed {
+pub(crate) struct Billed {
     /// Tokens that were read from the cache.
     pub cached: u64,
     /// Tokens that were written to it.
@@ -18,14 +18,14 @@ pub struct Billed {
 /// The prompt cache of one conversation: each request finds what its prompt shares with the one before,
 /// if that is not too long ago, and writes the rest. A read renews the lifetime.
 #[derive(Debug, Clone)]
-pub struct PromptCache {
+pub(crate) struct PromptCache {
     lifetime_ms: i64,
     last_use_ms: Option<i64>,
 }
 
 impl PromptCache {
     /// An empty cache that forgets what was not used for as long as `ttl` says.
-    pub fn new(ttl: Ttl) -> Self {
+    pub(crate) fn new(ttl: Ttl) -> Self {
         let minutes = match ttl {
             Ttl::FiveMinutes => 5,
             Ttl::OneHour => 60,
@@ -38,7 +38,7 @@ impl PromptCache {
 
     /// Bills one prompt of `prompt` tokens whose first `shared` tokens are also the beginning of the
     /// prompt before it. Without a time (ms since the Unix epoch) no time has passed.
-    pub fn request(&mut self, prompt: u64, shared: u64, time_ms: Option<i64>) -> Billed {
+    pub(crate) fn request(&mut self, prompt: u64, shared: u64, time_ms: Option<i64>) -> Billed {
         let alive = match (self.last_use_ms, time_ms) {
             (Some(last), Some(now)) => now.saturating_sub(last) < self.lifetime_ms,
             _ => true,

@@ -1,19 +1,23 @@
 //! Playing a recording.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use contexture_engine_api::Usage;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Billed, PromptCache};
 use super::figures::{Prompts, Work};
 use super::recording::{Recording, Request};
+use super::script::Script;
 use super::stage::Stage;
 use crate::engines::Source;
+use crate::formats;
 use crate::prompt_cache::Ttl;
-use crate::session::{CompactionReport, OutcomeKind, Session, SessionError, Window};
-use crate::tokens::{TOOL_TOKENS, TokenCounter};
+use crate::session::{
+    CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
+    message_tokens,
+};
+use crate::tokens::TOOL_TOKENS;
 
 /// What an engine made of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,16 +56,11 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
 pub fn without_engine(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     let mut prompts = Prompts::default();
     let mut cache = PromptCache::new(cache_ttl);
-    let mut window = Window::new();
+    let messages = recording.message_tokens();
     let fixed = recording.fixed_tokens();
     let mut before = 0;
     for request in recording.requests() {
-        window.append(
-            &recording.conversation,
-            window.len()..request.answer,
-            &recording.counter,
-        );
-        let tokens = fixed + window.message_tokens();
+        let tokens = fixed + messages.iter().take(request.answer).sum::<u64>();
         let billed = cache.request(tokens, before, request.time_ms);
         prompts.count(tokens, billed, recording.agent.context_length);
         before = tokens;
@@ -94,13 +93,11 @@ pub fn play(
 
 struct Player<'a> {
     recording: &'a Recording,
+    script: Script,
     session: Session,
     cache: PromptCache,
     fixed_tokens: u64,
-    /// Messages of the recording that the session has.
-    seen: usize,
     sent: Option<Sent>,
-    has_model: bool,
     prompts: Prompts,
     work: Work,
     warnings: Vec<String>,
@@ -108,11 +105,10 @@ struct Player<'a> {
 
 /// The prompt that was sent last.
 struct Sent {
-    tokens: u64,
-    /// Messages in it.
-    messages: usize,
-    /// The view that it was, where it was not the window.
-    view: Option<Window>,
+    body: String,
+    /// The hashes of its wire messages.
+    wires: Vec<u64>,
+    noted: bool,
 }
 
 impl<'a> Player<'a> {
@@ -124,8 +120,14 @@ impl<'a> Player<'a> {
     ) -> Result<Self, SessionError> {
         let engines = stage.engines();
         let id = stage.fresh_session();
-        let mut session = Session::open(engines, &id, named, recording.agent.clone())?;
-        session.set_frame(&recording.conversation);
+        let options = SessionOptions {
+            engine: named.map(str::to_owned),
+            cache_markers: false,
+            ..SessionOptions::default()
+        };
+        let record = stage.record();
+        let agent = recording.agent.clone();
+        let mut session = Session::open(engines, record, &id, agent, options)?;
         let mut warnings = session.take_warnings();
         // What the engine's tools cost, every prompt costs.
         let tools = session.tools().unwrap_or_else(|error| {
@@ -137,40 +139,39 @@ impl<'a> Player<'a> {
             .filter_map(|tool| serde_json::to_string(tool).ok())
             .map(|tool| recording.counter.count_text(&tool) + TOOL_TOKENS)
             .sum();
-        session.add_fixed_tokens(recording.unseen_tokens() + tools);
         Ok(Self {
+            script: Script::of(recording)?,
             cache: PromptCache::new(cache_ttl),
-            fixed_tokens: session.state().fixed_tokens,
+            fixed_tokens: recording.fixed_tokens() + tools,
             recording,
             session,
-            seen: 0,
             sent: None,
-            has_model: engines.client().endpoint().is_ok(),
             prompts: Prompts::default(),
             work: Work::default(),
             warnings,
         })
     }
 
-    /// One request, from the messages before it to its answer.
+    /// One request, from the body that the client sends to the answer that comes back.
     fn turn(&mut self, request: &Request) -> Result<(), SessionError> {
-        let conversation = &self.recording.conversation;
-        let decision = self
-            .session
-            .observe(conversation, self.seen..request.answer)?;
-        let before = Arc::clone(self.session.window());
-        if let Some(report) = self.session.compact_if_due(&decision)? {
+        let body = self.script.request(request.answer);
+        let options = TurnOptions {
+            fixed_tokens: Some(self.fixed_tokens),
+            ..TurnOptions::default()
+        };
+        let format = Some(self.script.format);
+        let turn = self.session.turn_with(&body, format, &options)?;
+        let (body, selected) = (turn.body.into_owned(), turn.selected);
+        if let Some(report) = turn.compaction {
             self.note(report);
         }
-        let view = self.session.select()?;
-        let usage = self.send(request, &before, view);
-        drop(before);
-        self.session.update_usage(&usage);
-        self.session
-            .observe(conversation, request.answer..request.answer + 1)?;
-        self.seen = request.answer + 1;
-        self.session.turn_complete()?;
-        self.background();
+        let messages = selected.unwrap_or_else(|| self.session.window().message_tokens());
+        let tokens = self.session.frame_tokens() + messages;
+        let usage = self.send(request, tokens, body, selected.is_some())?;
+        let answer = self.script.answer(request.answer);
+        self.session.answer(&answer, Some(&usage))?;
+        // No time passes between the turns of a recording.
+        self.session.finish_background()?;
         for warning in self.session.take_warnings() {
             self.warn(warning);
         }
@@ -178,88 +179,68 @@ impl<'a> Player<'a> {
     }
 
     /// Counts the prompt and answers what a provider would have reported for it.
-    /// `uncompacted` is the window before a compaction may have changed it.
     fn send(
         &mut self,
         request: &Request,
-        uncompacted: &Arc<Window>,
-        view: Option<Window>,
-    ) -> Usage {
-        let window = self.session.window();
-        let shown: &Window = view.as_ref().unwrap_or(window);
-        let frame = self.fixed_tokens + note_tokens(shown, &self.recording.counter);
-        let tokens = frame + shown.message_tokens();
+        tokens: u64,
+        body: String,
+        selected: bool,
+    ) -> Result<Usage, SessionError> {
+        let wire = formats::split(&body, Some(self.script.format))?;
+        let wires: Vec<u64> = (wire.messages.iter())
+            .map(|text| xxh3_64(text.as_bytes()))
+            .collect();
+        let noted = self.session.window().system_note().is_some();
         let shared = match &self.sent {
             None => 0,
-            // Nothing but growth since: all of it is the beginning of this one.
-            Some(sent)
-                if Arc::ptr_eq(uncompacted, window) && view.is_none() && sent.view.is_none() =>
-            {
-                sent.tokens
+            // The note stands at the end of the system prompt.
+            Some(sent) if sent.noted != noted => self.fixed_tokens,
+            // Of a view only the bytes are known.
+            Some(sent) if selected => {
+                let same = sent
+                    .body
+                    .bytes()
+                    .zip(body.bytes())
+                    .take_while(|(a, b)| a == b);
+                tokens * same.count() as u64 / body.len().max(1) as u64
             }
             Some(sent) => {
-                let before = sent.view.as_ref().unwrap_or(uncompacted);
-                if before.system_note() == shown.system_note() {
-                    frame + before.shared_head_tokens(shown, sent.messages)
-                } else {
-                    // The note stands at the end of the system prompt.
-                    self.fixed_tokens
-                }
+                let same = sent.wires.iter().zip(&wires).take_while(|(a, b)| a == b);
+                let messages = self.session.window().message_tokens();
+                tokens - messages + self.session.head_tokens(same.count())
             }
         };
         let billed = self.cache.request(tokens, shared, request.time_ms);
         self.prompts
             .count(tokens, billed, self.recording.agent.context_length);
-        let original = self.work.compactions == 0 && view.is_none();
+        let original = self.work.compactions == 0 && !selected;
         let reported = request
             .usage
             .filter(|_| original && self.recording.same_tokens);
         let usage = reported.unwrap_or_else(|| Usage {
-            input_tokens: match view {
-                Some(_) => tokens,
+            input_tokens: match selected {
+                true => tokens,
                 // With what was learned from earlier reports.
-                None => self.session.state().prompt_tokens,
+                false => self.session.state().prompt_tokens,
             },
             output_tokens: self.answer_tokens(request),
             cache_read_tokens: billed.cached,
             cache_write_tokens: billed.written,
             reasoning_tokens: 0,
         });
-        self.sent = Some(Sent {
-            tokens,
-            messages: shown.len(),
-            view,
-        });
-        usage
+        self.sent = Some(Sent { body, wires, noted });
+        Ok(usage)
     }
 
     fn answer_tokens(&self, request: &Request) -> u64 {
-        if let Some(usage) = request.usage {
-            return usage.output_tokens;
-        }
-        let mut answer = Window::new();
-        answer.append(
-            &self.recording.conversation,
-            request.answer..request.answer + 1,
-            &self.recording.counter,
-        );
-        answer.message_tokens()
-    }
-
-    /// What a host does between turns, where there is a model to do it.
-    fn background(&mut self) {
-        if !self.has_model {
-            return;
-        }
-        let work = match self.session.background() {
-            Ok(work) if work.is_empty() => return,
-            Ok(work) => work,
-            Err(error) => return self.warn(error.to_string()),
-        };
-        let answers = work.run(&AtomicBool::new(false));
-        if let Err(error) = self.session.background_done(answers) {
-            self.warn(error.to_string());
-        }
+        let recorded = request.usage.map(|usage| usage.output_tokens);
+        recorded.unwrap_or_else(|| {
+            let conversation = &self.recording.conversation;
+            let answer = conversation.messages().get(request.answer);
+            answer.map_or(0, |answer| {
+                message_tokens(&self.recording.counter, conversation, answer)
+            })
+        })
     }
 
     fn note(&mut self, report: CompactionReport) {
@@ -307,13 +288,6 @@ impl<'a> Player<'a> {
             warnings: self.warnings,
         })
     }
-}
-
-/// The tokens of what a compaction appended to the system prompt.
-fn note_tokens(window: &Window, counter: &TokenCounter) -> u64 {
-    window
-        .system_note()
-        .map_or(0, |note| counter.count_text(note))
 }
 
 fn milliseconds(time: Duration) -> f64 {

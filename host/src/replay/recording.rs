@@ -6,7 +6,7 @@ use std::sync::Arc;
 use contexture_engine_api::Usage;
 
 use crate::formats::{Conversation, Format, RecordedUsage};
-use crate::session::{AgentWindow, Window, fixed_tokens};
+use crate::session::{AgentWindow, fixed_tokens, message_tokens};
 use crate::tokens::TokenCounter;
 
 /// A recorded conversation and the model that it is played for.
@@ -72,6 +72,14 @@ impl Recording {
         self.unseen_tokens
     }
 
+    /// The tokens of each of its messages.
+    pub(super) fn message_tokens(&self) -> Vec<u64> {
+        let messages = self.conversation.messages().iter();
+        messages
+            .map(|message| message_tokens(&self.counter, &self.conversation, message))
+            .collect()
+    }
+
     /// The tokens of system prompt and tools, shown or not.
     pub(super) fn fixed_tokens(&self) -> u64 {
         fixed_tokens(&self.counter, &self.conversation) + self.unseen_tokens
@@ -121,8 +129,8 @@ fn unseen_tokens(
     let Some((answer, usage)) = first else {
         return 0;
     };
-    let mut window = Window::new();
-    window.append(conversation, 0..answer, counter);
-    let shown = fixed_tokens(counter, conversation) + window.message_tokens();
+    let messages = conversation.messages().iter().take(answer);
+    let messages = messages.map(|message| message_tokens(counter, conversation, message));
+    let shown = fixed_tokens(counter, conversation) + messages.sum::<u64>();
     usage.input_tokens.saturating_sub(shown)
 }

@@ -1,19 +1,22 @@
 //! Where engines play: the user's configuration, and a home that is thrown away.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tempfile::TempDir;
 
 use crate::config::Loaded;
 use crate::engines::{Engines, NameTaken};
 use crate::providers::ModelClient;
+use crate::session::Record;
 
 /// The engines of a configuration over a data directory of their own, so that a replay neither finds
 /// anything in the engines' stores nor leaves anything there. The directory goes when this is dropped.
 #[derive(Debug)]
 pub struct Stage {
     engines: Arc<Engines>,
+    /// Opened when it is first asked for. None where the disk does not have it; the sessions then live in memory.
+    record: OnceLock<Option<Arc<Record>>>,
     sessions: AtomicU64,
     _home: TempDir,
 }
@@ -44,6 +47,7 @@ impl Stage {
             .map_err(StageError::Home)?;
         loaded.home = home.path().to_owned();
         Ok(Self {
+            record: OnceLock::new(),
             engines: Engines::new(loaded, client)?,
             sessions: AtomicU64::new(0),
             _home: home,
@@ -53,6 +57,12 @@ impl Stage {
     /// The engines.
     pub fn engines(&self) -> &Arc<Engines> {
         &self.engines
+    }
+
+    /// The record of the sessions that play here.
+    pub fn record(&self) -> Option<&Arc<Record>> {
+        let open = || Record::open(&self.engines.loaded().home).ok();
+        self.record.get_or_init(open).as_ref()
     }
 
     /// A session id that no other session of this stage has.

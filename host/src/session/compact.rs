@@ -6,29 +6,33 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, Decision, MessageId, MessageView, Outcome,
+    Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, Outcome, WindowState,
 };
 
+use super::hand_out::summary_text;
+use super::record::InForce;
 use super::report::{CompactionReport, OutcomeKind};
-use super::store::InForce;
 use super::window::{Slot, Window};
+use super::written::Ids;
 use super::{Session, SessionError};
 use crate::config::OnFailure;
-use crate::contract::{self, Checked, Limits, Purpose};
+use crate::contract::{self, Checked, Limits};
 use crate::engines::Opened;
 use crate::supervision::{CallError, Pace};
 
 /// What is asked of a compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ask {
+pub(super) struct Ask {
     /// Compact even below the threshold and during a cool-down.
-    pub force: bool,
+    pub(super) force: bool,
     /// A topic to keep in more detail.
-    pub focus: Option<String>,
+    pub(super) focus: Option<String>,
     /// Text from a memory system that a summary may draw on.
-    pub memory: Option<String>,
+    pub(super) memory: Option<String>,
     /// Someone waits for the best result, so a model may be called now.
-    pub may_wait_for_model: bool,
+    pub(super) may_wait_for_model: bool,
+    /// Only what stands before this message is compacted.
+    pub(super) keep_from: Option<MessageId>,
 }
 
 /// Which of its two ways to a smaller window an engine is asked for.
@@ -58,21 +62,24 @@ impl Session {
     ///
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
-    pub fn compact(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
+    pub(super) fn compact(&mut self, ask: &Ask) -> Result<CompactionReport, SessionError> {
         self.timed(ask, Way::Compress)
     }
 
-    /// Does the cheap part of a compaction alone: old tool results are shortened, nothing is summarised,
-    /// no model is called. An agent may do so every turn; the result has only to be smaller.
+    /// Where a summary waits or failed and the prompt does not fit: old tool results are shortened, nothing is
+    /// summarised, no model is called. A later summary reads what was pruned as it came. (In front of every
+    /// summary it does not pay: what it leaves is dearer than a summary, and says less.)
     ///
     /// # Errors
     /// As [`compact`](Self::compact).
-    pub fn prune_tool_results(&mut self) -> Result<CompactionReport, SessionError> {
+    pub(super) fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
         let ask = Ask {
             force: true,
-            ..Ask::default()
+            ..ask.clone()
         };
-        self.timed(&ask, Way::Prune)
+        let report = self.timed(&ask, Way::Prune)?;
+        let worked = report.outcome == OutcomeKind::Compacted;
+        Ok(worked.then_some(report))
     }
 
     fn timed(&mut self, ask: &Ask, way: Way) -> Result<CompactionReport, SessionError> {
@@ -146,7 +153,12 @@ impl Session {
             memory: ask.memory.clone(),
             may_wait_for_model: ask.may_wait_for_model,
         };
-        let window = Arc::clone(&self.window);
+        let base = match way {
+            Way::Compress => Arc::new(self.window.unpruned(&self.counter)),
+            Way::Prune => Arc::clone(&self.window),
+        };
+        let window = Arc::clone(&base);
+        let upto = self.compacted_upto(ask);
         let engine = match &mut self.fallback {
             Some(standing_in) if fallback => standing_in,
             _ => &mut self.engine,
@@ -154,8 +166,9 @@ impl Session {
         let asked = engine.call(way.method(), Pace::Long, move |engine| {
             let calls = window.call_views(0);
             let views = window.views(0, &calls);
+            let views = views.get(..upto).unwrap_or(&views);
             let request = CompressRequest {
-                messages: &views,
+                messages: views,
                 order: &order,
             };
             match way {
@@ -164,7 +177,7 @@ impl Session {
                 Way::Compress
                     if order.force
                         || order.window.best_prompt_tokens() > order.window.usable_tokens()
-                        || engine.has_content_to_compress(&views) =>
+                        || engine.has_content_to_compress(views) =>
                 {
                     engine.compress(&request)
                 }
@@ -176,7 +189,11 @@ impl Session {
         });
         let outcome = asked.map_err(|error: CallError| error.to_string())?;
         let answer = match outcome {
-            Outcome::Compacted(proposal) => self.check(proposal, ask, fallback)?,
+            Outcome::Compacted(mut proposal) => {
+                let kept = self.window.slots().iter().skip(upto).map(Slot::id);
+                proposal.entries.extend(kept.map(Entry::Keep));
+                self.check(&base, proposal, ask, fallback)?
+            }
             Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),
             Outcome::Deferred(reason) => Answer::Unchanged(OutcomeKind::Deferred, reason),
             Outcome::FloorTooHigh {
@@ -189,33 +206,49 @@ impl Session {
         };
         Ok(match answer {
             Answer::Unchanged(kind, reason) => self.unchanged(self.runner(fallback), kind, reason),
-            Answer::Checked(proposal, checked) => self.commit(*proposal, &checked, fallback),
+            Answer::Checked(proposal, checked) => {
+                let next = base.apply(&proposal, &self.counter);
+                let next = match way {
+                    Way::Compress => next.pruned_as(&self.window),
+                    Way::Prune => next.pruned_from(&self.window),
+                };
+                self.commit(next, *proposal, &checked, fallback)
+            }
         })
     }
 
+    /// How many places of the window may be compacted.
+    fn compacted_upto(&self, ask: &Ask) -> usize {
+        let slots = self.window.slots();
+        let lent = |first| slots.iter().position(|slot| slot.id() == first);
+        ask.keep_from.and_then(lent).unwrap_or(slots.len())
+    }
+
     /// Holds a proposal to the contract; one that breaks it is discarded, and the engine is told.
-    fn check(&mut self, proposal: Compaction, ask: &Ask, fallback: bool) -> Result<Answer, String> {
-        let calls = self.window.call_views(0);
-        let views = self.window.views(0, &calls);
-        let usable = self.state().usable_tokens();
-        let limits = Limits {
-            grouping: self.grouping,
-            purpose: if ask.force {
-                Purpose::Forced
-            } else {
-                Purpose::Compaction
+    fn check(
+        &mut self,
+        base: &Window,
+        proposal: Compaction,
+        ask: &Ask,
+        fallback: bool,
+    ) -> Result<Answer, String> {
+        let calls = base.call_views(0);
+        let views = base.views(0, &calls);
+        let order = CompressOrder {
+            window: WindowState {
+                fixed_tokens: self.frame_tokens(),
+                ..self.state()
             },
-            fixed_tokens: self.fixed_tokens,
-            trigger_tokens: usable,
-            usable_tokens: usable,
-            may_shorten_last_user: self.floor_tokens(&views) > usable,
+            force: ask.force,
+            ..CompressOrder::default()
         };
+        let limits = Limits::of(&order, &views, self.grouping);
         let counter = self.counter;
         let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
         match checked {
             Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
             Err(violation) => {
-                let number = self.compactions + 1;
+                let number = self.history.compactions + 1;
                 let reason = violation.to_string();
                 let told = reason.clone();
                 let engine = self.runner_mut(fallback);
@@ -233,27 +266,21 @@ impl Session {
         }
     }
 
-    /// What no compaction may remove: system prompt, tools and the last real user message.
-    fn floor_tokens(&self, views: &[MessageView<'_>]) -> u64 {
-        let user = views.iter().rfind(|message| message.is_real_user());
-        self.fixed_tokens + user.map_or(0, MessageView::tokens)
-    }
-
     fn commit(
         &mut self,
+        next: Window,
         proposal: Compaction,
         checked: &Checked,
         fallback: bool,
     ) -> CompactionReport {
         let messages_before = self.window.len();
         let tokens_before = self.counted_tokens();
-        let next = Arc::new(self.window.apply(&proposal, &self.counter));
-        let before = std::mem::replace(&mut self.window, next);
-        self.compactions += 1;
-        self.put_in_force(&before, fallback);
+        let before = std::mem::replace(&mut self.window, Arc::new(next));
+        self.history.compactions += 1;
+        self.put_in_force(&before, &proposal, fallback);
         self.reported = None;
         self.new_since_compaction = false;
-        let number = self.compactions;
+        let number = self.history.compactions;
         let state = self.state();
         let engine = self.runner_mut(fallback);
         let told = engine.call("committed", Pace::Short, move |engine| {
@@ -262,7 +289,11 @@ impl Session {
         });
         let mut notes = proposal.notes;
         let mut reason = format!("{} → {} tokens", tokens_before, self.counted_tokens());
+        let usable = self.state().usable_tokens();
         match told {
+            _ if usable > 0 && self.counted_tokens() > usable => {
+                reason = format!("{reason}, still above the {usable} that the window has room for");
+            }
             Ok(Decision::Yes(still)) => {
                 reason = format!("{reason}, still above the engine's own trigger: {still}");
             }
@@ -291,29 +322,57 @@ impl Session {
         }
     }
 
-    /// Writes the compaction down, before the engine is told that it is in force.
-    fn put_in_force(&mut self, before: &Window, fallback: bool) {
-        let stays: HashSet<MessageId> = (self.window.slots().iter())
-            .filter(|slot| slot.is_verbatim())
-            .map(Slot::id)
+    /// Writes the compaction down, before the engine is told that it is in force: the window that it left,
+    /// and what each summary stands for.
+    fn put_in_force(&mut self, before: &Window, proposal: &Compaction, fallback: bool) {
+        let placed: HashSet<MessageId> = self.window.slots().iter().map(Slot::id).collect();
+        let mut dropped: Vec<MessageId> = Vec::new();
+        let mut covered: Vec<Vec<MessageId>> = Vec::new();
+        for entry in &proposal.entries {
+            let said = entry.ids().iter().flat_map(|id| self.said_under(*id));
+            match entry {
+                Entry::Summary { .. } => covered.push(said.collect()),
+                Entry::Drop { .. } => dropped.extend(said),
+                _ => {}
+            }
+        }
+        // What leaves without a trace stands, for whoever carries on, where the first summary stands.
+        if let Some(first) = covered.first_mut() {
+            first.append(&mut dropped);
+        }
+        let new = self
+            .window
+            .slots()
+            .iter()
+            .filter(|slot| slot.id().0 >= before.next_id());
+        let summaries: Vec<(MessageId, String)> = new
+            .filter_map(|slot| Some((slot.id(), slot.summary()?.to_owned())))
             .collect();
-        let earlier = self
-            .history
-            .in_force
-            .as_ref()
-            .map(|earlier| earlier.through);
-        let covered = (before.slots().iter().map(Slot::id)).filter(|id| !stays.contains(id));
+        let mut left_out: Vec<MessageId> = dropped;
+        for ((id, text), covers) in summaries.into_iter().zip(covered) {
+            left_out.extend(&covers);
+            let covers: Ids = covers.into_iter().collect();
+            self.history.write(summary_text(id, &text, covers));
+        }
+        if let Some(earlier) = self.history.in_force() {
+            left_out.extend(earlier.window.left_out().iter());
+        }
+        left_out.retain(|id| !placed.contains(id));
         let in_force = InForce {
-            number: self.compactions,
+            number: self.history.compactions,
             engine: self.runner(fallback).name().to_owned(),
-            through: covered.chain(earlier).max().unwrap_or(MessageId(0)),
-            carried_on: false,
-            window: self.window.save(),
+            window: self.window.save(left_out.into_iter().collect()),
         };
-        let next_id = self.window.next_id();
-        if let Some(warning) = self.history.set_in_force(in_force, next_id) {
-            tracing::warn!("{warning}");
-            self.warnings.push(warning);
+        self.layout = None;
+        self.history.set_in_force(Some(in_force));
+        self.save();
+    }
+
+    /// What was said under an id of the window: the message, or what the host's text stands for.
+    fn said_under(&self, id: MessageId) -> Vec<MessageId> {
+        match self.history.written.covers(id) {
+            Some(covers) => covers.iter().collect(),
+            None => vec![id],
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) 
 }
 
 /// The tokens of a message as it came.
-pub(super) fn message_tokens(
+pub(crate) fn message_tokens(
     counter: &TokenCounter,
     conversation: &Conversation,
     message: &Message,

@@ -1,13 +1,15 @@
 //! What a session knows of its conversation beside the text: ids and hashes, how far the engine was shown
-//! them, and the compaction in force. It is what the store keeps.
+//! them, what the host wrote, and the compaction in force. It is what the record keeps.
 
 use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
 
-use super::align::Trail;
-use super::store::{Change, InForce, Logged, Place, Saved, StoreError};
+use super::align::Known;
+use super::record::{Change, InForce, Logged, Place, RecordError, Saved};
+use super::trail::{Trail, Unit};
 use super::window::chain_link;
+use super::written::{Text, Written};
 use crate::formats::Format;
 
 /// A session's knowledge of its conversation.
@@ -15,105 +17,260 @@ use crate::formats::Format;
 pub(super) struct History {
     /// Where it is kept; nowhere, or nowhere any more.
     place: Option<Place>,
+    /// The conversation as it stands, in order.
+    branch: Vec<Known>,
+    /// Every message of the conversation that the engine is to be shown, earlier forms included, in the
+    /// order of arrival.
+    log: Vec<Logged>,
     /// What the client sent last, and the answer to it.
     pub(super) sent: Trail,
     /// What was handed out in its place, and the answer to it; empty where that was the same.
-    pub(super) handed: Trail,
-    /// Every message of the conversation that the engine is to be shown, in the order of arrival.
-    pub(super) log: Vec<Logged>,
+    handed: Trail,
+    pub(super) written: Written,
     /// The last message that the engine was shown.
-    pub(super) shown: Option<Observed>,
+    shown: Option<Observed>,
     /// Whether the engine said itself how far it has seen.
-    pub(super) remembers: bool,
+    remembers: bool,
     /// The engine gave back another chain hash than it was given: what it says is no use.
     pub(super) distrusted: bool,
     /// A cut that the engine has yet to be told of: the last message that stays.
     pub(super) pending_cut: Option<Option<MessageId>>,
+    /// Messages that the engine lacks.
+    lacking: HashSet<MessageId>,
     /// What was cut off since the session was opened.
     pub(super) gone: HashSet<MessageId>,
-    pub(super) in_force: Option<InForce>,
-    /// It changed since it was written.
-    pub(super) in_force_changed: bool,
+    in_force: Option<InForce>,
     /// How many compactions there were.
     pub(super) compactions: u64,
     /// The format of the last request.
-    pub(super) format: Option<Format>,
+    format: Option<Format>,
     /// The tools of the calls seen so far, by the call's id.
     pub(super) names: HashMap<String, String>,
-    /// The history comes from the store, and the window does not hold its messages yet.
+    /// The history comes from the record, and the window does not hold its messages yet.
     pub(super) resumed: bool,
+    unsaved: Unsaved,
+}
+
+/// What changed since the record was last written.
+#[derive(Debug)]
+struct Unsaved {
+    log_from: usize,
+    sent_from: usize,
+    handed_from: usize,
+    written: Vec<Text>,
+    in_force: bool,
+    shown: bool,
+    lacking: bool,
+}
+
+impl Default for Unsaved {
+    fn default() -> Self {
+        Self {
+            log_from: usize::MAX,
+            sent_from: usize::MAX,
+            handed_from: usize::MAX,
+            written: Vec::new(),
+            in_force: false,
+            shown: false,
+            lacking: false,
+        }
+    }
 }
 
 impl History {
-    /// The history that the store has of a session; `engine` is the one that it runs under now.
-    pub(super) fn of(place: Place, saved: Saved, engine: &str) -> Self {
-        // Another engine has seen nothing.
-        let same_engine = saved.engine == engine;
+    /// The history that the record has of a session.
+    pub(super) fn of(place: Place, saved: Saved) -> Self {
+        let mut written = Written::default();
+        for text in saved.written {
+            written.add(text);
+        }
         Self {
-            place: Some(place.under(engine)),
-            resumed: !saved.sent.is_empty(),
+            place: Some(place),
+            resumed: !saved.log.is_empty(),
+            branch: branch_of(&saved.log),
             sent: saved.sent,
             handed: saved.handed,
+            written,
             log: saved.log,
-            shown: saved.shown.filter(|_| same_engine),
-            remembers: saved.remembers && same_engine,
+            shown: saved.shown,
+            lacking: saved.lacking.iter().collect(),
+            remembers: saved.remembers,
             in_force: saved.compaction,
             compactions: saved.compactions,
+            format: saved.format,
             ..Self::default()
         }
     }
 
+    /// Says which engine the session runs under. Another one than before has seen nothing.
+    pub(super) fn set_engine(&mut self, engine: &str) {
+        let Some(place) = &mut self.place else { return };
+        if place.engine != engine {
+            engine.clone_into(&mut place.engine);
+            (self.shown, self.remembers) = (None, false);
+            self.unsaved.shown = true;
+        }
+    }
+
+    /// Goes on with a conversation that only the engine had: its messages, and how far it has seen them.
+    pub(super) fn recover(&mut self, messages: &[Known], seen: Observed) {
+        self.branch = messages.to_vec();
+        self.log.clear();
+        for known in messages {
+            self.log_message(*known, None);
+        }
+        // The host's own chain is lost; the engine's goes on.
+        if let Some(last) = self.log.last_mut() {
+            last.chain = seen.chain;
+        }
+        self.unsaved.log_from = 0;
+        self.resumed = true;
+        self.set_shown(self.end(), true);
+    }
+
+    /// The conversation as it stands, in order.
+    pub(super) fn branch(&self) -> &[Known] {
+        &self.branch
+    }
+
+    pub(super) fn format(&self) -> Option<Format> {
+        self.format
+    }
+
+    pub(super) fn in_force(&self) -> Option<&InForce> {
+        self.in_force.as_ref()
+    }
+
     /// The compaction in force, for an engine that is being opened.
-    pub(super) fn current_compaction(in_force: &InForce) -> CurrentCompaction {
-        CurrentCompaction {
+    pub(super) fn current_compaction(&self) -> Option<CurrentCompaction> {
+        let in_force = self.in_force.as_ref()?;
+        Some(CurrentCompaction {
             id: in_force.number,
             engine: in_force.engine.clone(),
-            through: in_force.through,
+            through: in_force.window.left_out().last().unwrap_or(MessageId(0)),
             summaries: in_force.window.summaries(),
+        })
+    }
+
+    /// Of what the client sent and what was handed out, the one with which a request begins the longer, and
+    /// how many wire messages that is.
+    pub(super) fn nearest(&self, raw: &[u64]) -> (&Trail, usize) {
+        let (sent, handed) = (self.sent.common(raw), self.handed.common(raw));
+        match handed > sent {
+            true => (&self.handed, handed),
+            false => (&self.sent, sent),
         }
     }
 
-    /// Whether a request carries on from what was handed out rather than from what the client sent.
-    pub(super) fn carries_on(&self, raw: &[u64]) -> bool {
-        if self.handed.is_empty() || self.sent.common(raw) > self.handed.raw().len() {
-            return false;
-        }
-        let of_handed = (self.handed.shared(raw), self.handed.common(raw));
-        of_handed > (self.sent.shared(raw), self.sent.common(raw))
+    pub(super) fn handed(&self) -> &Trail {
+        &self.handed
     }
 
-    /// Adds a message to what the engine is to be shown; it may be another form of an earlier one.
-    pub(super) fn append(&mut self, id: MessageId, identity: u128, replaces: Option<MessageId>) {
+    /// Adds a new message to the end of the conversation, or another form of a message in its place.
+    pub(super) fn append(&mut self, known: Known, replaces: Option<MessageId>) {
+        let old = replaces.and_then(|old| self.branch.iter_mut().rfind(|known| known.id == old));
+        match old {
+            Some(old) => *old = known,
+            None => self.branch.push(known),
+        }
+        self.unsaved.log_from = self.unsaved.log_from.min(self.log.len());
+        self.log_message(known, replaces);
+    }
+
+    fn log_message(&mut self, known: Known, replaces: Option<MessageId>) {
         let chain = self.log.last().map_or(0, |last| last.chain);
         self.log.push(Logged {
-            id,
-            identity,
-            chain: chain_link(chain, id, identity),
+            id: known.id,
+            mark: known.mark,
+            chain: chain_link(chain, known.id, known.mark.identity),
             replaces,
         });
     }
 
-    /// Takes what was cut off out of the log: `lost` messages, in every form that they had. Answers the last
-    /// message before the first of them. What came after that one and is still in `trail` (the revision of
-    /// an early message, say) is shown again.
-    pub(super) fn cut(&mut self, lost: &[MessageId], trail: &Trail) -> Option<MessageId> {
+    /// Takes what was cut off out of the conversation: `lost` messages, in every form that they had. Answers
+    /// the last message before the first of them. What came after that one and is still part of the
+    /// conversation (the revision of an early message, say) is shown to the engine again.
+    pub(super) fn cut(&mut self, lost: &[MessageId]) -> Option<MessageId> {
         let replaces: HashMap<MessageId, MessageId> = (self.log.iter())
             .filter_map(|logged| Some((logged.id, logged.replaces?)))
             .collect();
         let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
-        let first_lost = lost.iter().flat_map(|id| forms(*id)).min()?;
-        let stays = self.log.partition_point(|logged| logged.id < first_lost);
-        let still_there: HashSet<MessageId> =
-            trail.messages().iter().map(|message| message.id).collect();
-        for logged in self.log.split_off(stays) {
-            if still_there.contains(&logged.id) {
-                // A form in between went with the cut.
-                let replaces = forms(logged.id).find(|form| *form < first_lost);
-                self.append(logged.id, logged.identity, replaces);
+        self.gone.extend(lost);
+        let gone: HashSet<MessageId> = lost.iter().copied().collect();
+        self.branch.retain(|known| !gone.contains(&known.id));
+        let last = lost
+            .iter()
+            .flat_map(|id| forms(*id))
+            .min()
+            .and_then(|first_lost| {
+                let stays = self.log.partition_point(|logged| logged.id < first_lost);
+                let still_there: HashSet<MessageId> =
+                    self.branch.iter().map(|known| known.id).collect();
+                self.unsaved.log_from = self.unsaved.log_from.min(stays);
+                for logged in self.log.split_off(stays) {
+                    if still_there.contains(&logged.id) {
+                        // A form in between went with the cut.
+                        let replaces = forms(logged.id)
+                            .skip(1)
+                            .find(|form| *form < first_lost || still_there.contains(form));
+                        let known = Known {
+                            id: logged.id,
+                            mark: logged.mark,
+                        };
+                        self.log_message(known, replaces);
+                    }
+                }
+                self.log.get(stays.checked_sub(1)?).map(|last| last.id)
+            });
+        let earlier = self.pending_cut;
+        self.pending_cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
+        last
+    }
+
+    /// Gives the messages from the place `from` of the conversation on the new ids that `renamed` has for them.
+    /// Earlier forms of them are known no more.
+    pub(super) fn rename(&mut self, from: usize, renamed: &HashMap<MessageId, MessageId>) {
+        let new = |id: &mut MessageId| {
+            if let Some(new) = renamed.get(id) {
+                *id = *new;
             }
+        };
+        let stays: HashSet<MessageId> = self
+            .branch
+            .iter()
+            .take(from)
+            .map(|known| known.id)
+            .collect();
+        let replaces: HashMap<MessageId, MessageId> = (self.log.iter())
+            .filter_map(|logged| Some((logged.id, logged.replaces?)))
+            .collect();
+        let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
+        let kept: HashSet<MessageId> = stays.iter().flat_map(|id| forms(*id)).collect();
+        let log = std::mem::take(&mut self.log);
+        for logged in log.into_iter().filter(|logged| kept.contains(&logged.id)) {
+            let known = Known {
+                id: logged.id,
+                mark: logged.mark,
+            };
+            self.log_message(known, logged.replaces);
         }
-        let last = stays.checked_sub(1)?;
-        self.log.get(last).map(|last| last.id)
+        self.branch.iter_mut().for_each(|known| new(&mut known.id));
+        for known in self.branch.iter().skip(from).copied().collect::<Vec<_>>() {
+            self.log_message(known, None);
+        }
+        for trail in [&mut self.sent, &mut self.handed] {
+            trail.rename(renamed);
+        }
+        self.written.rename(renamed);
+        self.unsaved = Unsaved {
+            log_from: 0,
+            sent_from: 0,
+            handed_from: 0,
+            written: self.written.all().to_vec(),
+            in_force: true,
+            shown: true,
+            lacking: true,
+        };
     }
 
     /// Those of some messages that are another form of an earlier one, each with that one.
@@ -121,12 +278,13 @@ impl History {
         &self,
         ids: impl Iterator<Item = MessageId>,
     ) -> Vec<(MessageId, MessageId)> {
-        let logged = |id| {
-            let at = self.log.binary_search_by_key(&id, |logged| logged.id);
-            self.log.get(at.ok()?)
-        };
-        ids.filter_map(|id| Some((id, logged(id)?.replaces?)))
+        ids.filter_map(|id| Some((id, self.logged(id)?.replaces?)))
             .collect()
+    }
+
+    fn logged(&self, id: MessageId) -> Option<&Logged> {
+        let at = self.log.binary_search_by_key(&id, |logged| logged.id);
+        self.log.get(at.ok()?)
     }
 
     /// The end of the log.
@@ -137,7 +295,32 @@ impl History {
         })
     }
 
-    /// The messages after `last`, in order.
+    /// Messages of the conversation that the engine lacks: they were nowhere when it was to be shown them.
+    pub(super) fn lacking(&self) -> &HashSet<MessageId> {
+        &self.lacking
+    }
+
+    /// Notes that the engine lacks these messages.
+    pub(super) fn lacks(&mut self, messages: HashSet<MessageId>) {
+        self.unsaved.lacking |= !messages.is_empty();
+        self.lacking.extend(messages);
+    }
+
+    /// Those of some messages that the engine lacked, for it to be shown them now.
+    pub(super) fn no_longer_lacks(&mut self, messages: &HashSet<MessageId>) -> Vec<MessageId> {
+        let found: Vec<MessageId> = self.lacking.intersection(messages).copied().collect();
+        self.unsaved.lacking |= !found.is_empty();
+        self.lacking.retain(|id| !messages.contains(id));
+        found
+    }
+
+    /// The last message that arrived before this one.
+    pub(super) fn before(&self, id: MessageId) -> Option<MessageId> {
+        let at = self.log.partition_point(|logged| logged.id < id);
+        self.log.get(at.checked_sub(1)?).map(|last| last.id)
+    }
+
+    /// The messages after `last`, in the order of arrival.
     pub(super) fn after(&self, last: Option<MessageId>) -> &[Logged] {
         let from = last.map_or(0, |last| {
             self.log.partition_point(|logged| logged.id <= last)
@@ -147,95 +330,156 @@ impl History {
 
     /// Whether the log agrees with what an engine says that it has seen.
     pub(super) fn agrees(&self, seen: Observed) -> bool {
-        self.log
-            .binary_search_by_key(&seen.last, |logged| logged.id)
-            .is_ok_and(|at| {
-                self.log
-                    .get(at)
-                    .is_some_and(|logged| logged.chain == seen.chain)
-            })
+        let logged = self.logged(seen.last);
+        logged.is_some_and(|logged| logged.chain == seen.chain)
     }
 
-    /// Writes what changed: the log from `log_from` on, what the client sent from `sent_from` on, and the
-    /// compaction in force where a request changed it.
-    pub(super) fn save(&mut self, next_id: u64, log_from: usize, sent_from: usize) -> Lost {
+    /// How far the engine was shown the conversation, and whether it said so itself.
+    pub(super) fn shown(&self) -> (Option<Observed>, bool) {
+        (self.shown, self.remembers)
+    }
+
+    /// Sets how far the engine was shown the conversation.
+    pub(super) fn set_shown(&mut self, shown: Option<Observed>, remembers: bool) {
+        self.unsaved.shown |= (shown, remembers) != (self.shown, self.remembers);
+        (self.shown, self.remembers) = (shown, remembers);
+    }
+
+    /// Notes what the client sent: after the first `kept` messages of what it sent before, `units`.
+    pub(super) fn set_sent(&mut self, raw: &[u64], kept: usize, units: Vec<Unit>, format: Format) {
+        let from = self.sent.common(raw).saturating_sub(1);
+        self.unsaved.sent_from = self.unsaved.sent_from.min(from);
+        self.sent.raw.clear();
+        self.sent.raw.extend_from_slice(raw);
+        self.sent.units.truncate(kept);
+        self.sent.units.extend(units);
+        self.format = Some(format);
+    }
+
+    /// Adds the answer to what the client sent and to what was handed out.
+    pub(super) fn answered(&mut self, raw: &[u64], units: &[Unit]) {
+        self.unsaved.sent_from = self.unsaved.sent_from.min(self.sent.raw.len());
+        self.sent.push(raw, units.iter().cloned());
+        if !self.handed.is_empty() {
+            self.unsaved.handed_from = self.unsaved.handed_from.min(self.handed.raw.len());
+            self.handed.push(raw, units.iter().cloned());
+        }
+    }
+
+    /// Notes what was handed out.
+    pub(super) fn set_handed(&mut self, handed: Trail) {
+        if handed == self.handed {
+            return;
+        }
+        // A message may reach over the end of the common part.
+        let from = self.handed.common(&handed.raw).saturating_sub(1);
+        self.unsaved.handed_from = self.unsaved.handed_from.min(from);
+        self.handed = handed;
+    }
+
+    /// Keeps of what was handed out the wire messages at the head that stay; answers how many.
+    pub(super) fn keep_handed(&mut self, stays: impl Fn(usize, u64) -> bool) -> usize {
+        let raw = self.handed.raw.iter().enumerate();
+        let wires = raw.take_while(|(at, raw)| stays(*at, **raw)).count();
+        if wires < self.handed.raw.len() {
+            self.unsaved.handed_from = self.unsaved.handed_from.min(wires.saturating_sub(1));
+            self.handed.units.truncate(self.handed.units_within(wires));
+            self.handed.raw.truncate(wires);
+        }
+        wires
+    }
+
+    /// Adds a wire message of the client's to what was handed out.
+    pub(super) fn hand_out_as_sent(&mut self, wire: usize) {
+        self.unsaved.handed_from = self.unsaved.handed_from.min(self.handed.raw.len());
+        self.sent.copy_wire(wire, &mut self.handed);
+    }
+
+    /// Notes something that the host wrote.
+    pub(super) fn write(&mut self, text: Text) {
+        if self.written.add(text.clone()) {
+            self.unsaved.written.push(text);
+        }
+    }
+
+    /// Sets the compaction in force.
+    pub(super) fn set_in_force(&mut self, in_force: Option<InForce>) {
+        self.unsaved.in_force |= in_force != self.in_force;
+        self.in_force = in_force;
+    }
+
+    /// Writes what changed, in one transaction.
+    pub(super) fn save(&mut self, next_id: u64) -> Lost {
+        let unsaved = std::mem::take(&mut self.unsaved);
+        let place = self.place.as_ref()?;
         let change = Change {
             next_id,
+            compactions: self.compactions,
+            format: self.format,
             log: &self.log,
-            log_from,
+            log_from: unsaved.log_from,
             sent: &self.sent,
-            sent_from,
-            in_force: (self.in_force_changed).then_some(self.in_force.as_ref()),
+            sent_from: unsaved.sent_from,
+            handed: &self.handed,
+            handed_from: unsaved.handed_from,
+            written: &unsaved.written,
+            in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
+            shown: unsaved.shown.then_some((self.shown, self.remembers)),
+            lacking: unsaved
+                .lacking
+                .then(|| self.lacking.iter().copied().collect()),
         };
-        let result = self.place.as_ref().map(|place| place.save(&change));
-        self.in_force_changed = false;
-        self.keep_or_lose(result)
+        if change.is_empty() {
+            return None;
+        }
+        let error = place.save(&change).err()?;
+        // A write that is tried at every turn would hold up every turn.
+        self.place = None;
+        Some(without_record(&error))
     }
 
-    /// Forgets the conversation, and writes that.
-    pub(super) fn forget(&mut self, next_id: u64) -> Lost {
-        let place = self.place.take();
+    /// Forgets the conversation; what it was called before stays in nobody's way.
+    pub(super) fn forget(&mut self) {
         *self = Self {
-            place,
-            in_force_changed: true,
+            place: self.place.take(),
             compactions: self.compactions,
-            // What is stored differs, so all of it is written.
-            handed: std::mem::take(&mut self.handed),
-            shown: self.shown,
-            remembers: self.remembers,
+            unsaved: Unsaved {
+                log_from: 0,
+                sent_from: 0,
+                handed_from: 0,
+                in_force: true,
+                shown: true,
+                ..Unsaved::default()
+            },
             ..Self::default()
         };
-        let lost = self.save(next_id, 0, 0);
-        let lost = lost.or_else(|| self.set_handed(Trail::default()));
-        lost.or_else(|| self.set_shown(None, false))
-    }
-
-    /// Replaces what was handed out, and writes it.
-    pub(super) fn set_handed(&mut self, handed: Trail) -> Lost {
-        let common = handed.common(self.handed.raw());
-        // A message may reach over the end of the common part.
-        let from = common.saturating_sub(1);
-        let unchanged = handed == self.handed;
-        self.handed = handed;
-        if unchanged {
-            return None;
-        }
-        let result = (self.place.as_ref()).map(|place| place.save_handed(&self.handed, from));
-        self.keep_or_lose(result)
-    }
-
-    /// Sets how far the engine was shown the conversation, and writes it.
-    pub(super) fn set_shown(&mut self, shown: Option<Observed>, remembers: bool) -> Lost {
-        if (shown, remembers) == (self.shown, self.remembers) {
-            return None;
-        }
-        (self.shown, self.remembers) = (shown, remembers);
-        let place = self.place.as_ref();
-        let result = place.map(|place| place.save_shown(shown, remembers));
-        self.keep_or_lose(result)
-    }
-
-    /// Sets the compaction in force, and writes it.
-    pub(super) fn set_in_force(&mut self, in_force: InForce, next_id: u64) -> Lost {
-        let place = self.place.as_ref();
-        let result = place.map(|place| place.save_compaction(&in_force, next_id));
-        self.in_force = Some(in_force);
-        self.keep_or_lose(result)
-    }
-
-    /// After a failure the session goes on without the store: a write that is tried at every turn would
-    /// hold up every turn.
-    fn keep_or_lose(&mut self, result: Option<Result<(), StoreError>>) -> Lost {
-        let error = result?.err()?;
-        self.place = None;
-        Some(without_store(&error))
     }
 }
 
-/// The warning of a session that has just lost its store.
+/// The conversation that a log comes to: revisions stand in the places of what they replace.
+fn branch_of(log: &[Logged]) -> Vec<Known> {
+    let mut branch: Vec<Known> = Vec::with_capacity(log.len());
+    let mut place: HashMap<MessageId, usize> = HashMap::with_capacity(log.len());
+    for logged in log {
+        let known = Known {
+            id: logged.id,
+            mark: logged.mark,
+        };
+        let old = logged.replaces.and_then(|old| place.get(&old).copied());
+        let at = old.unwrap_or(branch.len());
+        place.insert(known.id, at);
+        match branch.get_mut(at) {
+            Some(old) => *old = known,
+            None => branch.push(known),
+        }
+    }
+    branch
+}
+
+/// The warning of a session that has just lost its record.
 pub(super) type Lost = Option<String>;
 
-/// What a person should know where the store cannot be used.
-pub(super) fn without_store(error: &StoreError) -> String {
+/// What a person should know where the record cannot be used.
+pub(super) fn without_record(error: &RecordError) -> String {
     format!("this session goes on in memory and will not survive a restart whole: {error}")
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::store::StoreError;
+use super::record::RecordError;
 
 /// How long one waits for the other.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,16 +19,20 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A session that nobody else has open for as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Hold(File);
+pub struct Hold(File);
 
 impl Hold {
     /// Waits until nobody has the session open.
     ///
     /// # Errors
     /// Somebody still has it after `patience`; or the file cannot be had.
-    pub(super) fn take(home: &Path, session: &str, patience: Duration) -> Result<Self, StoreError> {
+    pub(super) fn take(
+        home: &Path,
+        session: &str,
+        patience: Duration,
+    ) -> Result<Self, RecordError> {
         let path = file_of(home, session);
-        let fail = |source| StoreError::Lock {
+        let fail = |source| RecordError::Lock {
             path: path.clone(),
             source,
         };
@@ -45,7 +49,7 @@ impl Hold {
                 Err(TryLockError::WouldBlock) => {}
             }
             if began.elapsed() >= patience {
-                return Err(StoreError::InUse {
+                return Err(RecordError::InUse {
                     session: session.to_owned(),
                     by: holder(&path),
                     waited: patience,
@@ -101,7 +105,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
-    fn take(home: &Path, session: &str, milliseconds: u64) -> Result<Hold, StoreError> {
+    fn take(home: &Path, session: &str, milliseconds: u64) -> Result<Hold, RecordError> {
         Hold::take(home, session, Duration::from_millis(milliseconds))
     }
 

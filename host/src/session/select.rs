@@ -15,7 +15,7 @@ impl Session {
     ///
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
-    pub fn select(&mut self) -> Result<Option<Window>, SessionError> {
+    pub(super) fn select(&mut self) -> Result<Option<Window>, SessionError> {
         if self.selects.is_none() {
             let asked = self
                 .engine
@@ -60,7 +60,7 @@ impl Session {
         let limits = Limits {
             grouping: self.grouping,
             purpose: Purpose::View,
-            fixed_tokens: self.fixed_tokens,
+            fixed_tokens: self.frame_tokens(),
             trigger_tokens: usable,
             usable_tokens: usable,
             may_shorten_last_user: false,

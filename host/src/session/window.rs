@@ -1,20 +1,28 @@
 //! The window: what the model would see of a conversation now, message by message.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use contexture_engine_api::{
     Compaction, Entry, MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK,
-    ShortArguments, ToolCallView,
+    ShortArguments, TokenSource, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::counting;
-use crate::formats::{Conversation, Message, Place};
+use super::request::Read;
+use super::written::Ids;
+use crate::formats::{Conversation, Message, Place, sealed_short, sealed_summary, unsealed_short};
 use crate::tokens::TokenCounter;
 
-/// What stands in one place of the window.
+/// So few bytes make a token hardly anywhere: less only in texts of single symbols.
+const BYTES_A_TOKEN: u64 = 2;
+
+/// More than a message or a call costs beside its text.
+const FRAME_TOKENS: u64 = 16;
+
+/// What one position of the window shows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Content {
@@ -24,6 +32,9 @@ enum Content {
     Replaced {
         text: Option<String>,
         arguments: Vec<ShortArguments>,
+        /// Whether it was pruned alone: a later summary reads the message as it came.
+        #[serde(default)]
+        pruned: bool,
     },
     /// A summary.
     Summary { text: String },
@@ -35,14 +46,20 @@ enum Content {
     },
 }
 
+/// What the places of messages as they came share.
+static AS_IT_CAME: LazyLock<Arc<Content>> = LazyLock::new(|| Arc::new(Content::Message));
+
 /// One place of the window. What it holds is shared, so that a copy of a window is cheap.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     id: MessageId,
+    kind: MessageKind,
     /// Where the message came from; for a summary or a stub, nowhere.
     source: Option<(Arc<Conversation>, usize)>,
     content: Arc<Content>,
-    tokens: u64,
+    counter: TokenCounter,
+    /// Counted when somebody first asks.
+    tokens: OnceLock<u64>,
 }
 
 /// A window without the messages' own text: what of it survives a restart.
@@ -50,7 +67,8 @@ pub(super) struct Slot {
 pub(super) struct SavedWindow {
     places: Vec<(MessageId, Content)>,
     system_note: Option<String>,
-    next_id: u64,
+    /// The messages of the conversation that have no place in it: summarised or dropped.
+    left_out: Ids,
 }
 
 impl SavedWindow {
@@ -63,14 +81,8 @@ impl SavedWindow {
         self.system_note.as_deref()
     }
 
-    /// Whether a message came after the window was saved.
-    pub(super) fn predates(&self, id: MessageId) -> bool {
-        id.0 >= self.next_id
-    }
-
-    /// Whether a message was there when the window was saved, and is not in it.
-    pub(super) fn has_left_out(&self, id: MessageId) -> bool {
-        !self.predates(id) && !self.ids().any(|place| place == id)
+    pub(super) fn left_out(&self) -> &Ids {
+        &self.left_out
     }
 
     /// The texts of the summaries in it.
@@ -87,26 +99,95 @@ impl Slot {
     /// A message as it came.
     pub(super) fn new(
         id: MessageId,
-        conversation: &Arc<Conversation>,
-        index: usize,
+        kind: MessageKind,
+        read: &Read,
         counter: &TokenCounter,
     ) -> Self {
-        let mut slot = Self {
-            id,
-            source: Some((Arc::clone(conversation), index)),
-            content: Arc::new(Content::Message),
-            tokens: 0,
+        let (source, content) = match (kind, read.message()) {
+            (MessageKind::Summary, Some(message)) => {
+                let text = message.text.clone();
+                (None, Arc::new(Content::Summary { text }))
+            }
+            _ => {
+                let source = (Arc::clone(&read.conversation), read.index);
+                (Some(source), Arc::clone(&AS_IT_CAME))
+            }
         };
-        slot.tokens = slot.count(counter);
-        slot
+        Self {
+            id,
+            kind,
+            source,
+            content,
+            counter: *counter,
+            tokens: OnceLock::new(),
+        }
+    }
+
+    /// The same, to be counted anew by `counter`.
+    fn counted(self, counter: &TokenCounter) -> Self {
+        Self {
+            counter: *counter,
+            tokens: OnceLock::new(),
+            ..self
+        }
     }
 
     pub(super) fn id(&self) -> MessageId {
         self.id
     }
 
+    /// The message as it came, where it was only pruned.
+    fn unpruned(&self, counter: &TokenCounter) -> Option<Self> {
+        let is_pruned = matches!(*self.content, Content::Replaced { pruned: true, .. });
+        is_pruned.then(|| {
+            let content = Arc::new(Content::Message);
+            Self {
+                content,
+                ..self.clone()
+            }
+            .counted(counter)
+        })
+    }
+
+    /// The same as what pruning left of it.
+    fn into_pruned(mut self) -> Self {
+        if let Content::Replaced {
+            text, arguments, ..
+        } = &*self.content
+        {
+            self.content = Arc::new(Content::Replaced {
+                text: text.clone(),
+                arguments: arguments.clone(),
+                pruned: true,
+            });
+        }
+        self
+    }
+
+    /// The same under another id.
+    pub(super) fn renamed(self, id: MessageId) -> Self {
+        Self { id, ..self }
+    }
+
+    /// What it costs in the prompt.
     pub(super) fn tokens(&self) -> u64 {
-        self.tokens
+        *self.tokens.get_or_init(|| self.count(&self.counter))
+    }
+
+    /// What it costs at most, as far as that is known without counting.
+    pub(super) fn most_tokens(&self) -> u64 {
+        match (self.tokens.get(), self.message()) {
+            (Some(tokens), _) => *tokens,
+            (None, Some(message)) if message.media.is_empty() => {
+                let arguments = message.calls.iter().map(|call| call.arguments.len());
+                let bytes = message.text.len()
+                    + message.thinking.len()
+                    + message.opaque.len()
+                    + arguments.sum::<usize>();
+                bytes as u64 / BYTES_A_TOKEN + FRAME_TOKENS * (1 + message.calls.len() as u64)
+            }
+            (None, _) => self.tokens(),
+        }
     }
 
     /// Whether it is a message as it came.
@@ -114,10 +195,97 @@ impl Slot {
         *self.content == Content::Message
     }
 
-    fn message(&self) -> Option<&Message> {
+    pub(super) fn is_summary(&self) -> bool {
+        matches!(*self.content, Content::Summary { .. })
+    }
+
+    pub(super) fn is_stub(&self) -> bool {
+        matches!(*self.content, Content::Stub { .. })
+    }
+
+    /// The text of a summary.
+    pub(super) fn summary(&self) -> Option<&str> {
+        match &*self.content {
+            Content::Summary { text } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The same place for another form of its message; what a compaction made of it stays.
+    pub(super) fn moved_to(&self, message: &Self, counter: &TokenCounter) -> Self {
+        Self {
+            content: Arc::clone(&self.content),
+            ..message.clone()
+        }
+        .counted(counter)
+    }
+
+    /// Whether it is somebody's message as it came.
+    pub(super) fn is_original(&self) -> bool {
+        self.is_verbatim() && self.kind == MessageKind::Original
+    }
+
+    /// Whether it is a message of the user's own that says something.
+    pub(super) fn is_real_user(&self) -> bool {
+        self.is_original()
+            && self.message().is_some_and(|message| {
+                let says_something = !message.text.trim().is_empty() || !message.media.is_empty();
+                message.role == "user" && says_something
+            })
+    }
+
+    /// Whether a message that was read of what was handed out may be this one.
+    pub(super) fn may_be(&self, read: &Message) -> bool {
+        let same_place = |own: &Message| {
+            own.role == read.role
+                && own.tool_call_id == read.tool_call_id
+                && own.calls.len() == read.calls.len()
+        };
+        match &*self.content {
+            Content::Summary { text } => read.is_summary() && read.text.trim() == text.trim(),
+            Content::Stub { text, .. } => read.tool_call_id.is_some() && read.text == *text,
+            Content::Message => self
+                .message()
+                .is_some_and(|own| own.identity == read.identity),
+            Content::Replaced { .. } => self.message().is_some_and(same_place),
+        }
+    }
+
+    /// The wire messages that its message stands in, as they are remembered.
+    pub(super) fn wire(&self) -> Option<Wire<'_>> {
+        let (conversation, _) = self.source.as_ref()?;
+        let message = self.message()?;
+        let shares = |other: &&Message| other.items == message.items;
+        let sharers: Vec<&Message> = conversation.messages().iter().filter(shares).collect();
+        Some(Wire {
+            key: (Arc::as_ptr(conversation) as usize, message.items.start),
+            texts: message
+                .items
+                .clone()
+                .map(|item| conversation.item(item))
+                .collect(),
+            place: sharers
+                .iter()
+                .position(|other| std::ptr::eq(*other, message))?,
+            views: sharers.len(),
+        })
+    }
+
+    pub(super) fn message(&self) -> Option<&Message> {
         let (conversation, index) = self.source.as_ref()?;
         conversation.messages().get(*index)
     }
+}
+
+/// The wire messages of one message, with all that stands in them.
+pub(super) struct Wire<'a> {
+    /// The same for all messages in them.
+    pub(super) key: (usize, usize),
+    pub(super) texts: Vec<&'a str>,
+    /// Which of the messages in them it is.
+    pub(super) place: usize,
+    /// How many messages are in them.
+    pub(super) views: usize,
 }
 
 /// What the model would see of a conversation: messages as they came and what compactions left,
@@ -125,115 +293,83 @@ impl Slot {
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     slots: Vec<Slot>,
-    message_tokens: u64,
     system_note: Option<String>,
     next_id: u64,
 }
 
 impl Window {
     /// An empty window whose first message gets the id 1.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             next_id: 1,
             ..Self::default()
         }
     }
 
-    /// Adds messages of a conversation at the end and counts their tokens. Gives back their ids.
-    pub fn append(
-        &mut self,
-        conversation: &Arc<Conversation>,
-        messages: std::ops::Range<usize>,
-        counter: &TokenCounter,
-    ) -> Vec<MessageId> {
-        let mut ids = Vec::with_capacity(messages.len());
-        for index in messages {
-            let Some(message) = conversation.messages().get(index) else {
-                break;
-            };
-            let tokens = counting::message_tokens(counter, conversation, message);
-            ids.push(self.push(
-                Some((Arc::clone(conversation), index)),
-                Content::Message,
-                tokens,
-            ));
-        }
-        ids
-    }
-
-    fn push(
-        &mut self,
-        source: Option<(Arc<Conversation>, usize)>,
-        content: Content,
-        tokens: u64,
-    ) -> MessageId {
-        let id = self.fresh_id();
-        self.message_tokens += tokens;
-        self.slots.push(Slot {
-            id,
-            source,
-            content: Arc::new(content),
-            tokens,
-        });
-        id
-    }
-
     /// A window of these places; the next new id is `next_id`.
     pub(super) fn of(slots: Vec<Slot>, system_note: Option<String>, next_id: u64) -> Self {
         Self {
-            message_tokens: slots.iter().map(|slot| slot.tokens).sum(),
             slots,
             system_note,
             next_id,
         }
     }
 
-    /// What of it survives a restart.
-    pub(super) fn save(&self) -> SavedWindow {
+    /// What of it survives a restart; `left_out` is what has no place in it.
+    pub(super) fn save(&self, left_out: Ids) -> SavedWindow {
         let place = |slot: &Slot| (slot.id, Content::clone(&slot.content));
         SavedWindow {
             places: self.slots.iter().map(place).collect(),
             system_note: self.system_note.clone(),
-            next_id: self.next_id,
+            left_out,
         }
     }
 
-    /// A window as it was saved. `messages` holds its messages, or their revisions, by the ids that they
-    /// had then; one that is not among them is left out.
+    /// The places of a window as it was saved. `messages` holds its messages; one that is not among them is
+    /// left out.
     pub(super) fn restore(
         saved: &SavedWindow,
         messages: &HashMap<MessageId, Slot>,
-        next_id: u64,
         counter: &TokenCounter,
-    ) -> Self {
+    ) -> Vec<Slot> {
         let slots = saved.places.iter().filter_map(|(id, content)| {
-            let mut slot = match content {
+            let slot = match content {
                 Content::Message => return messages.get(id).cloned(),
-                Content::Replaced { .. } => match messages.get(id)? {
-                    same if same.id == *id => same.clone(),
-                    revision => return Some(revision.clone()),
-                },
+                Content::Replaced { .. } => messages.get(id)?.clone(),
                 Content::Summary { .. } | Content::Stub { .. } => Slot {
                     id: *id,
+                    kind: MessageKind::Summary,
                     source: None,
-                    content: Arc::new(Content::Message),
-                    tokens: 0,
+                    content: Arc::clone(&AS_IT_CAME),
+                    counter: *counter,
+                    tokens: OnceLock::new(),
                 },
             };
-            slot.content = Arc::new(content.clone());
-            slot.tokens = slot.count(counter);
-            Some(slot)
+            let content = Arc::new(content.clone());
+            Some(Slot { content, ..slot }.counted(counter))
         });
-        Self::of(slots.collect(), saved.system_note.clone(), next_id)
+        slots.collect()
     }
 
     pub(super) fn push_slot(&mut self, slot: Slot) {
-        self.message_tokens += slot.tokens;
         self.slots.push(slot);
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    /// Gives its messages the new ids that `renamed` has for them.
+    pub(super) fn rename(&mut self, renamed: &HashMap<MessageId, MessageId>) {
+        for slot in &mut self.slots {
+            if let Some(new) = renamed.get(&slot.id) {
+                slot.id = *new;
+            }
+        }
+    }
+
+    pub(super) fn set_next_id(&mut self, next_id: u64) {
+        self.next_id = self.next_id.max(next_id);
     }
 
     pub(super) fn next_id(&self) -> u64 {
@@ -258,7 +394,17 @@ impl Window {
 
     /// The tokens of its messages; system prompt and tools are not among them.
     pub fn message_tokens(&self) -> u64 {
-        self.message_tokens
+        self.slots.iter().map(Slot::tokens).sum()
+    }
+
+    /// What they are at most, as far as that is known without counting.
+    pub(super) fn most_message_tokens(&self) -> u64 {
+        self.slots.iter().map(Slot::most_tokens).sum()
+    }
+
+    /// Whether all of its messages are counted.
+    pub(super) fn is_counted(&self) -> bool {
+        self.slots.iter().all(|slot| slot.tokens.get().is_some())
     }
 
     /// What a compaction wants appended to the system prompt.
@@ -266,55 +412,48 @@ impl Window {
         self.system_note.as_deref()
     }
 
-    /// The last message's id.
-    pub fn last_id(&self) -> Option<MessageId> {
-        self.slots.last().map(|slot| slot.id)
-    }
-
     /// The texts of the summaries in it.
     pub fn summaries(&self) -> impl Iterator<Item = &str> {
-        self.slots.iter().filter_map(|slot| match &*slot.content {
-            Content::Summary { text } => Some(text.as_str()),
-            Content::Message => slot
-                .message()
-                .filter(|message| message.is_summary())
-                .map(|message| message.text.as_str()),
-            _ => None,
-        })
-    }
-
-    /// The tokens of the messages at the head that stand in both windows in the same form; at most
-    /// `messages` are compared.
-    pub fn shared_head_tokens(&self, other: &Self, messages: usize) -> u64 {
-        self.slots
-            .iter()
-            .zip(&other.slots)
-            .take(messages)
-            .take_while(|(one, other)| one.reads_as(other))
-            .map(|(slot, _)| slot.tokens)
-            .sum()
-    }
-
-    /// Whether a message is, or was before a compaction, part of it.
-    pub fn has_had(&self, id: MessageId) -> bool {
-        id.0 < self.next_id
-    }
-
-    /// Continues the chain hash `chain` over the messages from the place `first` on.
-    pub fn chain(&self, first: usize, chain: u64) -> u64 {
-        self.slots.iter().skip(first).fold(chain, |chain, slot| {
-            let identity = slot.message().map_or(0, |message| message.identity);
-            chain_link(chain, slot.id, identity)
-        })
+        self.slots.iter().filter_map(Slot::summary)
     }
 
     /// Counts all of it again, for another model.
-    pub fn recount(&mut self, counter: &TokenCounter) {
-        self.message_tokens = 0;
+    pub(crate) fn recount(&mut self, counter: &TokenCounter) {
         for slot in &mut self.slots {
-            slot.tokens = slot.count(counter);
-            self.message_tokens += slot.tokens;
+            *slot = slot.clone().counted(counter);
         }
+    }
+
+    /// The window as a summary is to read it: with what was only pruned as it came.
+    pub(super) fn unpruned(&self, counter: &TokenCounter) -> Self {
+        let slots = self.slots.iter();
+        let slots = slots.map(|slot| slot.unpruned(counter).unwrap_or_else(|| slot.clone()));
+        Self::of(slots.collect(), self.system_note.clone(), self.next_id)
+    }
+
+    /// This window, made of `before` read unpruned: what stayed as it was stays pruned.
+    pub(super) fn pruned_as(mut self, before: &Self) -> Self {
+        let pruned: HashMap<MessageId, &Slot> = (before.slots.iter())
+            .filter(|slot| matches!(*slot.content, Content::Replaced { pruned: true, .. }))
+            .map(|slot| (slot.id, slot))
+            .collect();
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_verbatim()) {
+            if let Some(pruned) = pruned.get(&slot.id) {
+                *slot = (*pruned).clone();
+            }
+        }
+        Self::of(self.slots, self.system_note, self.next_id)
+    }
+
+    /// This window, with what is new in it against `before` marked as pruned.
+    pub(super) fn pruned_from(self, before: &Self) -> Self {
+        let was: HashMap<MessageId, &Slot> =
+            before.slots.iter().map(|slot| (slot.id, slot)).collect();
+        let slots = self.slots.into_iter().map(|slot| match was.get(&slot.id) {
+            Some(old) if old.is_original() => slot.into_pruned(),
+            _ => slot,
+        });
+        Self::of(slots.collect(), self.system_note, self.next_id)
     }
 
     /// The calls of the messages from the place `first` on, for [`views`](Self::views).
@@ -352,8 +491,20 @@ impl Window {
             .collect()
     }
 
+    fn put_in(&mut self, content: Content, counter: &TokenCounter) {
+        let slot = Slot {
+            id: self.fresh_id(),
+            kind: MessageKind::Summary,
+            source: None,
+            content: Arc::new(content),
+            counter: *counter,
+            tokens: OnceLock::new(),
+        };
+        self.push_slot(slot);
+    }
+
     /// The window that a checked proposal makes of this one.
-    pub fn apply(&self, proposal: &Compaction, counter: &TokenCounter) -> Self {
+    pub(crate) fn apply(&self, proposal: &Compaction, counter: &TokenCounter) -> Self {
         let position: HashMap<MessageId, usize> = self
             .slots
             .iter()
@@ -373,44 +524,31 @@ impl Window {
             match entry {
                 Entry::Keep(id) => {
                     if let Some(kept) = slot(id) {
-                        next.message_tokens += kept.tokens;
                         next.slots.push(kept.clone());
                     }
                 }
                 Entry::Replace(replacement) => {
                     if let Some(old) = slot(&replacement.id) {
                         let replaced = old.replaced(replacement, counter);
-                        next.message_tokens += replaced.tokens;
                         next.slots.push(replaced);
                     }
                 }
                 Entry::Summary { text, .. } => {
                     let text = marked(text);
-                    let tokens = counting::text_tokens(counter, &text);
-                    next.push(None, Content::Summary { text }, tokens);
+                    next.put_in(Content::Summary { text }, counter);
                 }
                 Entry::StubResult { call, index, text } => {
-                    let tokens = counting::text_tokens(counter, text);
                     let content = Content::Stub {
                         call: *call,
                         index: *index,
                         text: text.clone(),
                     };
-                    next.push(None, content, tokens);
+                    next.put_in(content, counter);
                 }
                 Entry::Drop { .. } => {}
             }
         }
         next
-    }
-
-    /// The window in the terms of the format that renders it. All of its messages must come from
-    /// `conversation`; one that does not is left out.
-    pub fn places(&self, conversation: &Arc<Conversation>) -> Vec<Place<'_>> {
-        self.places_by(|slot| match &slot.source {
-            Some((source, index)) if Arc::ptr_eq(source, conversation) => Some(*index),
-            _ => None,
-        })
     }
 
     /// The window in the terms of the format that renders it, where `index_of` says which message of the
@@ -421,7 +559,9 @@ impl Window {
             .filter_map(|slot| {
                 Some(match &*slot.content {
                     Content::Message => Place::Message(index_of(slot)?),
-                    Content::Replaced { text, arguments } => Place::Replaced {
+                    Content::Replaced {
+                        text, arguments, ..
+                    } => Place::Replaced {
                         index: index_of(slot)?,
                         text: text.as_deref(),
                         arguments,
@@ -443,18 +583,15 @@ impl Window {
 }
 
 impl Window {
-    /// The ids of its places in the order in which they leave: a made-up answer follows its call.
-    pub(super) fn leaving_order(&self) -> Vec<MessageId> {
-        let is_stub = |slot: &&Slot| matches!(&*slot.content, Content::Stub { .. });
-        let mut order: Vec<MessageId> = (self.slots.iter().filter(|slot| !is_stub(slot)))
-            .map(|slot| slot.id)
-            .collect();
-        for stub in self.slots.iter().filter(is_stub).rev() {
+    /// Its places in the order in which they leave: a made-up answer follows its call.
+    pub(super) fn leaving_order(&self) -> Vec<&Slot> {
+        let mut order: Vec<&Slot> = self.slots.iter().filter(|slot| !slot.is_stub()).collect();
+        for stub in self.slots.iter().rev() {
             let Content::Stub { call, .. } = &*stub.content else {
                 continue;
             };
-            if let Some(at) = order.iter().position(|id| id == call) {
-                order.insert(at + 1, stub.id);
+            if let Some(at) = order.iter().position(|slot| slot.id == *call) {
+                order.insert(at + 1, stub);
             }
         }
         order
@@ -462,12 +599,6 @@ impl Window {
 }
 
 impl Slot {
-    /// Whether both are the same to a model. What the host puts in has a new id each time.
-    fn reads_as(&self, other: &Self) -> bool {
-        (self.source.is_none() || self.id == other.id)
-            && (Arc::ptr_eq(&self.content, &other.content) || self.content == other.content)
-    }
-
     fn raw(&self) -> &str {
         match &self.source {
             Some((conversation, index)) => conversation.raw(*index),
@@ -508,7 +639,10 @@ impl Slot {
                 None => MessageView::new(self.id, "user"),
             },
         };
-        view.with_tokens(self.tokens)
+        match self.tokens.get() {
+            Some(tokens) => view.with_tokens(*tokens),
+            None => view.with_token_source(self),
+        }
     }
 
     fn message_view<'a>(
@@ -516,12 +650,14 @@ impl Slot {
         message: &'a Message,
         calls: &'a [ToolCallView<'a>],
     ) -> MessageView<'a> {
-        let view = message.view(self.id, self.raw(), calls);
+        let view = message
+            .view(self.id, self.raw(), calls)
+            .with_kind(self.kind);
         match &*self.content {
             Content::Replaced { text, .. } => {
                 let view = view.with_kind(MessageKind::Replaced);
                 match text {
-                    Some(text) => view.with_text(text),
+                    Some(text) => view.with_text(unsealed_short(text).unwrap_or(text)),
                     None => view,
                 }
             }
@@ -546,10 +682,13 @@ impl Slot {
                 text: replacement.text.clone().unwrap_or_else(|| text.clone()),
             },
             Content::Message => Content::Replaced {
-                text: replacement.text.clone(),
+                text: replacement.text.as_deref().map(sealed_short),
                 arguments: replacement.arguments.clone(),
+                pruned: false,
             },
-            Content::Replaced { text, arguments } => {
+            Content::Replaced {
+                text, arguments, ..
+            } => {
                 let mut arguments = arguments.clone();
                 arguments.retain(|old| {
                     !replacement
@@ -559,30 +698,47 @@ impl Slot {
                 });
                 arguments.extend(replacement.arguments.iter().cloned());
                 Content::Replaced {
-                    text: replacement.text.clone().or_else(|| text.clone()),
+                    text: replacement
+                        .text
+                        .as_deref()
+                        .map(sealed_short)
+                        .or_else(|| text.clone()),
                     arguments,
+                    pruned: false,
                 }
             }
         };
         slot.content = Arc::new(content);
-        slot.tokens = slot.count(counter);
-        slot
+        slot.counted(counter)
     }
 
     fn count(&self, counter: &TokenCounter) -> u64 {
         match (&*self.content, &self.source, self.message()) {
-            (Content::Summary { text } | Content::Stub { text, .. }, _, _) => {
-                counting::text_tokens(counter, text)
+            (Content::Summary { text }, _, _) => {
+                counting::text_tokens(counter, &sealed_summary(text))
             }
+            (Content::Stub { text, .. }, _, _) => counting::text_tokens(counter, text),
             (Content::Message, Some((conversation, _)), Some(message)) => {
                 counting::message_tokens(counter, conversation, message)
             }
-            (Content::Replaced { text, arguments }, Some((conversation, _)), Some(message)) => {
+            (
+                Content::Replaced {
+                    text, arguments, ..
+                },
+                Some((conversation, _)),
+                Some(message),
+            ) => {
                 let text = text.as_deref();
                 counting::replaced_tokens(counter, conversation, message, text, arguments)
             }
             _ => 0,
         }
+    }
+}
+
+impl TokenSource for Slot {
+    fn tokens_of(&self, _id: MessageId) -> u64 {
+        self.tokens()
     }
 }
 

@@ -1,4 +1,4 @@
-//! How each engine fares, and quarantine for those that keep failing.
+//! The health of each engine, and quarantine for those that keep failing.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::{CallError, lock};
 
-/// How one engine fares in this process.
+/// The health of one engine in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineHealth {
     /// The engine.
     pub engine: String,
     /// Whether it may be called.
     pub state: HealthState,
-    /// Calls that returned a value.
+    /// The number of successful calls.
     pub succeeded: u64,
-    /// Calls that did not.
+    /// The number of failed calls.
     pub failed: u64,
-    /// Threads that never came back.
+    /// Threads that have not returned.
     pub abandoned_threads: u32,
     /// The last failure.
     pub last_error: Option<String>,
@@ -28,12 +28,12 @@ pub struct EngineHealth {
 pub enum HealthState {
     /// It may.
     Serving,
-    /// Not for this long.
+    /// Not until some time has passed.
     Quarantined {
-        /// What is left of it, in milliseconds.
+        /// The remaining time, in milliseconds.
         remaining_ms: u64,
     },
-    /// Not in this process.
+    /// Not until the process ends.
     Barred,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct HealthBook {
 }
 
 impl HealthBook {
-    /// Refuses an engine that is in quarantine.
+    /// An error if the engine is in quarantine.
     pub(super) fn admit(&self, engine: &str) -> Result<(), CallError> {
         let records = lock(&self.records);
         let Some(record) = records.get(engine) else {

@@ -13,7 +13,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool that never makes a call wait: a thread that hangs in one call takes no other's place.
+/// A pool that never makes a call wait: it starts a new thread when all others are busy or hang.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
     idle: Arc<Mutex<Vec<Sender<Job>>>>,
@@ -23,7 +23,7 @@ pub(super) struct Workers {
 pub(super) struct Ticket(Sender<Job>);
 
 impl Workers {
-    /// Runs a job on a thread of its own.
+    /// Runs a job on a separate thread.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -34,7 +34,7 @@ impl Workers {
             };
             match worker.send(job) {
                 Ok(()) => return Ok(Ticket(worker)),
-                // It went to sleep for good; take the job back and try the next.
+                // The thread ended while idle; take the job back and try the next one.
                 Err(unsent) => job = unsent.0,
             }
         }
@@ -45,7 +45,7 @@ impl Workers {
         lock(&self.idle).push(ticket.0);
     }
 
-    /// The call did not return: its thread ends when it does, if ever. Nobody waits for it.
+    /// The call did not return: its thread ends when the call does, if ever, and nothing waits for it.
     pub(super) fn abandon(&self, ticket: Ticket) {
         drop(ticket);
     }

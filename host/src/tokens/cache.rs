@@ -9,19 +9,18 @@ const LONGEST: usize = 30;
 const SLOTS: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct CachedCount {
     bytes: [u8; LONGEST],
     len: u8,
     count: u8,
 }
 
-/// Counts by piece, one slot for each hash: a later piece displaces an earlier one, so that the size is
-/// fixed whatever the text.
-pub(super) struct PieceCache(Box<[Slot]>);
+/// Counts by piece, one slot for each hash: a later piece replaces an earlier one, so the size is fixed.
+pub(super) struct PieceCache(Box<[CachedCount]>);
 
 impl PieceCache {
     fn new() -> Self {
-        let empty = Slot {
+        let empty = CachedCount {
             bytes: [0; LONGEST],
             len: 0,
             count: 0,
@@ -29,7 +28,7 @@ impl PieceCache {
         Self(vec![empty; SLOTS].into_boxed_slice())
     }
 
-    /// The count of `piece`, remembered or asked of `count`.
+    /// The count of `piece`, from the cache or from `count`.
     pub(super) fn get_or_count(&mut self, piece: &str, count: impl Fn(&str) -> u64) -> u64 {
         let bytes = piece.as_bytes();
         if bytes.len() > LONGEST {
@@ -46,8 +45,8 @@ impl PieceCache {
     }
 }
 
-/// The caches that nobody is counting with: as many as there were ever counts at one time. Whoever counts
-/// takes one and brings it back, so no lock is held while counting.
+/// The idle caches, as many as there were ever concurrent counts. A count takes one and returns it, so no
+/// lock is held while counting.
 pub(super) struct CachePool(Mutex<Vec<PieceCache>>);
 
 impl CachePool {

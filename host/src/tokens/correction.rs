@@ -1,4 +1,4 @@
-//! What a provider's reported usage teaches about a count.
+//! Corrects counts by the usage that a provider reports.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// How many pairs are remembered: enough to be steady, few enough to follow a change of tools or language.
 const REMEMBERED: usize = 15;
 
-/// How many pairs it takes before anything is corrected.
+/// How many pairs are needed before anything is corrected.
 const NEEDED: usize = 3;
 
 /// A smaller count says little: fixed overhead outweighs the text.
@@ -17,20 +17,20 @@ const SMALLEST_COUNT: u64 = 200;
 /// part, a count of something else).
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// The correction for one model: reported tokens over counted tokens, learned from what the provider says.
+/// The correction for one model: reported tokens over counted tokens, learned from reported usage.
 ///
 /// It is the median of the last 15 pairs, so that outliers do not move it, between 0.5 and 2.0, and 1.0
 /// until there are three. Keep one for each model; it serialises to a list of ratios.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Correction {
+pub(crate) struct Correction {
     ratios: VecDeque<f64>,
 }
 
 impl Correction {
     /// Learns from one prompt: its tokens as counted (uncorrected) and as the provider reported them,
-    /// cached parts included. Reasoning of the answer is no part of either: it is not in the prompt.
-    pub fn learn(&mut self, counted: u64, reported: u64) {
+    /// cached parts included. The answer's reasoning belongs to neither: it is not in the prompt.
+    pub(crate) fn learn(&mut self, counted: u64, reported: u64) {
         let ratio = reported as f64 / counted.max(1) as f64;
         if counted < SMALLEST_COUNT || !PLAUSIBLE.contains(&ratio) {
             return;
@@ -41,9 +41,9 @@ impl Correction {
         }
     }
 
-    /// What a count has to be multiplied with, 0.5 to 2.0; 1.0 while too little is known.
-    pub fn ratio(&self) -> f64 {
-        // What was read from a file may hold anything.
+    /// The factor for a count, 0.5 to 2.0; 1.0 while there are too few pairs.
+    pub(crate) fn ratio(&self) -> f64 {
+        // Values read from a file may be anything.
         let mut ratios: Vec<f64> = self
             .ratios
             .iter()
@@ -59,7 +59,7 @@ impl Correction {
     }
 
     /// A count, corrected and rounded up.
-    pub fn apply(&self, counted: u64) -> u64 {
+    pub(crate) fn apply(&self, counted: u64) -> u64 {
         let ratio = self.ratio();
         if ratio == 1.0 {
             return counted;

@@ -7,12 +7,12 @@ use super::cache::CachePool;
 use super::model_name::ModelName;
 use super::pieces::Pieces;
 
-/// A piece longer than this, in bytes, is one that no document has: the time that tiktoken takes for a byte
-/// grows with the piece, and it needs some 40 bytes of memory for each.
+/// Real documents have no longer pieces, in bytes. tiktoken's time per byte grows with the piece, and it
+/// needs some 40 bytes of memory for each byte.
 const LONG_PIECE: usize = 4 << 10;
 
-/// How many bytes of long pieces are counted exactly in one text; what is beyond is extrapolated from
-/// samples. Well below the million at which tiktoken's pattern gives up on a run of spaces.
+/// How many bytes of long pieces are counted exactly in one text; the rest is extrapolated from samples.
+/// Well below the million at which tiktoken's pattern gives up on a run of spaces.
 const EXACT_IN_LONG_PIECES: usize = 512 << 10;
 
 /// The samples of a long piece: their number, and their length together, in bytes.
@@ -21,11 +21,11 @@ const SAMPLED: std::ops::RangeInclusive<usize> = LONG_PIECE..=64 * LONG_PIECE;
 
 /// How a model cuts text into tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encoding {
-    /// GPT-4o and everything OpenAI made since, gpt-oss included: `o200k_harmony` differs in its special
-    /// tokens alone, which text never is. The start for models with an encoding of their own.
+pub(crate) enum Encoding {
+    /// GPT-4o and everything OpenAI made since, gpt-oss included: `o200k_harmony` differs only in its
+    /// special tokens, which text never contains. The start for models with an encoding of their own.
     O200kBase,
-    /// GPT-4, GPT-3.5 and the embedding models; the nearest that is left for still older ones.
+    /// GPT-4, GPT-3.5 and the embedding models; the nearest one available for still older models.
     Cl100kBase,
 }
 
@@ -33,16 +33,16 @@ static O200K_CACHES: CachePool = CachePool::new();
 static CL100K_CACHES: CachePool = CachePool::new();
 
 impl Encoding {
-    /// The encoding of a model, by its name; [`O200kBase`](Self::O200kBase) where nobody knows.
-    pub fn for_model(model: &str) -> Self {
+    /// The encoding of a model, by its name; [`O200kBase`](Self::O200kBase) if unknown.
+    pub(crate) fn for_model(model: &str) -> Self {
         match get_tokenizer(ModelName::new(model).without_provider()) {
             Some(Tokenizer::O200kBase | Tokenizer::O200kHarmony) | None => Self::O200kBase,
             Some(_) => Self::Cl100kBase,
         }
     }
 
-    /// The tokens of a text, counted until there are `enough`.
-    pub(super) fn count(self, text: &str, enough: u64) -> u64 {
+    /// The tokens of a text.
+    pub(super) fn count(self, text: &str) -> u64 {
         if text.is_empty() {
             return 0;
         }
@@ -63,9 +63,6 @@ impl Encoding {
                 } else {
                     extrapolate(tables, piece)
                 };
-                if tokens >= enough {
-                    break;
-                }
             }
             tokens
         })

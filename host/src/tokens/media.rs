@@ -4,13 +4,13 @@ use super::model_name::ModelName;
 
 /// Something in a message that is not text. Its base64 is never counted as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Media {
+pub(crate) enum Media {
     /// An image.
     Image {
         /// Width and height in pixels, where they are known ([`image_size`](super::image_size) reads them
         /// from the data). An image of unknown size counts as 1024 by 1024.
         size: Option<(u32, u32)>,
-        /// How closely the model is to look.
+        /// The requested level of detail.
         detail: Detail,
     },
     /// A PDF, which models see page by page. A document in plain text is text: count it as such.
@@ -26,7 +26,7 @@ pub enum Media {
 
 /// OpenAI's `detail` of an image. Other providers have none, and count as `High`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// 512 by 512 pixels are enough.
     Low,
     /// As large as the model can see; also what `auto` comes to.
@@ -35,8 +35,8 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// Reads OpenAI's word for it; anything but `low` is `High`.
-    pub fn parse(detail: &str) -> Self {
+    /// Parses OpenAI's name for it; anything but `low` is `High`.
+    pub(crate) fn parse(detail: &str) -> Self {
         if detail == "low" {
             Self::Low
         } else {
@@ -47,8 +47,8 @@ impl Detail {
 
 const UNKNOWN_SIZE: (u32, u32) = (1024, 1024);
 
-/// Bytes of a PDF that make a page where nobody counted them: between a page of text (some 10 to 50 KB with
-/// its share of the fonts) and a scan (some 100 KB).
+/// Bytes of a PDF that make a page where the count is unknown: between a page of text (some 10 to 50 KB
+/// with its share of the fonts) and a scan (some 100 KB).
 const BYTES_PER_PAGE: u64 = 50_000;
 
 /// What a model charges for media.
@@ -304,7 +304,7 @@ impl ImageFormula {
 
 /// The squares of this size that cover an area.
 fn squares(width: f64, height: f64, size: f64) -> u64 {
-    // What scaling left over by rounding is no square of its own.
+    // A rounding remainder of scaling does not count as another square.
     let along = |length: f64| ((length / size) - 1e-6).ceil().max(1.0);
     (along(width) * along(height)) as u64
 }

@@ -3,7 +3,7 @@
 /// A model's name, made comparable: `us.anthropic.claude-opus-4.5`, `openrouter/anthropic/claude-opus-4-5:free`
 /// and `Claude-Opus-4-5@20251101` name one model.
 pub(super) struct ModelName {
-    /// Lower case, as it was otherwise.
+    /// In lower case, otherwise unchanged.
     lower: String,
     /// `lower` with every separator but `/` and `:` a hyphen.
     hyphens: String,

@@ -34,15 +34,6 @@ fn assert_exact(text: &str) {
     }
 }
 
-fn shared_data() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: {} is absent", folder.display());
-    None
-}
-
 fn text_files(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -55,8 +46,9 @@ fn text_files(folder: &Path, into: &mut Vec<PathBuf>) {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn counts_as_tiktoken_does_on_real_conversations() {
-    let Some(folder) = shared_data() else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let mut files = Vec::new();
     text_files(&folder, &mut files);
     assert!(files.len() >= 8, "{files:?}");
@@ -175,15 +167,12 @@ proptest! {
     }
 
     #[test]
-    fn bounds_hold_and_decide_as_the_count_does(text in "([a-zA-Z]{0,9}|[0-9]{0,5}|[ \\n\\t/!]{0,4}|\\PC{0,3}){0,30}", at in 0u64..60) {
+    fn bounds_hold(text in "([a-zA-Z]{0,9}|[0-9]{0,5}|[ \\n\\t/!]{0,4}|\\PC{0,3}){0,30}") {
         for model in ["gpt-5", "gpt-4", "claude-opus-4-5", "claude-opus-5"] {
             let counter = TokenCounter::for_model(model);
             let count = counter.count_text(&text);
             let (lower, upper) = counter.count_bounds(&text);
             prop_assert!(lower <= count && count <= upper, "{} {} {}", lower, count, upper);
-            for tokens in [at, count, count + 1] {
-                prop_assert_eq!(counter.at_least(&text, tokens), count >= tokens, "{} of {}", tokens, count);
-            }
         }
     }
 }
@@ -240,7 +229,6 @@ fn larger_runs_are_extrapolated_in_linear_time() {
             );
             let (lower, upper) = counter.count_bounds(&text);
             assert!(lower <= tokens && tokens <= upper);
-            assert!(counter.at_least(&text, tokens) && !counter.at_least(&text, tokens + 1));
         }
     }
 }
@@ -279,7 +267,7 @@ fn encodings_by_model_name() {
         "text-embedding-3-small",
     ] {
         assert_eq!(
-            TokenCounter::for_model(model).encoding(),
+            TokenCounter::for_model(model).encoding,
             Encoding::Cl100kBase,
             "{model}"
         );
@@ -296,7 +284,7 @@ fn encodings_by_model_name() {
         "",
     ] {
         assert_eq!(
-            TokenCounter::for_model(model).encoding(),
+            TokenCounter::for_model(model).encoding,
             Encoding::O200kBase,
             "{model}"
         );

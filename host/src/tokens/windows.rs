@@ -1,10 +1,10 @@
-//! How large the windows of well-known models are.
+//! The window sizes of well-known models.
 
 use serde::{Deserialize, Serialize};
 
 use super::model_name::ModelName;
 
-/// What fits into a model, in tokens.
+/// A model's limits, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelWindow {
     /// The whole window: prompt and answer share it.
@@ -17,8 +17,8 @@ pub struct ModelWindow {
 /// (`openrouter/anthropic/…`, `us.anthropic.…`), a date, a variant (`:free`), dots or hyphens. A `[1m]` at
 /// the end of a Claude model's name asks for its window of a million tokens.
 ///
-/// A newer model of a family that is not listed counts as the nearest that is. `None` where nothing fits:
-/// ask the user, whose configuration goes before this table in any case.
+/// A newer model of a family that is not listed counts as the nearest that is. `None` if nothing matches:
+/// ask the user, whose configuration overrides this table in any case.
 pub fn known_window(model: &str) -> Option<ModelWindow> {
     let name = ModelName::new(model);
     let mut window = *name.find_in(WINDOWS)?;

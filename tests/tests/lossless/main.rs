@@ -55,49 +55,49 @@ fn prove(set: &str, conversations: Vec<sets::Chat>) {
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn claude_code() {
-    if let Some(data) = shared_data() {
-        prove("claude-code", sets::logs(&data.join("claude-code")));
-    }
+    prove(
+        "claude-code",
+        sets::logs(&shared_data().join("claude-code")),
+    );
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn tau2_bench() {
-    if let Some(data) = shared_data() {
-        prove("tau2-bench", sets::logs(&data.join("tau2-bench")));
-    }
+    prove("tau2-bench", sets::logs(&shared_data().join("tau2-bench")));
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn swe_agent() {
-    if let Some(data) = shared_data() {
-        prove("swe-agent", sets::logs(&data.join("swe-agent")));
-    }
+    prove("swe-agent", sets::logs(&shared_data().join("swe-agent")));
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn bfcl_memory() {
-    if let Some(data) = shared_data() {
-        prove("bfcl-memory", sets::bfcl_memory(&data.join("bfcl-memory")));
-    }
+    prove(
+        "bfcl-memory",
+        sets::bfcl_memory(&shared_data().join("bfcl-memory")),
+    );
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn crosswoz() {
-    if let Some(data) = shared_data() {
-        prove(
-            "crosswoz",
-            sets::crosswoz(&data.join("crosswoz/val.json.zip")),
-        );
-    }
+    prove(
+        "crosswoz",
+        sets::crosswoz(&shared_data().join("crosswoz/val.json.zip")),
+    );
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn memorybank() {
-    if let Some(data) = shared_data() {
-        prove(
-            "memorybank",
-            sets::memorybank(&data.join("memorybank/memory_bank_cn.json")),
-        );
-    }
+    prove(
+        "memorybank",
+        sets::memorybank(&shared_data().join("memorybank/memory_bank_cn.json")),
+    );
 }

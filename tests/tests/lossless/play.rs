@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use contexture::engines::Engines;
 use contexture::formats::{self, Message};
-use contexture::session::{AgentWindow, OutcomeKind, Session, Store};
+use contexture::session::{AgentWindow, OutcomeKind, Record, Session, SessionOptions, TurnOptions};
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{MessageId, MessageKind};
 use contexture_tests::lcm::{expand, frontier, tool};
@@ -82,8 +82,9 @@ impl<'a> Played<'a> {
 
     fn open(home: &Home, chat: &'a Chat, agent: &AgentWindow) -> Self {
         let engines = engines(home);
-        let store = Store::open(home.path()).unwrap();
-        let session = Session::resume(&engines, &store, &chat.name, None, agent.clone()).unwrap();
+        let record = Record::open(home.path()).unwrap();
+        let (agent, options) = (agent.clone(), SessionOptions::default());
+        let session = Session::open(&engines, Some(&record), &chat.name, agent, options).unwrap();
         Self {
             chat,
             engines,
@@ -99,7 +100,8 @@ impl<'a> Played<'a> {
     fn turn(&mut self, end: usize) {
         let name = &self.chat.name;
         let body = self.chat.body(end);
-        let turn = self.session.turn(&body, Some(self.chat.format)).unwrap();
+        let (format, options) = (Some(self.chat.format), TurnOptions::default());
+        let turn = self.session.turn_with(&body, format, &options).unwrap();
         assert!(
             turn.revised.is_empty() && turn.branched.is_none(),
             "{name}: {turn:?}"
@@ -121,7 +123,6 @@ impl<'a> Played<'a> {
             self.ids
                 .extend(self.session.answer(&[answer], None).unwrap());
         }
-        self.session.turn_complete().unwrap();
         assert_eq!(self.session.take_warnings(), Vec::<String>::new(), "{name}");
     }
 

@@ -27,7 +27,8 @@ impl Compressor {
             return Decision::No(reason.to_owned());
         }
         let last_call = share(room_for_prompt(window), LAST_CALL);
-        if window.fixed_tokens >= threshold
+        if threshold > 0
+            && window.fixed_tokens >= threshold
             && (window.fixed_tokens >= last_call || prompt < last_call)
         {
             return Decision::No(format!(
@@ -42,7 +43,7 @@ impl Compressor {
         ))
     }
 
-    /// The window of a request; where the request does not say, the one last told.
+    /// The window of a request, or the last reported one.
     pub(super) fn window_of(&mut self, order: &CompressOrder) -> WindowState {
         if order.window.context_length > 0 {
             self.window = order.window.clone();
@@ -52,7 +53,7 @@ impl Compressor {
 
     pub(super) fn protection(&self, outline: &Outline<'_, '_>, window: &WindowState) -> Protection {
         Protection {
-            first: outline.protected_first(window.fixed_tokens > 0),
+            first: outline.protected_first(has_system_prompt(window)),
             last: self.settings.protect_last_n,
             tail_tokens: Budgets::for_window(&self.settings, window).tail_token_budget,
         }
@@ -113,6 +114,7 @@ impl Compressor {
         };
         let limits = Limits {
             fixed: window.fixed_tokens,
+            first: outline.protected_first(has_system_prompt(window)),
             trigger,
             room_for_prompt,
             budgets,
@@ -135,4 +137,10 @@ impl Compressor {
             reason,
         }
     }
+}
+
+/// Whether a system prompt stands before the history. A host that does not say has one, or tools alone,
+/// where anything does.
+fn has_system_prompt(window: &WindowState) -> bool {
+    window.has_system_prompt.unwrap_or(window.fixed_tokens > 0)
 }

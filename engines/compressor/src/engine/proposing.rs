@@ -21,7 +21,7 @@ use crate::settings::share;
 /// What a compaction must save to be proposed unforced, as a share of the prompt.
 const MIN_SAVING: f64 = 0.03;
 
-/// A proposal that the host has not decided on yet.
+/// A proposal that the host has neither committed nor discarded.
 pub(super) struct Proposal {
     pub(super) before: u64,
     after: u64,
@@ -90,6 +90,14 @@ impl Compressor {
             notes.push(format!(
                 "{} of the protected messages were shortened, since those did not fit",
                 plan.replaced.len()
+            ));
+        }
+        let tail = outline.messages.len() - plan.split.tail;
+        if tail < limits.protect_last_n.min(outline.messages.len()) {
+            notes.push(format!(
+                "the last {} messages (`compression.protect_last_n`) do not fit into the window: {tail} of \
+                 them are kept as the tail",
+                limits.protect_last_n
             ));
         }
         if after >= limits.trigger {

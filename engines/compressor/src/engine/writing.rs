@@ -104,7 +104,7 @@ impl Compressor {
         tokens: u64,
         order: &CompressOrder,
     ) -> Result<Result<String, String>, EngineError> {
-        // Who forces a compaction may just have mended what was wrong.
+        // A forced compaction may follow a fix of the problem.
         if let Some(cool_down) = self.cool_downs.in_force().filter(|_| !order.force) {
             let seconds = (cool_down.until_ms - self.services.now_ms()) / 1_000;
             return Ok(Err(format!(

@@ -8,14 +8,21 @@ use crate::chat::*;
 fn the_head_is_the_first_exchange_once_and_then_only_the_summary() {
     let mut chat = Chat::default();
     chat.talk(100, 2_400);
-    let mut session = Session::open(&Host::without_model(), "{}", &chat.window(100_000, 500));
+    let mut session = alone("{}", &chat.window(100_000, 500));
     let (mut after, _) = session.compacted(&chat, &order(chat.window(100_000, 500)));
-    assert_eq!([after.messages[0].id, after.messages[1].id], [1, 2]);
+    assert_eq!([after.messages[0].id.0, after.messages[1].id.0], [1, 2]);
     assert_eq!(after.messages[2].kind, MessageKind::Summary);
     // Without a system prompt the history itself has the three.
     let (bare, _) = session.compacted(&chat, &order(chat.window(100_000, 0)));
-    assert_eq!([bare.messages[0].id, bare.messages[2].id], [1, 3]);
+    assert_eq!([bare.messages[0].id.0, bare.messages[2].id.0], [1, 3]);
     assert_eq!(bare.messages[3].kind, MessageKind::Summary);
+    // Tools alone are no system prompt.
+    let tools = WindowState {
+        has_system_prompt: Some(false),
+        ..chat.window(100_000, 500)
+    };
+    let (bare, _) = session.compacted(&chat, &order(tools));
+    assert_eq!([bare.messages[0].id.0, bare.messages[2].id.0], [1, 3]);
 
     for round in 0..3 {
         after.talk(80, 2_400);
@@ -54,7 +61,7 @@ fn the_users_last_message_and_the_last_answer_survive_a_long_tool_run() {
         );
     }
     let window = chat.window(128_000, 1_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, compaction) = session.compacted(&chat, &order(window));
     let texts: Vec<&str> = after.messages.iter().map(|m| m.text.as_str()).collect();
     let summary = texts
@@ -80,6 +87,44 @@ fn the_users_last_message_and_the_last_answer_survive_a_long_tool_run() {
 }
 
 #[test]
+fn the_last_answer_is_not_followed_by_another_one() {
+    // A user's message in the tail, and nothing but calls since the answer before it.
+    for again in [false, true] {
+        let mut chat = Chat::default();
+        chat.talk(2, 400);
+        chat.user("Now the migration");
+        for step in 0..40 {
+            chat.tool("bash", "{}", filler(step, 2_000));
+        }
+        chat.user("And the tests");
+        chat.tool("bash", "{}", filler(7, 2_000));
+        let order = CompressOrder {
+            force: true,
+            ..order(chat.window(100_000, 500))
+        };
+        let mut session = alone(r#"{"protect_last_n":6}"#, &order.window);
+        let (mut after, _) = session.compacted(&chat, &order);
+        if again {
+            for step in 0..40 {
+                after.tool("bash", "{}", filler(step, 2_000));
+            }
+            (after, _) = session.compacted(&after, &order);
+        }
+        let summaries = after
+            .messages
+            .iter()
+            .filter(|m| m.kind == MessageKind::Summary);
+        assert_eq!(summaries.count(), 1);
+        assert!(
+            after
+                .messages
+                .iter()
+                .any(|m| m.text.starts_with("Answer 1"))
+        );
+    }
+}
+
+#[test]
 fn every_cut_is_safe() {
     // The tail boundary is swept over every message of a conversation with parallel and late results.
     let mut chat = Chat::default();
@@ -97,14 +142,14 @@ fn every_cut_is_safe() {
     for protect_last_n in 1..chat.messages.len() {
         let settings = format!(r#"{{"protect_last_n":{protect_last_n},"target_ratio":0.1}}"#);
         let window = chat.window(100_000, 500);
-        let mut session = Session::open(&Host::without_model(), &settings, &window);
+        let mut session = alone(&settings, &window);
         let forced = CompressOrder {
             force: true,
             ..order(window)
         };
-        match session.compress(&chat, &forced) {
+        match session.compress(&chat, &forced).unwrap() {
             Outcome::Compacted(compaction) => {
-                let after = check(&chat, &compaction).unwrap();
+                let after = check(&chat, &compaction, &forced).unwrap();
                 let tail = after
                     .messages
                     .iter()
@@ -131,7 +176,7 @@ fn orphans_go_and_calls_without_a_result_get_a_stub() {
     chat.calls("", &[("x", "make", "{}"), ("y", "test", "{}")]);
     chat.result("x", "make", "built");
     let window = chat.window(64_000, 500);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, compaction) = session.compacted(&chat, &order(window));
     assert!(
         compaction
@@ -139,11 +184,11 @@ fn orphans_go_and_calls_without_a_result_get_a_stub() {
             .iter()
             .any(|entry| matches!(entry, Entry::Drop { reason, .. } if reason.contains("nowhere")))
     );
-    let stubs: Vec<(u64, usize)> = compaction
+    let stubs: Vec<(MessageId, usize)> = compaction
         .entries
         .iter()
         .filter_map(|entry| match entry {
-            Entry::StubResult { call, index, .. } => Some((call.0, *index)),
+            Entry::StubResult { call, index, .. } => Some((*call, *index)),
             _ => None,
         })
         .collect();
@@ -171,20 +216,13 @@ fn pruning_alone_clears_old_results_and_nothing_else() {
     chat.talk(30, 800);
     chat.tool("read_file", r#"{"path":"c"}"#, filler(9, 3_000));
     let window = chat.window(64_000, 500);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let order = order(window);
-    let outcome = chat
-        .with_views(|messages| {
-            session.engine.prune_tool_results(&CompressRequest {
-                messages,
-                order: &order,
-            })
-        })
-        .unwrap();
+    let outcome = session.prune(&chat, &order).unwrap();
     let Outcome::Compacted(compaction) = outcome else {
         panic!("{outcome:?}")
     };
-    let after = check(&chat, &compaction).unwrap();
+    let after = check(&chat, &compaction, &order).unwrap();
     assert_eq!(after.messages.len(), chat.messages.len());
     assert_eq!(after.messages[2].text, CLEARED_TOOL_OUTPUT);
     let changed: Vec<usize> = (0..after.messages.len())
@@ -195,21 +233,15 @@ fn pruning_alone_clears_old_results_and_nothing_else() {
         [2],
         "short results, the user's answer and the tail stay"
     );
-    let arguments: serde_json::Value = serde_json::from_str(&after.messages[7].calls[0].2).unwrap();
+    let arguments: serde_json::Value =
+        serde_json::from_str(&after.messages[7].calls[0].arguments).unwrap();
     assert_eq!(
         (&arguments["path"], &arguments["mode"], &arguments["force"]),
         (&"b.py".into(), &420.into(), &true.into())
     );
     assert!(arguments["content"].as_str().unwrap().len() < 300);
 
-    let again = after
-        .with_views(|messages| {
-            session.engine.prune_tool_results(&CompressRequest {
-                messages,
-                order: &order,
-            })
-        })
-        .unwrap();
+    let again = session.prune(&after, &order).unwrap();
     assert!(matches!(again, Outcome::NothingToDo(_)), "{again:?}");
 }
 
@@ -230,7 +262,7 @@ fn facts_are_taken_from_the_uncleared_originals() {
     chat.user("Thanks. Next?");
     chat.talk(10, 100);
     let window = chat.window(80_000, 500);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, compaction) = session.compacted(&chat, &order(window));
     let summary = summary_of(&compaction);
     let hash = |n: u64| format!("{:016x}", (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -51,7 +51,7 @@ fn the_documents_example() {
         prompt_tokens: 95_000,
         ..chat.window(190_000, 10_000)
     };
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     assert!(session.engine.should_compress(&window).is_yes());
     let (after, compaction) = session.compacted(&chat, &order(window));
 
@@ -81,7 +81,7 @@ fn the_documents_example() {
 #[test]
 fn below_the_threshold_no_at_it_yes() {
     let chat = example();
-    let session = Session::open(&Host::without_model(), "{}", &chat.window(200_000, 0));
+    let session = alone("{}", &chat.window(200_000, 0));
     let decide = |prompt_tokens, reported_tokens| {
         let window = WindowState {
             prompt_tokens,
@@ -104,9 +104,43 @@ fn below_the_threshold_no_at_it_yes() {
 }
 
 #[test]
+fn both_ends_of_the_thresholds_range_compact() {
+    let chat = example();
+    let window = |prompt_tokens| WindowState {
+        prompt_tokens,
+        max_output_tokens: 10_000,
+        ..chat.window(200_000, 500)
+    };
+    // At 0.0 always, where there is something to compact.
+    let settings = r#"{"threshold":0.0}"#;
+    let mut session = alone(settings, &window(0));
+    assert!(session.engine.should_compress(&window(0)).is_yes());
+    assert!(session.engine.should_compress(&window(150_000)).is_yes());
+    let (after, compaction) = session.compacted(&chat, &order(window(chat.tokens())));
+    assert!(after.messages.len() <= 24, "{}", after.messages.len());
+    assert!(
+        compaction
+            .notes
+            .iter()
+            .all(|note| !note.contains("above the threshold"))
+    );
+    assert!(matches!(
+        session.compress(&after, &order(after.window(200_000, 500))),
+        Ok(Outcome::NothingToDo(_))
+    ));
+    // At 1.0 once no room is left for the answer.
+    let mut session = alone(r#"{"threshold":1}"#, &window(0));
+    assert!(!session.engine.should_compress(&window(189_999)).is_yes());
+    assert!(session.engine.should_compress(&window(190_000)).is_yes());
+    let mut long = chat.clone();
+    long.talk(100, 5_000);
+    session.compacted(&long, &order(long.window(200_000, 500)));
+}
+
+#[test]
 fn switching_the_model_moves_the_threshold_both_ways() {
     let chat = example();
-    let session = Session::open(&Host::without_model(), "{}", &chat.window(200_000, 0));
+    let session = alone("{}", &chat.window(200_000, 0));
     for (context_length, yes) in [
         (200_000, false),
         (128_000, true),
@@ -140,11 +174,11 @@ fn switching_the_model_moves_the_threshold_both_ways() {
 fn switched_off_it_says_so_and_is_still_there_for_who_forces_it() {
     let chat = example();
     let window = chat.window(128_000, 0);
-    let mut session = Session::open(&Host::without_model(), r#"{"enabled":false}"#, &window);
+    let mut session = alone(r#"{"enabled":false}"#, &window);
     let no = session.engine.should_compress(&window);
     assert!(!no.is_yes() && no.reason().contains("compression.enabled"));
     assert!(matches!(
-        session.compress(&chat, &order(window.clone())),
+        session.compress(&chat, &order(window.clone())).unwrap(),
         Outcome::NothingToDo(_)
     ));
     session.compacted(
@@ -158,19 +192,12 @@ fn switched_off_it_says_so_and_is_still_there_for_who_forces_it() {
 
 #[test]
 fn settings_out_of_range_do_not_open() {
-    let host = Host::without_model();
-    let dir = tempfile::tempdir().unwrap();
+    let host = ScriptedHost::without_model();
+    let window = WindowState::default();
     let open = |settings| {
-        <contexture_compressor::Compressor as ContextEngine>::open(&OpenRequest {
-            session: "s",
-            settings,
-            data_dir: dir.path(),
-            services: Services::new(host.clone()),
-            window: &WindowState::default(),
-            compaction: None,
-        })
-        .err()
-        .map(|error| error.to_string())
+        contexture_compressor::Compressor::open(&host.open_request(settings, &window))
+            .err()
+            .map(|error| error.to_string())
     };
     let error = open(r#"{"threshold": 1.5}"#).unwrap();
     assert!(
@@ -180,5 +207,5 @@ fn settings_out_of_range_do_not_open() {
         "{error}"
     );
     assert_eq!(open(r#"{"max_threshold_tokens": "lots"}"#), None);
-    assert!(host.log.lock().unwrap()[0].contains("max_threshold_tokens"));
+    assert!(host.log()[0].1.contains("max_threshold_tokens"));
 }

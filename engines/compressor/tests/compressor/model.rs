@@ -1,8 +1,5 @@
 //! The summary model: asked, absent, failing, small, late.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use contexture_engine_api::*;
 
 use crate::chat::*;
@@ -31,15 +28,15 @@ fn waiting(chat: &Chat) -> CompressOrder {
 
 #[test]
 fn the_models_notes_with_the_facts_that_they_lack() {
-    let host = Host::with_model(200_000);
-    host.will(Ok(
+    let host = ScriptedHost::with_model(200_000);
+    host.model.will(Ok(
         "<think>hm</think>[CONTEXT COMPACTION]\n## Goal\nRepair the ledger.",
     ));
     let mut chat = long_chat();
     chat.messages[3]
         .text
         .push_str("\nexport KEY=sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH\n");
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let asked = CompressOrder {
         focus: Some("the epoch bug".into()),
         memory: Some("The user lives in Lyon.".into()),
@@ -51,7 +48,7 @@ fn the_models_notes_with_the_facts_that_they_lack() {
     assert!(summary.contains("## Goal\nRepair the ledger.") && !summary.contains("<think>"));
     assert!(summary.contains("src/ledger/epoch.rs"), "{summary}");
 
-    let requests = host.requests.lock().unwrap();
+    let requests = host.model.requests();
     let [request] = requests.as_slice() else {
         panic!("{} calls", requests.len())
     };
@@ -91,10 +88,10 @@ fn every_failure_leads_to_the_digest_and_loses_no_fact() {
         Ok("  \n"),
         Ok("I'm sorry, but I can't help with that."),
     ] {
-        let host = Host::with_model(200_000);
-        host.will(reply);
+        let host = ScriptedHost::with_model(200_000);
+        host.model.will(reply);
         let mut chat = long_chat();
-        let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+        let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
         let (after, compaction) = session.compacted(&chat, &waiting(&chat));
         assert!(compaction.degraded, "{reply:?}");
         assert!(
@@ -108,56 +105,44 @@ fn every_failure_leads_to_the_digest_and_loses_no_fact() {
             summary_of(&compaction).contains("src/ledger/epoch.rs"),
             "{reply:?}"
         );
-        assert_eq!(host.calls(), 1);
+        assert_eq!(host.model.calls(), 1);
 
         // The cool-down holds, over a restart too, and ends.
         chat = after;
         chat.talk(60, 3_400);
-        let mut again = Session::open_in(
-            Arc::clone(&session.dir),
-            &host,
-            "{}",
-            &chat.window(WINDOW, 500),
-        );
+        let mut again = open(&host, "{}", &chat.window(WINDOW, 500));
         let (_, compaction) = again.compacted(&chat, &waiting(&chat));
-        assert!(compaction.degraded && host.calls() == 1, "{reply:?}");
+        assert!(compaction.degraded && host.model.calls() == 1, "{reply:?}");
         assert!(again.engine.status()["cool_down"]["until_ms"].is_i64());
-        host.now.fetch_add(600_001, Ordering::Relaxed);
+        host.advance_clock(600_001);
         let (_, compaction) = again.compacted(&chat, &waiting(&chat));
-        assert!(!compaction.degraded && host.calls() == 2, "{reply:?}");
+        assert!(!compaction.degraded && host.model.calls() == 2, "{reply:?}");
     }
 }
 
 #[test]
 fn a_clock_that_was_set_back_ends_the_cool_down() {
-    let host = Host::with_model(200_000);
-    host.will(Err(FailureKind::Auth));
+    let host = ScriptedHost::with_model(200_000);
+    host.model.will(Err(FailureKind::Auth));
     let mut chat = long_chat();
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let (after, compaction) = session.compacted(&chat, &waiting(&chat));
-    assert!(compaction.degraded && host.calls() == 1);
+    assert!(compaction.degraded && host.model.calls() == 1);
     chat = after;
     chat.talk(60, 3_400);
-    host.now.fetch_sub(86_400_000, Ordering::Relaxed);
+    host.advance_clock(-86_400_000);
     let (_, compaction) = session.compacted(&chat, &waiting(&chat));
-    assert!(!compaction.degraded && host.calls() == 2);
+    assert!(!compaction.degraded && host.model.calls() == 2);
 }
 
 #[test]
 fn a_cancelled_call_changes_nothing() {
-    let host = Host::with_model(200_000);
-    host.will(Err(FailureKind::Cancelled));
+    let host = ScriptedHost::with_model(200_000);
+    host.model.will(Err(FailureKind::Cancelled));
     let chat = long_chat();
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let order = waiting(&chat);
-    let error = chat
-        .with_views(|messages| {
-            session.engine.compress(&CompressRequest {
-                messages,
-                order: &order,
-            })
-        })
-        .unwrap_err();
+    let error = session.compress(&chat, &order).unwrap_err();
     assert_eq!(error, EngineError::Cancelled);
     assert!(session.engine.status()["cool_down"].is_null());
 }
@@ -165,7 +150,7 @@ fn a_cancelled_call_changes_nothing() {
 #[test]
 fn without_a_model_the_digest_is_no_failure() {
     let chat = long_chat();
-    let mut session = Session::open(&Host::without_model(), "{}", &chat.window(WINDOW, 500));
+    let mut session = alone("{}", &chat.window(WINDOW, 500));
     let (_, compaction) = session.compacted(&chat, &waiting(&chat));
     assert!(!compaction.degraded);
     assert!(
@@ -185,7 +170,7 @@ fn a_focus_counts_without_a_model_too() {
         .push_str("\nThe retry queue drops a job on every third restart.");
     let window = chat.window(WINDOW, 500);
     let summary = |focus: Option<&str>| {
-        let mut session = Session::open(&Host::without_model(), "{}", &window);
+        let mut session = alone("{}", &window);
         let focus = focus.map(str::to_owned);
         let (_, compaction) = session.compacted(
             &chat,
@@ -205,12 +190,12 @@ fn a_focus_counts_without_a_model_too() {
 #[test]
 fn a_small_summary_model_gets_pieces() {
     for window in [4_000, 8_000, 16_000] {
-        let host = Host::with_model(window);
+        let host = ScriptedHost::with_model(window);
         let chat = long_chat();
-        let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+        let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
         let (_, compaction) = session.compacted(&chat, &waiting(&chat));
         assert!(!compaction.degraded, "{window}: {compaction:?}");
-        let requests = host.requests.lock().unwrap();
+        let requests = host.model.requests();
         assert!(requests.len() > 2, "{}", requests.len());
         assert!(requests[0].prompt.starts_with("This is part 1 of"));
         let all: String = requests
@@ -235,30 +220,36 @@ fn a_small_summary_model_gets_pieces() {
 
 #[test]
 fn too_long_means_smaller_pieces() {
-    let host = Host::with_model(200_000);
-    host.will(Err(FailureKind::TooLong));
+    let host = ScriptedHost::with_model(200_000);
+    host.model.will(Err(FailureKind::TooLong));
     let chat = long_chat();
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let (_, compaction) = session.compacted(&chat, &waiting(&chat));
-    assert!(!compaction.degraded && host.calls() >= 2);
+    assert!(!compaction.degraded && host.model.calls() >= 2);
     // And an end, where no piece is small enough.
-    let host = Host::with_model(200_000);
-    (0..50).for_each(|_| host.will(Err(FailureKind::TooLong)));
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let host = ScriptedHost::with_model(200_000);
+    (0..50).for_each(|_| host.model.will(Err(FailureKind::TooLong)));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let (_, compaction) = session.compacted(&chat, &waiting(&chat));
-    assert!(compaction.degraded && host.calls() < 50, "{}", host.calls());
+    assert!(
+        compaction.degraded && host.model.calls() < 50,
+        "{}",
+        host.model.calls()
+    );
 }
 
 #[test]
 fn the_earlier_summary_is_updated_never_wrapped() {
-    let host = Host::with_model(200_000);
-    host.will(Ok("## Goal\nFirst notes about `alpha_module`."));
-    host.will(Ok("[CONTEXT COMPACTION] ## Goal\nSecond notes."));
-    let mut session = Session::open(&host, "{}", &long_chat().window(WINDOW, 500));
+    let host = ScriptedHost::with_model(200_000);
+    host.model
+        .will(Ok("## Goal\nFirst notes about `alpha_module`."));
+    host.model
+        .will(Ok("[CONTEXT COMPACTION] ## Goal\nSecond notes."));
+    let mut session = open(&host, "{}", &long_chat().window(WINDOW, 500));
     let (mut chat, _) = session.compacted(&long_chat(), &waiting(&long_chat()));
     chat.talk(60, 3_400);
     let (chat, compaction) = session.compacted(&chat, &waiting(&chat));
-    let prompt = host.requests.lock().unwrap()[1].prompt.clone();
+    let prompt = host.model.requests()[1].prompt.clone();
     assert!(
         prompt.contains("<previous-notes>\n## Goal\nFirst notes about `alpha_module`."),
         "{prompt}"
@@ -276,21 +267,20 @@ fn the_earlier_summary_is_updated_never_wrapped() {
 
 #[test]
 fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
-    let host = Host::with_model(200_000);
+    let host = ScriptedHost::with_model(200_000);
     let mut chat = Chat::default();
     chat.user("Help me with the ledger");
     chat.talk(30, 3_400);
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
-    session.observe(&chat);
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
+    session.observe(&chat).unwrap();
     assert!(
         session.engine.background().is_empty(),
         "{} tokens are no 80 %",
         chat.tokens()
     );
 
-    let seen = chat.messages.len();
     chat.talk(20, 3_400);
-    session.observe(&chat.since(seen));
+    session.observe(&chat).unwrap();
 
     let calls = session.engine.background();
     let [call] = calls.as_slice() else {
@@ -298,26 +288,26 @@ fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
     };
     assert!(session.engine.background().is_empty(), "asked once");
     assert!(call.request.prompt.contains("Question 5:") && call.covers.len() > 40);
-    session
-        .engine
-        .background_done(call.id, Ok(Host::answer("## Goal\nPrepared notes.")));
+    session.engine.background_done(
+        call.id,
+        Ok(ScriptedModel::answer("## Goal\nPrepared notes.")),
+    );
     assert!(
         session.engine.background().is_empty(),
         "ready, so nothing more to ask"
     );
 
     // Later messages come before the compaction does.
-    let seen = chat.messages.len();
     chat.tool(
         "bash",
         r#"{"command":"cargo test"}"#,
         "test settle_window ... FAILED\n3 passed; 1 failed",
     );
     chat.talk(12, 3_400);
-    session.observe(&chat.since(seen));
+    session.observe(&chat).unwrap();
     let (_, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
     assert!(
-        !compaction.degraded && host.calls() == 0,
+        !compaction.degraded && host.model.calls() == 0,
         "{:?}",
         compaction.notes
     );
@@ -331,11 +321,14 @@ fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
 
 #[test]
 fn a_digest_is_redone_when_the_model_is_back() {
-    let host = Host::with_model(200_000);
+    let host = ScriptedHost::with_model(200_000);
     let chat = long_chat();
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let (mut after, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
-    assert!(compaction.degraded && host.calls() == 0, "nobody waited");
+    assert!(
+        compaction.degraded && host.model.calls() == 0,
+        "nobody waited"
+    );
 
     let call = session.engine.background().remove(0);
     session.engine.background_done(
@@ -346,18 +339,19 @@ fn a_digest_is_redone_when_the_model_is_back() {
         session.engine.background().is_empty(),
         "the cool-down holds in the background too"
     );
-    host.now.fetch_add(60_001, Ordering::Relaxed);
+    host.advance_clock(60_001);
     let call = session.engine.background().remove(0);
     assert!(call.request.prompt.contains("Question 3:"));
-    session
-        .engine
-        .background_done(call.id, Ok(Host::answer("## Goal\nThe redone notes.")));
+    session.engine.background_done(
+        call.id,
+        Ok(ScriptedModel::answer("## Goal\nThe redone notes.")),
+    );
     assert!(session.engine.background().is_empty());
 
     after.talk(60, 3_400);
     let (_, compaction) = session.compacted(&after, &waiting(&after));
     assert!(!compaction.degraded);
-    let prompt = host.requests.lock().unwrap()[0].prompt.clone();
+    let prompt = host.model.requests()[0].prompt.clone();
     assert!(
         prompt.contains("<previous-notes>\n## Goal\nThe redone notes."),
         "{prompt}"
@@ -366,15 +360,15 @@ fn a_digest_is_redone_when_the_model_is_back() {
 
 #[test]
 fn what_was_prepared_for_a_branch_is_not_used() {
-    let host = Host::with_model(200_000);
+    let host = ScriptedHost::with_model(200_000);
     let chat = long_chat();
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
-    session.observe(&chat);
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
+    session.observe(&chat).unwrap();
     let call = session.engine.background().remove(0);
     session.engine.branched(Some(MessageId(30)));
     session
         .engine
-        .background_done(call.id, Ok(Host::answer("## Goal\nStale notes.")));
+        .background_done(call.id, Ok(ScriptedModel::answer("## Goal\nStale notes.")));
     let (_, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
     assert!(!summary_of(&compaction).contains("Stale notes."));
     session.engine.reset().unwrap();
@@ -383,15 +377,15 @@ fn what_was_prepared_for_a_branch_is_not_used() {
 
 #[test]
 fn a_long_answer_is_cut_to_the_budget_by_lines() {
-    let host = Host::with_model(200_000);
+    let host = ScriptedHost::with_model(200_000);
     let long: String = (0..4_000)
         .map(|n| format!("- detail {n} of many\n"))
         .collect();
-    host.will(Ok(&format!(
+    host.model.will(Ok(&format!(
         "## Goal\nShip.\n## Progress\n### Done\n{long}## Next Steps\nRelease."
     )));
     let chat = long_chat();
-    let mut session = Session::open(&host, "{}", &chat.window(WINDOW, 500));
+    let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     let (_, compaction) = session.compacted(&chat, &waiting(&chat));
     let summary = summary_of(&compaction);
     assert!(summary.len() / 4 <= 5_000, "{}", summary.len());

@@ -16,7 +16,7 @@ fn twenty_giant_messages_do_not_stop_progress() {
         );
     }
     let window = chat.window(100_000, 1_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, compaction) = session.compacted(&chat, &order(window));
     assert!(after.tokens() < 50_000, "{}", after.tokens());
     let last = after.messages.last().unwrap();
@@ -54,10 +54,32 @@ fn twenty_giant_answers_leave_the_tail_to_its_budget() {
     let mut chat = Chat::default();
     chat.talk(10, 40_000);
     let window = chat.window(100_000, 1_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, _) = session.compacted(&chat, &order(window.clone()));
     assert!(after.tokens() + 1_000 < 50_000, "{}", after.tokens());
     assert!(after.messages.len() >= 3);
+}
+
+#[test]
+fn the_last_messages_stay_until_the_window_itself_overflows() {
+    // Forty answers of a thousand tokens each; twenty of them are more than the threshold.
+    let mut chat = Chat::default();
+    chat.talk(40, 8_000);
+    for (context_length, all_stay) in [(27_000, true), (24_500, true), (21_000, false)] {
+        let window = chat.window(context_length, 500);
+        let mut session = alone("{}", &window);
+        let (after, compaction) = session.compacted(&chat, &order(window));
+        let same = (after.messages.iter().rev()).zip(chat.messages.iter().rev());
+        let stayed = same.take_while(|(a, b)| a.text == b.text).count();
+        assert_eq!(stayed >= 20, all_stay, "{stayed} of {context_length}");
+        assert!(after.tokens() + 500 <= context_length, "{}", after.tokens());
+        let notes = compaction.notes.concat();
+        assert_eq!(notes.contains("protect_last_n"), !all_stay, "{notes}");
+        assert!(
+            all_stay || notes.contains(&format!("{stayed} of them")),
+            "{notes}"
+        );
+    }
 }
 
 #[test]
@@ -68,7 +90,7 @@ fn one_oversized_output_does_not_strand_the_answer_after_it() {
     chat.tool("read_file", r#"{"path":"big.log"}"#, filler(1, 240_000));
     chat.assistant("The log says that the disk is full.");
     let window = chat.window(100_000, 1_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, _) = session.compacted(&chat, &order(window));
     let texts: Vec<&str> = after.messages.iter().map(|m| m.text.as_str()).collect();
     assert!(texts.contains(&"What is in the log?"));
@@ -89,7 +111,7 @@ fn an_unseen_result_larger_than_the_window_becomes_a_preview() {
         format!("FIRST LINE {} LAST LINE", filler(1, 600_000)),
     );
     let window = chat.window(100_000, 1_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, _) = session.compacted(&chat, &order(window));
     let preview = &after.messages.last().unwrap().text;
     assert!(preview.starts_with(SHORTENED_MARK), "{}", &preview[..80]);
@@ -103,12 +125,12 @@ fn a_floor_above_the_threshold_is_said_and_not_tried_again() {
     chat.talk(4, 1_000);
     chat.user(filler(1, 240_000));
     let window = chat.window(100_000, 2_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     assert!(session.engine.should_compress(&window).is_yes());
     let Outcome::FloorTooHigh {
         floor_tokens,
         reason,
-    } = session.compress(&chat, &order(window.clone()))
+    } = session.compress(&chat, &order(window.clone())).unwrap()
     else {
         panic!("the user's message alone is above the threshold")
     };
@@ -123,7 +145,7 @@ fn a_floor_above_the_threshold_is_said_and_not_tried_again() {
         fixed_tokens: 60_000,
         ..window
     };
-    let mut session = Session::open(&Host::without_model(), "{}", &tools);
+    let mut session = alone("{}", &tools);
     assert!(
         session
             .engine
@@ -150,55 +172,59 @@ fn few_messages_stay_as_they_are() {
         ..chat.window(100_000, 500)
     };
     for force in [false, true] {
-        let mut session = Session::open(&Host::without_model(), "{}", &window);
-        let outcome = session.compress(
-            &chat,
-            &CompressOrder {
-                force,
-                ..order(window.clone())
-            },
-        );
+        let mut session = alone("{}", &window);
+        let outcome = session
+            .compress(
+                &chat,
+                &CompressOrder {
+                    force,
+                    ..order(window.clone())
+                },
+            )
+            .unwrap();
         let Outcome::NothingToDo(reason) = outcome else {
             panic!("{outcome:?}")
         };
         assert!(reason.contains("protect_last_n"), "{reason}");
     }
-    let mut empty = Session::open(&Host::without_model(), "{}", &window);
+    let mut empty = alone("{}", &window);
     assert!(matches!(
-        empty.compress(&Chat::default(), &order(window)),
+        empty.compress(&Chat::default(), &order(window)).unwrap(),
         Outcome::NothingToDo(_)
     ));
 }
 
 #[test]
 fn right_after_a_compaction_there_is_nothing_to_do() {
-    let host = Host::with_model(200_000);
+    let host = ScriptedHost::with_model(200_000);
     let mut chat = Chat::default();
     chat.talk(60, 4_000);
     let window = chat.window(100_000, 500);
-    let mut session = Session::open(&host, "{}", &window);
+    let mut session = open(&host, "{}", &window);
     let wait = |chat: &Chat| CompressOrder {
         may_wait_for_model: true,
         ..order(chat.window(100_000, 500))
     };
     let (after, _) = session.compacted(&chat, &wait(&chat));
-    assert_eq!(host.calls(), 1);
+    assert_eq!(host.model.calls(), 1);
     let rough = WindowState {
         estimated: true,
         ..after.window(100_000, 500)
     };
     assert!(session.engine.defers_preflight_to_reported_usage(&rough));
     for force in [false, true] {
-        let outcome = session.compress(
-            &after,
-            &CompressOrder {
-                force,
-                ..wait(&after)
-            },
-        );
+        let outcome = session
+            .compress(
+                &after,
+                &CompressOrder {
+                    force,
+                    ..wait(&after)
+                },
+            )
+            .unwrap();
         assert!(matches!(outcome, Outcome::NothingToDo(_)), "{outcome:?}");
     }
-    assert_eq!(host.calls(), 1, "nothing new: no model call");
+    assert_eq!(host.model.calls(), 1, "nothing new: no model call");
     session.engine.update_usage(&Usage {
         input_tokens: 20_000,
         ..Usage::default()
@@ -215,13 +241,14 @@ fn compactions_that_do_not_help_stop() {
         chat.assistant(filler(2, 68_000));
     }
     let window = chat.window(100_000, 1_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let mut tries = 0;
     while session.engine.should_compress(&window).is_yes() && tries < 10 {
         tries += 1;
-        match session.compress(&chat, &order(window.clone())) {
+        let order = order(window.clone());
+        match session.compress(&chat, &order).unwrap() {
             Outcome::Compacted(compaction) => {
-                check(&chat, &compaction).unwrap();
+                check(&chat, &compaction, &order).unwrap();
                 session.engine.committed(tries);
             }
             _ => break,
@@ -240,7 +267,9 @@ fn compactions_that_do_not_help_stop() {
         let mut long = chat.clone();
         long.talk(20, 4_000);
         assert!(matches!(
-            session.compress(&long, &order(long.window(100_000, 500))),
+            session
+                .compress(&long, &order(long.window(100_000, 500)))
+                .unwrap(),
             Outcome::Compacted(_)
         ));
         session.engine.discarded(tries, "for a test");

@@ -20,10 +20,10 @@ fn text_of(content: &Value) -> String {
 }
 
 /// Claude Code's log, as far as this test needs it.
-fn session() -> Option<Chat> {
+fn session() -> Chat {
     let file =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/claude-code/main.jsonl");
-    let log = std::fs::read_to_string(file).ok()?;
+    let log = std::fs::read_to_string(file).unwrap();
     let mut chat = Chat::default();
     let mut tools: HashMap<String, String> = HashMap::new();
     let mut last_message = String::new();
@@ -42,7 +42,7 @@ fn session() -> Option<Chat> {
                     chat.assistant("");
                     last_message = id;
                 }
-                let message = chat.messages.last_mut()?;
+                let message = chat.messages.last_mut().unwrap();
                 message.text.push_str(&text_of(content));
                 for part in content
                     .as_array()
@@ -50,11 +50,13 @@ fn session() -> Option<Chat> {
                     .flatten()
                     .filter(|part| part["type"] == "tool_use")
                 {
-                    let (id, name) = (part["id"].as_str()?, part["name"].as_str()?);
+                    let (id, name) = (part["id"].as_str().unwrap(), part["name"].as_str().unwrap());
                     tools.insert(id.into(), name.into());
-                    message
-                        .calls
-                        .push((id.into(), name.into(), part["input"].to_string()));
+                    message.calls.push(Call {
+                        id: id.into(),
+                        name: name.into(),
+                        arguments: part["input"].to_string(),
+                    });
                 }
             }
             Some("user") => {
@@ -65,7 +67,7 @@ fn session() -> Option<Chat> {
                     .flatten()
                     .filter(|part| part["type"] == "tool_result")
                 {
-                    let id = part["tool_use_id"].as_str()?;
+                    let id = part["tool_use_id"].as_str().unwrap();
                     chat.result(
                         id,
                         tools.get(id).map_or("", String::as_str),
@@ -80,17 +82,15 @@ fn session() -> Option<Chat> {
             _ => {}
         }
     }
-    Some(chat)
+    chat
 }
 
 #[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn a_real_session_is_compacted_within_its_budget() {
-    let Some(chat) = session() else {
-        eprintln!("skipped: ../shared/data/claude-code/main.jsonl is not there");
-        return;
-    };
+    let chat = session();
     let window = chat.window(100_000, 10_000);
-    let mut session = Session::open(&Host::without_model(), "{}", &window);
+    let mut session = alone("{}", &window);
     let (after, compaction) = session.compacted(&chat, &order(window));
     let summary = summary_of(&compaction);
     println!(

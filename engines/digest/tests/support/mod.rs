@@ -45,16 +45,11 @@ fn push_strings(value: &Value, into: &mut String) {
     }
 }
 
-/// A file of the data beside the project; none, and a line that says so, where it is absent.
-pub(crate) fn data(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+/// A file of the data beside the repository.
+pub(crate) fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/data")
-        .join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is absent", path.display());
-    None
+        .join(name)
 }
 
 /// The conversation of a Claude Code session file.

@@ -1,4 +1,4 @@
-//! How the window is divided: what stays raw, what goes under nodes, and what that would come to.
+//! How the window is divided: what stays raw, what goes under nodes, and the resulting size.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,47 +7,55 @@ use contexture_engine_api::{EngineError, Replacement};
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
 use crate::dag::outline::{Outline, Protection, Split};
-use crate::dag::plan::{Part, Segment, Spot, layout};
-use crate::session::Session;
+use crate::dag::plan::{PlanStep, RunPart, Spot, layout};
+use crate::session_state::SessionState;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 use crate::store::nodes::Placed;
 
-/// The share of the soft threshold below which a compaction should end, so that the next turn is not due
-/// again.
+/// The target of a compaction as a share of the soft threshold, so that the next turn does not trigger
+/// another one.
 const COMFORTABLE: f64 = 0.75;
 
-/// What came of the attempt to divide a window.
+/// The result of trying to divide a window.
 pub(super) enum Arranged {
     Window(Arrangement),
-    /// Nothing is prepared yet, and the window can wait: why.
+    /// Nothing is prepared yet, and the window can wait; with the reason.
     Wait(String),
 }
 
 /// How the window is divided, for one choice of what stays raw.
 pub(super) struct Arrangement {
-    pub(super) segments: Vec<Segment>,
+    pub(super) steps: Vec<PlanStep>,
     pub(super) frontier: Vec<Placed>,
     pub(super) took_apart: bool,
-    /// Large messages that stay in a shorter form, by their place.
+    /// Whether the window still shows messages that a node of the frontier covers.
+    shows_covered: bool,
+    /// Large messages that stay in a shorter form, by their position.
     pub(super) replaced: Vec<(usize, Replacement)>,
-    /// The prompt that it would come to.
+    /// The resulting prompt, in tokens.
     pub(super) estimate: u64,
-    /// Tokens of what stays, and `fixed`.
+    /// The tokens of what stays, and `fixed`.
     pub(super) kept: u64,
 }
 
 impl Arrangement {
     pub(super) fn does_something(&self) -> bool {
-        let has_span = |segment: &Segment| match segment {
-            Segment::Run(run) => run.parts.iter().any(|part| matches!(part, Part::Span(_))),
-            Segment::Keep(_) => false,
+        let has_span = |step: &PlanStep| match step {
+            PlanStep::Run(run) => run
+                .parts
+                .iter()
+                .any(|part| matches!(part, RunPart::Span(_))),
+            PlanStep::Keep(_) => false,
         };
-        self.took_apart || !self.replaced.is_empty() || self.segments.iter().any(has_span)
+        self.took_apart
+            || self.shows_covered
+            || !self.replaced.is_empty()
+            || self.steps.iter().any(has_span)
     }
 }
 
 impl Compactor<'_, '_> {
-    /// The first arrangement that ends comfortably, else the one that ends lowest.
+    /// The first arrangement that reaches the target, else the smallest one.
     pub(super) fn arrange(
         &self,
         outline: &Outline,
@@ -71,7 +79,7 @@ impl Compactor<'_, '_> {
         for (at, protection) in rungs.into_iter().enumerate() {
             let mut split = outline.split(protection);
             if at + 1 == rungs.len() {
-                // The last answer is no part of the floor.
+                // The last answer is not part of the floor.
                 split
                     .islands
                     .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
@@ -98,7 +106,7 @@ impl Compactor<'_, '_> {
         Ok(Arranged::Window(best))
     }
 
-    /// What is prepared goes in, and no more.
+    /// Only prepared texts are used.
     fn arrange_prepared(&self, outline: &Outline, spots: &[Spot]) -> Result<Arranged, EngineError> {
         let mut split = outline.split(Protection {
             messages: self.settings.fresh_tail_messages,
@@ -129,7 +137,8 @@ impl Compactor<'_, '_> {
         spots: &[Spot],
         split: &Split,
     ) -> Result<Arrangement, EngineError> {
-        // A node over a message that stays in the window, or on both sides of one, would say it twice.
+        // A node that covers a message that stays in the window, or messages on both sides of one, would
+        // repeat content.
         let mut spots = spots.to_vec();
         let mut frontier = self.session.frontier().to_vec();
         let mut took_apart = false;
@@ -155,13 +164,14 @@ impl Compactor<'_, '_> {
             frontier = parts;
         }
 
-        let first_of = Session::first_messages(&frontier);
+        let first_of = SessionState::first_messages(&frontier);
         let strays = self.strays(&spots, &frontier)?;
-        let segments = layout(self.views, &spots, outline, split, &strays, &first_of);
+        let steps = layout(self.views, &spots, outline, split, &strays, &first_of);
         let mut arrangement = Arrangement {
-            segments,
+            steps,
             frontier,
             took_apart,
+            shows_covered: spots.iter().any(|spot| matches!(spot, Spot::Covered(_))),
             replaced: Vec::new(),
             estimate: 0,
             kept: 0,
@@ -178,23 +188,23 @@ impl Compactor<'_, '_> {
             .map(|(at, short)| (*at, self.tokens_of(&self.views[*at], short)))
             .collect();
         let (mut kept, mut nodes, mut new) = (self.fixed, 0, 0);
-        for segment in &arrangement.segments {
-            match segment {
-                Segment::Keep(places) => {
+        for step in &arrangement.steps {
+            match step {
+                PlanStep::Keep(places) => {
                     for at in places.clone() {
                         let tokens = replaced.get(&at).copied();
                         kept += tokens.unwrap_or_else(|| self.views[at].tokens());
                     }
                 }
-                Segment::Run(run) => {
+                PlanStep::Run(run) => {
                     nodes += PREAMBLE_TOKENS;
                     for part in &run.parts {
                         match part {
-                            Part::Node(id) => {
+                            RunPart::Node(id) => {
                                 let placed = arrangement.frontier.iter().find(|p| p.node.id == *id);
                                 nodes += placed.map_or(0, cost);
                             }
-                            Part::Span(units) => {
+                            RunPart::Span(units) => {
                                 new += units.iter().map(|unit| unit.tokens).sum::<u64>()
                                     / LEAF_SHARE
                                     + HEADING_TOKENS;
@@ -212,8 +222,8 @@ impl Compactor<'_, '_> {
         (self.budgets.soft as f64 * COMFORTABLE) as u64
     }
 
-    /// Whether the summaries alone are worth a compaction: they are over their budget, or somebody asks
-    /// for one and there are better texts. By itself a better text is not worth a new prefix.
+    /// Whether the summaries alone justify a compaction: they are over their budget, or one was requested
+    /// and there are better texts. A better text alone is not worth a new prefix.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
         let total: u64 = arrangement.frontier.iter().map(cost).sum();
         let has_better = |placed: &Placed| self.staging.better(placed.node.id).is_some();
@@ -222,7 +232,7 @@ impl Compactor<'_, '_> {
     }
 }
 
-/// The nodes over messages that stay, and those whose messages stand on both sides of one that does.
+/// The nodes that cover messages that stay, or messages on both sides of one that does.
 fn parted(spots: &[Spot], split: &Split) -> HashSet<NodeId> {
     let mut parted = HashSet::new();
     let mut run_of: HashMap<NodeId, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The proposal: the entries of the new window, what they come to, and what a person should know of them.
+//! The proposal: the entries of the new window, their size, and notes for the user.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::arrange::Arrangement;
 use super::write::{Made, Writer};
 use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal};
 use crate::assemble::block;
-use crate::dag::plan::Segment;
+use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
 use crate::store::nodes::{self, NewNode, Placed};
 
@@ -33,7 +33,8 @@ impl Compactor<'_, '_> {
             entries = self.entries(arrangement, &writer.runs);
             after = self.after(&entries);
         }
-        // What does not get below the hard threshold is worth it where the provider would refuse the rest.
+        // Staying above the hard threshold is still useful if the provider would refuse the unchanged
+        // prompt.
         let saves_the_turn = before >= self.budgets.usable && after < self.budgets.usable;
         if after >= self.budgets.hard && !saves_the_turn && !self.force {
             return Ok(Compacted::Unchanged(
@@ -96,16 +97,16 @@ impl Compactor<'_, '_> {
             .collect();
         let mut entries = Vec::new();
         let mut runs = runs.iter();
-        for segment in &arrangement.segments {
-            match segment {
-                Segment::Keep(places) => entries.extend(places.clone().map(|at| {
+        for step in &arrangement.steps {
+            match step {
+                PlanStep::Keep(places) => entries.extend(places.clone().map(|at| {
                     let id = self.views[at].id();
                     match replaced.get(&at) {
                         Some(short) => Entry::Replace((*short).clone()),
                         None => Entry::Keep(id),
                     }
                 })),
-                Segment::Run(run) => {
+                PlanStep::Run(run) => {
                     let nodes: Vec<&Node> = runs
                         .next()
                         .into_iter()
@@ -115,7 +116,7 @@ impl Compactor<'_, '_> {
                     let text = block(&nodes);
                     let views = &self.views[run.places.clone()];
                     entries.push(match views {
-                        // The same summary stays, byte for byte.
+                        // An unchanged summary stays, byte for byte.
                         [one] if one.kind() == MessageKind::Summary && one.text() == text => {
                             Entry::Keep(one.id())
                         }
@@ -130,7 +131,7 @@ impl Compactor<'_, '_> {
         entries
     }
 
-    /// The prompt that these entries come to, in tokens.
+    /// The tokens of the prompt with these entries.
     fn after(&self, entries: &[Entry]) -> u64 {
         let views: HashMap<MessageId, &MessageView<'_>> =
             self.views.iter().map(|view| (view.id(), view)).collect();

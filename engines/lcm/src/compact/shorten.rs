@@ -9,29 +9,26 @@ use super::Compactor;
 use super::arrange::Arrangement;
 use crate::assemble::shortened;
 use crate::dag::outline::Outline;
-use crate::dag::plan::Segment;
+use crate::dag::plan::PlanStep;
 use crate::preview::preview;
 use crate::transcript::fit;
 
-/// The most tokens of a preview of a large message, and the least worth showing.
+/// The most and the fewest tokens of a preview of a large message.
 const PREVIEW_TOKENS: u64 = 600;
 const LEAST_PREVIEW: u64 = 60;
 
 impl Compactor<'_, '_> {
-    /// Large messages that stay and that the model has seen, with what is to stand in their place.
+    /// Large messages that stay and that the model has seen, with their shorter forms.
     pub(super) fn large(
         &self,
         arrangement: &Arrangement,
         outline: &Outline,
     ) -> Vec<(usize, Replacement)> {
         let limit = self.settings.large_message_tokens;
-        let kept = arrangement
-            .segments
-            .iter()
-            .filter_map(|segment| match segment {
-                Segment::Keep(places) => Some(places.clone()),
-                Segment::Run(_) => None,
-            });
+        let kept = arrangement.steps.iter().filter_map(|step| match step {
+            PlanStep::Keep(places) => Some(places.clone()),
+            PlanStep::Run(_) => None,
+        });
         kept.flatten()
             .filter(|at| *at < outline.last_turn && Some(*at) != outline.last_user)
             .filter(|at| self.views[*at].tokens() > limit)
@@ -39,8 +36,8 @@ impl Compactor<'_, '_> {
             .collect()
     }
 
-    /// A shorter form of a message, where it may be shortened and that makes it shorter: its text as a
-    /// preview, and the arguments of its calls without their long strings.
+    /// A shorter form of a message, if allowed and actually shorter: its text as a preview, and the
+    /// arguments of its calls without long strings.
     fn shortened(&self, at: usize, max_tokens: u64) -> Option<Replacement> {
         let view = &self.views[at];
         let may_be =
@@ -95,8 +92,8 @@ impl Compactor<'_, '_> {
             })
     }
 
-    /// What the model has not seen is shortened only where there is no other way below the hard threshold;
-    /// so is, at the very last, the user's own last message.
+    /// Messages that the model has not seen are shortened only if there is no other way below the hard
+    /// threshold; the user's last message comes last.
     pub(super) fn shorten_unseen(&self, arrangement: &mut Arrangement, outline: &Outline) {
         let in_flight = outline.in_flight.clone().unwrap_or(0..0);
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
@@ -126,8 +123,8 @@ impl Compactor<'_, '_> {
 
     fn stays(&self, arrangement: &Arrangement, at: usize) -> bool {
         arrangement
-            .segments
+            .steps
             .iter()
-            .any(|segment| matches!(segment, Segment::Keep(places) if places.contains(&at)))
+            .any(|step| matches!(step, PlanStep::Keep(places) if places.contains(&at)))
     }
 }

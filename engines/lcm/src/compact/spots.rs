@@ -1,4 +1,4 @@
-//! What stands in each place of the window, and what belongs to the conversation and has no place in it.
+//! What each position of the window shows, and which parts of the conversation are missing from it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::store::Key;
 use crate::store::nodes::{self, Placed};
 
 impl Compactor<'_, '_> {
-    /// What stands in each place of the window.
+    /// What each position of the window shows.
     pub(super) fn spots(&self) -> Result<Vec<Spot>, EngineError> {
         let loose: HashSet<MessageId> = self.session.loose()?.keys().copied().collect();
         let mut shown_though_covered: HashMap<MessageId, Key> = HashMap::new();
@@ -39,7 +39,7 @@ impl Compactor<'_, '_> {
                     shown_though_covered.insert(view.id(), key);
                     spots.push(Spot::Raw);
                 }
-                // An answer that another engine made up stands for nothing that was said.
+                // An answer inserted by another engine stands for no stored message.
                 None if view.kind() == MessageKind::Replaced => spots.push(Spot::Foreign),
                 None => {
                     return Err(EngineError::Other(format!(
@@ -63,7 +63,7 @@ impl Compactor<'_, '_> {
         Ok(spots)
     }
 
-    /// A node gave way to its children: the places that it covered are theirs, or nobody's.
+    /// A node was replaced by its children: its positions are now theirs, or uncovered.
     pub(super) fn respot(
         &self,
         spots: &mut [Spot],
@@ -86,7 +86,7 @@ impl Compactor<'_, '_> {
         Ok(())
     }
 
-    /// What belongs to the conversation and has no place in the window, in order.
+    /// The parts of the conversation that are missing from the window, in order.
     pub(super) fn strays(
         &self,
         spots: &[Spot],

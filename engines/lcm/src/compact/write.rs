@@ -7,7 +7,7 @@ use contexture_engine_api::{EngineError, MessageId, MessageView, ModelFailure, M
 use super::arrange::Arrangement;
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost, sum};
 use crate::dag::condense::next_group;
-use crate::dag::plan::{Part, Run, Segment, leaves};
+use crate::dag::plan::{PlanStep, Run, RunPart, leaves};
 use crate::dag::{Level, Node, NodeId};
 use crate::settings::{CONDENSED_SHARE, HEADING_TOKENS, LEAF_SHARE, LEAST_TEXT};
 use crate::store::Key;
@@ -15,21 +15,21 @@ use crate::store::nodes::{NewNode, Over, Placed};
 use crate::summarise::{Job, Written, write_all};
 use crate::transcript::plain;
 
-/// Messages of no more tokens than this stand under a leaf word for word.
+/// Messages of at most this many tokens are kept word for word in a leaf.
 const VERBATIM_TOKENS: u64 = 64;
 /// The most tokens of a leaf's text.
 const MAX_LEAF_TOKENS: u64 = 2_000;
-/// Nodes that stand alone are extracted once more where they are so many times as long as there is room for.
+/// Nodes without a neighbour are extracted again if they exceed their room by this factor.
 const MUCH_TOO_LONG: u64 = 2;
 
-/// A node of the new frontier, in the making.
+/// A node of the new frontier, under construction.
 pub(super) struct Made {
     pub(super) placed: Placed,
-    /// How it is to be written, where it is new.
+    /// How to write it, if it is new.
     new: Option<NewNode>,
 }
 
-/// One place of a run, before its leaves are written.
+/// One element of a run, before its leaves are written.
 enum Planned {
     There(Placed),
     /// The leaf over these messages.
@@ -39,19 +39,19 @@ enum Planned {
 /// The nodes of one compaction, while they are written.
 pub(super) struct Writer<'c, 'a, 'm> {
     compactor: &'c Compactor<'a, 'm>,
-    /// What all nodes may take in the window, in tokens.
+    /// The budget of all nodes in the window, in tokens.
     summaries: u64,
     /// The id of the next new node.
     next: NodeId,
     /// The nodes of each run of the arrangement, in order.
     pub(super) runs: Vec<Vec<Made>>,
-    /// New nodes that other new ones stand over.
+    /// New nodes that are children of other new ones.
     retired: Vec<NewNode>,
-    /// Nodes whose better text goes in.
+    /// Nodes that get their better text.
     pub(super) better: Vec<(NodeId, Written)>,
     /// The messages under the new leaves.
     pub(super) covered: Vec<MessageId>,
-    /// Why the model could not help with some of them.
+    /// Why the model failed for some of them.
     pub(super) failure: Option<ModelFailure>,
 }
 
@@ -69,16 +69,13 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         }
     }
 
-    /// Writes the nodes of each run: those that there are stay, and the rest gets leaves. Where all
-    /// together are over their budget, the oldest are condensed.
+    /// Writes the nodes of each run: existing nodes stay, and the rest gets leaves. If all together exceed
+    /// the budget, the oldest are condensed.
     pub(super) fn write(&mut self, arrangement: &Arrangement) -> Result<(), EngineError> {
-        let runs = arrangement
-            .segments
-            .iter()
-            .filter_map(|segment| match segment {
-                Segment::Run(run) => Some(run),
-                Segment::Keep(_) => None,
-            });
+        let runs = arrangement.steps.iter().filter_map(|step| match step {
+            PlanStep::Run(run) => Some(run),
+            PlanStep::Keep(_) => None,
+        });
         let plans: Vec<Vec<Planned>> = runs.map(|run| self.plan(arrangement, run)).collect();
         let all = || plans.iter().flatten();
         let standing: u64 = all()
@@ -110,7 +107,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         let mut plan = Vec::new();
         for part in &run.parts {
             match part {
-                Part::Node(id) => {
+                RunPart::Node(id) => {
                     let there = arrangement.frontier.iter().find(|p| p.node.id == *id);
                     let Some(mut placed) = there.cloned() else {
                         continue;
@@ -121,7 +118,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
                     }
                     plan.push(Planned::There(placed));
                 }
-                Part::Span(units) => {
+                RunPart::Span(units) => {
                     let span = self.compactor.budgets.leaf_span;
                     let leaves = leaves(units, span, |first| staging.ids(first));
                     plan.extend(leaves.into_iter().map(Planned::New));
@@ -131,7 +128,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         plan
     }
 
-    /// A leaf over each span; `standing` is what the other nodes take.
+    /// A leaf over each span; `standing` is the size of the other nodes.
     fn leaves(&mut self, spans: &[&[MessageId]], standing: u64) -> Result<Vec<Made>, EngineError> {
         let budgets = &self.compactor.budgets;
         let services = &self.compactor.session.services;
@@ -142,7 +139,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         let mut drafts: Vec<(Node, Vec<Key>, Option<Written>)> = Vec::with_capacity(spans.len());
         for ids in spans {
             let keys = self.keys(ids)?;
-            let material = self.compactor.session.material(&keys)?;
+            let material = self.compactor.session.stored_views(&keys)?;
             let calls = material.call_views();
             let views = material.views(&calls);
             let node = self.leaf(ids, &views);
@@ -185,7 +182,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         }
     }
 
-    /// The messages themselves, where they are so short that no summary could be shorter.
+    /// The messages themselves, if no summary could be shorter.
     fn word_for_word(&self, views: &[MessageView<'_>]) -> Option<Written> {
         if sum(views) > VERBATIM_TOKENS {
             return None;
@@ -208,7 +205,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(texts)
     }
 
-    /// The model, where it is asked now. One that has just failed is not asked again for the next round.
+    /// The model, if it is called now. After a failure it is not called again for the next round.
     fn model(&self) -> Option<ModelInfo> {
         let asked = self.compactor.model == ModelUse::Now && self.failure.is_none();
         asked
@@ -229,7 +226,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(keys)
     }
 
-    /// Condenses the oldest nodes until all together are within their budget.
+    /// Condenses the oldest nodes until all together are within the budget.
     fn condense(&mut self) -> Result<(), EngineError> {
         while self.runs.iter().map(|run| total(run)).sum::<u64>() > self.summaries {
             let Some((at, group)) = self.prepared_group().or_else(|| self.next_group()) else {
@@ -243,7 +240,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(())
     }
 
-    /// Neighbours that a condensed node is prepared for.
+    /// Neighbours for which a condensed node is prepared.
     fn prepared_group(&self) -> Option<(usize, Range<usize>)> {
         let mut groups = self.compactor.staging.condensed_groups();
         groups.find_map(|ids| {
@@ -268,7 +265,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Some((at, next_group(&depths)?))
     }
 
-    /// Makes all nodes together shorter by so many tokens, as far as that goes.
+    /// Shortens the nodes by this many tokens in all, as far as possible.
     pub(super) fn tighten(&mut self, by: u64) -> Result<(), EngineError> {
         let used: u64 = self.runs.iter().map(|run| total(run)).sum();
         self.summaries = used.saturating_sub(by);
@@ -276,8 +273,8 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         self.shrink(1)
     }
 
-    /// Nodes that stand alone and are over `slack` times their share of the budget are extracted once
-    /// more, to what there is room for.
+    /// Extracts nodes without a neighbour again, to fit their room, if they exceed `slack` times their
+    /// share of the budget.
     fn shrink(&mut self, slack: u64) -> Result<(), EngineError> {
         let nodes = self.runs.iter().flatten().count() as u64;
         let each = (self.summaries / nodes.max(1))
@@ -297,7 +294,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         Ok(())
     }
 
-    /// The node over these.
+    /// The parent of these nodes.
     fn condensed(&mut self, children: &[Made]) -> Result<Made, EngineError> {
         let ids: Vec<NodeId> = children.iter().map(|made| made.placed.node.id).collect();
         let written = match self.compactor.staging.condensed(&ids) {
@@ -357,13 +354,13 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         id
     }
 
-    /// Remembers new nodes that a condensed one stands over: they are written, too.
+    /// Remembers new nodes that are children of a condensed one: they are written, too.
     fn retire(&mut self, children: Vec<Made>) {
         self.retired
             .extend(children.into_iter().filter_map(|made| made.new));
     }
 
-    /// All nodes to be written, children before their parents.
+    /// All nodes to write, children before parents.
     pub(super) fn new_nodes(&self) -> Vec<NewNode> {
         let standing = self.runs.iter().flatten();
         let mut new: Vec<NewNode> = standing.filter_map(|made| made.new.clone()).collect();
@@ -372,7 +369,7 @@ impl<'c, 'a, 'm> Writer<'c, 'a, 'm> {
         new
     }
 
-    /// The store gave the new nodes numbers that are so much higher.
+    /// Adjusts the numbers of the new nodes to those that the store assigned.
     pub(super) fn renumber(&mut self, first: NodeId, higher: i64) {
         let placed = self.runs.iter_mut().flatten().map(|made| &mut made.placed);
         for placed in placed.filter(|placed| placed.node.id >= first) {

@@ -1,10 +1,10 @@
-//! Which nodes to condense next, when all of them together are too long.
+//! Chooses the nodes to condense next when all together are too long.
 
 use std::ops::Range;
 
-/// The most nodes that one condensed node is made of.
+/// The most children of a condensed node.
 pub(crate) const FANOUT: usize = 6;
-/// The least that nodes of one depth are condensed for, where others will do.
+/// The fewest neighbours of one depth that are condensed, if there is another choice.
 const GOOD_GROUP: usize = 3;
 
 /// The nodes of a run to condense next, given the depth of each: the oldest group of the lowest depth

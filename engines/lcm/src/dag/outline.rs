@@ -1,39 +1,39 @@
-//! Which messages of a window stay raw: the fresh tail, and before it the user's last message and the
-//! last answer. No cut parts a tool call from its results, or thinking from what it leads to.
+//! Which messages of a window stay raw: the fresh tail, and before it the user's last message and the last
+//! answer. No cut separates a tool call from its results, or thinking from what follows it.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use contexture_engine_api::{MessageKind, MessageView, tool_groups};
 
-/// Messages that stay raw whatever they cost.
+/// The number of messages that stay raw at any cost.
 const MIN_TAIL: usize = 3;
 
-/// What the boundaries depend on.
+/// The properties of the window that decide where it may be cut.
 pub(crate) struct Outline {
     tokens: Vec<u64>,
     groups: Vec<Range<usize>>,
     /// The last assistant message with unanswered calls, and everything after it.
     pub(crate) in_flight: Option<Range<usize>>,
-    /// The last message of the user's own.
+    /// The last message written by the user.
     pub(crate) last_user: Option<usize>,
     /// The last assistant message with text.
     last_answer: Option<usize>,
-    /// Where the last turn of the assistant begins: the model has reacted to what is before it.
+    /// The start of the assistant's last turn: the model has seen everything before it.
     pub(crate) last_turn: usize,
 }
 
-/// How much of the end of the window is to stay raw.
+/// How much of the end of the window stays raw.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Protection {
-    /// Messages, at least.
+    /// The fewest messages.
     pub(crate) messages: usize,
-    /// Tokens, as long as they last.
+    /// The token budget.
     pub(crate) tokens: u64,
 }
 
 impl Protection {
-    /// The least that is protected.
+    /// The minimum protection.
     pub(crate) const LEAST: Self = Self {
         messages: MIN_TAIL,
         tokens: 0,
@@ -80,17 +80,17 @@ impl Outline {
         outline
     }
 
-    /// The largest place at or below `index` where the messages may be cut.
+    /// The last valid cut at or before `index`.
     pub(crate) fn cut_before(&self, index: usize) -> usize {
         self.group_around(index).map_or(index, |group| group.start)
     }
 
-    /// The smallest place at or above `index` where the messages may be cut.
+    /// The first valid cut at or after `index`.
     pub(crate) fn cut_after(&self, index: usize) -> usize {
         self.group_around(index).map_or(index, |group| group.end)
     }
 
-    /// The group that a cut at `index` would part.
+    /// The group that a cut at `index` would split.
     fn group_around(&self, index: usize) -> Option<&Range<usize>> {
         let after = self.groups.partition_point(|group| group.start < index);
         after
@@ -114,7 +114,7 @@ impl Outline {
         if let Some(in_flight) = &self.in_flight {
             tail = tail.min(in_flight.start);
         }
-        // Results that the model has not reacted to are no history yet.
+        // Results that the model has not seen are not history yet.
         if self.last_turn < len {
             tail = tail.min(self.last_turn);
         }
@@ -145,7 +145,7 @@ fn has_unanswered(messages: &[MessageView<'_>], at: usize) -> bool {
     open.values().any(|left| *left > 0)
 }
 
-/// Tool groups, and thinking that stands alone with the message that it leads to: disjoint, in order.
+/// Tool groups, and thinking messages with the message that follows them: disjoint, in order.
 fn whole_groups(messages: &[MessageView<'_>]) -> Vec<Range<usize>> {
     let mut groups = tool_groups(messages);
     for (at, pair) in messages.windows(2).enumerate() {

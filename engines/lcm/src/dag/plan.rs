@@ -1,5 +1,4 @@
-//! What a compaction would make of a window: which places stay, and what stands over each run of the
-//! others.
+//! Plans a compaction: which positions of the window stay, and what replaces each run of the others.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -7,10 +6,10 @@ use std::ops::Range;
 use contexture_engine_api::{MessageId, MessageView};
 
 use super::NodeId;
-use super::chunk::chunks;
+use super::leaves::leaf_ranges;
 use super::outline::{Outline, Split};
 
-/// What stands in one place of the window.
+/// What one position of the window shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spot {
     /// A message that no node covers.
@@ -19,58 +18,58 @@ pub(crate) enum Spot {
     Covered(NodeId),
     /// Our summary of these nodes of the frontier.
     Ours(Vec<NodeId>),
-    /// Somebody else's summary.
+    /// A summary by another engine.
     Foreign,
 }
 
 /// Messages that go under a node together: a tool group, or one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub(crate) struct MessageGroup {
     pub(crate) ids: Vec<MessageId>,
     pub(crate) tokens: u64,
 }
 
 /// One part of a run, in the order of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum RunPart {
     /// A node of the frontier.
     Node(NodeId),
     /// Messages that are still to get their leaves.
-    Span(Vec<Unit>),
+    Span(Vec<MessageGroup>),
 }
 
-/// A stretch of the new window.
+/// A step of a plan, for one stretch of the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Segment {
-    /// These places stay as they are.
+pub(crate) enum PlanStep {
+    /// These positions stay as they are.
     Keep(Range<usize>),
-    /// Nodes stand in for these places.
+    /// Nodes replace these positions.
     Run(Run),
 }
 
-/// Places that leave the window together, and what stands in for them.
+/// Positions that leave the window together, and what replaces them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) places: Range<usize>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<RunPart>,
 }
 
-/// Something that belongs to the conversation but has no place in the window: a node that another
-/// engine's summary hides, or a message that nobody has summarised yet. Ordered by `first`.
+/// A part of the conversation that is missing from the window: a node hidden by another engine's summary,
+/// or a message without a summary. Ordered by `first`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stray {
     pub(crate) first: MessageId,
     pub(crate) part: StrayPart,
 }
 
-/// What a stray is.
+/// The kind of a stray.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StrayPart {
     Node(NodeId),
     Message { tokens: u64 },
 }
 
-/// The window in segments. `first_of` gives the first message below a node.
+/// The window in steps. `first_of` gives the first message below a node.
 pub(crate) fn layout(
     views: &[MessageView<'_>],
     spots: &[Spot],
@@ -78,23 +77,23 @@ pub(crate) fn layout(
     split: &Split,
     strays: &[Stray],
     first_of: &HashMap<NodeId, MessageId>,
-) -> Vec<Segment> {
+) -> Vec<PlanStep> {
     let stays = |at: usize| split.keeps(at) && !matches!(spots[at], Spot::Ours(_) | Spot::Foreign);
-    let mut segments: Vec<Segment> = Vec::new();
+    let mut steps: Vec<PlanStep> = Vec::new();
     let mut at = 0;
     while at < views.len() {
         let keep = stays(at);
         let end = (at..views.len())
             .find(|place| stays(*place) != keep)
             .unwrap_or(views.len());
-        segments.push(match keep {
-            true => Segment::Keep(at..end),
-            false => Segment::Run(run_of(views, spots, outline, at..end)),
+        steps.push(match keep {
+            true => PlanStep::Keep(at..end),
+            false => PlanStep::Run(run_of(views, spots, outline, at..end)),
         });
         at = end;
     }
-    put_strays(&mut segments, strays, first_of);
-    segments
+    put_strays(&mut steps, strays, first_of);
+    steps
 }
 
 fn run_of(
@@ -126,18 +125,18 @@ fn run_of(
 
 impl Run {
     fn push_node(&mut self, node: NodeId) {
-        if !self.parts.contains(&Part::Node(node)) {
-            self.parts.push(Part::Node(node));
+        if !self.parts.contains(&RunPart::Node(node)) {
+            self.parts.push(RunPart::Node(node));
         }
     }
 
     fn push_message(&mut self, (id, tokens): (MessageId, u64), goes_on: bool) {
-        let unit = Unit {
+        let unit = MessageGroup {
             ids: vec![id],
             tokens,
         };
         match self.parts.last_mut() {
-            Some(Part::Span(units)) if goes_on => match units.last_mut() {
+            Some(RunPart::Span(units)) if goes_on => match units.last_mut() {
                 Some(last) => {
                     last.ids.push(id);
                     last.tokens += tokens;
@@ -148,25 +147,25 @@ impl Run {
         }
     }
 
-    fn push_unit(&mut self, unit: Unit) {
+    fn push_unit(&mut self, unit: MessageGroup) {
         match self.parts.last_mut() {
-            Some(Part::Span(units)) => units.push(unit),
-            _ => self.parts.push(Part::Span(vec![unit])),
+            Some(RunPart::Span(units)) => units.push(unit),
+            _ => self.parts.push(RunPart::Span(vec![unit])),
         }
     }
 
-    /// The first message of the last thing in it.
+    /// The first message of its last part.
     fn last_id(&self, first_of: &HashMap<NodeId, MessageId>) -> Option<MessageId> {
         self.parts
             .iter()
             .filter_map(|part| match part {
-                Part::Node(node) => first_of.get(node).copied(),
-                Part::Span(units) => units.last().and_then(|unit| unit.ids.last().copied()),
+                RunPart::Node(node) => first_of.get(node).copied(),
+                RunPart::Span(units) => units.last().and_then(|unit| unit.ids.last().copied()),
             })
             .max()
     }
 
-    /// Puts each stray before the first thing in the run that comes after it.
+    /// Inserts each stray before the first part of the run that comes after it.
     fn merge(&mut self, strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
         let mut merged = Run {
             places: self.places.clone(),
@@ -176,8 +175,8 @@ impl Run {
             .parts
             .iter()
             .filter_map(|part| match part {
-                Part::Node(node) => Some(*node),
-                Part::Span(_) => None,
+                RunPart::Node(node) => Some(*node),
+                RunPart::Span(_) => None,
             })
             .collect();
         let mut strays = strays.iter().peekable();
@@ -187,7 +186,7 @@ impl Run {
             {
                 match stray.part {
                     StrayPart::Node(node) if there.contains(&node) => {}
-                    StrayPart::Node(node) => merged.parts.push(Part::Node(node)),
+                    StrayPart::Node(node) => merged.parts.push(RunPart::Node(node)),
                     StrayPart::Message { tokens } => {
                         merged.push_message((stray.first, tokens), false);
                     }
@@ -196,13 +195,13 @@ impl Run {
         };
         for part in std::mem::take(&mut self.parts) {
             match part {
-                Part::Node(node) => {
+                RunPart::Node(node) => {
                     if let Some(first) = first_of.get(&node) {
                         put_before(&mut merged, Some(*first));
                     }
-                    merged.parts.push(Part::Node(node));
+                    merged.parts.push(RunPart::Node(node));
                 }
-                Part::Span(units) => {
+                RunPart::Span(units) => {
                     for unit in units {
                         if let Some(first) = unit.ids.first() {
                             put_before(&mut merged, Some(*first));
@@ -217,17 +216,13 @@ impl Run {
     }
 }
 
-/// Each stray goes into the first run that reaches beyond it, else into the last one. The strays are in order.
-fn put_strays(
-    segments: &mut [Segment],
-    mut strays: &[Stray],
-    first_of: &HashMap<NodeId, MessageId>,
-) {
-    let mut runs: Vec<&mut Run> = segments
+/// Adds each stray to the first run that ends after it, else to the last one. The strays are in order.
+fn put_strays(steps: &mut [PlanStep], mut strays: &[Stray], first_of: &HashMap<NodeId, MessageId>) {
+    let mut runs: Vec<&mut Run> = steps
         .iter_mut()
-        .filter_map(|segment| match segment {
-            Segment::Run(run) => Some(run),
-            Segment::Keep(_) => None,
+        .filter_map(|step| match step {
+            PlanStep::Run(run) => Some(run),
+            PlanStep::Keep(_) => None,
         })
         .collect();
     let newest = runs.len().saturating_sub(1);
@@ -244,15 +239,15 @@ fn put_strays(
     }
 }
 
-/// Cuts a span into leaves of about `span` tokens. Where leaves were prepared, given by their messages,
-/// the cuts are theirs.
+/// Cuts a span into leaves of about `span` tokens. Prepared leaves, given by their messages, keep their
+/// boundaries.
 pub(crate) fn leaves<'p>(
-    units: &[Unit],
+    units: &[MessageGroup],
     span: u64,
     prepared: impl Fn(MessageId) -> Option<&'p [MessageId]>,
 ) -> Vec<Vec<MessageId>> {
     let mut leaves = Vec::new();
-    let mut loose: Vec<&Unit> = Vec::new();
+    let mut loose: Vec<&MessageGroup> = Vec::new();
     let mut at = 0;
     while let Some(unit) = units.get(at) {
         let fits = unit
@@ -276,8 +271,8 @@ pub(crate) fn leaves<'p>(
     leaves
 }
 
-/// How many of the units hold exactly these messages; none where no number of them does.
-fn units_of(units: &[Unit], ids: &[MessageId]) -> Option<usize> {
+/// How many of the units, from the first, hold exactly these messages; none if no number does.
+fn units_of(units: &[MessageGroup], ids: &[MessageId]) -> Option<usize> {
     let mut rest = ids;
     let mut count = 0;
     while !rest.is_empty() {
@@ -287,9 +282,9 @@ fn units_of(units: &[Unit], ids: &[MessageId]) -> Option<usize> {
     Some(count)
 }
 
-fn cut_loose(loose: &mut Vec<&Unit>, span: u64, leaves: &mut Vec<Vec<MessageId>>) {
+fn cut_loose(loose: &mut Vec<&MessageGroup>, span: u64, leaves: &mut Vec<Vec<MessageId>>) {
     let tokens: Vec<u64> = loose.iter().map(|unit| unit.tokens).collect();
-    for chunk in chunks(&tokens, span) {
+    for chunk in leaf_ranges(&tokens, span) {
         let ids = loose[chunk]
             .iter()
             .flat_map(|unit| unit.ids.iter().copied());
@@ -344,14 +339,14 @@ mod tests {
         strays.extend((20..50_020).map(message));
         let first_of = HashMap::from([(node, MessageId(10))]);
         let begun = Instant::now();
-        let segments = layout(&views, &spots, &outline, &split, &strays, &first_of);
+        let steps = layout(&views, &spots, &outline, &split, &strays, &first_of);
         assert!(begun.elapsed().as_secs() < 2);
-        let Some(Segment::Run(run)) = segments.first() else {
-            panic!("{segments:?}");
+        let Some(PlanStep::Run(run)) = steps.first() else {
+            panic!("{steps:?}");
         };
-        let ids = |part: &Part| match part {
-            Part::Node(node) => vec![node.0.unsigned_abs()],
-            Part::Span(units) => units.iter().flat_map(|u| &u.ids).map(|id| id.0).collect(),
+        let ids = |part: &RunPart| match part {
+            RunPart::Node(node) => vec![node.0.unsigned_abs()],
+            RunPart::Span(units) => units.iter().flat_map(|u| &u.ids).map(|id| id.0).collect(),
         };
         let parts: Vec<Vec<u64>> = run.parts.iter().map(ids).collect();
         let after: Vec<u64> = (20..50_020).chain([60_000]).collect();

@@ -1,19 +1,19 @@
-//! The shape of a JSON value, read without holding more of the value than is shown.
+//! The shape of a JSON value, read without keeping more of the value than is shown.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Levels of arrays and objects that are looked into.
+/// How many levels of arrays and objects are shown.
 const MAX_DEPTH: usize = 4;
 
-/// Keys of an object that are named.
+/// How many keys of an object are shown.
 const KEYS: usize = 24;
 
 /// A string of more characters than this is only counted.
 const STRING_CHARS: usize = 24;
 
-/// What a value is made of.
+/// The shape of a value.
 pub(super) enum Shape {
-    /// As it is shown: a name of its kind, or a short string.
+    /// A scalar as shown: its type, or a short string.
     Scalar(String),
     Array {
         items: usize,
@@ -35,7 +35,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// The shape, as deep as so many characters can hold it.
+    /// The shape, as deep as fits into this many characters.
     pub(super) fn in_chars(&self, max_chars: usize) -> String {
         (1..=MAX_DEPTH)
             .rev()
@@ -69,7 +69,7 @@ impl Shape {
     }
 }
 
-/// Reads a shape down to a depth, and passes over what is below.
+/// Reads a shape down to a depth, and skips everything below.
 struct Reader {
     depth: usize,
 }

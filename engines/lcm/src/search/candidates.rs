@@ -6,19 +6,19 @@ use super::matcher::Matcher;
 use super::run::Search;
 use super::{Query, Scope};
 use crate::error::StoreError;
-use crate::index::corpus::Corpus;
-use crate::index::need::Need;
-use crate::index::segment::{Segment, segments};
+use crate::store::index::corpus::Corpus;
+use crate::store::index::need::Need;
+use crate::store::index::segment::{Segment, segments};
 use crate::store::{Body, Key, MessageRow, SessionId, row_in};
 
-/// How many texts are read between two looks at whether to stop.
+/// How many texts are read between two checks for cancellation.
 const CANCEL_EVERY: u64 = 64;
 
-/// A run of a session's messages, and how to look into it.
+/// A run of a session's messages, and how to search it.
 pub(super) enum Stretch {
-    /// A segment of the index knows them.
+    /// By a segment of the index.
     Indexed(Segment),
-    /// They have to be read.
+    /// By reading them.
     Unindexed(Range<u32>),
 }
 
@@ -27,7 +27,7 @@ impl Search<'_> {
     pub(super) fn stretches(&self, session: SessionId) -> Result<Vec<Stretch>, StoreError> {
         let messages = self.extent(session).messages;
         let known = match segments(self.connection, session, Corpus::Messages) {
-            // What the index cannot say any more, the messages can.
+            // If the index is damaged, read the messages.
             Err(StoreError::Damaged(_)) => Vec::new(),
             other => other?,
         };
@@ -98,7 +98,7 @@ impl Search<'_> {
         Ok(matched)
     }
 
-    /// Reads what search sees of a message; none where it cannot be read, which is counted.
+    /// Reads the searchable body of a message; none if it cannot be read, which is counted.
     pub(super) fn with_body<T>(
         &mut self,
         key: Key,
@@ -113,7 +113,7 @@ impl Search<'_> {
                 self.searched.bytes_read += body.as_str().len() as u64;
                 Ok(Some(look(&body)))
             }
-            // A repair could not save it, or none was made yet.
+            // It is damaged, and a repair has not fixed it.
             Ok(None) | Err(StoreError::Damaged(_)) => {
                 self.unreadable.insert(key);
                 Ok(None)
@@ -122,7 +122,7 @@ impl Search<'_> {
         }
     }
 
-    /// Those of a run of messages that the filters let through.
+    /// The messages of a run that pass the filters.
     pub(super) fn filtered(
         &self,
         session: SessionId,
@@ -133,7 +133,7 @@ impl Search<'_> {
         Ok(all)
     }
 
-    /// Leaves those that the filters let through.
+    /// Keeps those that pass the filters.
     pub(super) fn filter(
         &self,
         session: SessionId,

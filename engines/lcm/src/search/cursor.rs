@@ -1,4 +1,4 @@
-//! Where a page ended, and what had been said by then.
+//! Where a page ended, and how much was stored at that time.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,19 @@ use super::Query;
 use crate::error::StoreError;
 use crate::store::{Key, SessionId};
 
-/// Told from a message's key: a summary that ends with a message stands after it.
+/// Distinguishes a summary's key from a message's: a summary sorts after the message it ends with.
 const SUMMARY: i64 = 1 << 62;
 
-/// The place of a hit among the others of its query, whatever arrived or left since.
+/// The position of a hit among the others of its query, independent of later changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// How well it fits, in millionths; 0 in an order by time.
+pub(super) struct HitPosition {
+    /// The score, in millionths; 0 in an order by time.
     pub(super) rank: u64,
     /// Its time, which never goes back within a session, then its key.
     pub(super) when: (i64, i64),
 }
 
-impl Place {
+impl HitPosition {
     pub(super) fn message(score: f64, order_at: i64, key: Key) -> Self {
         Self {
             rank: (score * 1e6) as u64,
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// How much of a session belongs to a query: what was there when its first page was made.
+/// How much of a session belongs to a query: what was stored at its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     /// Its messages, counted from the first.
@@ -46,7 +46,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Leaves out what an earlier one did not have.
+    /// Restricts this extent to an earlier one.
     pub(super) fn shrink_to(&mut self, earlier: Self) {
         self.messages = self.messages.min(earlier.messages);
         self.summaries = self.summaries.min(earlier.summaries);
@@ -57,7 +57,7 @@ impl Extent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cursor {
     /// The last hit of the page.
-    pub(super) last: Place,
+    pub(super) last: HitPosition,
     /// How much of each session of the query belongs to it, in the query's order.
     pub(super) extents: Vec<Extent>,
 }
@@ -65,7 +65,7 @@ pub(super) struct Cursor {
 impl Cursor {
     /// The cursor as text, such as `1f2e3d.0.1767225600000.0m41.812s9`: the query that it belongs to, the
     /// rank and time of the last hit, that hit by session and number, and the extents.
-    pub(super) fn write(query: &Query, last: Place, extents: &[Extent]) -> String {
+    pub(super) fn write(query: &Query, last: HitPosition, extents: &[Extent]) -> String {
         let (at, key) = last.when;
         let kind = if key & SUMMARY == 0 { 'm' } else { 's' };
         let key = Key(key & !SUMMARY);
@@ -84,10 +84,10 @@ impl Cursor {
         text
     }
 
-    /// The cursor of a query, where it has one.
+    /// Parses the cursor of a query, if it has one.
     ///
     /// # Errors
-    /// A text that is none, or that of another query.
+    /// A text that is not a cursor, or the cursor of another query.
     pub(super) fn of(query: &Query) -> Result<Option<Self>, StoreError> {
         let Some(text) = &query.cursor else {
             return Ok(None);
@@ -123,7 +123,7 @@ impl Cursor {
             })
             .collect::<Option<Vec<_>>>()?;
         (extents.len() == query.sessions.len()).then_some(Self {
-            last: Place {
+            last: HitPosition {
                 rank,
                 when: (at, if is_summary { key | SUMMARY } else { key }),
             },
@@ -143,7 +143,7 @@ pub(super) fn extent_of(query: &Query, extents: &[Extent], session: SessionId) -
         })
 }
 
-/// What tells queries apart whose pages must not be mixed, in 24 bits.
+/// A 24-bit hash that distinguishes queries whose pages must not be mixed.
 fn fingerprint(query: &Query) -> u32 {
     let mut hasher = Xxh3::new();
     let same = Query {
@@ -179,7 +179,7 @@ mod tests {
         ) {
             let session = SessionId(if second { 9 } else { 7 });
             let key = Key::new(session, ordinal).0;
-            let last = Place { rank, when: (at, if is_summary { key | SUMMARY } else { key }) };
+            let last = HitPosition { rank, when: (at, if is_summary { key | SUMMARY } else { key }) };
             let extents = vec![
                 Extent { messages: extents[0], summaries: extents[1] },
                 Extent { messages: extents[2], summaries: extents[3] },

@@ -1,6 +1,5 @@
-//! What is known of English words: which say nothing of what a text is about, which are forms of one
-//! word, which mean nearly the same, and which are kinds of what. General language only; other languages
-//! go without.
+//! Knowledge of English words: stop words, irregular forms, synonyms, and kinds of things. General language
+//! only; other languages have none.
 //!
 //! The words are in the files beside this one, one group a line.
 
@@ -14,7 +13,7 @@ type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(Lexicon::new);
 
-/// The lexicon: read once.
+/// The lexicon, parsed once.
 pub(super) fn lexicon() -> &'static Lexicon {
     &LEXICON
 }
@@ -22,9 +21,9 @@ pub(super) fn lexicon() -> &'static Lexicon {
 pub(super) struct Lexicon {
     stemmer: Stemmer,
     stop_words: HashSet<&'static str, FxBuildHasher>,
-    /// Of an irregular form, the form that stands for all.
+    /// The base form of each irregular form.
     base: Map<&'static str, &'static str>,
-    /// Of a stem, the irregular forms that have it.
+    /// The irregular forms of each stem.
     irregular: Map<String, Vec<&'static str>>,
     synonyms: Map<String, Vec<String>>,
     kinds: Map<String, Vec<String>>,
@@ -72,7 +71,7 @@ impl Lexicon {
         lexicon
     }
 
-    /// Lines of `words: what they lead to`.
+    /// Parses lines of `words: targets`.
     fn directed(&self, lines: &str) -> Map<String, Vec<String>> {
         let mut map: Map<String, Vec<String>> = Map::default();
         for (from, to) in lines.lines().filter_map(|line| line.split_once(':')) {
@@ -94,7 +93,7 @@ impl Lexicon {
         stems
     }
 
-    /// What all forms of a folded word share.
+    /// The stem of a folded word.
     pub(super) fn stem(&self, word: &str) -> String {
         let base = self.base.get(word).copied().unwrap_or(word);
         self.stemmer.stem(base).into_owned()
@@ -110,18 +109,17 @@ impl Lexicon {
         self.synonyms.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// The stems of things that the word with this stem is the kind of: of `instrument`, `clarinet`.
+    /// The stems of things of this kind: of `instrument`, `clarinet`.
     pub(super) fn members(&self, stem: &str) -> &[String] {
         self.kinds.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a folded word is a sign of something: of a `time`, a `span` of time, a `number`, a `person`,
-    /// a `reason`.
+    /// Whether a folded word signals a `time`, a `span` of time, a `number`, a `person` or a `reason`.
     pub(super) fn is_sign(&self, of: &str, word: &str) -> bool {
         self.signs.get(of).is_some_and(|signs| signs.contains(word))
     }
 
-    /// Whether a folded word says nothing of what a text is about.
+    /// Whether a folded word is a stop word.
     pub(super) fn is_stop_word(&self, word: &str) -> bool {
         self.stop_words.contains(word)
     }

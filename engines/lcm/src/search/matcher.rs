@@ -7,12 +7,12 @@ use memchr::memmem;
 use super::term::Term;
 use super::{Mode, Pattern};
 use crate::error::StoreError;
-use crate::index::fold::{fold, fold_into, in_original};
-use crate::index::need::Need;
-use crate::index::terms::runs;
 use crate::store::Body;
+use crate::store::index::need::Need;
+use crate::text::fold::{fold, fold_into, in_original};
+use crate::text::terms::runs;
 
-/// A pattern, ready to be tried on texts.
+/// A compiled pattern.
 #[derive(Debug)]
 pub(super) enum Matcher {
     /// Every one of these.
@@ -24,10 +24,10 @@ pub(super) enum Matcher {
 }
 
 impl Matcher {
-    /// Compiles a pattern; what a text must hold to match it comes with it.
+    /// Compiles a pattern, together with what a text must hold to match.
     ///
     /// # Errors
-    /// A pattern that is empty, or no regular expression, with the place where it is wrong.
+    /// An empty pattern, or an invalid regular expression, with the position of the error.
     pub(crate) fn new(pattern: &Pattern) -> Result<(Self, Need), StoreError> {
         let Pattern { mode, text, .. } = pattern;
         let fold_case = !pattern.is_case_sensitive();

@@ -1,4 +1,4 @@
-//! The page of an answer: what was found put in order, cut, and fetched to be shown.
+//! Makes the page of an answer: sorts the matches, cuts out the page, and fetches its hits.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,19 +6,20 @@ use std::ops::Range;
 
 use rusqlite::Connection;
 
-use super::cursor::{Cursor, Place};
+use super::cursor::{Cursor, HitPosition};
 use super::matcher::Matcher;
 use super::run::Search;
 use super::snippet::{MAX_COUNTED, snippet};
 use super::{Hit, HitKind, Sort};
 use crate::error::StoreError;
 use crate::store::{
-    Body, Current, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in, summary_times,
+    Body, CurrentMessages, Key, PayloadId, SessionId, SummaryTimes, row_in, summary_in,
+    summary_times,
 };
 
-/// Something that matched, before it is shown.
+/// A match, before it is fetched.
 pub(super) struct Found {
-    pub(super) place: Place,
+    pub(super) place: HitPosition,
     pub(super) score: f64,
     pub(super) what: What,
 }
@@ -31,7 +32,7 @@ pub(super) enum What {
 impl Found {
     pub(super) fn message(key: Key, order_at: i64, score: f64) -> Self {
         Self {
-            place: Place::message(score, order_at, key),
+            place: HitPosition::message(score, order_at, key),
             score,
             what: What::Message(key),
         }
@@ -39,7 +40,7 @@ impl Found {
 
     pub(super) fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
         Self {
-            place: Place::summary(score, times.last_at.unwrap_or(times.created_at), key),
+            place: HitPosition::summary(score, times.last_at.unwrap_or(times.created_at), key),
             score,
             what: What::Summary(key),
         }
@@ -57,7 +58,7 @@ impl Found {
 }
 
 impl Search<'_> {
-    /// As much of the matches as this page can need, in an order by time.
+    /// The matches that this page can need, in an order by time.
     pub(super) fn first_of_page(
         &self,
         session: SessionId,
@@ -65,10 +66,10 @@ impl Search<'_> {
         cursor: Option<&Cursor>,
         found: &mut Vec<Found>,
     ) -> Result<(), StoreError> {
-        // Time never goes back within a session, so the order of ordinals is that of places.
-        let place = |ordinal: u32| -> Result<Place, StoreError> {
+        // Time never goes back within a session, so the order of ordinals is that of positions.
+        let place = |ordinal: u32| -> Result<HitPosition, StoreError> {
             let key = Key::new(session, ordinal);
-            Ok(Place::message(0.0, self.order_at(key)?, key))
+            Ok(HitPosition::message(0.0, self.order_at(key)?, key))
         };
         let latest_first = self.query.order() == Sort::Recency;
         let mut rest = matched;
@@ -91,7 +92,7 @@ impl Search<'_> {
                 false => &matched[from..],
             };
         }
-        // One more than the page holds tells whether there is a next one.
+        // One more than the page holds shows whether there is a next one.
         let wanted = self.query.limit.saturating_add(1).min(rest.len());
         let page = match latest_first {
             true => &rest[rest.len() - wanted..],
@@ -107,7 +108,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// All of the matches, with a score each: how often the pattern occurs for the text's length.
+    /// All matches, each with a score: how often the pattern occurs relative to the text's length.
     pub(super) fn score_all(
         &mut self,
         session: SessionId,
@@ -132,13 +133,13 @@ impl Search<'_> {
         Ok(row_in(self.connection, key)?.map_or(0, |row| row.order_at))
     }
 
-    /// Puts what was found in order and cuts the page out of it. Whether there is more is told, too.
+    /// Sorts the matches and cuts out the page; also returns whether there is more.
     pub(super) fn page(
         &self,
         mut found: Vec<Found>,
         cursor: Option<&Cursor>,
     ) -> (Vec<Found>, bool) {
-        let order = |one: &Place, other: &Place| match self.query.order() {
+        let order = |one: &HitPosition, other: &HitPosition| match self.query.order() {
             Sort::Relevance => (other.rank.cmp(&one.rank)).then(other.when.cmp(&one.when)),
             Sort::Recency => other.when.cmp(&one.when),
             Sort::Oldest => one.when.cmp(&other.when),
@@ -152,13 +153,13 @@ impl Search<'_> {
         (found, more)
     }
 
-    /// Fetches what the hits of a page show.
+    /// Fetches the content of a page's hits.
     pub(super) fn show(
         &mut self,
         page: Vec<Found>,
         places: impl Fn(&Body<'_>) -> Vec<Range<usize>>,
     ) -> Result<Vec<Hit>, StoreError> {
-        let mut current: HashMap<SessionId, Current> = HashMap::new();
+        let mut current: HashMap<SessionId, CurrentMessages> = HashMap::new();
         let context = self.query.context_lines;
         let mut hits = Vec::with_capacity(page.len());
         for found in page {
@@ -194,7 +195,7 @@ impl Search<'_> {
                     let current = match current.entry(key.session()) {
                         Entry::Occupied(known) => known.into_mut(),
                         Entry::Vacant(new) => {
-                            new.insert(Current::read(self.connection, key.session())?)
+                            new.insert(CurrentMessages::read(self.connection, key.session())?)
                         }
                     };
                     let live = current.contains(key);
@@ -239,7 +240,7 @@ fn payload_bytes(connection: &Connection, file: PayloadId) -> Result<i64, StoreE
         .query_row([file.0], |row| row.get(0))?)
 }
 
-/// Whether the window shows a summary, or one that was made of it.
+/// Whether the window shows a summary, or one made from it.
 fn is_under_frontier(connection: &Connection, node: Key) -> Result<bool, StoreError> {
     Ok(connection
         .prepare_cached(
@@ -250,7 +251,7 @@ fn is_under_frontier(connection: &Connection, node: Key) -> Result<bool, StoreEr
         .query_row([node.0], |row| row.get(0))?)
 }
 
-/// How thick the matches stand in a text.
+/// The density of matches in a text.
 pub(super) fn density(matches: usize, bytes: usize) -> f64 {
     (1.0 + matches as f64).ln() / (200.0 + bytes as f64).ln()
 }

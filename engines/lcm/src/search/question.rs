@@ -1,16 +1,16 @@
 //! Ranking messages by how well they could answer a question.
 //!
-//! Two rounds. The first ([`retrieve`]) asks the index alone: every message gets the rarity of each word
-//! of the question that it holds in any form, or that one of its neighbours holds, for an answer often
-//! stands beside the words it answers. The second ([`score`]) reads the best of these and weighs what
-//! only the text tells: how often the words stand in it, whether they are asked or told, who speaks
-//! ([`speaker`]), and whether the text has what is asked for ([`answer`]): a time, a number, a place, a
-//! person.
+//! Two rounds. The first ([`retrieve`]) uses only the index: every message scores the rarity of each word
+//! of the question that it, or a neighbour, contains in any form, because an answer is often near the words
+//! it answers. The second ([`score`]) reads the best of these and weighs what only the text shows: how
+//! often the words occur, whether they are asked or told, who speaks ([`speaker`]), and whether the text
+//! contains what is asked for ([`answer`]): a time, a number, a place, a person.
 //!
-//! Weights are those of the literature, or log-odds: what a sign adds to the score is how many times
-//! likelier it is in a message that answers than in one that does not (Robertson & Spärck Jones 1976).
-//! The shares for neighbours and for what is asked were chosen, to one digit, on the invented conversations
-//! of `tests/questions`, and whatever changed nothing there was left out; others were held back as a check.
+//! Weights are those of the literature, or log-odds: a sign adds to the score how much likelier it is in a
+//! message that answers than in one that does not (Robertson & Spärck Jones 1976). The shares for
+//! neighbours and for what is asked were tuned, to one digit, on the invented conversations of
+//! `tests/questions`; parameters without an effect there were dropped, and other conversations were held
+//! out for validation.
 
 mod answer;
 mod parse;
@@ -32,12 +32,12 @@ use crate::store::Key;
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
-/// A question, taken apart.
+/// A parsed question.
 pub(super) struct Question {
-    /// What was asked, folded.
+    /// The question's text, folded.
     text: String,
     terms: Vec<Term>,
-    /// How many words of the question there are to be found: each is a group of terms.
+    /// The number of words to find; each is a group of terms.
     groups: usize,
     /// The terms of a stem.
     by_stem: Map<String, Vec<usize>>,
@@ -49,12 +49,12 @@ pub(super) struct Question {
     mean_words: f64,
 }
 
-/// A word of the question, or one that stands for it.
+/// A word of the question, or a substitute for it.
 struct Term {
     form: Form,
-    /// Terms of one group stand for the same word of the question: only the best of them counts.
+    /// The word of the question: of the terms of one group only the best counts.
     group: usize,
-    /// What it counts beside the word itself.
+    /// Its weight relative to the word itself.
     weight: f64,
     idf: f64,
 }

@@ -1,4 +1,4 @@
-//! Carrying a search out.
+//! Runs a search.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -12,9 +12,9 @@ use super::question;
 use super::snippet::MAX_COUNTED;
 use super::{Answer, Ask, Query, Scope, Searched, Sort};
 use crate::error::StoreError;
-use crate::index::corpus::Corpus;
-use crate::index::need::Need;
-use crate::index::segment::segments;
+use crate::store::index::corpus::Corpus;
+use crate::store::index::need::Need;
+use crate::store::index::segment::segments;
 use crate::store::{
     Blocks, Body, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
     row_in, summary_times,
@@ -55,7 +55,7 @@ pub(super) fn search(
     })
 }
 
-/// How much there is of each session now.
+/// The current extent of each session.
 fn extents(connection: &Connection, sessions: &[SessionId]) -> Result<Vec<Extent>, StoreError> {
     sessions
         .iter()
@@ -68,7 +68,7 @@ fn extents(connection: &Connection, sessions: &[SessionId]) -> Result<Vec<Extent
         .collect()
 }
 
-/// A search under way, on one snapshot.
+/// A running search, on one snapshot.
 pub(super) struct Search<'c> {
     pub(super) connection: &'c Connection,
     pub(super) query: &'c Query,
@@ -112,7 +112,7 @@ impl Search<'_> {
 
     fn question(mut self, text: &str, cursor: Option<&Cursor>) -> Result<Answer, StoreError> {
         let mut question = question::Question::new(text)?;
-        // Summaries, too, are scored by how rare a word is in the conversation.
+        // Summaries are also scored by the rarity of words in the conversation.
         let ranked = question.rank(&mut self)?;
         let mut found = Vec::new();
         if self.query.scope != Scope::Summaries {
@@ -168,7 +168,7 @@ impl Search<'_> {
         extent_of(self.query, &self.extents, session)
     }
 
-    /// Whether something found was there when the first page of the query was made.
+    /// Whether a match was already stored at the first page of the query.
     fn is_within(&self, found: &Found) -> bool {
         let key = found.key();
         let extent = self.extent(key.session());
@@ -192,7 +192,7 @@ impl Search<'_> {
             && until_ms.is_none_or(|until| times.first_at.is_some_and(|first| first <= until))
     }
 
-    /// The summaries of a session that match and that the filters let through.
+    /// The summaries of a session that match and pass the filters.
     fn matching_summaries(
         &mut self,
         session: SessionId,
@@ -232,7 +232,7 @@ impl Search<'_> {
                 Ok(Some(numbers)) => numbers
                     .into_iter()
                     .try_for_each(|number| read(number..number + 1))?,
-                // What the index cannot say, the summaries can.
+                // If the index is damaged, read the summaries.
                 Ok(None) | Err(StoreError::Damaged(_)) => read(segment.ordinals)?,
                 Err(error) => return Err(error),
             }

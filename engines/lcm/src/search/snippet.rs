@@ -9,11 +9,11 @@ pub struct Snippet {
     pub text: String,
     /// Where in that the match begins.
     pub focus: usize,
-    /// The line of the match, from 1, in the message's text, which its calls follow on a line of their own.
+    /// The line of the match, from 1, in the message's text followed by its calls on separate lines.
     pub line: usize,
-    /// Where the match begins in the same, in bytes from 0.
+    /// The start of the match in the same text, in bytes from 0.
     pub byte: usize,
-    /// How many matches the text has, counted up to 100.
+    /// The number of matches in the text, counted up to 100.
     pub matches: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn snippet(text: &str, places: &[Range<usize>], context: usize) -> Sn
     }
 }
 
-/// Appends a line, cut to what surrounds the byte `focus`; gives where that is then.
+/// Appends a line, cut around the byte `focus`; returns the new position of that byte.
 fn push_line(line: &str, focus: usize, out: &mut String) -> usize {
     if line.len() <= LINE_BYTES {
         out.push_str(line);
@@ -75,7 +75,7 @@ fn push_line(line: &str, focus: usize, out: &mut String) -> usize {
 }
 
 impl Snippet {
-    /// Where a shorter snippet begins: a few characters before the match, in its line.
+    /// The start of a shorter snippet: a few characters before the match, in its line.
     pub(crate) fn short_start(&self) -> usize {
         let line = self.text[..self.focus].rfind('\n').map_or(0, |at| at + 1);
         let start = self.focus.saturating_sub(SHORT_BYTES);
@@ -83,7 +83,7 @@ impl Snippet {
     }
 }
 
-/// What a snippet that is cut short shows before the match, in bytes.
+/// How much a shortened snippet shows before the match, in bytes.
 const SHORT_BYTES: usize = 24;
 
 #[cfg(test)]

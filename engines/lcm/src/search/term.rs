@@ -1,4 +1,4 @@
-//! The terms of a full-text query: words and phrases, and where they stand in a text.
+//! The terms of a full-text query: words and phrases, and how to find them in a text.
 
 mod split;
 
@@ -7,9 +7,9 @@ use std::ops::Range;
 use memchr::memmem;
 
 use crate::error::StoreError;
-use crate::index::fold::fold;
-use crate::index::need::Need;
-use crate::index::terms::{Class, class};
+use crate::store::index::need::Need;
+use crate::text::fold::fold;
+use crate::text::terms::{Class, class};
 use split::split;
 
 /// A word or a phrase of a full-text query, with whatever separators it was written with.
@@ -23,7 +23,7 @@ impl Term {
     /// The words and "phrases" of a query. Case makes no difference where `fold_case`.
     ///
     /// # Errors
-    /// A double quote that is opened and never closed.
+    /// A double quote that is never closed.
     pub(super) fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
         let mut terms = Vec::new();
         for text in split(query)? {
@@ -41,7 +41,7 @@ impl Term {
         Ok(terms)
     }
 
-    /// What a text must hold to have this term in it.
+    /// What a text must hold to contain this term.
     pub(super) fn need(&self) -> Need {
         Need::all(
             self.parts
@@ -51,8 +51,8 @@ impl Term {
         )
     }
 
-    /// Whether a text that holds what [`need`](Self::need) says has this term for sure: it is one word,
-    /// or one stretch of a spaceless script.
+    /// Whether [`need`](Self::need) alone decides: the term is one word, or one stretch of a spaceless
+    /// script.
     pub(super) fn is_exact(&self) -> bool {
         match (self.parts.as_slice(), self.need()) {
             ([part], need @ Need::Word { .. }) => {
@@ -63,7 +63,7 @@ impl Term {
         }
     }
 
-    /// Where it first stands in a text at or after `from`.
+    /// Its first occurrence in a text at or after `from`.
     pub(super) fn find(&self, text: &str, from: usize) -> Option<Range<usize>> {
         let (first, others) = self.parts.split_first()?;
         let mut from = from;
@@ -79,7 +79,7 @@ impl Term {
     }
 }
 
-/// Where the further parts of a phrase end that continues at `at`.
+/// The end of a phrase whose remaining parts start at `at`.
 fn follow(text: &str, mut at: usize, parts: &[String]) -> Option<usize> {
     for part in parts {
         let rest = &text[at..];

@@ -4,7 +4,7 @@
 //! lengths │ bodies, one a message │ what is left of the wire JSON once the texts are taken out
 //! ```
 //! A *body* is what search sees of a message: its text, then its calls and its thinking. Messages of a turn
-//! resemble each other, so they compress better together, and a turn is one row.
+//! are similar, so they compress better together, and a turn is one row.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::varint::{put, take_usize};
 use super::wire::{self, Escaping};
 use crate::error::StoreError;
 
-/// A text this short is not worth a place in the table of holes.
+/// A text this short is not worth an entry in the table of holes.
 const WORTH_A_HOLE: usize = 48;
 
 /// A message as it goes into a block.
@@ -21,27 +21,29 @@ const WORTH_A_HOLE: usize = 48;
 pub(crate) struct Draft<'a> {
     /// The message's text.
     pub(crate) text: &'a str,
-    /// Whether that is kept aside instead of in the body.
+    /// Whether the text is kept aside instead of in the body.
     pub(crate) aside: bool,
-    /// What search sees beside it.
+    /// Its other searchable parts.
     pub(crate) beside: &'a [String],
     /// The wire JSON; the same for every view of one wire message.
     pub(crate) raw: &'a str,
+    /// The call that it answers.
+    pub(crate) call_id: Option<&'a str>,
 }
 
 /// A decompressed block.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     bytes: Vec<u8>,
-    slots: Vec<Slot>,
-    raws: Vec<Raw>,
+    slots: Vec<MessageSpan>,
+    raws: Vec<RawSpan>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct MessageSpan {
     start: usize,
     text_len: usize,
-    /// The lengths of the parts beside the text.
+    /// The lengths of the other parts.
     beside: Vec<usize>,
     end: usize,
     raw: Option<usize>,
@@ -49,7 +51,7 @@ struct Slot {
 }
 
 #[derive(Debug)]
-struct Raw {
+struct RawSpan {
     start: usize,
     end: usize,
     holes: Vec<Hole>,
@@ -60,13 +62,26 @@ struct Raw {
 struct Hole {
     slot: usize,
     escaping: Escaping,
-    /// Where in the rest it belongs.
+    /// Where it belongs in the remaining JSON.
     at: usize,
 }
 
-/// Lays the messages out as one uncompressed block.
+/// Whether a message stands in the wire message `raw` with these others, rather than in one of the same bytes:
+/// the same text lent twice is one wire message, and one message said twice is two.
+fn shares_wire<'d>(
+    draft: &Draft<'_>,
+    raw: &str,
+    mut others: impl Iterator<Item = &'d Draft<'d>>,
+) -> bool {
+    let is_again = |other: &Draft<'_>| {
+        (other.text, other.call_id) == (draft.text, draft.call_id) && other.beside == draft.beside
+    };
+    std::ptr::eq(raw, draft.raw) || (raw == draft.raw && !others.any(is_again))
+}
+
+/// Serialises the messages as one uncompressed block.
 pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
-    // Views of one wire message follow each other.
+    // Views of one wire message are adjacent.
     let mut raws: Vec<(&str, Vec<usize>)> = Vec::new();
     let mut raw_of = Vec::with_capacity(drafts.len());
     for (slot, draft) in drafts.iter().enumerate() {
@@ -75,7 +90,9 @@ pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
             continue;
         }
         match raws.last_mut() {
-            Some((raw, slots)) if *raw == draft.raw => slots.push(slot),
+            Some((raw, slots)) if shares_wire(draft, raw, slots.iter().map(|at| &drafts[*at])) => {
+                slots.push(slot);
+            }
             _ => raws.push((draft.raw, vec![slot])),
         }
         raw_of.push(raws.len());
@@ -130,22 +147,22 @@ pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
 }
 
 impl Block {
-    /// Reads a laid-out block.
+    /// Parses an uncompressed block.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where it is not one.
+    /// [`StoreError::Damaged`] if it is invalid.
     pub(crate) fn read(bytes: Vec<u8>) -> Result<Self, StoreError> {
         let (slots, raws) = read_lengths(&bytes)
             .ok_or_else(|| StoreError::Damaged("a block of messages cannot be read".into()))?;
         Ok(Self { bytes, slots, raws })
     }
 
-    /// How many messages it holds.
+    /// The number of its messages.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// What search sees of a message, without what is kept aside.
+    /// The searchable body of a message, without a text that is kept aside.
     pub(crate) fn body(&self, slot: usize) -> Body<'_> {
         self.slots.get(slot).map_or(Body::of_text(""), |slot| {
             let all = Cow::Borrowed(self.str(slot.start, slot.end));
@@ -153,7 +170,7 @@ impl Block {
         })
     }
 
-    /// The same, with the text that is kept aside.
+    /// The searchable body, with the text that is kept aside.
     pub(crate) fn body_with(&self, slot: usize, text: String) -> Body<'_> {
         let (text_len, mut all) = (text.len(), text);
         let rest = self.body(slot);
@@ -166,14 +183,14 @@ impl Block {
         Body::new(Cow::Owned(all), text_len, beside)
     }
 
-    /// The text of a message; empty where it is kept aside.
+    /// The text of a message; empty if it is kept aside.
     pub(crate) fn text(&self, slot: usize) -> &str {
         self.slots
             .get(slot)
             .map_or("", |slot| self.str(slot.start, slot.start + slot.text_len))
     }
 
-    /// What search sees of a message beside its text.
+    /// The searchable parts of a message besides its text.
     pub(crate) fn beside(&self, slot: usize) -> Vec<String> {
         let body = self.body(slot);
         let text = self.text(slot);
@@ -189,14 +206,14 @@ impl Block {
         self.slots.get(slot).is_some_and(|slot| slot.aside)
     }
 
-    /// Which slots had their text taken out of the raw message of `slot`.
+    /// The slots whose text was taken out of the raw message of `slot`.
     pub(crate) fn raw_sources(&self, slot: usize) -> impl Iterator<Item = usize> {
         self.raw_of(slot)
             .into_iter()
             .flat_map(|raw| raw.holes.iter().map(|hole| hole.slot))
     }
 
-    /// The place of a message's wire message among those of the block; one that has none is its own.
+    /// The index of a message's wire message in the block; a message without one counts as its own.
     pub(crate) fn wire(&self, slot: usize) -> usize {
         let raw = self.slots.get(slot).and_then(|slot| slot.raw);
         raw.unwrap_or(self.raws.len() + slot)
@@ -225,17 +242,17 @@ impl Block {
         out
     }
 
-    fn raw_of(&self, slot: usize) -> Option<&Raw> {
+    fn raw_of(&self, slot: usize) -> Option<&RawSpan> {
         self.raws.get(self.slots.get(slot)?.raw?)
     }
 
     fn str(&self, start: usize, end: usize) -> &str {
-        // Checked once a use: the lengths come from the file.
+        // Checked on each use, because the lengths come from the file.
         std::str::from_utf8(self.bytes.get(start..end).unwrap_or_default()).unwrap_or_default()
     }
 }
 
-fn read_lengths(bytes: &[u8]) -> Option<(Vec<Slot>, Vec<Raw>)> {
+fn read_lengths(bytes: &[u8]) -> Option<(Vec<MessageSpan>, Vec<RawSpan>)> {
     let mut rest = bytes;
     let count = take_usize(&mut rest)?;
     let mut lengths = Vec::new();
@@ -269,7 +286,7 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<Slot>, Vec<Raw>)> {
         let breaks = beside.len().saturating_sub(usize::from(text_len == 0));
         let end = (beside.iter().chain([&text_len, &breaks]))
             .try_fold(at, |end, length| end.checked_add(*length))?;
-        slots.push(Slot {
+        slots.push(MessageSpan {
             start: at,
             text_len,
             beside,
@@ -282,7 +299,7 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<Slot>, Vec<Raw>)> {
     let mut raws = Vec::with_capacity(raw_lengths.len());
     for (length, holes) in raw_lengths {
         let end = at.checked_add(length)?;
-        raws.push(Raw {
+        raws.push(RawSpan {
             start: at,
             end,
             holes,
@@ -314,6 +331,7 @@ mod tests {
             let beside = ["call".to_owned(), "thinking".to_owned()];
             let drafts: Vec<Draft<'_>> = (0..texts.len()).map(|i| Draft {
                 text: &texts[i], aside: i % 3 == 2, beside: &beside[..i % 2 * 2], raw: &raws[i],
+                call_id: None,
             }).collect();
             let block = Block::read(lay_out(&drafts)).unwrap();
             prop_assert_eq!(block.len(), texts.len());
@@ -350,6 +368,7 @@ mod tests {
             aside: false,
             beside: &[],
             raw: &raw,
+            call_id: None,
         };
         assert!(lay_out(&[draft; 3]).len() < raw.len() + 100);
     }

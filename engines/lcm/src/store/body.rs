@@ -1,4 +1,4 @@
-//! What search sees of a message: its text, and beside it its calls and its thinking.
+//! The searchable body of a message: its text, its calls and its thinking.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::wire_items::wire_items;
 
-/// The keys under which the wire formats carry thinking that can be read.
+/// The keys under which the wire formats carry readable thinking.
 const THINKING_KEYS: [&str; 5] = [
     "thinking",
     "reasoning",
@@ -17,8 +17,8 @@ const THINKING_KEYS: [&str; 5] = [
     "summary",
 ];
 
-/// The parts of a message (or the one text of a summary), each on lines of its own. What is found stands
-/// within one of them.
+/// The parts of a message (or the one text of a summary), each on separate lines. A match is within one of
+/// them.
 #[derive(Debug, Clone)]
 pub(crate) struct Body<'a> {
     all: Cow<'a, str>,
@@ -27,8 +27,8 @@ pub(crate) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// `all` is a text of `text_len` bytes, followed by parts of the lengths `beside`, with a line break
-    /// between each two. A text that is empty is no part.
+    /// `all` is a text of `text_len` bytes, followed by parts of the lengths `beside`, separated by line
+    /// breaks. An empty text is not a part.
     pub(super) fn new(all: Cow<'a, str>, text_len: usize, beside: &'a [usize]) -> Self {
         Self {
             all,
@@ -47,7 +47,7 @@ impl<'a> Body<'a> {
         &self.all
     }
 
-    /// The parts, each with the place where it begins.
+    /// The parts, each with its start.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &str)> {
         let has_text = self.text_len > 0 || self.beside.is_empty();
         let lengths = has_text.then_some(self.text_len).into_iter();
@@ -62,7 +62,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Goes on with a body that begins at `start` of `out`: with parts beside its text, as [`Body::new`] has it.
+/// Appends parts to the body that begins at `start` of `out`, in the layout of [`Body::new`].
 pub(super) fn push_beside<'p>(
     parts: impl IntoIterator<Item = &'p str>,
     start: usize,
@@ -76,7 +76,7 @@ pub(super) fn push_beside<'p>(
     }
 }
 
-/// What a message's row says of it beside its content.
+/// The columns of a message's row besides its content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts<'a> {
     pub(super) id: MessageId,
@@ -106,8 +106,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The hash of the message with this content: its wire JSON, its text and what stands beside it.
-    /// Whatever is read back is compared with it.
+    /// The hash of a message with its content: wire JSON, text and other parts. Everything read back is
+    /// compared with it.
     pub(super) fn hash(&self, raw: &str, text: &str, beside: &[String]) -> [u8; 16] {
         let mut hasher = Xxh3::new();
         let mut part = |bytes: &[u8]| {
@@ -136,7 +136,7 @@ impl<'a> Facts<'a> {
 }
 
 /// The calls: the tool's name and its arguments with the escapes of their strings resolved, so that a path
-/// or a line of code is found as it was meant; then the thinking. None of these is empty.
+/// or a line of code is found as written; then the thinking. None of these is empty.
 pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
     let calls = view.tool_calls().iter().map(|call| {
         let mut out = format!("{} ", call.name());
@@ -154,7 +154,7 @@ pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
     parts
 }
 
-/// Appends JSON text with the escapes in its strings resolved; what is no JSON stays as it is.
+/// Appends JSON text with the escapes in its strings resolved; other text is appended unchanged.
 fn unescape_strings(json: &str, out: &mut String) {
     if !json.contains('\\') {
         out.push_str(json);
@@ -167,7 +167,7 @@ fn unescape_strings(json: &str, out: &mut String) {
         let Some(end) = string_end(rest) else {
             break;
         };
-        // Quoted again for the parser, which resolves every kind of escape.
+        // Quoted again, so that the parser resolves every kind of escape.
         match serde_json::from_str::<String>(&format!("\"{}\"", &rest[..end])) {
             Ok(text) => out.push_str(&text),
             Err(_) => out.push_str(&rest[..end]),
@@ -178,7 +178,7 @@ fn unescape_strings(json: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// Where a string that has been opened is closed.
+/// The end of a string that was opened.
 fn string_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -205,7 +205,7 @@ fn collect_thinking(value: Value, inside: bool, out: &mut Vec<String>) {
             let inside = inside || fields.get("type").and_then(Value::as_str) == Some("reasoning");
             for (key, field) in fields {
                 let inside = match key.as_str() {
-                    // A call's, which may be of any shape.
+                    // A call's arguments, which may have any shape.
                     "input" => continue,
                     "text" | "content" => inside,
                     key => THINKING_KEYS.contains(&key),

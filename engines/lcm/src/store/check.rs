@@ -1,37 +1,34 @@
-//! Checking what is kept: the file, every message and summary, their lineage, the search index.
+//! Checks the store: the file, every message and summary, and the lineage of summaries.
 
 use rusqlite::Connection;
 
 use super::read::{rows_after, whole};
 use super::sessions::{SessionInfo, sessions_in};
 use super::summaries::for_each_node_text;
-use super::{Blocks, Key, SessionId, Store};
+use super::{Blocks, Key, Store};
 use crate::error::StoreError;
-use crate::index::build;
-use crate::index::corpus::Corpus;
-use crate::index::segment::{segments, stored_digest};
 
-/// Rows that are held at a time.
+/// How many rows are held at a time.
 const PAGE: u32 = 1_024;
 
-/// What a check of the whole file found.
+/// The result of checking the whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Check {
-    /// What is wrong with the file, with references between rows and with the lineage of summaries; empty
-    /// when it is sound.
+    /// Problems of the file, of references between rows and of the lineage of summaries; empty if there are
+    /// none.
     pub problems: Vec<String>,
-    /// Messages that were read and compared with their content hash.
+    /// The messages compared with their content hash.
     pub messages: u64,
-    /// Messages that cannot be read, or are not what was stored.
+    /// Messages that cannot be read or do not match their hash.
     pub damaged: Vec<Key>,
-    /// Summaries that were read and compared with their hash.
+    /// The summaries compared with their hash.
     pub summaries: u64,
-    /// Summaries that cannot be read, or are not what was stored.
+    /// Summaries that cannot be read or do not match their hash.
     pub damaged_summaries: Vec<Key>,
 }
 
 impl Check {
-    /// Whether nothing is wrong.
+    /// Whether no problem was found.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty() && self.damaged.is_empty() && self.damaged_summaries.is_empty()
     }
@@ -53,24 +50,13 @@ impl Check {
     }
 }
 
-/// How the search index of a session stands to its messages.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IndexCheck {
-    /// Segments that were made anew in memory and compared.
-    pub segments: u64,
-    /// Runs of ordinals whose segment says something else than the messages do, or is missing.
-    pub wrong: Vec<std::ops::Range<u32>>,
-    /// Messages and summaries that await the index; search reads them.
-    pub waiting: u32,
-}
-
 impl Store {
-    /// Checks the file's structure, its references, every message, every summary and the lineage. What
-    /// cannot be read is reported, and the check goes on. `progress` is told how many messages of how many
-    /// are done.
+    /// Checks the file's structure, its references, every message, every summary and the lineage.
+    /// Unreadable parts are reported, and the check goes on. `progress` is told how many messages of how
+    /// many are done.
     ///
     /// # Errors
-    /// A store that failed in another way than by damage.
+    /// A failure other than damage.
     pub fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<Check, StoreError> {
         self.read(|connection| {
             let mut check = Check::default();
@@ -82,7 +68,7 @@ impl Store {
             let total = sessions.iter().map(|info| u64::from(info.messages)).sum();
             let mut before = 0;
             for info in &sessions {
-                // Not by its name: an agent reads this, and other sessions are not its affair.
+                // Not by its name: an agent may read this, and must not learn about other sessions.
                 let name = format!("session number {}", info.id.0);
                 let done = &mut |messages| progress(before + messages, total);
                 let checked = check_messages(connection, info, &mut check, done);
@@ -97,56 +83,6 @@ impl Store {
             }
             Ok(check)
         })
-    }
-
-    /// Compares the search index of a session with what its messages and summaries give, as far as they can
-    /// be read.
-    ///
-    /// # Errors
-    /// A store that failed in another way than by damage to messages.
-    pub fn check_index(&self, session: SessionId) -> Result<IndexCheck, StoreError> {
-        self.read(|connection| {
-            let mut check = IndexCheck::default();
-            for corpus in Corpus::ALL {
-                let mut covered = 0;
-                for segment in segments(connection, session, corpus)? {
-                    if segment.ordinals.start != covered {
-                        check.wrong.push(covered..segment.ordinals.start);
-                    }
-                    covered = segment.ordinals.end;
-                    let numbers = segment.ordinals.clone();
-                    let (_, fresh) =
-                        build::build(connection, session, corpus, numbers, usize::MAX)?;
-                    let same = match stored_digest(connection, segment.id) {
-                        Ok(stored) => stored == fresh.digest(),
-                        Err(StoreError::Damaged(_)) => false,
-                        Err(error) => return Err(error),
-                    };
-                    if !same {
-                        check.wrong.push(segment.ordinals);
-                    }
-                    check.segments += 1;
-                }
-                let end = corpus.end(connection, session)?;
-                check.waiting += end.saturating_sub(covered);
-            }
-            Ok(check)
-        })
-    }
-
-    /// Makes the search index of a session anew from its messages and summaries, as far as they can be read.
-    /// Where it is called off, what is missing follows off the caller's path.
-    ///
-    /// # Errors
-    /// A store that failed. Search is complete either way.
-    pub fn rebuild_index(&self, session: SessionId) -> Result<(), StoreError> {
-        self.go_on()?;
-        self.write(|transaction| build::forget(transaction, session))?;
-        let made = self.index_now(session);
-        if matches!(made, Err(StoreError::Cancelled)) {
-            self.index_soon(session);
-        }
-        made
     }
 }
 
@@ -193,7 +129,7 @@ fn check_summaries(
     })
 }
 
-/// Whether what the window shows stands over messages of the conversation, each under one summary only.
+/// Checks that the window's summaries cover messages of the conversation, each under one summary only.
 fn lineage_problems(
     connection: &Connection,
     info: &SessionInfo,
@@ -230,7 +166,7 @@ fn lineage_problems(
     Ok(problems)
 }
 
-/// What SQLite finds wrong.
+/// The problems that SQLite finds.
 fn file_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
     let mut problems: Vec<String> = connection
         .prepare("PRAGMA integrity_check")?

@@ -1,4 +1,4 @@
-//! How what is stored is compressed.
+//! Compression of stored data.
 
 use std::sync::Mutex;
 
@@ -7,10 +7,10 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::database::lock;
 use crate::error::StoreError;
 
-/// Turns are small: higher levels win 1 % on them for twice the time.
+/// Turns are small: higher levels save 1 % for twice the time.
 const LEVEL: i32 = 1;
 
-/// Compressors, made once and used again: to make one costs more than to compress a turn.
+/// Reusable compressors: creating one costs more than compressing a turn.
 #[derive(Default)]
 pub(super) struct Compressors(Mutex<Vec<Compressor<'static>>>);
 
@@ -32,15 +32,15 @@ impl Compressors {
     }
 }
 
-/// The largest piece that a sound file holds, in bytes decompressed.
+/// The largest decompressed size in an undamaged file, in bytes.
 const MAX_PIECE_BYTES: usize = 1 << 30;
 
-/// What a failure of the library says of the file.
+/// Maps a failure of the library to damage of the file.
 pub(super) fn damaged(error: std::io::Error) -> StoreError {
     StoreError::Damaged(error.to_string())
 }
 
-/// Decompresses what was compressed; `bytes` is the decompressed size.
+/// Decompresses data; `bytes` is the decompressed size.
 pub(crate) fn decompress(
     decompressor: &mut Decompressor<'_>,
     data: &[u8],

@@ -11,23 +11,23 @@ use super::writer::{Lent, Writer};
 use super::{StoreSettings, schema};
 use crate::error::StoreError;
 
-/// How long to wait for the writes of others, of this process and of others together: less than the host
-/// gives a turn, so that it is told why, and the messages are shown again with the next.
+/// How long to wait for other writers in all, in this process and in others. It is less than the host gives
+/// a turn, so that the host sees the reason and delivers the messages again with the next turn.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1_200);
 
-/// Steps of SQLite between two looks at whether the work was called off: well under a millisecond of them,
-/// or a few of reading pages.
+/// How many steps of SQLite are run between two checks for cancellation: well under a millisecond, or a few
+/// when reading pages.
 const STEPS_TO_ASK: i32 = 500;
 
-/// Whether whoever reads has given up.
+/// Whether the reader has cancelled.
 pub(super) type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The connections to one file.
 pub(crate) struct Database {
     pub(super) path: PathBuf,
     pub(super) settings: StoreSettings,
-    // Closed before the writer: the last connection to close moves the write-ahead log into the file and
-    // deletes it, which one that only reads cannot.
+    // Closed before the writer: the last connection to close checkpoints and deletes the write-ahead log,
+    // which a read-only one cannot.
     readers: Mutex<Vec<Connection>>,
     pub(super) writer: Writer,
     pub(super) compressors: Compressors,
@@ -35,7 +35,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens the store's file, which is there, migrating it where needed.
+    /// Opens the store's existing file, migrating it if needed.
     pub(super) fn open(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         schema::check_file(path)?;
         let mut connection = connect(path, OpenFlags::empty())?;
@@ -59,7 +59,7 @@ impl Database {
         })
     }
 
-    /// Runs `work` on a snapshot that no write changes and that waits for none.
+    /// Runs `work` on a snapshot that no write changes or delays.
     pub(crate) fn read<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -67,7 +67,7 @@ impl Database {
         self.read_until(None, work)
     }
 
-    /// As [`Database::read`]; ends with [`StoreError::Cancelled`] soon after `cancelled` says so.
+    /// As [`Database::read`]; ends with [`StoreError::Cancelled`] soon after `cancelled` returns true.
     pub(super) fn read_until<T>(
         &self,
         cancelled: Option<&Cancelled>,
@@ -89,14 +89,14 @@ impl Database {
         if cancelled.is_some() {
             connection.progress_handler(STEPS_TO_ASK, None::<fn() -> bool>)?;
         }
-        // One that was interrupted may be in its transaction still.
+        // An interrupted connection may still be in its transaction.
         if connection.is_autocommit() {
             lock(&self.readers).push(connection);
         }
         result
     }
 
-    /// Runs `work` in the one write transaction; an error takes all of it back.
+    /// Runs `work` in a write transaction; an error rolls it back.
     pub(crate) fn write<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -104,7 +104,7 @@ impl Database {
         write(self.writer.take()?, work)
     }
 
-    /// As [`Database::write`], for work that no turn waits for: turns go first.
+    /// As [`Database::write`], for background work: turns go first.
     pub(crate) fn write_behind<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -112,12 +112,12 @@ impl Database {
         write(self.writer.take_behind()?, work)
     }
 
-    /// Waits until nobody in this process makes the index; two at once would make the same.
+    /// Waits until no other thread of this process is indexing; two would do the same work.
     pub(crate) fn index_alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.indexing)
     }
 
-    /// A connection for checkpoints, which wait for the disk and so are made off the turn's path.
+    /// A connection for checkpoints, which wait for the disk and so are done off the turn's path.
     pub(crate) fn open_checkpointer(&self) -> Result<Connection, StoreError> {
         let connection = Connection::open_with_flags(
             &self.path,

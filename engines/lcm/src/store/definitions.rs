@@ -1,4 +1,4 @@
-//! What SQLite's own table says of ours: their names, where they begin in the file, and how they are defined.
+//! The rows of `sqlite_schema` about our tables: their names, root pages and definitions.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use rusqlite::{Connection, OpenFlags, Row};
 use super::schema;
 use crate::error::StoreError;
 
-/// What a table, an index or a trigger is, and where it is.
+/// The definition and the root page of a table, an index or a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Definition {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) table: String,
-    /// None for an index that its table implies.
+    /// None for an implicit index.
     pub(super) sql: Option<String>,
     /// The page on which it begins, from 1; 0 for a trigger.
     pub(super) root: u32,
@@ -31,7 +31,7 @@ impl Definition {
     }
 }
 
-/// The definitions that a file holds, in the order in which they have to be read.
+/// The definitions in a file, in the order in which they must be applied.
 ///
 /// # Errors
 /// They cannot be read.
@@ -43,11 +43,11 @@ pub(super) fn of(connection: &Connection) -> Result<Vec<Definition>, StoreError>
     Ok(definitions)
 }
 
-/// The definitions that a store of this version has, in the two layouts in which it lies: as it was made, and
-/// as `VACUUM` leaves it. Giving free pages back moves none of these.
+/// The definitions of a store of this version, in its two possible layouts: as created, and after `VACUUM`.
+/// Releasing free pages moves none of them.
 ///
 /// # Errors
-/// Memory that ran out.
+/// Out of memory.
 pub(super) fn ours() -> Result<[Vec<Definition>; 2], StoreError> {
     let mut model = Connection::open_in_memory()?;
     schema::lay_out(&mut model, Path::new(":memory:"))?;
@@ -56,7 +56,7 @@ pub(super) fn ours() -> Result<[Vec<Definition>; 2], StoreError> {
     Ok([made, of(&model)?])
 }
 
-/// Whether both define the same, wherever it lies.
+/// Whether both define the same, regardless of the layout.
 pub(super) fn define_the_same(one: &[Definition], other: &[Definition]) -> bool {
     let texts = |definitions: &[Definition]| {
         let unplaced = definitions.iter().map(|definition| Definition {
@@ -70,8 +70,8 @@ pub(super) fn define_the_same(one: &[Definition], other: &[Definition]) -> bool 
     texts(one) == texts(other)
 }
 
-/// Whether the tables in the file are those of this version, whatever its header says. It is only looked at:
-/// no log is read or made.
+/// Whether the tables in the file are those of this version, whatever its header says. Read-only: no log is
+/// read or created.
 pub(super) fn are_in(path: &Path) -> bool {
     let read = || {
         let connection = Connection::open_with_flags(
@@ -85,7 +85,7 @@ pub(super) fn are_in(path: &Path) -> bool {
     read().unwrap_or(false)
 }
 
-/// The address of a file that nobody writes to.
+/// The URI of a file that is opened as immutable.
 fn unchanging(path: &Path) -> String {
     let mut address = "file:".to_owned();
     for byte in path.as_os_str().as_encoded_bytes() {

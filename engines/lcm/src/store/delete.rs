@@ -1,4 +1,4 @@
-//! What goes for good: sessions, and summaries that nothing leads to.
+//! Permanent deletion: of sessions, and of unreachable summaries.
 
 use rusqlite::{Connection, params};
 
@@ -7,14 +7,14 @@ use super::sessions::unknown;
 use super::{SessionId, Store};
 use crate::error::StoreError;
 
-/// Rows removed in one transaction, so that no turn waits for long.
+/// How many rows are removed in one transaction, so that no turn waits for long.
 const SLICE: i64 = 1_000;
 
-/// The same, of rows that bring many others with them: summaries and their sources, files and their chunks,
+/// The same for rows with many dependent rows: summaries and their sources, files and their chunks,
 /// segments and their terms.
 const HEAVY_SLICE: i64 = 16;
 
-/// What a session, or several, take up.
+/// The size of one or more sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// Messages.
@@ -27,8 +27,8 @@ pub struct Size {
     pub bytes: u64,
 }
 
-/// How the rows of a session go: in an order in which none is left that another refers to. The numbers are
-/// those of the session, of its first and last keys, and of rows at a time.
+/// Deletes the rows of a session, in an order that respects references. The parameters are the session, its
+/// first and last keys, and the number of rows at a time.
 const REMOVALS: [(&str, i64); 8] = [
     ("DELETE FROM frontier WHERE session = ?1 AND ?2 + ?3 + ?4 NOT NULL", SLICE),
     (
@@ -47,7 +47,7 @@ const REMOVALS: [(&str, i64); 8] = [
         HEAVY_SLICE,
     ),
     (
-        // The newest first: a revision refers to what it replaces.
+        // The newest first, because a revision refers to the message it replaces.
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages
              WHERE id BETWEEN ?2 AND ?3 ORDER BY id DESC LIMIT ?4) AND ?1 NOT NULL",
         SLICE,
@@ -65,9 +65,9 @@ const REMOVALS: [(&str, i64); 8] = [
     ("DELETE FROM sessions WHERE id = ?1 AND ?2 + ?3 + ?4 NOT NULL", SLICE),
 ];
 
-/// Summaries that the window does not lead to: those of a proposal that came to nothing, those over what was
-/// cut off, and those that gave way to what is under them. One that is newer than all of the window may be a
-/// proposal that is being decided on.
+/// Summaries that are unreachable from the window: of discarded proposals, over messages that were cut off,
+/// or replaced by their children. Summaries newer than all of the window are kept, because they may belong
+/// to an open proposal.
 const UNREACHED: &str = "WITH RECURSIVE reached(node) AS (
         SELECT node FROM frontier
         UNION SELECT c.child FROM node_children c JOIN reached USING(node))
@@ -75,7 +75,7 @@ const UNREACHED: &str = "WITH RECURSIVE reached(node) AS (
         AND n.id < (SELECT max(node) FROM frontier f WHERE f.session = n.session)";
 
 impl Store {
-    /// What these sessions take up: what deleting them would free inside the file.
+    /// The size of these sessions: the space in the file that deleting them would free.
     ///
     /// # Errors
     /// A store that failed.
@@ -93,16 +93,16 @@ impl Store {
         })
     }
 
-    /// Deletes sessions with everything in them, for good. They are gone at once; their rows follow in small
-    /// transactions, and where that is cut short, [`Store::sweep`] goes on with it. The space is used again;
-    /// [`Store::shrink`] gives it back.
+    /// Deletes sessions permanently. They disappear at once; their rows follow in small transactions, which
+    /// [`Store::sweep`] completes after an interruption. The space is reused; [`Store::shrink`] releases
+    /// it.
     ///
     /// # Errors
     /// No such session: nothing is deleted then. A store that failed.
     pub fn delete_sessions(&self, sessions: &[SessionId]) -> Result<(), StoreError> {
         self.write(|transaction| {
             for session in sessions {
-                // The name is free for another from now on; no host gives one with a zero byte.
+                // The name is free again from now on; no host uses one with a zero byte.
                 let gone = transaction.execute(
                     "UPDATE sessions SET deleted = 1, name = name || char(0) || id
                      WHERE id = ?1 AND deleted = 0",
@@ -117,8 +117,8 @@ impl Store {
         self.remove_deleted()
     }
 
-    /// Removes what nothing leads to any more: the rest of deleted sessions, and summaries that are not
-    /// under the window. Gives how many summaries there were; with `dry_run` they stay.
+    /// Removes unreachable data: the rest of deleted sessions, and summaries that are not under the window.
+    /// Returns the number of these summaries; with `dry_run` they stay.
     ///
     /// # Errors
     /// A store that failed.
@@ -128,7 +128,7 @@ impl Store {
         }
         let unreached = self.read(|connection| {
             let nodes = connection
-                // What is above goes before what is under it.
+                // Parents are removed before their children.
                 .prepare(&format!("{UNREACHED} ORDER BY n.id DESC"))?
                 .query_map([], |row| row.get(0))?
                 .collect::<Result<Vec<i64>, _>>()?;
@@ -137,7 +137,7 @@ impl Store {
         if !dry_run {
             for slice in unreached.chunks(SLICE as usize) {
                 self.write(|transaction| {
-                    // Looked at again: another process may have moved its window meanwhile.
+                    // Checked again, because another process may have moved its window meanwhile.
                     let mut delete = transaction.prepare(&format!(
                         "DELETE FROM nodes WHERE id = ?1 AND id IN ({UNREACHED})
                              AND NOT EXISTS(SELECT 1 FROM node_children WHERE child = ?1)"
@@ -184,7 +184,7 @@ fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreErr
     };
     let bytes = [
         "SELECT coalesce(sum(length(data)), 0) FROM blocks WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3",
-        // A row and its place in the index by host id.
+        // A row and its entry in the index by host id.
         "SELECT count(*) * 70 FROM messages WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3",
         "SELECT coalesce(sum(length(c.data)), 0) FROM payload_chunks c
          JOIN payloads p ON p.id = c.payload WHERE p.session = ?1 AND ?2 <= ?3",

@@ -1,4 +1,4 @@
-//! A session's conversation as it stands now, on the wire.
+//! Exports a session's current conversation in its wire format.
 
 use rusqlite::{Connection, OptionalExtension};
 
@@ -14,9 +14,9 @@ const ROWS: u32 = 256;
 /// A message on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// The message; of several that share a wire message the last.
+    /// The message's id; of several views of a wire message the last.
     pub id: MessageId,
-    /// The wire JSON as it came; none where it cannot be read.
+    /// The original wire JSON; none if it cannot be read.
     pub message: Option<String>,
 }
 
@@ -25,17 +25,17 @@ pub struct Exported {
 pub struct Page {
     /// The wire messages, in the order of the conversation.
     pub messages: Vec<Exported>,
-    /// Where the next page begins: after this message. None at the end.
+    /// The next page begins after this message. None at the end.
     pub next: Option<MessageId>,
 }
 
 impl Store {
-    /// The conversation on the wire, after the wire message of `after`: each wire message once, though it is
-    /// several messages to an engine, and an edited one in its newest form, where the first stood. At most
-    /// `limit` of them.
+    /// The conversation on the wire, after the wire message of `after`: each wire message once, even if
+    /// engines see it as several messages; an edited one in its newest form, at its original position. At
+    /// most `limit` of them.
     ///
     /// # Errors
-    /// `after` is not stored; a store that failed. A damaged message is a place without a text.
+    /// `after` is not stored; a store that failed. A damaged message is returned without a text.
     pub fn export(
         &self,
         session: SessionId,
@@ -88,13 +88,13 @@ impl Store {
     }
 }
 
-/// A wire message, of which one or more messages were read.
+/// A wire message, and the messages read from it.
 struct Wire {
-    /// Its block and its place there.
+    /// Its block and its index there.
     place: (Key, usize),
-    /// The last of its messages, in the form that came first.
+    /// The last of its messages, in its first form.
     last: MessageId,
-    /// The newest form of any of its messages: it was sent with the others around it.
+    /// The newest form of any of its messages, which was sent together with the others.
     form: MessageRow,
 }
 
@@ -127,7 +127,7 @@ impl Wire {
     }
 }
 
-/// The wire JSON; of a message that came without one, the least that says the same.
+/// The wire JSON; for a message without one, minimal equivalent JSON.
 fn wire_json(message: StoredMessage) -> String {
     if message.raw.is_empty() {
         let mut least = serde_json::json!({"role": message.row.role});
@@ -140,7 +140,7 @@ fn wire_json(message: StoredMessage) -> String {
     message.raw
 }
 
-/// Whether a message stands in the place of one that is part of the conversation itself.
+/// Whether a message is a revision of one that is part of the conversation itself.
 fn is_later_form(connection: &Connection, row: &MessageRow) -> Result<bool, StoreError> {
     match row.replaces {
         Some(old) => super::live::is_live(connection, old),
@@ -148,7 +148,7 @@ fn is_later_form(connection: &Connection, row: &MessageRow) -> Result<bool, Stor
     }
 }
 
-/// The message that stands in the place of this one now.
+/// The current revision of this message.
 fn newest_form(connection: &Connection, mut row: MessageRow) -> Result<MessageRow, StoreError> {
     loop {
         let newer: Option<i64> = connection
@@ -167,7 +167,7 @@ fn newest_form(connection: &Connection, mut row: MessageRow) -> Result<MessageRo
     }
 }
 
-/// The first form of a message, whose place the others take.
+/// The first form of a message, which determines its position.
 fn first_form(connection: &Connection, mut key: Key) -> Result<Key, StoreError> {
     while let Some(old) = row_in(connection, key)?.and_then(|row| row.replaces) {
         if old >= key || !super::live::is_live(connection, old)? {

@@ -1,7 +1,7 @@
 //! Ingest: a delivery of messages, stored exactly once.
 //!
-//! What costs time (hashing, compressing) is done before the write transaction, so that one session's large
-//! delivery holds up no other.
+//! Slow work (hashing, compressing) is done before the write transaction, so that one session's large
+//! delivery does not block others.
 
 use std::ops::Range;
 
@@ -11,45 +11,45 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::block::{self, Draft};
 use super::body::{Facts, beside_text};
+use super::index::build;
+use super::index::corpus::Corpus;
+use super::index::segment::indexed_end;
 use super::live::{keys_of, live_ordinal, live_ranges, revive};
 use super::payload::PackedText;
 use super::read::{Blocks, row_in, whole};
 use super::sessions::{ARRIVED, unknown};
 use super::{Database, Key, SessionId, Store, payload};
 use crate::error::StoreError;
-use crate::index::build;
-use crate::index::corpus::Corpus;
-use crate::index::segment::indexed_end;
 
-/// A block takes further messages up to this many bytes.
+/// A block is filled up to this many bytes.
 const BLOCK_BYTES: usize = 48 * 1024;
 
 /// How many messages await the index before a batch is worth it.
 pub(crate) const INDEX_BATCH: u32 = 256;
 
-/// What the host delivers at once.
+/// One delivery of the host.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery<'a> {
     /// The messages, in the order of their ids.
     pub messages: &'a [MessageView<'a>],
     /// The host's chain hash after the last of them.
     pub chain: u64,
-    /// Which of the messages stand in for earlier ones: the new id, and the one that it replaces.
+    /// The revisions among the messages: the new id, and the one that it replaces.
     pub revisions: &'a [(MessageId, MessageId)],
     /// The time, in ms since the Unix epoch.
     pub now_ms: i64,
 }
 
-/// What a delivery brought.
+/// The result of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ingested {
     /// The ordinals of the messages that were new.
     pub new: Range<u32>,
-    /// How many, from the first, had been stored before.
+    /// How many messages, from the first, were already stored.
     pub known: usize,
-    /// How many of these are part of the conversation again, or have their lost content back.
+    /// How many of these became part of the conversation again, or got lost content back.
     pub restored: usize,
-    /// The revisions whose old message is not in the store: the new one stands for itself.
+    /// The revisions whose old message is not in the store: the new one is stored as an ordinary message.
     pub replaces_nothing: Vec<(MessageId, MessageId)>,
 }
 
@@ -58,8 +58,8 @@ impl Store {
     /// them, in one transaction. When it returns, the messages survive the death of the process.
     ///
     /// The messages come in the order of their ids. One whose id is not above the last live one must be
-    /// stored already: it was delivered twice, and what was stored first stays. One that a cut left behind
-    /// becomes part of the conversation again, without a second copy.
+    /// stored already: it was delivered twice, and the stored one stays. One that a cut left behind becomes
+    /// part of the conversation again, without a second copy.
     ///
     /// # Errors
     /// [`StoreError::IdReused`]; a store that failed. Nothing is stored then.
@@ -78,7 +78,7 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// Delivers without revisions, at a time that is of no interest.
+    /// Delivers without revisions, at an arbitrary time.
     pub(crate) fn ingest(
         &self,
         session: SessionId,
@@ -103,8 +103,8 @@ impl Database {
     ) -> Result<(Ingested, u32), StoreError> {
         let messages = delivery.messages;
         check_order(messages)?;
-        // Where nothing has a time, all of it was said about now; else what has none was said about when its
-        // neighbours were.
+        // If no message has a time, all get the time of arrival; otherwise messages without one get their
+        // neighbours' time.
         let timeless = messages.iter().all(|view| view.time().is_none());
         let arrival = timeless.then_some(delivery.now_ms);
         let prepared = messages
@@ -113,11 +113,11 @@ impl Database {
             .collect::<Result<Vec<_>, _>>()?;
         let mut blocks = self.pack(&prepared)?;
         self.write(|transaction| {
-            let cursor = Cursor::read(transaction, session)?;
+            let cursor = IngestCursor::read(transaction, session)?;
             let stored = Stored::find(self, transaction, session, &cursor, &prepared)?;
             let new = &prepared[stored.known..];
             if stored.known > 0 {
-                // Rare, so that it may cost the lock the time.
+                // Rare, so it may take time under the lock.
                 blocks = self.pack(new)?;
             }
             let end = u32::try_from(new.len())
@@ -165,7 +165,7 @@ impl Database {
         })
     }
 
-    /// The messages in blocks, each with the place of its first message.
+    /// The messages in blocks, each with the index of its first message.
     fn pack(&self, messages: &[Prepared<'_>]) -> Result<Vec<(usize, PackedBlock)>, StoreError> {
         let drafts: Vec<Draft<'_>> = messages.iter().map(Prepared::draft).collect();
         let mut blocks = Vec::new();
@@ -179,7 +179,7 @@ impl Database {
     }
 }
 
-/// A block, laid out and compressed.
+/// A serialised and compressed block.
 pub(super) struct PackedBlock {
     bytes: usize,
     data: Vec<u8>,
@@ -206,8 +206,8 @@ impl PackedBlock {
     }
 }
 
-/// Where the session stands.
-struct Cursor {
+/// The write position of the session.
+struct IngestCursor {
     next: u32,
     last_host: Option<MessageId>,
     order_at: i64,
@@ -215,7 +215,7 @@ struct Cursor {
     was_cut: bool,
 }
 
-impl Cursor {
+impl IngestCursor {
     fn read(transaction: &Transaction<'_>, session: SessionId) -> Result<Self, StoreError> {
         let (cursor, agrees) = transaction
             .prepare_cached(&format!(
@@ -246,10 +246,10 @@ impl Cursor {
     }
 }
 
-/// A message, ready to be written.
+/// A message, ready to write.
 struct Prepared<'a> {
     view: MessageView<'a>,
-    /// What search sees of it beside its text.
+    /// Its searchable parts besides the text.
     beside: Vec<String>,
     tokens: u64,
     aside: Option<PackedText>,
@@ -260,7 +260,7 @@ impl<'a> Prepared<'a> {
     fn of(view: &MessageView<'a>, large_tokens: u64) -> Result<Self, StoreError> {
         let text = view.text();
         let tokens = view.tokens();
-        // No tokenizer makes more tokens than there are bytes, whatever the host counted.
+        // No tokenizer makes more tokens than there are bytes, so cap the host's count.
         let is_large = text.len() as u64 > large_tokens && tokens > large_tokens;
         let beside = beside_text(view);
         Ok(Self {
@@ -278,6 +278,7 @@ impl<'a> Prepared<'a> {
             aside: self.aside.is_some(),
             beside: &self.beside,
             raw: self.view.raw(),
+            call_id: self.view.tool_call_id(),
         }
     }
 }
@@ -292,7 +293,7 @@ fn check_order(messages: &[MessageView<'_>]) -> Result<(), StoreError> {
     }
 }
 
-/// How much of a delivery, from its beginning, is stored already.
+/// The prefix of a delivery that is already stored.
 #[derive(Default)]
 struct Stored {
     known: usize,
@@ -306,7 +307,7 @@ impl Stored {
         database: &Database,
         transaction: &Transaction<'_>,
         session: SessionId,
-        cursor: &Cursor,
+        cursor: &IngestCursor,
         messages: &[Prepared<'_>],
     ) -> Result<Self, StoreError> {
         let mut stored = Self::default();
@@ -333,7 +334,7 @@ impl Stored {
                 && let Some(ordinal) = left_behind(transaction, session, message)?
             {
                 revive(transaction, session, ordinal)?;
-                // It may have ended a delivery in the conversation that was left.
+                // It may have ended a delivery in the conversation before the cut.
                 transaction.execute(
                     "UPDATE messages SET chain = NULL WHERE id = ?1",
                     [Key::new(session, ordinal).0],
@@ -350,9 +351,8 @@ impl Stored {
     }
 }
 
-/// Whether a stored message is the one that is delivered again. The host's identity of a message ignores
-/// what may change on the wire from one request to the next (cache markers, the order of keys), and a
-/// message may have been stored with its secrets masked, or may come masked now.
+/// Whether a delivered message equals a stored one. The host's message identity ignores wire details that
+/// change between requests (cache markers, key order), and either message may have its secrets masked.
 fn says_the_same(
     transaction: &Transaction<'_>,
     key: Key,
@@ -374,13 +374,13 @@ fn says_the_same(
     }
     match whole(transaction, &mut Blocks::new(transaction)?, row) {
         Ok(stored) => Ok(mask_secrets(stored.text.trim()) == mask_secrets(view.text().trim())),
-        // Nothing to compare with. That it is lost is the doctor's to say, and no reason to take in no more.
+        // Nothing to compare with. The doctor reports the loss; it must not block new messages.
         Err(StoreError::Damaged(_)) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// The ordinal of the same message, left behind by a cut, where it comes after every live one.
+/// The ordinal of the same message left behind by a cut, if it is after every live one.
 fn left_behind(
     transaction: &Transaction<'_>,
     session: SessionId,
@@ -396,7 +396,7 @@ fn left_behind(
     Ok(None)
 }
 
-/// The live ordinal that a repair left without its message, right behind the last live message before `id`.
+/// The live ordinal right after the last live message before `id`, if a repair left it without its message.
 fn gap_for(
     transaction: &Transaction<'_>,
     session: SessionId,
@@ -423,7 +423,7 @@ fn gap_for(
     Ok(None)
 }
 
-/// Puts a message back where its content was lost.
+/// Restores a message whose content was lost.
 fn fill_gap(
     database: &Database,
     transaction: &Transaction<'_>,
@@ -445,20 +445,20 @@ fn fill_gap(
         message,
     )?;
     PackedBlock::of(database, &[message.draft()])?.insert(transaction, key)?;
-    // The segment over it was made without it.
+    // The index was made without it.
     build::forget(transaction, session)
 }
 
 fn insert_messages(
     transaction: &Transaction<'_>,
     session: SessionId,
-    cursor: &Cursor,
+    cursor: &IngestCursor,
     arrival: Option<i64>,
     new: &[Prepared<'_>],
 ) -> Result<i64, StoreError> {
     let mut order_at = cursor.order_at;
     for (message, ordinal) in new.iter().zip(cursor.next..) {
-        // Never back, whatever the clock does, so that order by time and order of arrival agree.
+        // Never decreases, whatever the clock does, so that order by time and order of arrival agree.
         order_at = order_at.max(message.view.time().or(arrival).unwrap_or(order_at));
         insert_message(transaction, session, ordinal, order_at, message)?;
     }
@@ -501,7 +501,7 @@ fn insert_message(
     Ok(())
 }
 
-/// Notes what the new messages replace; gives the revisions whose old message is not there.
+/// Records which messages the new ones replace; returns the revisions whose old message is missing.
 fn replace(
     transaction: &Transaction<'_>,
     session: SessionId,
@@ -509,7 +509,7 @@ fn replace(
 ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
     let mut nothing = Vec::new();
     for (new, old) in revisions {
-        // A message that a cut left behind may be revised too: its newest copy is meant.
+        // A message left behind by a cut may be revised too; its newest copy is meant.
         let find = |id| -> Result<Option<Key>, StoreError> {
             match live_ordinal(transaction, session, id)? {
                 Some(ordinal) => Ok(Some(Key::new(session, ordinal))),
@@ -528,7 +528,8 @@ fn replace(
     Ok(nothing)
 }
 
-/// Where the block that begins at `start` ends: when it is full, but never between views of one wire message.
+/// The end of the block that begins at `start`: when it is full, but never between views of one wire
+/// message.
 fn block_end(drafts: &[Draft<'_>], start: usize) -> usize {
     let mut bytes = 0;
     for at in start..drafts.len() {

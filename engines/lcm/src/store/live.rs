@@ -1,8 +1,8 @@
-//! What is part of the conversation now, and what a cut left behind.
+//! The live messages of a conversation, and cuts.
 //!
 //! The live messages are runs of ordinals, in order; the last run has no end and grows. A cut shortens and
-//! removes runs and begins a new one behind all that ever arrived. A message that the host shows again after
-//! a cut is not stored again: its ordinal becomes a run once more.
+//! removes runs and begins a new one after everything that ever arrived. A message that the host delivers
+//! again after a cut is not stored again: its ordinal becomes live again.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ impl Store {
     /// How far the session has been delivered: the last live message at which a delivery ended, with
     /// the host's chain hash after it. None before the first.
     ///
-    /// After a cut into the middle of a delivery this is an earlier message than the last live one; what
-    /// the host then shows again is recognised by its id.
+    /// After a cut into the middle of a delivery this is an earlier message than the last live one;
+    /// messages that the host then delivers again are recognised by their ids.
     ///
     /// # Errors
     /// A store that failed.
@@ -50,8 +50,8 @@ impl Store {
         })
     }
 
-    /// Cuts the conversation back: everything after `last` (all of it, for none) is no longer part of
-    /// it. It stays stored and can be found. Cutting at the end changes nothing.
+    /// Cuts the conversation back: everything after `last` (all of it, for none) is no longer part of it.
+    /// The messages stay stored and can be found. Cutting at the end changes nothing.
     ///
     /// # Errors
     /// `last` is not part of the conversation; a store that failed.
@@ -59,7 +59,7 @@ impl Store {
         self.write(|transaction| cut_in(transaction, session, last))
     }
 
-    /// The ordinals of the messages that are part of the conversation now: disjoint runs, in order.
+    /// The ordinals of the live messages: disjoint runs, in order.
     ///
     /// # Errors
     /// No such session; a store that failed.
@@ -103,7 +103,7 @@ pub(crate) fn cut_in(
     Ok(())
 }
 
-/// Makes a message that a cut left behind live again. It has to come after every live one.
+/// Makes a message left behind by a cut live again. It must be after every live one.
 pub(super) fn revive(
     transaction: &Transaction<'_>,
     session: SessionId,
@@ -142,7 +142,7 @@ pub(crate) fn live_ranges(
     Ok(ranges)
 }
 
-/// Whether a message of the session is part of the conversation now.
+/// Whether a message of the session is live.
 pub(super) fn is_live(connection: &Connection, key: Key) -> Result<bool, StoreError> {
     let end: Option<Option<u32>> = connection
         .prepare_cached(
@@ -153,7 +153,7 @@ pub(super) fn is_live(connection: &Connection, key: Key) -> Result<bool, StoreEr
     Ok(end.is_some_and(|end| end.is_none_or(|end| key.ordinal() < end)))
 }
 
-/// The ordinal of the live message with this id of the host's.
+/// The ordinal of the live message with this host id.
 pub(super) fn live_ordinal(
     connection: &Connection,
     session: SessionId,
@@ -167,8 +167,8 @@ pub(super) fn live_ordinal(
     Ok(None)
 }
 
-/// The messages with this id of the host's, the newest first: more than one where a host that had lost what
-/// it knew began to count anew.
+/// The messages with this host id, newest first. There are several if a host lost its state and restarted
+/// its numbering.
 pub(super) fn keys_of(
     connection: &Connection,
     session: SessionId,
@@ -183,7 +183,7 @@ pub(super) fn keys_of(
     Ok(keys)
 }
 
-/// The first key of a run of ordinals and the one after its last, as parameters.
+/// The first key of a run of ordinals and one past the last, as SQL parameters.
 pub(crate) fn keys(session: SessionId, range: &Range<u32>) -> [i64; 2] {
     [
         Key::new(session, range.start).0,

@@ -1,8 +1,8 @@
 //! Summary nodes in the store: their texts, their lineage, and the frontier.
 //!
 //! A node and its sources are written in one transaction, so there is never a summary without sources.
-//! Nodes that a compaction proposes stand in the store before the frontier names them; the frontier moves
-//! in one transaction, when the compaction is committed.
+//! Proposed nodes are stored before the frontier refers to them; the frontier moves in one transaction,
+//! when the compaction is committed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ use crate::summarise::Written;
 /// Summaries are a few kilobytes of prose: a little more effort pays.
 const COMPRESSION_LEVEL: i32 = 6;
 
-/// A node to be written.
+/// A node to write.
 #[derive(Debug, Clone)]
 pub(crate) struct NewNode {
     pub(crate) node: Node,
@@ -28,7 +28,7 @@ pub(crate) struct NewNode {
     pub(crate) model: Option<String>,
 }
 
-/// What a node to be written stands over.
+/// The sources of a node to write.
 #[derive(Debug, Clone)]
 pub(crate) enum Over {
     Messages(Vec<Key>),
@@ -39,7 +39,7 @@ pub(crate) enum Over {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) node: Node,
-    /// Whether its text is to be written again when a model is there.
+    /// Whether its text should be rewritten once a model is available.
     pub(crate) degraded: bool,
 }
 
@@ -89,14 +89,14 @@ fn next_in(connection: &Connection, session: SessionId) -> Result<NodeId, StoreE
     Ok(NodeId(last.map_or(1, |last| id_of(last).0 + 1)))
 }
 
-/// The keys of a session's nodes: the first, and the one after the last.
+/// The keys of a session's nodes: the first, and one past the last.
 fn range(session: SessionId) -> [i64; 2] {
     [session.0 << 32, (session.0 + 1) << 32]
 }
 
-/// Writes nodes that a compaction proposes, numbered on from `next`. A node may stand over nodes that come
-/// before it in `nodes`. Where another engine took these numbers meanwhile, the nodes get others: the
-/// answer is by how much they are higher.
+/// Writes nodes that a compaction proposes, numbered on from `next`. A node may have earlier elements of
+/// `nodes` as sources. If another process used these numbers meanwhile, the nodes get higher ones; returns
+/// the difference.
 ///
 /// # Errors
 /// A source that is not stored; a store that failed. Nothing is written then.
@@ -204,11 +204,11 @@ pub(crate) fn forget(
     })
 }
 
-/// Moves the frontier from the nodes of `before` to those of `nodes`, oldest first: these stand in the
-/// window from the compaction `compaction` on, and some have better texts.
+/// Moves the frontier from the nodes `before` to `nodes`, oldest first, with the compaction `compaction`;
+/// some have better texts.
 ///
 /// # Errors
-/// [`StoreError::FrontierMoved`] where it is not `before` any more; a store that failed. Nothing is changed then.
+/// [`StoreError::FrontierMoved`] if it is no longer `before`; a store that failed. Nothing changes then.
 pub(crate) fn set_frontier(
     store: &Store,
     session: SessionId,
@@ -271,10 +271,10 @@ pub(crate) fn cut(
     })
 }
 
-/// Gives a node a better text.
+/// Replaces a node's text by a better one.
 ///
 /// # Errors
-/// A store that failed. The text is the earlier one then.
+/// A store that failed. The text is unchanged then.
 pub(crate) fn rewrite(
     store: &Store,
     session: SessionId,
@@ -320,8 +320,8 @@ fn frontier_ids_in(connection: &Connection, session: SessionId) -> Result<Vec<No
     Ok(ids)
 }
 
-/// The frontier, oldest first, and the compaction that it stands for; 0 before the first. A node that cannot
-/// be read is not part of it: the messages under it stand for themselves, and the doctor names it.
+/// The frontier, oldest first, and its compaction; 0 before the first. A node that cannot be read is left
+/// out: its messages count as uncovered, and the doctor reports it.
 pub(crate) fn frontier(
     store: &Store,
     session: SessionId,
@@ -348,7 +348,8 @@ pub(crate) fn frontier(
     })
 }
 
-/// Takes the nodes that could not be read out of the frontier; `read` is what could. Gives how many they were.
+/// Removes the unreadable nodes from the frontier; `read` are the readable ones. Returns how many it
+/// removed.
 pub(crate) fn drop_unreadable(
     store: &Store,
     session: SessionId,
@@ -472,7 +473,7 @@ pub(crate) fn messages_under(
     })
 }
 
-/// The nodes that name a node as their child.
+/// The parents of a node.
 pub(crate) fn parents(
     store: &Store,
     session: SessionId,
@@ -507,7 +508,7 @@ pub(crate) fn over(store: &Store, messages: &[Key]) -> Result<HashSet<NodeId>, S
     })
 }
 
-/// The node of the frontier that covers each of these messages, where one does.
+/// The node of the frontier that covers each of these messages, if any.
 pub(crate) fn covering(
     store: &Store,
     session: SessionId,
@@ -554,7 +555,7 @@ pub(crate) fn covered(store: &Store, session: SessionId) -> Result<HashSet<Key>,
 pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, StoreError> {
     let [first, end] = range(session);
     store.read(|connection| {
-        // A node counts what its sources count, so that one level has to be looked at.
+        // A node's counts are the sums of its sources' counts, so checking one level is enough.
         let nodes = connection
             .prepare_cached(
                 "SELECT id FROM nodes n WHERE id >= ?1 AND id < ?2 AND messages !=
@@ -569,7 +570,7 @@ pub(crate) fn broken(store: &Store, session: SessionId) -> Result<Vec<NodeId>, S
     })
 }
 
-/// How many nodes a session has at each depth, and how many of these are [to be redone](to_redo).
+/// The number of a session's nodes at each depth, and of those [to be rewritten](to_redo).
 pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, u64)>, StoreError> {
     let to_redo = to_redo(store, session)?;
     let at_depth = |depth: u32| to_redo.iter().filter(|(_, of)| *of == depth).count() as u64;
@@ -592,9 +593,9 @@ pub(crate) fn count(store: &Store, session: SessionId) -> Result<Vec<(u32, u64, 
     })
 }
 
-/// The nodes to be written again when a model is there, with the depth of each: those of a lower level in
-/// the frontier, and below them those that their new texts are to be made of. The lowest come first, and
-/// of these the newest. What stands under a good summary is left as it is: nobody reads it.
+/// The nodes to rewrite once a model is available, with their depths: those of a lower level in the
+/// frontier, and their sources of a lower level. The lowest depth comes first, then the newest. Nodes under
+/// a good summary are not rewritten, because nothing reads them.
 pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, u32)>, StoreError> {
     store.read(|connection| {
         let nodes = connection
@@ -612,13 +613,13 @@ pub(crate) fn to_redo(store: &Store, session: SessionId) -> Result<Vec<(NodeId, 
     })
 }
 
-/// How often each message stands under the frontier. For the doctor.
+/// How often each message is under the frontier. For the doctor.
 pub(crate) fn times_covered(
     store: &Store,
     session: SessionId,
 ) -> Result<HashMap<Key, u32>, StoreError> {
     store.read(|connection| {
-        // UNION ALL: a node that is reached twice says its messages twice.
+        // UNION ALL, because a node that is reached twice repeats its messages.
         let mut statement = connection.prepare_cached(
             "WITH RECURSIVE below(node) AS (
                  SELECT node FROM frontier WHERE session = ?1

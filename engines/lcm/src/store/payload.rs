@@ -1,4 +1,4 @@
-//! Large texts, kept aside: whole, once a session, readable by range.
+//! Large texts, kept aside: complete, once per session, readable by range.
 
 use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -9,33 +9,33 @@ use super::{SessionId, Store};
 use crate::error::StoreError;
 use crate::preview;
 
-/// A chunk of a large text, in bytes: what reading a few lines has to decompress.
+/// The size of a chunk of a large text, in bytes: what reading a few lines decompresses.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Large texts compress well at a higher level, and are rare.
+/// Large texts compress better at a higher level, and are rare.
 const PAYLOAD_LEVEL: i32 = 3;
 
-/// The length of the preview that is kept of a large text, in characters.
+/// The length of the stored preview of a large text, in characters.
 pub(crate) const PREVIEW_CHARS: usize = 1_200;
 
 /// A large text's number in this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PayloadId(pub i64);
 
-/// What is known of a large text.
+/// The description of a large text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadInfo {
     /// Its number.
     pub id: PayloadId,
     /// Its session.
     pub session: SessionId,
-    /// What it looks like: `json`, `code`, `log`, `csv` or `text`.
+    /// Its kind: `json`, `code`, `log`, `csv` or `text`.
     pub kind: String,
     /// Its length in bytes.
     pub bytes: u64,
     /// Its lines; a last one without a newline counts.
     pub lines: u64,
-    /// Its tokens, as the host counted the message that brought it first.
+    /// Its tokens, as counted by the host for its first message.
     pub tokens: u64,
 }
 
@@ -44,25 +44,25 @@ pub struct PayloadInfo {
 pub struct PayloadPart {
     /// The text.
     pub text: String,
-    /// Where it begins, in bytes.
+    /// Its start, in bytes.
     pub first_byte: u64,
-    /// Which line it begins in, from 1.
+    /// The line of its start, from 1.
     pub first_line: u64,
 }
 
 impl Store {
-    /// What is known of a large text.
+    /// The description of a large text.
     ///
     /// # Errors
-    /// There is none of this number; a store that failed.
+    /// No text has this number; a store that failed.
     pub fn payload_info(&self, id: PayloadId) -> Result<PayloadInfo, StoreError> {
         self.read(|connection| info(connection, id))
     }
 
-    /// The bytes `range` of a large text, widened to whole characters; less where it ends before.
+    /// The bytes `range` of a large text, widened to whole characters; shorter at the end of the text.
     ///
     /// # Errors
-    /// There is none of this number; a store that failed.
+    /// No text has this number; a store that failed.
     pub fn read_payload_bytes(
         &self,
         id: PayloadId,
@@ -71,7 +71,7 @@ impl Store {
         self.read(|connection| {
             let bytes = info(connection, id)?.bytes;
             let range = range.start.min(bytes)..range.end.min(bytes).max(range.start.min(bytes));
-            // A chunk more on both sides: a character may begin in the one before.
+            // One more chunk on both sides: a character may begin in the one before.
             let chunks = Chunks::read(
                 connection,
                 id,
@@ -86,10 +86,11 @@ impl Store {
         })
     }
 
-    /// The lines `range` of a large text, counted from 1, with their newlines; less where it ends before.
+    /// The lines `range` of a large text, counted from 1, with their newlines; fewer at the end of the
+    /// text.
     ///
     /// # Errors
-    /// There is none of this number; a store that failed.
+    /// No text has this number; a store that failed.
     pub fn read_payload_lines(
         &self,
         id: PayloadId,
@@ -99,7 +100,7 @@ impl Store {
             info(connection, id)?;
             let skipped = range.start.saturating_sub(1);
             let last = range.end.saturating_sub(1);
-            // The chunk that begins with newline number n may be followed by others that begin there too.
+            // Several chunks may begin at the same newline number.
             let chunks = Chunks::read(
                 connection,
                 id,
@@ -114,10 +115,10 @@ impl Store {
         })
     }
 
-    /// Where a line of a large text begins, counted from 1, in bytes; none where it has fewer lines.
+    /// The start of a line of a large text, counted from 1, in bytes; none if it has fewer lines.
     ///
     /// # Errors
-    /// There is none of this number; a store that failed.
+    /// No text has this number; a store that failed.
     pub fn payload_line_start(&self, id: PayloadId, line: u64) -> Result<Option<u64>, StoreError> {
         self.read(|connection| {
             let info = info(connection, id)?;
@@ -125,7 +126,7 @@ impl Store {
             if newlines == 0 {
                 return Ok((info.bytes > 0).then_some(0));
             }
-            // The newline before the line stands in the last chunk that begins before it.
+            // The newline before the line is in the last chunk that begins before it.
             let chunk = Chunks::read(
                 connection,
                 id,
@@ -141,7 +142,7 @@ impl Store {
         })
     }
 
-    /// The messages whose text is this one, in order.
+    /// The messages with this text, in order.
     ///
     /// # Errors
     /// A store that failed.
@@ -156,11 +157,11 @@ impl Store {
         })
     }
 
-    /// The preview of a large text that was made when it was put aside: reading it takes no more than
-    /// itself. One that is damaged is made anew, from the whole text.
+    /// The stored preview of a large text, which is cheap to read. A damaged one is made again from the
+    /// whole text.
     ///
     /// # Errors
-    /// There is none of this number; a store that failed.
+    /// No text has this number; a store that failed.
     pub fn payload_preview(&self, id: PayloadId) -> Result<String, StoreError> {
         self.read(|connection| {
             info(connection, id)?;
@@ -302,7 +303,7 @@ fn kept_preview(connection: &Connection, id: PayloadId) -> Result<String, StoreE
     Ok(as_text(&bytes)?.to_owned())
 }
 
-/// A large text, whole: all of it, or an error.
+/// A complete large text, or an error.
 pub(crate) fn whole(connection: &Connection, id: i64) -> Result<String, StoreError> {
     let hash: Vec<u8> = connection
         .prepare_cached("SELECT hash FROM payloads WHERE id = ?1")?
@@ -365,7 +366,7 @@ impl PackedText {
     }
 }
 
-/// Stores a large text, or finds the same one in the session; gives its number.
+/// Stores a large text, or finds the same one in the session; returns its number.
 pub(super) fn insert(
     transaction: &Transaction<'_>,
     session: SessionId,
@@ -409,7 +410,7 @@ pub(super) fn insert(
     Ok(id)
 }
 
-/// Where the chunk that begins at `start` ends: after a line where one ends in its second half.
+/// The end of the chunk that begins at `start`: after a line, if one ends in its second half.
 fn chunk_end(text: &str, start: usize) -> usize {
     let end = text.floor_char_boundary(start + CHUNK_BYTES);
     if end == text.len() {

@@ -8,31 +8,32 @@ use rusqlite::{Connection, OptionalExtension};
 use super::block::{Block, Draft};
 use super::body::{Body, Facts, push_beside};
 use super::compression::{damaged, decompress};
+use super::current_messages::CurrentMessages;
 use super::live::{keys, keys_of, live_ordinal};
 use super::{Key, PayloadId, SessionId, Store, payload};
 use crate::error::StoreError;
 
-/// What is known of a message without reading its content.
+/// A message's metadata, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageRow {
     /// Its key: session and ordinal.
     pub key: Key,
     /// The host's id for it.
     pub id: MessageId,
-    /// `user`, `assistant`, `tool`, or whatever else the wire said.
+    /// `user`, `assistant`, `tool`, or any other role on the wire.
     pub role: String,
-    /// Who says it, where the wire tells.
+    /// The author's name, if the wire has one.
     pub name: Option<String>,
     /// For a tool result: the tool.
     pub tool: Option<String>,
     /// For a tool result: the call that it answers.
     pub call_id: Option<String>,
-    /// When it was said, in ms since the Unix epoch, where the transcript tells.
+    /// Its time, in ms since the Unix epoch, if the transcript has one.
     pub at: Option<i64>,
-    /// As `at`, but never earlier than that of a message before it: for sorting. Of a message without a
-    /// time of its own, when it arrived, or when the message before it was said; 0 where nothing is known.
+    /// As `at`, but never earlier than that of a message before it: for sorting. For a message without a
+    /// time, that of its arrival or of the message before; 0 if unknown.
     pub order_at: i64,
-    /// Its tokens, as the host counted them.
+    /// Its tokens, as counted by the host.
     pub tokens: u64,
     /// Whether it holds thinking.
     pub has_thinking: bool,
@@ -40,25 +41,25 @@ pub struct MessageRow {
     pub has_media: bool,
     /// Whether it is a tool result that reports an error.
     pub is_error: bool,
-    /// Whether its text has more than blanks.
+    /// Whether its text is not blank.
     pub has_text: bool,
-    /// Whether it is an original or what an earlier compaction left.
+    /// Whether it is an original or was inserted by a compaction.
     pub kind: MessageKind,
     /// The message that it is a revision of.
     pub replaces: Option<Key>,
-    /// Its text, where that is kept aside.
+    /// Its text, if that is kept aside.
     pub payload: Option<PayloadId>,
     flags: i64,
     pub(super) hash: [u8; 16],
 }
 
 impl MessageRow {
-    /// When it was said, in ms since the Unix epoch; about when, where the transcript does not tell.
+    /// Its time, in ms since the Unix epoch; estimated if the transcript has none.
     pub fn said_at(&self) -> Option<i64> {
         self.at.or((self.order_at > 0).then_some(self.order_at))
     }
 
-    /// Whether its role is this one, in any case.
+    /// Whether it has this role, ignoring case.
     pub(crate) fn is_of(&self, role: &str) -> bool {
         self.role.eq_ignore_ascii_case(role)
     }
@@ -76,22 +77,21 @@ impl MessageRow {
     }
 }
 
-/// A message, whole.
+/// A message with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// What is known of it.
+    /// Its metadata.
     pub row: MessageRow,
     /// Its text.
     pub text: String,
-    /// Its tool calls and thinking, as search sees them, each on lines of its own; empty where there are
-    /// none.
+    /// Its tool calls and thinking in searchable form, each on separate lines; may be empty.
     pub calls: String,
-    /// The JSON that it was on the wire, byte for byte.
+    /// Its wire JSON, byte for byte.
     pub raw: String,
 }
 
 impl StoredMessage {
-    /// All that search sees of it: the places of hits are places here.
+    /// Its searchable body, to which the positions of hits refer.
     pub fn body(&self) -> String {
         let mut body = self.text.clone();
         let calls = Some(self.calls.as_str()).filter(|calls| !calls.is_empty());
@@ -145,7 +145,7 @@ impl Store {
         self.read(|connection| rows_in(connection, session, &ordinals))
     }
 
-    /// The messages of these ordinals of a session, whole, in order.
+    /// The messages of these ordinals of a session, with content, in order.
     ///
     /// # Errors
     /// A store that failed, or a damaged message.
@@ -163,7 +163,7 @@ impl Store {
         })
     }
 
-    /// The message with this id of the host's: the live one, else the newest of those that a cut left.
+    /// The message with this host id: the live one, else the newest of those left behind by cuts.
     ///
     /// # Errors
     /// There is none; a store that failed.
@@ -177,8 +177,8 @@ impl Store {
         })
     }
 
-    /// The key of the message with this id of the host's: the live one, else the newest of those that a
-    /// cut left.
+    /// The key of the message with this host id: the live one, else the newest of those left behind by
+    /// cuts.
     ///
     /// # Errors
     /// A store that failed.
@@ -186,8 +186,8 @@ impl Store {
         self.read(|connection| key_in(connection, session, id))
     }
 
-    /// The originals of these messages, as [`ContextEngine::recall`] wants them: none for one that is not
-    /// there, or that is damaged.
+    /// The originals of these messages, for [`ContextEngine::recall`]: none for one that is missing or
+    /// damaged.
     ///
     /// [`ContextEngine::recall`]: contexture_engine_api::ContextEngine::recall
     ///
@@ -200,8 +200,11 @@ impl Store {
     ) -> Result<Vec<Option<String>>, StoreError> {
         self.read(|connection| {
             let mut blocks = Blocks::new(connection)?;
+            let current = CurrentMessages::read(connection, session)?;
             let mut original = |id| -> Result<Option<String>, StoreError> {
-                let Some(key) = key_in(connection, session, id)? else {
+                let live = live_ordinal(connection, session, id)?;
+                let key = live.map(|ordinal| Key::new(session, ordinal));
+                let Some(key) = key.filter(|key| current.contains(*key)) else {
                     return Ok(None);
                 };
                 let row = row_in(connection, key)?;
@@ -248,13 +251,13 @@ pub(crate) fn rows_in(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The names under which messages of a session were said, each with the first of these; at most `limit`.
+/// The author names in a session, each with its first message; at most `limit`.
 pub(crate) fn names_in(
     connection: &Connection,
     session: SessionId,
     limit: u32,
 ) -> Result<Vec<(String, Key)>, StoreError> {
-    // From each name to the next one, by the index: the messages between are not looked at.
+    // Steps from name to name through the index, without reading the messages between.
     let mut statement = connection.prepare_cached(
         "WITH RECURSIVE names(name) AS (
              VALUES('') UNION ALL
@@ -269,10 +272,11 @@ pub(crate) fn names_in(
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// A message's key, and its row or why that cannot be read.
+/// A message's key, and its row or the error of reading it.
 type Found = (Key, Result<MessageRow, StoreError>);
 
-/// Rows of a session after a key, at most `limit`, each with its key: one that cannot be read hides no other.
+/// At most `limit` rows of a session after a key, each with its key: an unreadable one does not hide the
+/// others.
 pub(super) fn rows_after(
     connection: &Connection,
     session: SessionId,
@@ -292,7 +296,7 @@ pub(super) fn rows_after(
     Ok(rows.collect())
 }
 
-/// A message with its content, which is what was stored, or the message is damaged.
+/// A message with its content, checked against its hash.
 pub(super) fn whole(
     connection: &Connection,
     blocks: &mut Blocks<'_>,
@@ -325,6 +329,7 @@ pub(super) struct Content {
     aside: bool,
     beside: Vec<String>,
     raw: String,
+    call_id: Option<String>,
 }
 
 impl Content {
@@ -334,20 +339,23 @@ impl Content {
             aside: self.aside,
             beside: &self.beside,
             raw: &self.raw,
+            call_id: self.call_id.as_deref(),
         }
     }
 }
 
-/// A stored message, to be put into another block.
+/// A stored message, to write into another block.
 pub(super) fn body_and_raw(
     connection: &Connection,
     blocks: &mut Blocks<'_>,
     key: Key,
 ) -> Result<Content, StoreError> {
     let raw = raw_in(connection, blocks, key)?;
-    let payload = row_in(connection, key)?.and_then(|row| row.payload);
+    let row = row_in(connection, key)?;
+    let payload = row.as_ref().and_then(|row| row.payload);
     let (block, slot) = blocks.of(key)?;
     Ok(Content {
+        call_id: row.and_then(|row| row.call_id),
         text: match payload {
             Some(id) => payload::whole(connection, id.0)?,
             None => block.text(slot).to_owned(),
@@ -366,7 +374,7 @@ fn raw_in(
 ) -> Result<String, StoreError> {
     let (block, slot) = blocks.of(key)?;
     let first = key.ordinal() - slot as u32;
-    // Texts that are kept aside have to be fetched before they can be put back in.
+    // Texts that are kept aside must be fetched before they can be inserted.
     let mut aside: Vec<(usize, String)> = Vec::new();
     for source in block.raw_sources(slot) {
         let source_key = Key::new(key.session(), first + source as u32);
@@ -382,8 +390,8 @@ fn raw_in(
     }))
 }
 
-/// Calls `each` with what search sees of each of these messages, in order, until it breaks. Gives how many
-/// could not be read, and goes on behind them.
+/// Calls `each` with the searchable body of each of these messages, in order, until it breaks. Skips
+/// unreadable ones and returns their number.
 pub(crate) fn for_each_body(
     connection: &Connection,
     session: SessionId,
@@ -417,7 +425,7 @@ pub(crate) fn for_each_body(
     }
 }
 
-/// A scan over messages, block by block; `ordinals` are those to come.
+/// A scan over messages, block by block; `ordinals` are the remaining ones.
 struct Scan<'c> {
     connection: &'c Connection,
     session: SessionId,
@@ -467,7 +475,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Passes over a block that cannot be read; where not even the next one is found, over ever more.
+    /// Skips a block that cannot be read; if the next one is not found either, skips more and more.
     fn skip(&mut self, step: &mut u32) {
         let first = self.ordinals.start;
         let next: Option<i64> = self
@@ -491,7 +499,7 @@ impl Scan<'_> {
     }
 }
 
-/// What search sees of a message, its text included where that is kept aside.
+/// The searchable body of a message, including a text that is kept aside.
 fn body<'b>(
     connection: &Connection,
     block: &'b Block,
@@ -506,7 +514,7 @@ fn body<'b>(
     Ok(block.body(slot))
 }
 
-/// Blocks, read one after the other; the last one is kept, for neighbours are read together.
+/// Reads blocks and caches the last one, because neighbouring messages are read together.
 pub(crate) struct Blocks<'c> {
     statement: rusqlite::CachedStatement<'c>,
     decompressor: zstd::bulk::Decompressor<'static>,
@@ -524,7 +532,7 @@ impl<'c> Blocks<'c> {
         })
     }
 
-    /// What search sees of a message; none where there is none (any more).
+    /// The searchable body of a message; none if the message is missing.
     pub(crate) fn body(
         &mut self,
         connection: &Connection,
@@ -535,8 +543,8 @@ impl<'c> Blocks<'c> {
             .transpose()
     }
 
-    /// A block that stands between a message that was just read and the block that holds it, where damage put
-    /// one: whoever reads the message alone would find that one instead.
+    /// A block that damage put between a message and the block that holds it, so that reading the message
+    /// alone would find the wrong block.
     pub(super) fn intruder(
         &self,
         connection: &Connection,
@@ -557,7 +565,7 @@ impl<'c> Blocks<'c> {
             .collect())
     }
 
-    /// Which wire message a message belongs to: its block, and the place of the wire message there.
+    /// The wire message of a message: its block, and the index of the wire message there.
     pub(super) fn wire(&mut self, key: Key) -> Result<(Key, usize), StoreError> {
         let (block, slot) = self.of(key)?;
         Ok((Key(key.0 - slot as i64), block.wire(slot)))

@@ -1,7 +1,7 @@
-//! Saving what can still be read of a damaged file.
+//! Recovers what can still be read of a damaged file.
 //!
-//! The new file is built beside the old one and takes its place when it is complete, so that an end of the
-//! process at any moment leaves one of the two whole:
+//! The new file is built beside the old one and replaces it when complete, so that one of the two is intact
+//! if the process ends at any moment:
 //!
 //! ```text
 //! lcm.sqlite3.repairing   being built; of no use to anybody
@@ -20,38 +20,38 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::create::{holds_something, lay_down, remove_database, with_suffix};
+use super::index::build;
 use super::{Database, FILE_NAME, Store, StoreSettings, definitions, schema, sessions};
 use crate::error::StoreError;
-use crate::index::build;
 
-/// What the names of damaged files that were kept begin with.
+/// The prefix of the names of damaged files that were kept.
 pub(super) const DAMAGED: &str = "lcm.sqlite3.damaged-";
 
-/// What came of a repair.
+/// The result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// Where the damaged file was put, unchanged.
+    /// The damaged file, unchanged.
     pub kept: PathBuf,
-    /// Messages that were carried over, each compared with its hash.
+    /// The recovered messages, each compared with its hash.
     pub messages: u64,
-    /// Messages that are missing. Those that the host still has are taken in again when it shows them.
-    /// None where so little of the file is left that nobody knows.
+    /// The missing messages. Those that the host still has are stored again when it delivers them. None if
+    /// too little of the file is left to know.
     pub lost: Option<u64>,
-    /// Summaries that were carried over.
+    /// The recovered summaries.
     pub summaries: u64,
-    /// Of these, how many lost their text and have a note in its place, until a better one is written.
+    /// How many of these lost their text and have a placeholder until a better one is written.
     pub summaries_lost: u64,
 }
 
 impl Store {
-    /// Repairs the store in `directory`, which nobody may have open: carries everything that can be read
-    /// over into a new file, makes the search index anew, and keeps the old file. `progress` is told how
-    /// many messages of how many were checked.
+    /// Repairs the store in `directory`, which must not be open: copies everything readable into a new
+    /// file, rebuilds the search index, and keeps the old file. `progress` is told how many messages of how
+    /// many were checked.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where somebody has it open; a file of another program or of a newer version; one of
-    /// which nothing can be read; a disk without room for a second file, and for a third where the tables'
-    /// definitions are damaged. The old file is then as it was.
+    /// [`StoreError::Busy`] if it is open; a file of another program or of a newer version; a file without
+    /// anything readable; a disk without room for a second file, and for a third if the tables' definitions
+    /// are damaged. The old file is unchanged then.
     pub fn repair(directory: &Path, progress: impl FnMut(u64, u64)) -> Result<Repair, StoreError> {
         finish(directory)?;
         let path = directory.join(FILE_NAME);
@@ -84,15 +84,15 @@ impl Store {
 
 const REPAIRED: &str = "lcm.sqlite3.repaired";
 
-/// Puts a repaired file in its place, where there is one. It may have been begun before: every step is made
-/// once, whoever makes it. Gives where the damaged file is now.
+/// Replaces the damaged file by a repaired one, if there is one. It may continue an interrupted
+/// replacement: every step is idempotent. Returns the new path of the damaged file.
 pub(super) fn finish(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
     let repaired = directory.join(REPAIRED);
     if !repaired.exists() {
         return Ok(None);
     }
     let path = directory.join(FILE_NAME);
-    // The log goes first: a file with a name of its own has its log beside it.
+    // The log is renamed first, so that it is always beside its file.
     let kept = (1u32..)
         .map(|number| directory.join(format!("{DAMAGED}{number}")))
         .find(|candidate| !candidate.exists())
@@ -105,7 +105,7 @@ pub(super) fn finish(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
             rename(&from, &with_suffix(&kept, suffix))?;
         }
     }
-    // Made anew from the log whenever it is needed.
+    // SQLite rebuilds it from the log when needed.
     let _ = std::fs::remove_file(with_suffix(&path, "-shm"));
     rename(&repaired, &path)?;
     Ok(Some(kept))
@@ -118,19 +118,19 @@ fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// What the damaged file is read from.
+/// The source of the recovery.
 struct Old {
     read: Connection,
-    /// The file itself where it is read from a stand-in, so that nobody else opens it meanwhile.
+    /// If a stand-in is read: the file itself, held open so that nobody else uses it meanwhile.
     held: Option<Connection>,
 }
 
-/// Opens the damaged file, or what stands in for it.
+/// Opens the damaged file, or a stand-in for it.
 fn open_to_read(path: &Path, stand_in: &Path) -> Result<Old, StoreError> {
     if schema::is_nothing_left(path)? {
         stand_in::make(path, stand_in, &[])?;
         if holds_something(&with_suffix(path, "-wal")) {
-            // The log is kept beside its file, even where that is gone.
+            // The log is kept beside its file, even if that is gone.
             let file = std::fs::File::options()
                 .append(true)
                 .create(true)
@@ -146,7 +146,7 @@ fn open_to_read(path: &Path, stand_in: &Path) -> Result<Old, StoreError> {
         });
     }
     match schema::check_file(path) {
-        // Damage is what this is about.
+        // Damage is expected here.
         Ok(()) | Err(StoreError::Damaged(_)) => {}
         Err(error) => return Err(error),
     }
@@ -164,7 +164,7 @@ fn open_to_read(path: &Path, stand_in: &Path) -> Result<Old, StoreError> {
     })
 }
 
-/// Opens the damaged file so that nobody else can, and so that closing it changes nothing in it.
+/// Opens the damaged file exclusively, and so that closing it does not change it.
 fn open_alone(path: &Path) -> Result<Connection, StoreError> {
     let old = Connection::open_with_flags(
         path,
@@ -172,18 +172,18 @@ fn open_alone(path: &Path) -> Result<Connection, StoreError> {
     )?;
     old.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     old.busy_timeout(std::time::Duration::from_millis(500))?;
-    // "Writable" makes a schema with a damaged row one without that row; nothing is written here.
+    // `writable_schema` makes SQLite ignore a damaged schema row; nothing is written here.
     let locked = old.execute_batch(
         "PRAGMA writable_schema = ON; PRAGMA locking_mode = EXCLUSIVE; SELECT * FROM sqlite_schema;",
     );
     match locked.map_err(StoreError::from) {
         Err(StoreError::Busy) => Err(StoreError::Busy),
-        // Damage is what this is about.
+        // Damage is expected here.
         _ => Ok(old),
     }
 }
 
-/// Messages, missing ones, summaries, lost texts.
+/// The numbers of messages, missing messages, summaries, and lost texts.
 type Counts = (u64, u64, u64, u64);
 
 fn build_anew(
@@ -199,7 +199,7 @@ fn build_anew(
     let new = Database::open(building, settings)?;
     {
         let writer = new.writer.take()?;
-        // References are mended once all that is left is there.
+        // References are fixed after all rows are copied.
         writer.execute_batch("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE;")?;
         let rows = salvage::copy(&old.read, &writer)?;
         if rows == 0 && old.held.is_some() {
@@ -216,7 +216,7 @@ fn build_anew(
     for info in new.read(sessions::sessions_in)? {
         build::catch_up(&new, info.id, || Ok(()))?;
     }
-    // The file is whole on its own once its log is in it.
+    // Moves the log into the file, so that the file is complete by itself.
     new.writer
         .take()?
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;

@@ -1,7 +1,7 @@
 //! The database's tables, and how an older file becomes a newer one.
 //!
 //! Keys of messages, blocks and nodes carry their session: `session << 32 | ordinal`. So everything of a
-//! session lies together in the file, is read in order and is deleted as one range.
+//! session is stored together, read in order and deleted as one range.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,11 +12,11 @@ use rusqlite::Connection;
 use super::definitions;
 use crate::error::StoreError;
 
-/// "CtxL", so that `file` and we can tell the database from any other.
+/// "CtxL", so that `file` and this program can recognise the database.
 const APPLICATION_ID: i64 = 0x4374_784c;
 
-/// One entry for every version: what turns the version before into it. Each changes a definition at least, so
-/// that the tables tell the version where the header lies.
+/// The migration to each version from the one before. Each changes at least one definition, so that the
+/// tables reveal the version if the header is wrong.
 const MIGRATIONS: &[&str] = &[VERSION_1];
 
 const VERSION_1: &str = r"
@@ -170,16 +170,16 @@ pub(crate) fn known_version() -> i64 {
     MIGRATIONS.len() as i64
 }
 
-/// A file shorter than this is no database.
+/// A shorter file is not a database.
 pub(super) const HEADER_BYTES: usize = 100;
 
 /// The size of a page, in bytes.
 pub(super) const PAGE_BYTES: usize = 4_096;
 
-/// Looks at a file before it is opened, so that one that is not ours stays as it is to the last byte.
+/// Checks a file before it is opened, so that a foreign file is never changed.
 ///
 /// # Errors
-/// As [`migrate`]; a file that is no database, or is not there.
+/// As [`migrate`]; a file that is missing or not a database.
 pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
     let Some(header) = header(path)? else {
         return Err(nothing_left(path));
@@ -191,7 +191,7 @@ pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
         let bytes = header[at..at + 4].try_into().unwrap_or_default();
         i64::from(u32::from_be_bytes(bytes))
     };
-    // What every database has: constants, and the newest format of tables that there is.
+    // Valid in every database: constants, and a known schema format.
     if header[21..24] != [64, 32, 32] || number(44) > 4 {
         return Err(StoreError::Damaged("its header makes no sense".into()));
     }
@@ -203,13 +203,13 @@ pub(super) fn check_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether not even the header of the file is left. It must not be opened then, not even to be read: SQLite
-/// takes it for a new one, and removes the log that may hold what was in it.
+/// Whether even the header of the file is lost. It must not be opened then, not even for reading: SQLite
+/// treats it as new and removes the log, which may hold its content.
 pub(super) fn is_nothing_left(path: &Path) -> Result<bool, StoreError> {
     Ok(header(path)?.is_none())
 }
 
-/// The file's header; none where the file is shorter, or is not there.
+/// The file's header; none if the file is shorter or missing.
 fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
     let mut header = [0; HEADER_BYTES];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
@@ -246,7 +246,7 @@ fn judge(owner: i64, found: i64, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Lays the tables out in a database that is empty, each where every new store has it.
+/// Creates the tables in an empty database, on the same pages in every new store.
 ///
 /// # Errors
 /// The database cannot be written.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{SessionId, Store};
 use crate::error::StoreError;
 
-/// A session, as a list shows it.
+/// A session's entry in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Its number in this store.
@@ -14,18 +14,18 @@ pub struct SessionInfo {
     pub name: String,
     /// When it was first seen, in ms since the Unix epoch.
     pub created_at: i64,
-    /// When something was last delivered to it, in ms since the Unix epoch; 0 for never.
+    /// The time of its last delivery, in ms since the Unix epoch; 0 for never.
     pub touched_at: i64,
     /// When it was archived, in ms since the Unix epoch.
     pub archived_at: Option<i64>,
     /// The latest time of a message, in ms since the Unix epoch; 0 where none has a time.
     pub last_at: i64,
-    /// Messages, those that a cut left behind included.
+    /// The number of messages, including those left behind by cuts.
     pub messages: u32,
 }
 
-/// How many ordinals of a session were given out. It stands in the session's row and follows from its last
-/// message; where damage has made one of them huge, the other bounds what is worked through.
+/// How many ordinals of a session were assigned. It is in the session's row and follows from its last
+/// message; if damage made one of them huge, the other limits the work.
 pub(super) const ARRIVED: &str = "min(next_ordinal, coalesce(((SELECT max(m.id) FROM messages m
     WHERE m.id BETWEEN sessions.id << 32 AND (sessions.id << 32) + 4294967295) & 4294967295) + 1, 0))";
 
@@ -48,7 +48,7 @@ fn info(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionInfo> {
 }
 
 impl Store {
-    /// The session of this name, made where there is none. `now_ms` is when, in ms since the Unix epoch.
+    /// The session of this name, created if missing at the time `now_ms`, in ms since the Unix epoch.
     ///
     /// # Errors
     /// A store that failed.
@@ -73,7 +73,7 @@ impl Store {
         })
     }
 
-    /// The session of this name, where there is one.
+    /// The session of this name, if it exists.
     ///
     /// # Errors
     /// A store that failed.
@@ -81,7 +81,7 @@ impl Store {
         self.read(|connection| id_of(connection, name))
     }
 
-    /// All sessions, in the order in which they were made.
+    /// All sessions, in order of creation.
     ///
     /// # Errors
     /// A store that failed.
@@ -89,7 +89,7 @@ impl Store {
         self.read(sessions_in)
     }
 
-    /// What is known of one session.
+    /// The entry of one session.
     ///
     /// # Errors
     /// No such session; a store that failed.
@@ -97,8 +97,8 @@ impl Store {
         self.read(|connection| info_in(connection, session))
     }
 
-    /// Marks a session as archived at `at_ms` (ms since the Unix epoch), or as in use again, as the next
-    /// delivery does.
+    /// Marks a session as archived at `at_ms` (ms since the Unix epoch), or as in use again; so does the
+    /// next delivery.
     ///
     /// # Errors
     /// No such session; a store that failed.
@@ -140,7 +140,7 @@ fn id_of(connection: &Connection, name: &str) -> Result<Option<SessionId>, Store
         .optional()?)
 }
 
-/// A number that was given out names a session, unless that was deleted since.
+/// The error for a missing session, which was deleted after its number was assigned.
 pub(super) fn unknown(session: SessionId) -> StoreError {
     StoreError::SessionDeleted(session.0)
 }

@@ -1,4 +1,4 @@
-//! Summaries, as search sees them.
+//! Summaries, in searchable form.
 
 use std::ops::{ControlFlow, Range};
 
@@ -10,7 +10,7 @@ use super::live::keys;
 use super::{Key, SessionId};
 use crate::error::StoreError;
 
-/// A summary as search sees it.
+/// A searchable summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredSummary {
     pub(crate) key: Key,
@@ -18,13 +18,13 @@ pub(crate) struct StoredSummary {
     pub(crate) times: SummaryTimes,
 }
 
-/// When what a summary covers was said, and when it was written itself, in ms since the Unix epoch.
+/// The times of a summary's messages, and of the summary itself, in ms since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SummaryTimes {
     pub(crate) first_at: Option<i64>,
     pub(crate) last_at: Option<i64>,
     pub(crate) created_at: i64,
-    /// Whether the messages have times of their own; else it is about when they came.
+    /// Whether the messages' times are exact; else they are times of arrival.
     pub(crate) last_is_exact: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn count_summaries(
     Ok(count as u64)
 }
 
-/// The times of a summary, without its text; none where there is no such summary.
+/// The times of a summary, without its text; none if there is no such summary.
 pub(crate) fn summary_times(
     connection: &Connection,
     key: Key,
@@ -83,8 +83,8 @@ pub(crate) fn summary_in(
     Ok(found)
 }
 
-/// Calls `each` with those of a session's summaries that have these numbers, in order. Gives how many
-/// could not be read, and goes on behind them.
+/// Calls `each` with a session's summaries of these numbers, in order. Skips unreadable ones and returns
+/// their number.
 pub(crate) fn for_each_summary(
     connection: &Connection,
     session: SessionId,
@@ -118,7 +118,7 @@ pub(crate) fn for_each_summary(
     Ok(unreadable)
 }
 
-/// Calls `each` with every summary's key and its text, or why that cannot be read.
+/// Calls `each` with every summary's key and its text, or the error of reading it.
 pub(super) fn for_each_node_text(
     connection: &Connection,
     session: SessionId,
@@ -134,7 +134,7 @@ pub(super) fn for_each_node_text(
     Ok(())
 }
 
-/// The text of a summary, which is what was stored, or the summary is damaged.
+/// The text of a summary, checked against its hash.
 pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<String, StoreError> {
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
     let text = decompress(&mut decompressor, data, bytes)?;
@@ -146,7 +146,7 @@ pub(crate) fn summary_text(data: &[u8], bytes: i64, hash: &[u8]) -> Result<Strin
     String::from_utf8(text).map_err(|_| StoreError::Damaged("a summary is not UTF-8".into()))
 }
 
-/// What the text of a summary is compared with when it is read.
+/// The hash that a summary's text is checked against when read.
 pub(crate) fn summary_hash(text: &[u8]) -> [u8; 16] {
     xxh3_128(text).to_be_bytes()
 }

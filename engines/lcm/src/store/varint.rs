@@ -1,4 +1,4 @@
-//! Unsigned integers in as few bytes as they need, seven bits a byte, lowest first.
+//! Variable-length unsigned integers: seven bits a byte, lowest first.
 
 /// Appends `value`.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -9,7 +9,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads one integer and moves `bytes` past it; none where it is cut off.
+/// Reads one integer and advances `bytes` past it; none if it is truncated.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;

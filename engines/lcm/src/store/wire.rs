@@ -1,8 +1,7 @@
-//! Taking a text out of the JSON that carries it, so that it is stored once.
+//! Removes a text from the JSON that contains it, so that it is stored once.
 //!
-//! A message's text stands in its wire JSON as an escaped string. Where one of the usual ways of
-//! escaping gives exactly what stands there, the text's place is remembered in its stead; where none
-//! does, the JSON keeps its own copy.
+//! A message's wire JSON contains its text as an escaped string. If one of the usual escapings reproduces
+//! that string exactly, only the text's position is stored; otherwise the JSON keeps its own copy.
 
 use std::fmt::Write as _;
 
@@ -71,7 +70,7 @@ impl Escaping {
     }
 }
 
-/// Where `text` stands in `raw` at or after `from`: the escaping and the byte range.
+/// The first occurrence of `text` in `raw` at or after `from`: the escaping and the byte range.
 pub(crate) fn find(
     raw: &str,
     from: usize,
@@ -95,8 +94,8 @@ pub(crate) fn find(
     None
 }
 
-/// Where `needle` stands first. To prepare the search for a long one costs as much as to compare it, and the
-/// first place that begins like it is nearly always the one.
+/// The first occurrence of `needle`. Preparing a search for a long one costs as much as comparing it, and
+/// the first candidate is nearly always a match.
 fn find_long(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let head = &needle[..needle.len().min(HEAD_BYTES)];
     let at = memchr::memmem::find(haystack, head)?;

@@ -9,8 +9,8 @@ use rusqlite::Connection;
 use super::database::{PATIENCE, lock};
 use crate::error::StoreError;
 
-/// The writing connection. Who wants it waits for other threads of this process and then for other
-/// processes, for no longer than [`PATIENCE`] in all.
+/// The writing connection. A caller waits for other threads of this process and then for other processes,
+/// for at most [`PATIENCE`] in all.
 pub(super) struct Writer {
     connection: Mutex<Connection>,
     queue: Mutex<Queue>,
@@ -20,7 +20,7 @@ pub(super) struct Writer {
 #[derive(Default)]
 struct Queue {
     is_lent: bool,
-    /// How many turns wait.
+    /// The number of waiting turns.
     turns: usize,
 }
 
@@ -42,12 +42,12 @@ impl Writer {
     /// The connection for a turn, once no other thread has it.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where another keeps it for too long.
+    /// [`StoreError::Busy`] if another thread keeps it for too long.
     pub(super) fn take(&self) -> Result<Lent<'_>, StoreError> {
         self.take_for(true)
     }
 
-    /// The connection for work that no turn waits for: turns go first.
+    /// The connection for background work: turns go first.
     ///
     /// # Errors
     /// As [`Writer::take`].
@@ -73,7 +73,7 @@ impl Writer {
         drop(queue);
         let lent = Lent {
             writer: self,
-            // A panic inside a transaction rolled it back: the connection is as good as before.
+            // A panic inside a transaction rolled it back, so the connection is still usable.
             connection: lock(&self.connection),
         };
         lent.busy_timeout(PATIENCE.saturating_sub(since.elapsed()))?;
@@ -84,7 +84,7 @@ impl Writer {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         lock(&self.writer.queue).is_lent = false;
-        // All: one that has time may not go before a turn.
+        // Wakes all waiters, so that background work does not go before a turn.
         self.writer.returned.notify_all();
     }
 }

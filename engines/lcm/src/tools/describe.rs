@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 
 use super::page::{Page, is_lean, longest, within};
 use super::{Context, Id, invalid, max_tokens_schema, object, put_time, session_schema};
-use crate::clock::rfc3339;
 use crate::dag::{NodeId, Under};
+use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::preview::kind_and_preview;
 use crate::store::nodes::{self, Placed};
 use crate::store::{PREVIEW_CHARS, PayloadId, SessionId};
 
-/// Parents of a summary, and messages of a file, that are named.
+/// How many parents of a summary, and messages of a file, are listed.
 const NAMED: usize = 4;
 
 #[derive(Deserialize)]
@@ -80,13 +80,13 @@ fn message(
         "role": row.role,
         "tool": row.tool,
         "tokens": row.tokens,
-        "in_conversation": store.current(session)?.contains(row.key),
+        "in_conversation": store.current_messages(session)?.contains(row.key),
         "replaces": replaces.first().map(|row| row.id.to_string()),
         "covered_by": covering.get(&row.key).map(NodeId::to_string),
         "file": row.payload.map(file_id),
     });
     put_time(&mut described, row);
-    // A text that was kept aside is not read for this.
+    // This does not read texts that are kept aside.
     if let Some(file) = row.payload {
         let info = store.payload_info(file)?;
         let more = json!({"text_bytes": info.bytes, "type": info.kind});
@@ -94,7 +94,7 @@ fn message(
         return with_preview(context, max_tokens, &described, &more, &preview);
     }
     let message = store.message(session, id)?;
-    // A message that only calls tools is its calls.
+    // A message without text is described by its calls.
     let text = match message.text.trim().is_empty() {
         true => &message.calls,
         false => &message.text,
@@ -134,8 +134,7 @@ fn file_id(file: PayloadId) -> String {
     format!("f{}", file.0)
 }
 
-/// A description without what is not known of it, with `more` where there is room, and as much of the
-/// preview as fits.
+/// A description without unknown fields, with `more` if there is room, and as much of the preview as fits.
 fn with_preview(
     context: &Context<'_>,
     max_tokens: Option<u64>,
@@ -254,7 +253,7 @@ fn summary(
                 if !page.items.is_empty() {
                     break;
                 }
-                // One has to be there, or there is no progress.
+                // At least one is needed for progress.
                 page.items.push(json!(child_id(&under, next)));
             }
             next += 1;

@@ -1,4 +1,4 @@
-//! `lcm_doctor`: whether everything is there, and whole.
+//! `lcm_doctor`: whether everything is present and intact.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     for key in &check.damaged {
         let row = match key.session() == id {
             true => store.rows(id, key.ordinal()..key.ordinal() + 1)?.pop(),
-            // What another session holds is its own affair.
+            // The contents of other sessions are not shown.
             false => None,
         };
         match row {
@@ -128,8 +128,8 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// Copies the store, then makes the search index of the session anew. The copy of an earlier repair goes
-/// once the new one is whole: an agent that repairs again and again does not fill the disk.
+/// Copies the store, then rebuilds the search index of the session. Copies of earlier repairs are removed
+/// once the new one is complete, so that repeated repairs do not fill the disk.
 fn repair(context: &Context<'_>, store: &Store) -> Result<Value, EngineError> {
     let id = context.session.id;
     let earlier = copies(store);
@@ -137,7 +137,7 @@ fn repair(context: &Context<'_>, store: &Store) -> Result<Value, EngineError> {
     let backup = store.path().with_extension(format!("{COPY}{now}.sqlite3"));
     store.backup(&backup, |_, _| {})?;
     for copy in earlier.iter().filter(|copy| **copy != backup) {
-        // One that cannot be removed takes up room and does no other harm.
+        // A copy that cannot be removed only takes up space.
         let _ = std::fs::remove_file(copy);
     }
     store.rebuild_index(id)?;
@@ -148,7 +148,7 @@ fn repair(context: &Context<'_>, store: &Store) -> Result<Value, EngineError> {
     }))
 }
 
-/// What the names of the copies have before the time they were made at.
+/// The prefix of the copies' names, followed by the time.
 const COPY: &str = "before-repair-";
 
 /// The copies that earlier repairs made.
@@ -170,7 +170,7 @@ fn copies(store: &Store) -> Vec<PathBuf> {
         .collect()
 }
 
-/// How the summaries stand to the messages.
+/// Checks the summaries against the messages.
 struct Lineage {
     counts: Value,
     findings: Vec<String>,

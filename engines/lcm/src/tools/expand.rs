@@ -1,4 +1,4 @@
-//! `lcm_expand`: from a summary back to what it was made of.
+//! `lcm_expand`: from a summary back to its sources.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::dag::{NodeId, Under};
 use crate::store::nodes;
-use crate::store::{Current, Key, MessageRow, SessionId, StoredMessage};
+use crate::store::{CurrentMessages, Key, MessageRow, SessionId, StoredMessage};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,14 +41,14 @@ pub(super) fn parameters() -> Value {
     )
 }
 
-/// Where the next page begins: a message or summary, and a byte of its text.
+/// The start of the next page: a message or summary, and a byte of its text.
 #[derive(Clone, Copy)]
-struct Cursor {
+struct ResumePoint {
     number: u32,
     byte: usize,
 }
 
-impl Cursor {
+impl ResumePoint {
     const LONGEST: Self = Self {
         number: u32::MAX,
         byte: u32::MAX as usize,
@@ -66,7 +66,7 @@ impl Cursor {
     }
 }
 
-impl std::fmt::Display for Cursor {
+impl std::fmt::Display for ResumePoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.number, self.byte)
     }
@@ -80,7 +80,11 @@ fn no_cursor(text: impl std::fmt::Display) -> EngineError {
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let cursor = arguments.cursor.as_deref().map(Cursor::parse).transpose()?;
+    let cursor = arguments
+        .cursor
+        .as_deref()
+        .map(ResumePoint::parse)
+        .transpose()?;
     let store = &context.session.store;
     let id = Id::parse(&arguments.id)?;
     let (total, keys) = match id {
@@ -114,14 +118,14 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
             ));
         }
     };
-    let current = store.current(session)?;
+    let current = store.current_messages(session)?;
     within(
         arguments.max_tokens,
         &context.session.services,
         |room, meter| {
             let frame = json!({
                 "id": arguments.id, "total_messages": total, "messages": [],
-                "next_cursor": Cursor::LONGEST.to_string(),
+                "next_cursor": ResumePoint::LONGEST.to_string(),
             });
             let page = Page::new(room, &frame, meter);
             let lean = is_lean(room);
@@ -141,10 +145,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
 fn messages(
     context: &Context<'_>,
     keys: &[Key],
-    cursor: Option<Cursor>,
+    cursor: Option<ResumePoint>,
     mut page: Page<'_>,
     item: impl Fn(&MessageRow, &str, Range<usize>) -> Value,
-) -> Result<(Vec<Value>, Option<Cursor>), EngineError> {
+) -> Result<(Vec<Value>, Option<ResumePoint>), EngineError> {
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
     let first = cursor.map_or(0, |cursor| {
         keys.partition_point(|key| key.ordinal() < cursor.number)
@@ -157,7 +161,7 @@ fn messages(
         let Some(StoredMessage { raw, .. }) = message else {
             let lost = json!({"id": row.id.to_string(), "unreadable": true, "message": ""});
             if !page.push(lost) {
-                let next = Cursor {
+                let next = ResumePoint {
                     number: key.ordinal(),
                     byte: 0,
                 };
@@ -174,7 +178,7 @@ fn messages(
             let end = page.push_part(&raw, from, |end| item(&row, &raw, from..end));
             let end = end.unwrap_or(from);
             if end < raw.len() {
-                let next = Cursor {
+                let next = ResumePoint {
                     number: key.ordinal(),
                     byte: end,
                 };
@@ -187,9 +191,15 @@ fn messages(
 }
 
 /// A message, or a part of its JSON.
-fn item(row: &MessageRow, raw: &str, part: Range<usize>, current: &Current, lean: bool) -> Value {
+fn item(
+    row: &MessageRow,
+    raw: &str,
+    part: Range<usize>,
+    current: &CurrentMessages,
+    lean: bool,
+) -> Value {
     let mut item = json!({"id": row.id.to_string()});
-    // What continues was introduced by the part before.
+    // A continued text was introduced by the part before.
     if part.start == 0 {
         item["role"] = json!(row.role);
         if !lean {
@@ -223,7 +233,7 @@ fn level_below(
         for node in level {
             match nodes::under(&context.session.store, session, node)? {
                 Under::Nodes(children) => below.extend(children),
-                // A leaf that is not as deep as its neighbours stands for itself.
+                // A leaf above this depth is shown itself.
                 Under::Messages(_) => below.push(node),
             }
         }
@@ -238,11 +248,11 @@ fn summaries(
     session: SessionId,
     id: &str,
     level: &[NodeId],
-    cursor: Option<Cursor>,
+    cursor: Option<ResumePoint>,
     room: u64,
     meter: &Meter<'_>,
 ) -> Result<Value, EngineError> {
-    let answer = |items: Vec<Value>, next: Option<Cursor>| {
+    let answer = |items: Vec<Value>, next: Option<ResumePoint>| {
         json!({
             "id": id,
             "total_summaries": level.len(),
@@ -250,7 +260,7 @@ fn summaries(
             "next_cursor": next.map(|next| next.to_string()),
         })
     };
-    let frame = answer(Vec::new(), Some(Cursor::LONGEST));
+    let frame = answer(Vec::new(), Some(ResumePoint::LONGEST));
     let mut page = Page::new(room, &frame, meter);
     let first = cursor.map_or(0, |cursor| cursor.number as usize);
     let mut from = cursor.map_or(0, |cursor| cursor.byte);
@@ -276,7 +286,7 @@ fn summaries(
         if !page.push(item(text.len())) {
             let end = page.push_part(text, from, item).unwrap_or(from);
             if end < text.len() {
-                let next = Cursor {
+                let next = ResumePoint {
                     number: number as u32,
                     byte: end,
                 };

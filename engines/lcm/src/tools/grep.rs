@@ -1,4 +1,4 @@
-//! `lcm_grep`: a search over everything that was ever said, its hits by the summary that covers them.
+//! `lcm_grep`: a search over all stored messages, its hits grouped by the summary that covers them.
 
 mod arguments;
 
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::page::{Page, is_lean, within};
-use crate::clock::rfc3339;
 use crate::dag::{Node, NodeId};
+use crate::dates::rfc3339;
 use crate::search::{Answer, Hit, HitKind, Query, Searched};
 use crate::store::nodes;
 use crate::store::{Key, SessionId};
@@ -44,7 +44,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 item
             };
             let group = groups.iter_mut().find(|group| group.is_of(hit, covered));
-            // What the hit adds to the groups: its id, and the group where it is the first.
+            // What the hit adds to the groups: its id, and the group itself for the first hit.
             let grouped = match (lean, &group) {
                 (true, _) => Value::Null,
                 (false, Some(_)) => json!(id(hit)),
@@ -62,7 +62,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
                 None => groups.push(Group::of(hit, covered)),
             }
         }
-        // Those that no summary covers stand last.
+        // Hits without a summary come last.
         groups.sort_by_key(|group| group.covered.is_none());
         let groups = groups.iter().filter(|_| !lean).map(Group::line).collect();
         let shown = page.items.len();
@@ -122,7 +122,7 @@ fn frame_of(
     framed
 }
 
-/// Searches; a call that the host gives up ends soon.
+/// Searches; ends soon after the host cancels the call.
 pub(super) fn search(context: &Context<'_>, query: &Query) -> Result<Answer, EngineError> {
     let services = &context.session.services;
     Ok(context
@@ -170,7 +170,7 @@ impl Covering {
     }
 }
 
-/// What sessions are called, where several were searched.
+/// The names of the sessions, if several were searched.
 fn session_names(
     context: &Context<'_>,
     answer: &Answer,
@@ -241,7 +241,7 @@ fn item(hit: &Hit, part: Range<usize>, covered_by: Option<&Node>, lean: bool) ->
     item
 }
 
-/// The hits of a page that one summary of the window covers, or that none does.
+/// The hits of a page under one summary of the window, or under none.
 struct Group<'a> {
     session: SessionId,
     covered: Option<&'a Node>,

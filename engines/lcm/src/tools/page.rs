@@ -1,33 +1,33 @@
-//! Answers of bounded size. What the agent sees is the JSON, so that is what is counted.
+//! Answers of bounded size. The agent sees the JSON, so its tokens are counted.
 
 use std::cell::Cell;
 
 use contexture_engine_api::{EngineError, Services};
 use serde_json::Value;
 
-/// Tokens of an answer, where the call does not say.
+/// The default tokens of an answer.
 pub(super) const DEFAULT_TOKENS: u64 = 4_000;
-/// The fewest and the most that a call may ask for.
+/// The smallest and largest size that a call may ask for.
 pub(super) const MIN_TOKENS: u64 = 100;
 pub(super) const MAX_TOKENS: u64 = 32_000;
 
-/// An answer of fewer tokens leaves out what is only nice to know. (The tools' schemas say so.)
+/// Answers with fewer tokens leave out optional fields. (The tools' schemas say so.)
 const LEAN_BELOW: u64 = 250;
 
-/// A part of a text in fewer tokens than this is not worth its place behind other items.
+/// A part of a text with fewer tokens than this is not worth adding after other items.
 const LEAST_PART: u64 = 64;
 
-/// No text has fewer than a sixteenth of a token a byte for long.
+/// No long text has fewer than a sixteenth of a token per byte.
 pub(super) const MAX_BYTES_A_TOKEN: usize = 16;
 
-/// Whether so little room should go to the text and not to what is only nice to know.
+/// Whether there is so little room that optional fields are left out.
 pub(super) fn is_lean(room: u64) -> bool {
     room < LEAN_BELOW
 }
 
-/// Counts the tokens of answers: by [`at_most`] for as long as everything fits, and with the model's own
-/// tokenizer once something does not. Its tables take a tenth of a second to load, so that a command that
-/// makes one call and answers in little does without them.
+/// Counts the tokens of answers: by [`at_most`] as long as everything fits, and with the model's tokenizer
+/// once something does not. Its tables take a tenth of a second to load, which a command with one short
+/// answer avoids.
 pub(super) struct Meter<'a> {
     exact: Option<&'a Services>,
     exceeded: Cell<bool>,
@@ -66,9 +66,9 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Tokens that hardly any text exceeds, from its characters alone: a word, or a part of one that begins with
-/// a capital letter, is one, another for every three letters, and for every two of what is longer than words
-/// are; three digits are one; two for each character beyond ASCII, and four beyond the common scripts.
+/// An upper estimate of tokens, from the characters alone: one for each word, or capitalised part of one,
+/// plus one for every three letters, or for every two in overlong words; one for three digits; two for each
+/// character beyond ASCII, and four beyond the common scripts.
 fn at_most(text: &str) -> u64 {
     let mut tokens = 0;
     let mut before = '"';
@@ -93,8 +93,8 @@ fn at_most(text: &str) -> u64 {
     tokens
 }
 
-/// Makes an answer of at most `max_tokens`, [`DEFAULT_TOKENS`] where that is not said. `make` is told how
-/// many it may use; where the whole is larger than its pieces were together, it is asked again, for less.
+/// Makes an answer of at most `max_tokens`, by default [`DEFAULT_TOKENS`]. `make` gets the number of tokens
+/// it may use; if the whole is larger than its parts together, it is called again with less.
 pub(super) fn within(
     max_tokens: Option<u64>,
     services: &Services,
@@ -128,7 +128,7 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// A page with so much room, of which `frame` is the answer without its items.
+    /// A page with this much room; `frame` is the answer without its items.
     pub(super) fn new(room: u64, frame: &Value, meter: &'a Meter<'a>) -> Self {
         Self {
             meter,
@@ -142,7 +142,7 @@ impl<'a> Page<'a> {
         self.push_with(item, &Value::Null)
     }
 
-    /// Adds an item, if it fits together with what stands elsewhere in the answer for it.
+    /// Adds an item, if it fits together with what it adds elsewhere in the answer.
     pub(super) fn push_with(&mut self, item: Value, elsewhere: &Value) -> bool {
         let text = item.to_string();
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
@@ -163,8 +163,8 @@ impl<'a> Page<'a> {
     }
 
     /// Adds as much of `text`, from the byte `from` on, as fits into an item that `item` makes of the part
-    /// that ends at a byte. Gives where it ends; none where there is not enough room behind other items.
-    /// The first item gets one character at least, so that there is always progress.
+    /// that ends at a byte. Returns where it ends; none if there is not enough room after other items. The
+    /// first item gets one character at least, so that there is always progress.
     pub(super) fn push_part(
         &mut self,
         text: &str,
@@ -213,11 +213,11 @@ pub(super) fn longest(
         return most;
     }
     meter.fits(u64::MAX, room);
-    // What fits, with its tokens, and what is known or taken not to.
+    // The longest part known to fit, with its tokens, and the shortest known or assumed not to.
     let (mut fits, mut used) = (from, base);
     let mut exceeds = most.saturating_add(1).min(text.len());
     let mut bytes_a_token = 3.0;
-    // Each guess is near the end by proportion; a few of them are enough.
+    // Proportional guesses converge fast, so a few are enough.
     for _ in 0..24 {
         let step = ((room - used) as f64 * bytes_a_token) as usize;
         let guess = (fits + step.max(1)).min(exceeds.saturating_sub(1));

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::page::{DEFAULT_TOKENS, Page, is_lean, longest, within};
 use super::{Context, cursor_schema, max_tokens_schema, object};
-use crate::clock::rfc3339;
+use crate::dates::rfc3339;
 use crate::error::StoreError;
 use crate::search::{Answer, Ask, Hit, HitKind, Query, Scope};
 use crate::transcript::{fit, transcript};
 
 /// Messages that are read for an answer.
 const READ: usize = 12;
-/// Of a passage, so many tokens at most.
+/// The most tokens of a passage.
 const PASSAGE_TOKENS: u64 = 800;
 /// The share of the model's window that passages may take.
 const MATERIAL_SHARE: f64 = 0.5;
@@ -47,7 +47,7 @@ struct Passage {
     /// Whether it is part of the conversation now.
     live: bool,
     text: String,
-    /// Where a page begins that follows it.
+    /// The cursor of a page that follows it.
     cursor: String,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     best(&arguments, &passages, &reason, &found, services)
 }
 
-/// The model's answer, cut where it is longer than was asked for.
+/// The model's answer, cut if it is longer than requested.
 fn answered(
     arguments: &Arguments,
     passages: &[Passage],
@@ -106,7 +106,7 @@ fn answered(
             if !is_lean(room) {
                 let read = passages.iter().map(|passage| passage.id.as_str());
                 answer["read"] = json!(read.collect::<Vec<_>>());
-                // A further page looks into the messages that fit the question less well.
+                // A further page holds the messages that match the question less well.
                 answer["next_cursor"] = json!(found.next_cursor);
             }
             answer
@@ -123,7 +123,7 @@ fn best(
     found: &Answer,
     services: &Services,
 ) -> Result<Value, EngineError> {
-    // A failure may be told at length.
+    // A failure message may be long.
     let reason: String = reason.chars().take(160).collect();
     within(arguments.max_tokens, services, |room, meter| {
         let lean = is_lean(room);
@@ -174,7 +174,7 @@ fn best(
     })
 }
 
-/// The messages that were found, with as much of each as is worth reading.
+/// The messages found, with the relevant part of each.
 fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, EngineError> {
     let mut passages = Vec::new();
     for hit in &found.hits {
@@ -182,8 +182,8 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         if *kind == HitKind::Summary {
             continue;
         }
-        let material = match context.session.material(&[*key]) {
-            // What cannot be read holds no answer that could be given.
+        let material = match context.session.stored_views(&[*key]) {
+            // Messages that cannot be read are skipped.
             Err(StoreError::Damaged(_)) => continue,
             material => material?,
         };
@@ -192,7 +192,7 @@ fn passages(context: &Context<'_>, found: &Answer) -> Result<Vec<Passage>, Engin
         let Some(view) = views.first() else { continue };
         let services = &context.session.services;
         let whole = transcript(&views, PASSAGE_TOKENS, services).concat();
-        // Of a long message, what matched is worth more than where it begins.
+        // In a long message, the match matters more than the beginning.
         let text = match view.tokens() > PASSAGE_TOKENS {
             true => format!("{}\n[...]\n{whole}", hit.snippet.text),
             false => whole,
@@ -235,7 +235,7 @@ fn request(
     }
 }
 
-/// Whether a text names an id, and not a longer one that begins alike.
+/// Whether a text names an id, and not a longer one with the same prefix.
 fn names(text: &str, id: &str) -> bool {
     text.match_indices(id).any(|(at, _)| {
         let before = text[..at].chars().next_back();

@@ -43,7 +43,7 @@ pub(super) fn parameters() -> Value {
 }
 
 /// What is read.
-enum Source {
+enum StoredText {
     Inline(String),
     Aside {
         file: PayloadId,
@@ -54,7 +54,7 @@ enum Source {
 
 pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Value, EngineError> {
     let session = context.scope(arguments.session.as_deref())?;
-    let source = Source::of(context, session, Id::parse(&arguments.id)?)?;
+    let source = StoredText::of(context, session, Id::parse(&arguments.id)?)?;
     let (bytes, lines) = (source.bytes(), source.lines());
     let range = range(context, &source, &arguments)?;
     let start = match &arguments.cursor {
@@ -93,10 +93,10 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// The bytes that are asked for.
+/// The requested bytes.
 fn range(
     context: &Context<'_>,
-    source: &Source,
+    source: &StoredText,
     arguments: &Arguments,
 ) -> Result<Range<u64>, EngineError> {
     let by_line = arguments.from_line.is_some() || arguments.to_line.is_some();
@@ -132,7 +132,7 @@ fn range(
     }
 }
 
-impl Source {
+impl StoredText {
     fn of(context: &Context<'_>, session: SessionId, id: Id) -> Result<Self, EngineError> {
         let store = &context.session.store;
         match id {
@@ -178,7 +178,7 @@ impl Source {
         }
     }
 
-    /// Where a line begins, counted from 1; none where there are fewer.
+    /// The start of a line, counted from 1; none if there are fewer lines.
     fn line_start(&self, context: &Context<'_>, line: u64) -> Result<Option<u64>, EngineError> {
         match self {
             Self::Aside { file, .. } => {

@@ -9,9 +9,9 @@ use super::{Context, cursor_schema, invalid, max_tokens_schema, object, put_time
 use crate::store::{MessageRow, SessionId};
 use crate::transcript::excerpt;
 
-/// Messages whose rows are looked at between two looks at whether to stop.
+/// How many rows are read between two checks for cancellation.
 const BATCH: u32 = 256;
-/// Of a message, so many characters.
+/// The most characters of a message.
 const SHOWN_CHARS: usize = 800;
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 200;
@@ -59,7 +59,7 @@ pub(super) fn run(context: &mut Context<'_>, arguments: Arguments) -> Result<Val
     })
 }
 
-/// As many messages before an ordinal as the page holds, and before which the next page begins.
+/// The messages of a page before an ordinal, and the ordinal of the next page.
 fn newest(
     context: &Context<'_>,
     session: SessionId,
@@ -70,7 +70,7 @@ fn newest(
 ) -> Result<(Vec<Value>, Option<u32>), EngineError> {
     let store = &context.session.store;
     let limit = arguments.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    for run in store.current(session)?.runs().iter().rev() {
+    for run in store.current_messages(session)?.runs().iter().rev() {
         let mut end = run.end.min(before);
         while end > run.start {
             if context.session.services.is_cancelled() {
@@ -96,7 +96,7 @@ fn newest(
                 };
                 let item = |end: usize| item(&row, &text[..end], end < text.len(), lean);
                 if !page.push(item(text.len())) {
-                    // Cut where it is the first, else for the next page.
+                    // Cut if it is the first, else left for the next page.
                     if !page.items.is_empty() {
                         return Ok((page.items, next));
                     }

@@ -1,4 +1,4 @@
-//! `lcm_status`: how much is kept, what the window shows of it, and when it is next compacted.
+//! `lcm_status`: how much is stored, what the window shows of it, and when the next compaction is due.
 
 use contexture_engine_api::EngineError;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(super) fn parameters() -> Value {
     object(json!({"max_tokens": max_tokens_schema()}), &[])
 }
 
-/// Answers from what the engine knows of itself; what does not fit is named. What matters most comes first.
+/// Answers from the engine's own status, the most important fields first; omitted fields are named.
 pub(super) fn run(
     context: &mut Context<'_>,
     engine: &Value,
@@ -28,7 +28,10 @@ pub(super) fn run(
     let files = store.payloads(session)?;
     let sections = [
         ("messages", json!(stored)),
-        ("in_conversation", json!(store.current(session)?.count())),
+        (
+            "in_conversation",
+            json!(store.current_messages(session)?.count()),
+        ),
         ("window", engine["frontier"].clone()),
         ("summaries", engine["summaries"].clone()),
         (

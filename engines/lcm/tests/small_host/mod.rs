@@ -13,44 +13,13 @@ use std::sync::Arc;
 
 use contexture_engine_api::{
     Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, EngineError,
-    EngineFactory, Entry, FactoryRequest, FailureKind, HostServices, LogLevel, MessageId,
-    MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, OpenRequest,
-    Outcome, SUMMARY_MARK, Services, StoreCommand, ToolCall, WindowState,
+    EngineFactory, Entry, FactoryRequest, MessageId, MessageKind, MessageView, OpenRequest,
+    Outcome, SUMMARY_MARK, StoreCommand, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
+use contexture_testkit::ScriptedHost;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-/// A host without a model, whose clock stands where it was put.
-pub struct Clock(pub std::sync::atomic::AtomicI64);
-
-impl HostServices for Clock {
-    fn model(&self) -> Option<ModelInfo> {
-        None
-    }
-
-    fn complete(&self, _: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        Err(ModelFailure::new(FailureKind::NoProvider, "no model"))
-    }
-
-    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        requests.iter().map(|call| self.complete(call)).collect()
-    }
-
-    fn count_tokens(&self, text: &str) -> u64 {
-        (text.len() as u64).div_ceil(4)
-    }
-
-    fn log(&self, _: LogLevel, _: &str) {}
-
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-}
 
 /// What a message says: the same for the same id, whoever asks.
 pub fn text(id: u64) -> String {
@@ -92,7 +61,7 @@ pub struct SmallHost {
     pub kept: Kept,
     pub engine: Box<dyn ContextEngine>,
     pub factory: Lcm,
-    pub clock: Arc<Clock>,
+    pub lends: Arc<ScriptedHost>,
     context_length: u64,
 }
 
@@ -146,21 +115,18 @@ impl SmallHost {
     ) -> Result<Self, EngineError> {
         let kept = Kept::read(own);
         let factory = factory(directory)?;
-        let clock = Arc::new(Clock(1_800_000_000_000.into()));
+        let lends = ScriptedHost::without_model();
         let engine = factory.open(&OpenRequest {
-            session: "s",
-            settings: "{}",
             data_dir: directory,
-            services: Services::new(Arc::clone(&clock) as Arc<dyn HostServices>),
-            window: &window(context_length, 0),
             compaction: kept.current().as_ref(),
+            ..lends.open_request("{}", &window(context_length, 0))
         })?;
         let mut host = Self {
             file: own.join("host.json"),
             kept,
             engine,
             factory,
-            clock,
+            lends,
             context_length,
         };
         host.show()?;

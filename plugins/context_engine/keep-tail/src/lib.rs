@@ -62,8 +62,8 @@ impl ContextEngine for KeepTail {
 
         let text = Digest::of(middle, None).render(Budget::chars(12_000));
         let tokens: u64 = middle.iter().map(MessageView::tokens).sum();
-        // The host's mark and frame around a summary cost some 20 tokens.
-        if self.services.count_tokens(&text) + 20 >= tokens {
+        // The host's marks around a summary and its note cost some 80 tokens.
+        if self.services.count_tokens(&text) + 80 >= tokens {
             let reason = "what lies between head and tail is too short to be worth a summary";
             return Ok(Outcome::NothingToDo(reason.into()));
         }

@@ -1,8 +1,8 @@
-//! What a question asks for, and whether a text has such a thing. Texts in which something of the kind
-//! stands are more likely to answer ("predictive annotation", Prager et al. 2000).
+//! Detects what a question asks for, and whether a text contains something of that kind. Such texts are
+//! more likely to answer ("predictive annotation", Prager et al. 2000).
 
-use crate::index::terms::{Class, runs};
 use crate::search::lexicon::lexicon;
+use crate::text::terms::{Class, runs};
 
 /// What a question asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ const NUMBERED: &str =
 const PLACES: &str =
     "city town country place state location street village island region address continent";
 
-/// Whether "how" and this word ask for a number together, so that the word itself is not to be found.
+/// Whether "how" and this word together ask for a number, so that the word itself is not searched for.
 pub(super) fn is_measure(word: &str) -> bool {
     is_among(word, MEASURES)
 }
@@ -40,7 +40,7 @@ impl Wanted {
     /// What a question with these folded words asks for.
     pub(super) fn of(words: &[&str]) -> Option<Self> {
         for (at, word) in words.iter().enumerate() {
-            // What follows next, and what follows soon.
+            // The next word, and the words soon after.
             let next = words.get(at + 1).copied().unwrap_or_default();
             let soon = &words[(at + 1).min(words.len())..(at + 5).min(words.len())];
             let soon_has = |list| soon.iter().any(|word| is_among(word, list));
@@ -61,7 +61,7 @@ impl Wanted {
         None
     }
 
-    /// Whether a text has such a thing; `folded` is the same text, folded.
+    /// Whether a text contains such a thing; `folded` is the same text, folded.
     pub(super) fn is_in(self, text: &str, folded: &str) -> bool {
         let has_sign = |of| words(folded).any(|word| lexicon().is_sign(of, word));
         match self {
@@ -106,8 +106,7 @@ fn is_ordinal_or_hour(word: &str) -> bool {
     (1..=2).contains(&digits) && is_among(&word[digits..], "st nd rd th am pm")
 }
 
-/// Whether a word in the middle of a sentence is written with a capital letter; where there are `leads`,
-/// after one of them.
+/// Whether a word in the middle of a sentence is capitalised; if there are `leads`, after one of them.
 fn has_name(text: &str, leads: Option<&str>) -> bool {
     let mut before: Option<&str> = None;
     text.split_whitespace().any(|token| {
@@ -127,7 +126,7 @@ fn has_name(text: &str, leads: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::fold::fold;
+    use crate::text::fold::fold;
 
     fn wanted(question: &str) -> Option<Wanted> {
         let folded = fold(question);

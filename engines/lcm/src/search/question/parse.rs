@@ -1,25 +1,25 @@
-//! Taking a question apart.
+//! Parses a question.
 
 use super::answer::{Wanted, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
 use super::{Form, Map, Question, Term};
 use crate::error::StoreError;
-use crate::index::fold::{fold, in_original};
-use crate::index::terms::{Class, for_each_gram, runs};
 use crate::search::lexicon::lexicon;
+use crate::text::fold::{fold, in_original};
+use crate::text::terms::{Class, for_each_gram, runs};
 
-/// What stands for a word counts beside the word itself: as likely as not it means something else here.
+/// The weight of a substitute relative to the word itself: it may well mean something else here.
 const SYNONYM_WEIGHT: f64 = 0.5;
 const AKIN_WEIGHT: f64 = 0.5;
-/// One thing of a kind among many.
+/// The weight of one thing of a kind among many.
 const MEMBER_WEIGHT: f64 = 0.4;
 
-/// Words that share fewer letters at their beginning are not akin.
+/// Related words share at least this many leading letters.
 const AKIN_PREFIX: usize = 5;
 
 impl Question {
-    /// Takes a question apart.
+    /// Parses a question.
     ///
     /// # Errors
     /// A question without any word.
@@ -54,7 +54,7 @@ impl Question {
             }
             before = word;
         }
-        // "Who am I?" has nothing but stop words: then they have to do.
+        // "Who am I?" has only stop words: then they are used.
         let asked = if telling.is_empty() && grams.is_empty() {
             plain.clone()
         } else {
@@ -102,7 +102,7 @@ impl Question {
         self.groups = stems.len();
         for (name, group) in self.names.clone() {
             for form in short_forms(&name) {
-                // Looked up to tell who takes part; by itself it may be any word.
+                // Used to recognise participants; by itself it may be any word.
                 self.add_stem(&lexicon.stem(form), group, 0.0);
             }
         }
@@ -169,7 +169,7 @@ impl Question {
     }
 }
 
-/// Whether two different stems may be of one family: teach and teacher, geolog and geologist.
+/// Whether two different stems may be related: teach and teacher, geolog and geologist.
 pub(super) fn are_akin(a: &str, b: &str) -> bool {
     let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let (short, long) = (a.len().min(b.len()), a.len().max(b.len()));

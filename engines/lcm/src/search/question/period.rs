@@ -1,8 +1,8 @@
-//! The stretch of time that a question names.
+//! The period that a question names.
 
-use crate::clock::civil;
+use jiff::ToSpan;
 
-const DAY_MS: i64 = 86_400_000;
+use crate::dates::date;
 
 const MONTHS: [&str; 12] = [
     "january",
@@ -22,17 +22,17 @@ const MONTHS: [&str; 12] = [
 /// A date as far as a question names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Period {
-    year: Option<i64>,
+    year: Option<i16>,
     /// From 1.
-    month: Option<i64>,
-    day: Option<i64>,
+    month: Option<i8>,
+    day: Option<i8>,
 }
 
-/// So long after it happened, people still tell of it first.
-const TOLD_WITHIN_DAYS: i64 = 14;
+/// How long after an event people still first tell of it, in days.
+const TOLD_WITHIN_DAYS: i32 = 14;
 
 impl Period {
-    /// The period that the folded words of a question name.
+    /// The period named by the folded words of a question.
     pub(super) fn of(words: &[&str]) -> Option<Self> {
         let year = words.iter().find_map(|word| year(word));
         let month = words.iter().enumerate().find_map(|(at, word)| {
@@ -48,7 +48,7 @@ impl Period {
                 )
                 || day.is_some()
                 || year.is_some();
-            is_date.then_some((month as i64 + 1, day))
+            is_date.then_some((month as i8 + 1, day))
         });
         if year.is_none() && month.is_none() {
             return None;
@@ -60,24 +60,24 @@ impl Period {
         })
     }
 
-    /// Whether something of that time could have been told at `at_ms`.
+    /// Whether a message of the time `at_ms` could first tell of that period.
     pub(super) fn is_told_at(self, at_ms: i64) -> bool {
-        let today = at_ms.div_euclid(DAY_MS);
+        let today = date(at_ms);
         (0..=TOLD_WITHIN_DAYS).any(|ago| {
-            let (year, month, day) = civil(today - ago);
-            self.year.is_none_or(|wanted| wanted == year)
-                && self.month.is_none_or(|wanted| wanted == month)
-                && self.day.is_none_or(|wanted| wanted == day)
+            let date = today.saturating_sub(ago.days());
+            self.year.is_none_or(|year| year == date.year())
+                && self.month.is_none_or(|month| month == date.month())
+                && self.day.is_none_or(|day| day == date.day())
         })
     }
 }
 
-fn year(word: &str) -> Option<i64> {
+fn year(word: &str) -> Option<i16> {
     let year = word.parse().ok()?;
     (word.len() == 4 && (1900..2100).contains(&year)).then_some(year)
 }
 
-fn day(word: &str) -> Option<i64> {
+fn day(word: &str) -> Option<i8> {
     let digits = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
     let day = digits.parse().ok()?;
     (1..=31).contains(&day).then_some(day)
@@ -87,7 +87,7 @@ fn day(word: &str) -> Option<i64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::clock::parse;
+    use crate::dates::parse;
 
     fn told(question: &str, at: &str) -> Option<bool> {
         let words: Vec<&str> = question.split(' ').collect();

@@ -1,4 +1,4 @@
-//! Reading a text for a question: where its words stand, and what else the text tells.
+//! Reads a text for a question: where its words occur, and other signs.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::parse::are_akin;
 use super::speaker::speaker_of;
 use super::{Form, Map, Question};
 use crate::error::StoreError;
-use crate::index::fold::{fold_into, in_original};
-use crate::index::terms::{Class, runs};
 use crate::search::lexicon::lexicon;
 use crate::search::run::Search;
 use crate::search::snippet::MAX_COUNTED;
 use crate::store::Key;
+use crate::text::fold::{fold_into, in_original};
+use crate::text::terms::{Class, runs};
 
 /// What was seen in a text.
 pub(super) struct Reading {
@@ -19,7 +19,7 @@ pub(super) struct Reading {
     pub(super) words: usize,
     /// Who speaks, folded, where the text says so.
     pub(super) speaker: Option<String>,
-    /// Whether it has such a thing as is asked for.
+    /// Whether it contains something of the kind asked for.
     pub(super) has_wanted: bool,
     /// Whether it ends with a question.
     pub(super) asks: bool,
@@ -33,11 +33,11 @@ pub(super) struct Occurrence {
     pub(super) word: usize,
     /// Where in the folded text.
     range: Range<usize>,
-    /// Whether it stands in a sentence that asks.
+    /// Whether it is part of a question.
     pub(super) asked: bool,
 }
 
-/// Reads texts, one after the other.
+/// Reads texts, reusing its buffers.
 pub(super) struct Reader<'q> {
     question: &'q Question,
     folded: String,
@@ -96,7 +96,7 @@ impl Question {
             })
     }
 
-    /// The places of the terms in a text; where they stand thickest first.
+    /// The positions of the terms in a text, the densest first.
     pub(in crate::search) fn places(&self, text: &str) -> Vec<Range<usize>> {
         let mut occurrences = self.reader().read(text).occurrences;
         occurrences.retain(|occurrence| self.terms[occurrence.term].weight > 0.0);
@@ -146,7 +146,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the terms stand in the text, in order, and how many words it has.
+    /// The positions of the terms in a text, in order, and the number of its words.
     fn occurrences(&mut self) -> (Vec<Occurrence>, usize) {
         let Self {
             question,
@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 }
 
-/// Marks what stands in a sentence that ends with a question mark.
+/// Marks the terms in sentences that end with a question mark.
 fn mark_asked(folded: &str, occurrences: &mut [Occurrence]) {
     let mut end = 0;
     let mut asked = false;

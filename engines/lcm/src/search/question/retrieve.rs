@@ -1,22 +1,22 @@
-//! The first round: which messages the index leads to.
+//! The first round: candidate messages from the index.
 
 use super::parse::are_akin;
 use super::{Form, Question, Term};
 use crate::error::StoreError;
-use crate::index::list::List;
-use crate::index::segment::Segment;
-use crate::index::vocabulary::Vocabulary;
 use crate::search::candidates::Stretch;
 use crate::search::lexicon::lexicon;
 use crate::search::run::Search;
+use crate::store::index::list::List;
+use crate::store::index::segment::Segment;
+use crate::store::index::vocabulary::Vocabulary;
 use crate::store::{Key, SessionId};
 
 /// How many messages the second round reads, at most.
 const CANDIDATES: usize = 300;
 
-/// What a word in a message counts for the messages around it, by how far they come after it: falling
-/// with the distance, as in a positional language model (Lv & Zhai 2009). More for what comes after: an
-/// answer follows the words it answers.
+/// The weight of a word for the neighbours of its message, by their distance after it: falling with the
+/// distance, as in a positional language model (Lv & Zhai 2009). Higher for messages after it: an answer
+/// follows the words it answers.
 pub(super) const AROUND: [(i64, f64); 5] = [(1, 0.4), (2, 0.2), (3, 0.1), (-1, 0.3), (-2, 0.1)];
 
 /// Which messages of a session hold which term: for each term, ordinals in order.
@@ -26,7 +26,7 @@ pub(super) struct Holders {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// What each word of the question weighs in the messages of a session that hold it.
+/// The weights of the question's words in the messages of a session.
 pub(super) struct Weighed {
     pub(super) session: SessionId,
     messages: u32,
@@ -34,14 +34,14 @@ pub(super) struct Weighed {
     groups: Vec<Vec<(u32, f64)>>,
 }
 
-/// How rare a term is that so many of all messages hold.
+/// The rarity of a term that this many of all messages contain.
 pub(super) fn idf(with: usize, all: usize) -> f64 {
     let (with, all) = (with as f64, all as f64);
     (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
 }
 
 impl Question {
-    /// What the index knows of the messages of each session.
+    /// The question's terms in the index, per session.
     pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<Holders>, StoreError> {
         let mut sessions = Vec::new();
         for &session in &search.query.sessions {
@@ -53,7 +53,7 @@ impl Question {
         Ok(sessions)
     }
 
-    /// The messages to read, and what the words of the question weigh in any.
+    /// The messages to read, and the weights of the question's words.
     pub(super) fn retrieve(
         &mut self,
         search: &Search<'_>,
@@ -77,7 +77,7 @@ impl Question {
             .iter()
             .map(|holders| holders.messages as usize)
             .sum();
-        // What stands for a word is worth no more than the word.
+        // A substitute is worth no more than the word itself.
         let mut own = vec![f64::INFINITY; self.groups];
         for (at, term) in self.terms.iter_mut().enumerate() {
             let with = sessions.iter().map(|holders| holders.lists[at].len()).sum();
@@ -103,7 +103,7 @@ impl Question {
                     let before: Vec<usize> = lists.iter().map(Vec::len).collect();
                     match look_up(search, &segment, &self.terms, &mut lists) {
                         Ok(()) => 0..0,
-                        // What the index cannot say any more, the messages can.
+                        // If the index is damaged, read the messages.
                         Err(StoreError::Damaged(_)) => {
                             for (list, length) in lists.iter_mut().zip(before) {
                                 list.truncate(length);
@@ -123,7 +123,7 @@ impl Question {
             }
         }
         for list in &mut lists {
-            // What arrived after the first page is no part of the answer.
+            // Messages after the first page are not part of the answer.
             list.retain(|ordinal| *ordinal < messages);
             list.sort_unstable();
             list.dedup();
@@ -158,7 +158,7 @@ impl Question {
 }
 
 impl Weighed {
-    /// The best of the messages that hold a word, or stand beside one that does, with their scores.
+    /// The best messages that contain a word or are near one that does, with their scores.
     fn best(&self, search: &Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
         let mut scores = vec![0f64; self.messages as usize];
         let mut of_group = vec![0f64; self.messages as usize];
@@ -188,7 +188,7 @@ impl Weighed {
                 .then(b.cmp(a))
         };
         ordinals.sort_unstable_by(by_score);
-        // The filters look at each message's row: only as many as it takes.
+        // The filters read each message's row, so apply them only until there are enough.
         let mut best = Vec::new();
         for some in ordinals.chunks(CANDIDATES) {
             let mut some = some.to_vec();
@@ -204,7 +204,7 @@ impl Weighed {
             .collect())
     }
 
-    /// What the words of a group weigh in a message.
+    /// The weight of a group's words in a message.
     pub(super) fn weight(&self, group: usize, ordinal: i64) -> f64 {
         let Ok(ordinal) = u32::try_from(ordinal) else {
             return 0.0;

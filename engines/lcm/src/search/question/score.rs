@@ -1,4 +1,4 @@
-//! The second round: what the messages that were read are worth.
+//! The second round: scores of the messages that were read.
 
 use super::read::{Occurrence, Reading};
 use super::retrieve::{AROUND, Weighed};
@@ -8,34 +8,33 @@ use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::{Key, row_in};
 
-/// BM25's own two: how soon repetition stops to count, and how much length does. The values that held
+/// BM25's parameters: how soon repetition saturates, and the influence of length. The values that worked
 /// best over many collections (Trotman et al. 2014).
 const K1: f64 = 0.9;
 const B: f64 = 0.4;
 
-/// How long a passage is: about two sentences. In a long text the words of a question may stand far apart
-/// by chance, so that such a text is worth what its best passage is (Callan 1994); passages overlap, so
-/// that none is cut in two.
+/// The length of a passage: about two sentences. In a long text the words of a question may be far apart by
+/// chance, so such a text scores as its best passage (Callan 1994); passages overlap, so that none is cut
+/// in two.
 const PASSAGE_WORDS: usize = 40;
 const PASSAGE_STEP: usize = 10;
 
-/// A word that is asked is not told: what it counts in the message that asks, and in the answer to it.
+/// The weight of a word in a question: in the message that asks, and in the answer to it.
 const ASKED_WEIGHT: f64 = 0.4;
 const ANSWER_WEIGHT: f64 = 0.8;
 
-/// What somebody is asked about is told by themselves nineteen times out of twenty, where half of all
+/// A question about somebody is answered by that person nineteen times out of twenty, if half of all
 /// messages are theirs: ln (0.95 / 0.05).
 const SPEAKER_WEIGHT: f64 = 2.94;
 
-/// That a message was written in the time asked for: nine times out of ten, where as many others were not.
+/// A message from the period asked for: nine times out of ten, if half of the others are not.
 const PERIOD_WEIGHT: f64 = 2.2;
 
-/// The most that it can add to have what is asked for, however rare it is: it may be something else of
-/// the kind.
+/// The largest bonus for containing what is asked for, however rare: it may be another thing of the kind.
 const WANTED_MAX: f64 = 2.0;
 
-/// A message is as likely to answer as it is long (Kraaij et al. 2002), in shares of the mean, between
-/// these two: a nod tells little, and a page no more than three messages.
+/// The prior of a message grows with its length (Kraaij et al. 2002), relative to the mean, between these
+/// two limits: a nod tells little, and a page no more than three messages.
 const LENGTH_RANGE: (f64, f64) = (0.2, 3.0);
 
 impl Question {
@@ -87,7 +86,7 @@ impl Question {
         Ok(ranked)
     }
 
-    /// What the words of the question are worth in a message: each in itself, or in a neighbour.
+    /// The value of the question's words in a message: each in the message itself, or in a neighbour.
     fn by_words(&self, key: Key, reading: &Reading, weighed: &Weighed, answers: bool) -> f64 {
         let ordinal = i64::from(key.ordinal());
         let of_group = |(group, own): (usize, f64)| {
@@ -107,12 +106,12 @@ impl Question {
             .sum()
     }
 
-    /// How well a text by itself could answer; 0 where it shares no word.
+    /// How well a text by itself could answer; 0 if it shares no word.
     pub(in crate::search) fn score_text(&self, text: &str) -> f64 {
         self.by_group(&self.reader().read(text)).iter().sum()
     }
 
-    /// What each word of the question is worth in a text, or in the best passage of a long one.
+    /// The value of each word of the question in a text, or in the best passage of a long one.
     fn by_group(&self, reading: &Reading) -> Vec<f64> {
         let all = &reading.occurrences;
         if reading.words <= PASSAGE_WORDS {
@@ -152,7 +151,7 @@ impl Question {
     }
 }
 
-/// What it adds to have what is asked for: the rarer among the messages read, the more.
+/// The bonus for containing what is asked for: higher the rarer it is among the messages read.
 fn wanted_weight(readings: &[(Key, Reading)]) -> f64 {
     let with = readings.iter().filter(|(_, reading)| reading.has_wanted);
     super::retrieve::idf(with.count(), readings.len()).min(WANTED_MAX)

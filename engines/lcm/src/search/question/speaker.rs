@@ -1,31 +1,31 @@
-//! Who takes part in a conversation, as far as a question names them. What a question asks of somebody
-//! is mostly told by that person; and a participant's name tells nothing of what a message is about.
+//! The participants of a conversation that a question names. A question about somebody is mostly answered
+//! by that person, and a participant's name says nothing about a message's subject.
 
 use super::retrieve::Holders;
 use super::{Form, Question};
 use crate::error::StoreError;
-use crate::index::fold::fold;
-use crate::index::terms::{Class, class, runs};
 use crate::search::run::Search;
 use crate::store::{Key, MessageRow, SessionId, names_in, row_in};
+use crate::text::fold::fold;
+use crate::text::terms::{Class, class, runs};
 
-/// Somebody whom the question names and who takes part in a session.
+/// A participant of a session that the question names.
 pub(super) struct Participant {
     session: SessionId,
     known_by: KnownBy,
 }
 
 enum KnownBy {
-    /// The name that their messages carry: one of these.
+    /// By the name field of their messages: one of these.
     Name(Vec<String>),
-    /// The (folded) name in front of their messages.
+    /// By the (folded) name at the start of their messages.
     Prefix(String),
-    /// The role of their messages.
+    /// By the role of their messages.
     Role(String),
 }
 
 impl Participant {
-    /// Whether a message is theirs; `speaker` is who its text says speaks.
+    /// Whether a message is theirs; `speaker` is the speaker named in its text.
     pub(super) fn said(&self, row: &MessageRow, speaker: Option<&str>) -> bool {
         row.key.session() == self.session
             && match &self.known_by {
@@ -36,18 +36,18 @@ impl Participant {
     }
 }
 
-/// More names than this are no list of people.
+/// A list of more names than this is not a list of people.
 const NAMES: u32 = 1_000;
 
-/// Of the messages that hold a name, so many are looked at.
+/// How many of the messages that contain a name are read.
 const SAMPLE: usize = 40;
 
-/// Somebody who is named less often is no participant.
+/// The fewest mentions of a participant.
 const MIN_NAMED: usize = 4;
 
 impl Question {
-    /// The participants that the question names. Their names are words to be found no more, unless nothing
-    /// else is asked.
+    /// Finds the participants that the question names. Their names are then no longer searched for, unless
+    /// nothing else is left.
     pub(super) fn participants(
         &mut self,
         search: &mut Search<'_>,
@@ -87,7 +87,7 @@ impl Question {
         Ok(participants)
     }
 
-    /// The messages that hold a name or a short form of it, in order.
+    /// The messages that contain a name or a short form of it, in order.
     fn named(&self, group: usize, holders: &Holders) -> Vec<u32> {
         let mut named = Vec::new();
         for (term, list) in self.terms.iter().zip(&holders.lists) {
@@ -101,10 +101,10 @@ impl Question {
     }
 }
 
-/// The names that messages of a session carry and of which the question holds a word.
+/// The author names in a session that share a word with the question.
 struct Carried<'q> {
     question: &'q str,
-    /// Each as it stands, folded, and how many of its words the question holds.
+    /// Each name unchanged, folded, and the number of its words in the question.
     names: Vec<(String, String, usize)>,
 }
 
@@ -118,7 +118,7 @@ impl<'q> Carried<'q> {
         let asked: Vec<&str> = runs(question).map(|run| &question[run.range]).collect();
         let mut names = Vec::new();
         for (name, first) in names_in(search.connection, holders.session, NAMES)? {
-            // Who spoke after the first page only is no part of the answer.
+            // Authors who first spoke after the first page are ignored.
             if first.ordinal() < holders.messages {
                 let folded = fold(&name);
                 let shared = parts(&folded).filter(|part| asked.contains(part)).count();
@@ -128,8 +128,8 @@ impl<'q> Carried<'q> {
         Ok(Self { question, names })
     }
 
-    /// The names that a (folded) word of the question calls: of two that it is a part of, the one that has
-    /// more in common with the question.
+    /// The names that a (folded) word of the question refers to: of two that contain it, the one that
+    /// shares more words with the question.
     fn called(&self, word: &str) -> Vec<String> {
         let called = |folded: &str| folded == word || parts(folded).any(|part| part == word);
         let called = self.names.iter().filter(|(_, folded, _)| called(folded));
@@ -140,7 +140,7 @@ impl<'q> Carried<'q> {
             .collect()
     }
 
-    /// The names in a script without capitals and spaces that stand in the question, and their folded form.
+    /// The names in the question that are in a script without capitals and spaces, and their folded form.
     fn in_one_piece(&self) -> impl Iterator<Item = (&str, &str)> {
         self.names
             .iter()
@@ -153,13 +153,13 @@ impl<'q> Carried<'q> {
     }
 }
 
-/// The words of a name, however they are joined: `Ana Lima`, `ana_lima`, `ana-lima`.
+/// The words of a name, regardless of the separator: `Ana Lima`, `ana_lima`, `ana-lima`.
 fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric())
         .filter(|part| !part.is_empty())
 }
 
-/// How the messages of a session that hold a name tell that somebody of this name takes part, if they do.
+/// How the messages that contain a name show that it is a participant's, if they do.
 fn known_by(
     search: &mut Search<'_>,
     session: SessionId,
@@ -206,7 +206,7 @@ fn known_by(
         let known_by = (in_front > 0).then(|| KnownBy::Prefix(name.to_owned()));
         return Ok(known_by);
     }
-    // People call others by their name, not themselves, and talk to them more than of them.
+    // People address others by name, not themselves, and talk to them more than about them.
     let caller = by_role.iter().find(|calls| {
         calls.called >= 2 && calls.called * 3 >= calls.named && calls.named * 10 >= looked_at * 7
     });
@@ -217,7 +217,7 @@ fn known_by(
     })
 }
 
-/// The role that is a speaker's name, as some chats are written down.
+/// The role is the speaker's name in some chats.
 fn role_named(
     search: &Search<'_>,
     session: SessionId,
@@ -233,22 +233,22 @@ fn role_named(
     Ok(None)
 }
 
-/// All who take part in a chat have mostly spoken by then.
+/// After this many messages all participants of a chat have usually spoken.
 const ROLES_LOOKED_AT: u32 = 16;
 
-/// How often the messages of a role have a name in them, and call somebody by it.
+/// How often the messages of a role contain a name, and address somebody by it.
 struct Calls {
     role: String,
     named: usize,
     called: usize,
 }
 
-/// Whether a name is one of the words of a whole one.
+/// Whether a name is one of the words of a full name.
 fn is_part_of(name: &str, whole: &str) -> bool {
     whole.split(' ').any(|part| part == name)
 }
 
-/// Who speaks, where a text says so in front: `Ana: hello`, `[8 May] Ana Lima: hello`.
+/// The speaker that a text names at its start: `Ana: hello`, `[8 May] Ana Lima: hello`.
 pub(super) fn speaker_of(text: &str) -> Option<&str> {
     let mut text = text.trim_start();
     if let Some(inside) = text.strip_prefix(['[', '(']) {
@@ -265,7 +265,8 @@ pub(super) fn speaker_of(text: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
-/// Whether a text calls somebody by this (folded) name or a short form of it: "Hey Ana!", "Thanks, Mel".
+/// Whether a text addresses somebody by this (folded) name or a short form of it: "Hey Ana!", "Thanks,
+/// Mel".
 fn calls(text: &str, name: &str) -> bool {
     let mut before = "";
     text.split_whitespace().any(|token| {
@@ -281,7 +282,7 @@ fn calls(text: &str, name: &str) -> bool {
     })
 }
 
-/// What a name may be shortened to: its first three or four letters.
+/// The short forms of a name: its first three or four letters.
 pub(super) fn short_forms(name: &str) -> impl Iterator<Item = &str> {
     name.char_indices()
         .skip(3)

@@ -1,8 +1,7 @@
 //! A full-text query, cut into its terms.
 //!
-//! A term stands between blanks, a phrase in quotes of any kind. The punctuation around a term is none of
-//! it: quotes, brackets that hold it, and the stops behind it. What is inside, or within the quotes of a
-//! phrase, counts.
+//! Terms are separated by blanks, phrases are in quotes of any kind. Punctuation around a term is removed:
+//! quotes, enclosing brackets, and stops after it. Punctuation inside a term or a quoted phrase counts.
 
 use crate::error::StoreError;
 
@@ -45,7 +44,7 @@ const STOPS: [char; 20] = [
 /// The terms of a query, in order, phrases without their quotes.
 ///
 /// # Errors
-/// A double quote that is opened and never closed.
+/// A double quote that is never closed.
 pub(super) fn split(query: &str) -> Result<Vec<&str>, StoreError> {
     let mut terms = Vec::new();
     let mut rest = query.trim_start();
@@ -83,7 +82,7 @@ fn never_closed(query: &str, at: usize) -> StoreError {
     ))
 }
 
-/// The phrase that a text begins with, and what follows its closing quote: that ends a word, and an
+/// The phrase at the start of a text, and the rest after its closing quote. A closing quote ends a word, an
 /// apostrophe does not.
 fn phrase(text: &str) -> Option<(&str, &str)> {
     let open = text.chars().next()?;
@@ -118,7 +117,7 @@ fn bare(term: &str) -> &str {
     }
 }
 
-/// A term without the brackets at its ends, but for those whose other half stands within: `f(x)` is whole.
+/// A term without unbalanced brackets at its ends: `f(x)` stays whole.
 fn without_brackets(term: &str) -> &str {
     let mut ends = term.char_indices();
     let Some((_, first)) = ends.next() else {
@@ -152,7 +151,7 @@ fn pair_of(c: char) -> Option<(char, char)> {
     pairs.find(|(open, close)| *open == c || *close == c)
 }
 
-/// Where the other half stands of the bracket that comes first.
+/// The position of the bracket that matches the first one.
 fn partner(chars: impl Iterator<Item = (usize, char)>, own: char, other: char) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in chars {

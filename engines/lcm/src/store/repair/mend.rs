@@ -1,4 +1,4 @@
-//! Making whole what rows that could not be read left behind.
+//! Restores consistency after unreadable rows were lost.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use crate::store::read::{body_and_raw, rows_after, whole};
 use crate::store::summaries::{for_each_node_text, summary_hash};
 use crate::store::{Blocks, Database, Key, SessionInfo, sessions};
 
-/// Rows that are held at a time.
+/// How many rows are held at a time.
 const PAGE: u32 = 1_024;
 
-/// As many messages may be missing at the end of a session; a number beyond is itself damaged.
+/// At most this many messages can be missing at the end of a session; a larger number is itself damaged.
 const MOST_AT_THE_END: i64 = 1_000_000;
 
-/// What stands for the text of a summary that was lost.
+/// The placeholder for a lost summary text.
 const LOST_TEXT: &str = "[The text of this summary was lost to a damaged file. What it stood for is there: \
                          expand it.]";
 
-/// Sessions for what belongs to one that is gone, and cursors for all.
+/// Recreates missing sessions and cursors.
 const SESSIONS: &str = "
 INSERT OR IGNORE INTO sessions(id, name, created_at, touched_at)
     SELECT DISTINCT session, 'recovered-' || session, 0, 0 FROM messages;
@@ -36,7 +36,7 @@ DELETE FROM payloads WHERE session NOT IN (SELECT id FROM sessions);
 DELETE FROM payload_chunks WHERE payload NOT IN (SELECT id FROM payloads);
 ";
 
-/// What refers to messages that are gone.
+/// References to lost messages.
 const REFERENCES: &str = "
 UPDATE messages SET replaces = NULL WHERE replaces NOT IN (SELECT id FROM messages);
 DELETE FROM payloads WHERE id NOT IN (SELECT payload FROM messages WHERE payload NOT NULL);
@@ -45,7 +45,7 @@ DELETE FROM nodes WHERE session NOT IN (SELECT id FROM sessions) OR session <> i
 DELETE FROM node_messages WHERE message NOT IN (SELECT id FROM messages);
 ";
 
-/// What refers to summaries that are gone.
+/// References to lost summaries.
 const LINEAGE: &str = "
 DELETE FROM node_messages WHERE node NOT IN (SELECT id FROM nodes);
 DELETE FROM node_children WHERE node NOT IN (SELECT id FROM nodes) OR child NOT IN (SELECT id FROM nodes);
@@ -58,7 +58,7 @@ const UNDER: &str = "WITH RECURSIVE below(node) AS (
         VALUES(?1) UNION SELECT child FROM node_children JOIN below USING(node))
     SELECT DISTINCT message FROM node_messages JOIN below USING(node)";
 
-/// What summaries say of the messages below them.
+/// Recomputes the summaries' figures about the messages below them.
 const SPANS: &str = "UPDATE nodes SET (messages, first, last) = (
     WITH RECURSIVE below(node) AS (
         VALUES(nodes.id) UNION SELECT child FROM node_children JOIN below USING(node)),
@@ -67,7 +67,7 @@ const SPANS: &str = "UPDATE nodes SET (messages, first, last) = (
         (SELECT host FROM messages JOIN under ON id = message ORDER BY id LIMIT 1),
         (SELECT host FROM messages JOIN under ON id = message ORDER BY id DESC LIMIT 1) FROM under)";
 
-/// Summaries without a source; of those above them the last may follow.
+/// Summaries without a source; removing them may leave a parent without one.
 const WITHOUT_SOURCE: &str = "DELETE FROM nodes WHERE id NOT IN (SELECT node FROM node_messages)
     AND id NOT IN (SELECT node FROM node_children)";
 
@@ -76,9 +76,9 @@ pub(super) fn sessions(connection: &Connection) -> Result<(), StoreError> {
     Ok(connection.execute_batch(SESSIONS)?)
 }
 
-/// Removes messages whose content is gone or is not what was stored, and sets each session back to where the
-/// first of them is missing, so that the host shows again what it has. How many are there, and how many are
-/// missing.
+/// Removes messages whose content is lost or does not match its hash, and sets each session back to the
+/// first missing one, so that the host delivers them again. Returns the numbers of present and missing
+/// messages.
 pub(super) fn messages(
     database: &Database,
     mut progress: impl FnMut(u64, u64),
@@ -104,7 +104,7 @@ pub(super) fn messages(
     Ok((kept, missing))
 }
 
-/// The keys of messages of which there is a row and no content; and of blocks that are not where they belong.
+/// The keys of messages with a row but no content, and of misplaced blocks.
 fn unreadable(
     database: &Database,
     info: &SessionInfo,
@@ -132,8 +132,8 @@ fn unreadable(
     })
 }
 
-/// Leaves the sound messages of a session and the blocks that hold them; gives how many there are, and how
-/// many are missing.
+/// Keeps the intact messages of a session and their blocks; returns the numbers of present and missing
+/// messages.
 fn sound_only(
     database: &Database,
     info: &SessionInfo,
@@ -162,8 +162,8 @@ fn sound_only(
             if !held.is_empty() && held.iter().all(|key| present.contains(key)) {
                 continue;
             }
-            // What is missing has no content either, so that it can be put back whole; the others get blocks
-            // of their own.
+            // Removes the content of missing messages too, so that they can be restored completely; the
+            // others get new blocks.
             let mut alone = Vec::new();
             for key in held.iter().filter(|key| present.contains(key)) {
                 let draft = body_and_raw(transaction, &mut blocks, *key)?;
@@ -180,8 +180,8 @@ fn sound_only(
     })
 }
 
-/// The session ends with its last message, and as far as the host is told before the first live one that is
-/// missing. Gives how many are missing.
+/// Sets the session's end after its last message, and its delivery cursor before the first missing live
+/// one. Returns how many are missing.
 fn set_back(
     connection: &Connection,
     info: &SessionInfo,
@@ -194,7 +194,7 @@ fn set_back(
         [id],
         |row| row.get(0),
     )?;
-    // What is missing at the end comes again in its place.
+    // Messages missing at the end are delivered again.
     connection.execute(
         "UPDATE sessions SET next_ordinal = ?2 WHERE id = ?1",
         [id, i64::from(next)],
@@ -233,7 +233,7 @@ fn set_back(
         "UPDATE sessions SET last_host = (SELECT host FROM messages WHERE id = ?2) WHERE id = ?1",
         params![id, last.map(|key| key.0)],
     )?;
-    // A number that damage has made huge counts nothing.
+    // Ignores a number made huge by damage.
     let counted = match said - i64::from(next) {
         0..=MOST_AT_THE_END => said,
         _ => i64::from(next),
@@ -241,8 +241,8 @@ fn set_back(
     Ok((counted - present.len() as i64).max(0) as u64)
 }
 
-/// Takes summaries out of the window that stand over what an earlier one stands over, or over what is no part
-/// of the conversation: a row that can be read may still say something else than it did.
+/// Removes summaries from the window that overlap an earlier one or cover messages outside the
+/// conversation: a readable row may still have wrong values.
 fn one_summary_each(connection: &Connection) -> Result<(), StoreError> {
     for info in sessions::sessions_in(connection)? {
         let live = live_ranges(connection, info.id)?;
@@ -273,8 +273,8 @@ fn one_summary_each(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Gives summaries whose text is gone a note in its place, and removes those without a source. How many are
-/// there, and how many lost their text.
+/// Gives summaries without a text a placeholder, and removes those without a source. Returns how many
+/// remain, and how many lost their text.
 pub(super) fn summaries(database: &Database) -> Result<(u64, u64), StoreError> {
     let (all, lost) = database.read(|connection| {
         let (mut all, mut lost) = (0u64, Vec::new());
@@ -294,7 +294,7 @@ pub(super) fn summaries(database: &Database) -> Result<(u64, u64), StoreError> {
     let data = packed(LOST_TEXT)?;
     database.write(|transaction| {
         for key in &lost {
-            // Without a model, so that it is written again once one is there.
+            // Marked as written without a model, so that it is rewritten once one is available.
             transaction.execute(
                 "UPDATE nodes SET level = 3, degraded = 1, model = NULL, tokens = ?2, hash = ?3,
                                   bytes = ?4, data = ?5 WHERE id = ?1",

@@ -1,11 +1,11 @@
-//! Copying the rows of a damaged database that can be read.
+//! Copies the readable rows of a damaged database.
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Statement, params_from_iter};
 
 use crate::error::StoreError;
 
-/// A table, the key by which its rows are ordered, and an index that holds all of its columns again.
+/// A table, its key, and an index that repeats all of its columns.
 struct Table {
     name: &'static str,
     key: &'static str,
@@ -20,7 +20,7 @@ const fn table(name: &'static str, key: &'static str) -> Table {
     }
 }
 
-/// All tables but those of the search index, which is made anew.
+/// All tables except those of the search index, which is rebuilt.
 const TABLES: [Table; 10] = [
     table("sessions", "rowid"),
     table("live", "session"),
@@ -42,7 +42,7 @@ const TABLES: [Table; 10] = [
     table("frontier", "session"),
 ];
 
-/// Copies what can be read. Gives how many rows that is.
+/// Copies all readable rows. Returns their number.
 ///
 /// # Errors
 /// The new database cannot be written.
@@ -64,7 +64,7 @@ pub(super) fn copy(old: &Connection, new: &Connection) -> Result<u64, StoreError
     Ok(copied)
 }
 
-/// Numbers that were given out are not given out again.
+/// Keeps the AUTOINCREMENT counters, so that numbers are not reused.
 fn keep_numbers_used(old: &Connection, new: &Connection) -> Result<(), StoreError> {
     for name in ["sessions", "payloads"] {
         let used = old.query_row(
@@ -85,13 +85,13 @@ fn keep_numbers_used(old: &Connection, new: &Connection) -> Result<(), StoreErro
 
 /// How a run over rows ended.
 enum End {
-    /// At the last of them.
+    /// At the last row.
     Reached,
     /// At a page that cannot be read.
     Damaged,
 }
 
-/// A walk over a table, upwards by its key; around a damaged page from both sides.
+/// A walk over a table in key order, approaching damaged pages from both sides.
 struct Walk<'c> {
     up: Statement<'c>,
     down: Statement<'c>,
@@ -122,7 +122,7 @@ impl<'c> Walk<'c> {
                 "SELECT {key} FROM {from} WHERE {key} > ?1 ORDER BY {key} LIMIT 1"
             )),
         );
-        // A table or an index that is gone has nothing to give.
+        // A lost table or index has no rows.
         let (Ok(up), Ok(down), Ok(next)) = prepared else {
             return Ok(());
         };
@@ -149,19 +149,19 @@ impl<'c> Walk<'c> {
             if matches!(end, End::Reached) {
                 return Ok(());
             }
-            // The next key that can be reached, over ever more.
+            // Tries ever larger steps to the next reachable key.
             let mut step = 1i64;
             let beyond = loop {
                 let from = after.saturating_add(step);
                 match self.next.query_row([from], |row| row.get::<_, i64>(0)) {
-                    // Damage may have put a lesser one there, from which the walk would come here again.
+                    // Damage may have put a smaller key there, which would loop.
                     Ok(key) if key > from => break Some(key),
                     Err(rusqlite::Error::QueryReturnedNoRows) => break None,
                     _ if step > i64::MAX / 4 => break None,
                     _ => step *= 2,
                 }
             };
-            // What was passed over and is readable.
+            // Reads the skipped rows backwards, as far as they are readable.
             let upto = beyond.unwrap_or(i64::MAX);
             copy_rows(
                 &mut self.down,
@@ -201,13 +201,13 @@ fn copy_rows(
             insert.execute(params_from_iter(values))?;
         }
         if let Ok(key) = row.get::<_, i64>(0) {
-            // Damage may have put rows out of order; the walk goes on upwards all the same.
+            // Damage may have put rows out of order; the walk still only goes upwards.
             *last = key.max(*last);
         }
     }
 }
 
-/// A value; none for a text that is no text any more.
+/// A value; none for a text that is not valid UTF-8.
 fn value(found: ValueRef<'_>) -> Option<Value> {
     Some(match found {
         ValueRef::Null => Value::Null,

@@ -1,8 +1,8 @@
-//! A file that is read in place of a damaged one, where that one no longer says what lies where.
+//! Builds a file that is read instead of a damaged one whose schema is lost.
 //!
-//! Every store of a version has its tables on the same pages. So a new store, with the pages of the damaged file
-//! laid over its own and a first page that leads to the tables, holds whatever the damaged one did. Whether it
-//! is what was stored, the hashes tell.
+//! Every store of a version has its tables on the same pages. So a new store, overwritten with the pages of
+//! the damaged file except for the first page, which locates the tables, has the content of the damaged
+//! one. The hashes verify it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,18 +17,20 @@ use crate::store::database::connect;
 use crate::store::definitions::{self, Definition, define_the_same};
 use crate::store::schema::{HEADER_BYTES, PAGE_BYTES};
 
-/// An empty leaf of a table: its kind, no free block, no cell, and cells to come from the end of the page on.
+/// The header of an empty table leaf: its kind, no free block, no cells, and cell content starting at the
+/// end of the page.
 const EMPTY_LEAF: [u8; 8] = [13, 0, 0, 0, 0, (PAGE_BYTES >> 8) as u8, 0, 0];
 
-/// What of a header is neither ours nor a copy's: the list of free pages, and how a file shrinks by itself.
+/// The header fields that must not be copied: the list of free pages, and the auto-vacuum mode.
 const NO_FREE_PAGES: std::ops::Range<usize> = 32..40;
 const LARGEST_ROOT: std::ops::Range<usize> = 52..56;
 const SHRINKS: std::ops::Range<usize> = 64..68;
-/// How many pages the file has.
+/// The number of pages of the file.
 const PAGES: std::ops::Range<usize> = 28..32;
 
-/// Whether the file can be read as it is: it knows its size, and each table is where a store of this version has
-/// it; or it defines the same and has another page size, so that nothing is known of where its tables were.
+/// Whether the file can be read directly: its size is valid, and each table is where a store of this
+/// version has it; or its definitions are the same and its page size differs, so that the expected
+/// positions are unknown.
 pub(super) fn is_needless(damaged: &Connection, path: &Path) -> Result<bool, StoreError> {
     let Ok(found) = definitions::of(damaged) else {
         return Ok(false);
@@ -45,7 +47,7 @@ pub(super) fn is_needless(damaged: &Connection, path: &Path) -> Result<bool, Sto
     Ok((pages * size) as u64 >= bytes && found == ours[0])
 }
 
-/// Makes the stand-in for the file at `path`, with its log. `found` is what that file says of its tables.
+/// Makes the stand-in for the file at `path`, with its log. `found` are the table definitions in that file.
 ///
 /// # Errors
 /// A disk without room for it.
@@ -85,7 +87,7 @@ fn model(new: &Path) -> io::Result<([u8; HEADER_BYTES], Vec<u8>)> {
     ))
 }
 
-/// Lays all pages but the first over those of the stand-in, which knows its size then.
+/// Overwrites all pages but the first of the stand-in, and sets its size.
 fn lay_over(path: &Path, stand_in: &Path) -> io::Result<()> {
     let mut to = File::options().write(true).open(stand_in)?;
     match File::open(path) {
@@ -103,7 +105,7 @@ fn lay_over(path: &Path, stand_in: &Path) -> io::Result<()> {
     to.write_all(&pages)
 }
 
-/// Fills the last page up; gives how many there are, as a header says it.
+/// Pads the last page; returns the number of pages, as in the header.
 fn whole_pages(file: &File) -> io::Result<[u8; 4]> {
     let pages = file.metadata()?.len().div_ceil(PAGE_BYTES as u64);
     file.set_len(pages * PAGE_BYTES as u64)?;
@@ -111,7 +113,7 @@ fn whole_pages(file: &File) -> io::Result<[u8; 4]> {
     Ok(pages.to_be_bytes())
 }
 
-/// Brings what is in the log into the stand-in.
+/// Applies the log to the stand-in.
 fn take_log_in(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
     let [from, log] = [path, stand_in].map(|path| with_suffix(path, "-wal"));
     if !holds_something(&from) {
@@ -121,7 +123,7 @@ fn take_log_in(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
     let folded = writable(stand_in).and_then(|connection| {
         Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     });
-    // Of a log that is damaged itself there is what could be read.
+    // A damaged log is applied as far as it is readable.
     let _ = std::fs::remove_file(log);
     let _ = std::fs::remove_file(with_suffix(stand_in, "-shm"));
     match folded {
@@ -130,7 +132,7 @@ fn take_log_in(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// How many tables and indexes begin on a page of their kind, if they lie so.
+/// How many tables and indexes begin on a page of their kind, given this layout.
 fn fitting(
     stand_in: &Path,
     layout: &[Definition],
@@ -147,14 +149,14 @@ fn fitting(
             (u64::from(definition.root) - 1) * PAGE_BYTES as u64,
         ))?;
         if file.read(&mut kind)? == 1 {
-            // A page over others has the number of a leaf less 8.
+            // The type of an interior page is that of a leaf minus 8.
             count += usize::from(leaf.is_some_and(|leaf| [*leaf, leaf ^ 8].contains(&kind[0])));
         }
     }
     Ok(count)
 }
 
-/// Writes a first page that defines nothing yet.
+/// Writes a first page without definitions.
 fn begin_anew(stand_in: &Path, header: [u8; HEADER_BYTES]) -> io::Result<()> {
     let mut file = File::options().write(true).open(stand_in)?;
     let mut page = [0; PAGE_BYTES];
@@ -167,7 +169,7 @@ fn begin_anew(stand_in: &Path, header: [u8; HEADER_BYTES]) -> io::Result<()> {
     file.write_all(&page)
 }
 
-/// Defines the tables, on the pages on which they lie already; the definitions go to the end of the file.
+/// Defines the tables on their existing pages; the definitions are written to the end of the file.
 fn define(stand_in: &Path, layout: &[Definition]) -> Result<(), StoreError> {
     let mut connection = writable(stand_in)?;
     let transaction = connection.transaction()?;
@@ -187,7 +189,7 @@ fn define(stand_in: &Path, layout: &[Definition]) -> Result<(), StoreError> {
     connection.close().map_err(|(_, error)| error.into())
 }
 
-/// Opens the stand-in so that nothing in it keeps it from being written.
+/// Opens the stand-in so that no damage prevents writing to it.
 fn writable(stand_in: &Path) -> Result<Connection, StoreError> {
     let connection = connect(stand_in, OpenFlags::empty())?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;

@@ -1,4 +1,4 @@
-//! What `lcm_grep` takes, and the search that it means.
+//! The arguments of `lcm_grep`, and the search they describe.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use contexture_engine_api::EngineError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::clock::parse;
+use crate::dates::parse;
 use crate::search::{Ask, Mode, Pattern, Query, Scope, Sort};
 use crate::tools::{Context, cursor_schema, invalid, max_tokens_schema, object};
 
@@ -120,7 +120,7 @@ pub(in crate::tools) fn parameters() -> Value {
     )
 }
 
-/// The search that is asked for.
+/// The requested search.
 ///
 /// # Errors
 /// [`EngineError::InvalidInput`] that says what is wrong with the arguments.

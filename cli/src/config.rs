@@ -1,0 +1,89 @@
+//! `contexture config`: is it right, what holds, and which file is it.
+
+use clap::Subcommand;
+
+use crate::error::{CliError, Lines};
+use crate::{Global, OK, engines, output, setup, terminal};
+use contexture::catalog::PluginState;
+use contexture::providers::{NoModel, Resolved};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration: every unknown key and every value that is not allowed
+    #[command(
+        after_help = "Exits with 2 when something is wrong.\n\nExamples:\n  contexture config check\n  contexture config check --config ./config.yaml"
+    )]
+    Check,
+    /// Print the whole configuration; a value that the file does not give is marked `# default`
+    #[command(
+        after_help = "Examples:\n  contexture config show\n  contexture config show > config.yaml"
+    )]
+    Show,
+    /// Print the config file's path, and on stderr whether it exists
+    #[command(
+        after_help = "Examples:\n  contexture config path\n  $EDITOR \"$(contexture config path)\""
+    )]
+    Path,
+}
+
+pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliError> {
+    match command {
+        ConfigCommand::Check => check(global),
+        ConfigCommand::Show => {
+            let loaded = setup::load_config(global)?;
+            output::print(&loaded.effective().to_string())?;
+            Ok(OK)
+        }
+        ConfigCommand::Path => path(global),
+    }
+}
+
+fn check(global: &Global) -> Result<u8, CliError> {
+    let loaded = setup::read_config(global).map_err(CliError::Config)?;
+    let mut problems: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    let catalog = engines::scan(&loaded)?;
+    for plugin in &catalog.plugins {
+        let (PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. }) =
+            &plugin.state
+        else {
+            continue;
+        };
+        let found = loaded.check_engine_settings(&manifest.name, &manifest.settings);
+        problems.extend(found.iter().map(ToString::to_string));
+    }
+    match setup::resolve_model(&loaded.config, global.offline, None) {
+        Err(error) => problems.push(error.to_string()),
+        Ok(Resolved::NoModel(reason @ NoModel::MissingKey(_))) => problems.push(reason.to_string()),
+        Ok(_) => {}
+    }
+    if !problems.is_empty() {
+        return Err(CliError::Findings(Lines(problems.join("\n"))));
+    }
+    output::print(&match &loaded.path {
+        Some(path) => format!("{}: no problems\n", path.display()),
+        None => {
+            "there is no config file, so every setting has its default: no problems\n".to_owned()
+        }
+    })?;
+    Ok(OK)
+}
+
+/// Also of a file that cannot be used, so that it can be found and mended.
+fn path(global: &Global) -> Result<u8, CliError> {
+    let (path, exists) = match setup::read_config(global) {
+        Ok(loaded) => match loaded.path {
+            Some(path) => (path, true),
+            None => (loaded.home.join("config.yaml"), false),
+        },
+        Err(error) => match error.file() {
+            Some(path) => (path.to_owned(), path.exists()),
+            None => return Err(CliError::Config(error)),
+        },
+    };
+    output::print(&format!("{}\n", path.display()))?;
+    terminal::say(match exists {
+        true => "It exists.\n",
+        false => "It does not exist, so every setting has its default.\n",
+    });
+    Ok(OK)
+}

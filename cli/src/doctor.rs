@@ -1,0 +1,318 @@
+//! `contexture engines doctor`: one doctor that tells the truth. It reports what runs, not what is
+//! configured: the chosen engine is loaded and opened under supervision, as for a session.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use crate::error::CliError;
+use crate::{Global, NEGATIVE, OK, engines, output, setup, window};
+use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
+use contexture::config::Loaded;
+use contexture::providers::configured_client;
+use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::replay::{Stage, StageError};
+use contexture::session::{Session, SessionOptions};
+
+/// How one thing fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Health {
+    Ok,
+    /// Worth knowing, and no fault.
+    Note,
+    Problem,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    health: Health,
+    /// What was looked at.
+    about: String,
+    message: String,
+}
+
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, health: Health, about: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Finding {
+            health,
+            about: about.into(),
+            message: message.into(),
+        });
+    }
+
+    fn ok(&mut self, about: impl Into<String>, message: impl Into<String>) {
+        self.add(Health::Ok, about, message);
+    }
+
+    fn note(&mut self, about: impl Into<String>, message: impl Into<String>) {
+        self.add(Health::Note, about, message);
+    }
+
+    fn problem(&mut self, about: impl Into<String>, message: impl Into<String>) {
+        self.add(Health::Problem, about, message);
+    }
+
+    fn healthy(&self) -> bool {
+        self.0
+            .iter()
+            .all(|finding| finding.health != Health::Problem)
+    }
+}
+
+pub(crate) fn run(global: &Global, json: bool) -> Result<u8, CliError> {
+    let mut findings = Findings::default();
+    match setup::read_config(global) {
+        Ok(loaded) => examine(loaded, global.offline, &mut findings),
+        Err(error) => findings.problem("config", error.to_string()),
+    }
+    let healthy = findings.healthy();
+    if json {
+        output::print_json(&serde_json::json!({"healthy": healthy, "findings": findings.0}))?;
+    } else {
+        output::print(&text(
+            &findings,
+            global.color.on(std::io::stdout().is_terminal()),
+        ))?;
+    }
+    Ok(if healthy { OK } else { NEGATIVE })
+}
+
+fn text(findings: &Findings, colors: bool) -> String {
+    let width = findings
+        .0
+        .iter()
+        .map(|finding| finding.about.chars().count())
+        .max()
+        .unwrap_or_default();
+    let mut text = String::new();
+    for finding in &findings.0 {
+        let (mark, color) = match finding.health {
+            Health::Ok => ("ok  ", AnsiColor::Green),
+            Health::Note => ("note", AnsiColor::Yellow),
+            Health::Problem => ("BAD ", AnsiColor::Red),
+        };
+        let style = if colors {
+            color.on_default()
+        } else {
+            Style::new()
+        };
+        let about = &finding.about;
+        let message = finding.message.trim_end().replace('\n', "\n        ");
+        text.push_str(&format!(
+            "{style}{mark}{style:#}  {about:<width$}  {message}\n"
+        ));
+    }
+    let problems = findings
+        .0
+        .iter()
+        .filter(|finding| finding.health == Health::Problem);
+    text.push_str(&match problems.count() {
+        0 => "\nEverything works.\n".to_owned(),
+        1 => "\n1 problem.\n".to_owned(),
+        many => format!("\n{many} problems.\n"),
+    });
+    text
+}
+
+fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
+    match &loaded.path {
+        Some(path) if loaded.warnings.is_empty() => {
+            findings.ok("config", path.display().to_string())
+        }
+        Some(_) => {}
+        None => findings.ok(
+            "config",
+            "there is no config file, so every setting has its default",
+        ),
+    }
+    for warning in &loaded.warnings {
+        findings.problem("config", warning.to_string());
+    }
+    match writable(&loaded.home) {
+        Ok(()) => findings.ok("data", format!("{} can be written", loaded.home.display())),
+        Err(error) => findings.problem(
+            "data",
+            format!(
+                "{} cannot be written ({error}): make it writable, or set CONTEXTURE_HOME to a directory that is",
+                loaded.home.display()
+            ),
+        ),
+    }
+    match engines::scan(&loaded) {
+        Ok(catalog) => examine_catalog(&catalog, &loaded, findings),
+        Err(CliError::NameTaken(taken)) => findings.problem("engines", taken.to_string()),
+        Err(error) => findings.problem("engines", error.to_string()),
+    }
+    let client = examine_model(&loaded, offline, findings);
+    examine_engine(loaded, client, findings);
+}
+
+/// Whether files can be made in a directory, or in the nearest one above it that is there.
+fn writable(directory: &Path) -> std::io::Result<()> {
+    let there = directory.ancestors().find(|ancestor| ancestor.exists());
+    tempfile::tempfile_in(there.unwrap_or(directory)).map(drop)
+}
+
+fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) {
+    let is_named = loaded.config.plugins.dirs.is_some();
+    for folder in &catalog.folders {
+        let path = folder.path.display();
+        match &folder.state {
+            FolderState::Searched => findings.ok("plugin folder", path.to_string()),
+            FolderState::Missing if is_named => findings.problem(
+                "plugin folder",
+                format!("{path} does not exist: make it, or take it out of `plugins.dirs`"),
+            ),
+            FolderState::Missing => {
+                findings.note(
+                    "plugin folder",
+                    format!("{path} does not exist, so there are no plugins"),
+                );
+            }
+            FolderState::Unreadable(why) => {
+                findings.problem("plugin folder", format!("{path} cannot be read: {why}"));
+            }
+        }
+    }
+    for plugin in &catalog.plugins {
+        examine_plugin(plugin, loaded, findings);
+    }
+    for engine in &catalog.registered {
+        findings.ok(
+            format!("engine {}", engine.name),
+            format!("{}, from the crate {}", engine.version, engine.owner),
+        );
+    }
+    for name in catalog.names() {
+        let mut owners: Vec<_> = catalog
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.name == name)
+            .map(|plugin| plugin.folder.display().to_string())
+            .collect();
+        let registered = catalog
+            .registered
+            .iter()
+            .filter(|engine| engine.name == name);
+        owners.extend(registered.map(|engine| format!("the crate {}", engine.owner)));
+        if owners.len() > 1 {
+            findings.note(
+                format!("engine {name}"),
+                format!(
+                    "there are {} of this name, and only the first that can run does: {}",
+                    owners.len(),
+                    owners.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+fn examine_plugin(plugin: &Plugin, loaded: &Loaded, findings: &mut Findings) {
+    let about = format!("plugin {}", plugin.name);
+    for warning in &plugin.warnings {
+        findings.problem(about.as_str(), warning.to_string());
+    }
+    match &plugin.state {
+        PluginState::Broken(problem) => findings.problem(about, problem.to_string()),
+        PluginState::NotBuilt { expected, .. } => findings.note(
+            about,
+            format!(
+                "not built: there is no {}; `contexture plugins build` builds it",
+                expected.display()
+            ),
+        ),
+        PluginState::Ready { manifest, library } => {
+            let wrong = loaded.check_engine_settings(&manifest.name, &manifest.settings);
+            for finding in &wrong {
+                findings.problem(about.as_str(), finding.to_string());
+            }
+            match manifest.verify(library) {
+                Err(problem) => findings.problem(about, problem.to_string()),
+                Ok(()) if wrong.is_empty() => {
+                    findings.ok(
+                        about,
+                        format!("{}, in {}", manifest.version, plugin.folder.display()),
+                    );
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+/// Who writes summaries. Opens no connection.
+fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> ModelClient {
+    let resolved = match setup::resolve_model(&loaded.config, offline, None) {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            findings.problem("model", error.to_string());
+            Resolved::NoModel(NoModel::Configured)
+        }
+    };
+    let found = matches!(resolved, Resolved::Model { .. });
+    let client = configured_client(&loaded.config, resolved);
+    match client.endpoint() {
+        Ok(endpoint) => {
+            let at = format!(
+                "{} writes summaries, at {}",
+                endpoint.model(),
+                endpoint.address()
+            );
+            findings.ok("model", format!("{at} (not called)"));
+        }
+        Err(reason @ NoModel::MissingKey(_)) => findings.problem("model", reason.to_string()),
+        Err(reason) if found || findings.0.last().is_none_or(|last| last.about != "model") => {
+            findings.note(
+                "model",
+                format!("{reason}; summaries are a digest without a model"),
+            );
+        }
+        // The problem says it.
+        Err(_) => {}
+    }
+    client
+}
+
+/// Loads and opens the engine as a session would.
+fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) {
+    let wanted = loaded.config.context.engine.clone();
+    let about = format!("engine {wanted}");
+    let agent = window::choose(None, None, None, &loaded.config.model).agent;
+    // A place that is thrown away: an engine that keeps sessions is to keep none of this.
+    let stage = match Stage::new(loaded, client) {
+        Ok(stage) => stage,
+        // Two engines of one name were reported with the catalog.
+        Err(StageError::NameTaken(_)) => return,
+        Err(error) => return findings.problem(about, error.to_string()),
+    };
+    let options = SessionOptions::default();
+    let opened = Session::open(stage.engines(), None, "doctor", agent, options);
+    let mut session = match opened {
+        Ok(session) => session,
+        Err(error) => return findings.problem(about, error.to_string()),
+    };
+    let warnings = session.take_warnings();
+    for warning in &warnings {
+        findings.problem(about.as_str(), warning.as_str());
+    }
+    let opened = session.engine();
+    let runs = match opened.is_builtin() {
+        true => format!("the built-in {} loads, opens and answers", opened.name()),
+        false => format!("loads, opens and answers, from {}", opened.origin()),
+    };
+    match session.status() {
+        Ok(_) if warnings.is_empty() => findings.ok(about, runs),
+        Ok(_) => {}
+        Err(error) => findings.problem(about, error.to_string()),
+    }
+    if let Err(error) = session.end() {
+        findings.problem(format!("engine {wanted}"), error.to_string());
+    }
+}

@@ -1,0 +1,226 @@
+//! What ends a command: what happened, where, why, and the way out.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+
+use contexture_engine_api::EngineError;
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+
+use crate::interrupt::INTERRUPTED;
+use contexture::config::ConfigError;
+use contexture::engines::CallError;
+use contexture::engines::{NameTaken, OpenError};
+use contexture::formats::FormatError;
+use contexture::prompt_cache::MarkError;
+use contexture::providers::ProviderError;
+use contexture::replay::StageError;
+use contexture::session::{Delivered, RecordError};
+
+/// Wrong usage, input or configuration.
+pub(crate) const BAD_INPUT: u8 = 2;
+/// An engine failed, and no other may stand in.
+pub(crate) const ENGINE_FAILED: u8 = 3;
+
+/// What ends a command.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub(crate) enum CliError {
+    #[error("{what}")]
+    Usage {
+        what: String,
+        #[help]
+        way_out: String,
+    },
+    #[error("cannot read {input}")]
+    #[diagnostic(help("name a file with a conversation, or `-` to read one from stdin"))]
+    Read {
+        input: String,
+        source: std::io::Error,
+    },
+    #[error("{input} is not text: byte {valid} is not UTF-8")]
+    #[diagnostic(help(
+        "a conversation is JSON or JSON lines in UTF-8; unpack or convert the file first"
+    ))]
+    NotText { input: String, valid: usize },
+    #[error("{input} is no conversation that can be read")]
+    Format { input: String, source: FormatError },
+    #[error("{input} cannot be written as asked")]
+    Render { input: String, source: FormatError },
+    #[error("{input} holds no conversation")]
+    #[diagnostic(help("its list of conversations is empty; was something filtered out?"))]
+    NoConversation { input: String },
+    #[error("there is no conversation {wanted}: {input} holds {count}")]
+    #[diagnostic(help("--select takes a number from 1 to {count}"))]
+    Select {
+        input: String,
+        wanted: usize,
+        count: usize,
+    },
+    #[error("the configuration cannot be used")]
+    #[diagnostic(help("`contexture config check` names every problem in it"))]
+    Config(#[source] ConfigError),
+    #[error("the configuration is wrong")]
+    Findings(#[source] Lines),
+    #[error("the model that writes summaries cannot be used")]
+    #[diagnostic(help("or pass --offline to do without a model this time"))]
+    Provider(#[source] ProviderError),
+    #[error("the engines of this process cannot be told apart")]
+    NameTaken(#[source] NameTaken),
+    #[error("there is no place to try the engines in")]
+    Stage(#[source] StageError),
+    #[error("the record of sessions cannot be used")]
+    Sessions(#[source] RecordError),
+    #[error("there is no session `{session}`")]
+    #[diagnostic(help(
+        "`contexture sessions list` names those that are kept; `contexture import FILE --session {session}` \
+         begins one"
+    ))]
+    NoSession { session: String },
+    #[error(
+        "the engine `{engine}` has nothing of the session `{session}`, of which {messages} messages were delivered to \
+         it: its store is gone, or is another one"
+    )]
+    #[diagnostic(help(
+        "put a backup back (`contexture sessions backup --help` says how), or deliver them again with \
+         `contexture import FILE --session {session}`"
+    ))]
+    Lost {
+        session: String,
+        engine: String,
+        messages: u64,
+    },
+    #[error("the engine `{engine}` has no tool `{name}`")]
+    NoTool {
+        name: String,
+        engine: String,
+        #[help]
+        way_out: String,
+    },
+    #[error("the engine cannot do that")]
+    Refused(#[source] Lines),
+    #[error("there is no engine to run")]
+    #[diagnostic(help(
+        "`contexture engines list` names the engines, `contexture engines doctor` says what is wrong"
+    ))]
+    NoEngine(#[source] OpenError),
+    #[error("the engine failed, and no other stands in for it because {because}")]
+    #[diagnostic(help(
+        "the conversation is unchanged; -v logs more, `contexture engines doctor` tries the engine alone"
+    ))]
+    EngineFailed {
+        because: &'static str,
+        #[source]
+        reason: Lines,
+    },
+    #[error("stopped")]
+    #[diagnostic(help(
+        "what is kept is as it was, and nothing was left behind; run it again to have it done"
+    ))]
+    Stopped,
+    #[error("{input} cannot be marked for the prompt cache")]
+    Mark { input: String, source: MarkError },
+    #[error("cannot write {}", path.display())]
+    #[diagnostic(help("nothing of it was written; what was there before is unchanged"))]
+    Write {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("cannot write to stdout")]
+    Stdout(#[source] std::io::Error),
+    #[error("{what}")]
+    Build {
+        what: String,
+        #[help]
+        way_out: String,
+    },
+    /// Whoever reads stdout has gone away, which is no failure of ours.
+    #[error("stdout was closed")]
+    ReaderGone,
+}
+
+/// A cause that is only text.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Lines(pub(crate) String);
+
+impl CliError {
+    pub(crate) fn usage(what: impl Into<String>, way_out: impl Into<String>) -> Self {
+        Self::Usage {
+            what: what.into(),
+            way_out: way_out.into(),
+        }
+    }
+
+    /// What was delivered, and is not there.
+    pub(crate) fn lost(delivered: Delivered) -> Self {
+        Self::Lost {
+            session: delivered.session,
+            engine: delivered.engine,
+            messages: delivered.messages,
+        }
+    }
+
+    /// What an engine says that was asked about what it keeps.
+    pub(crate) fn of_keeper(error: OpenError) -> Self {
+        match error {
+            OpenError::Call(CallError::Failed {
+                error: EngineError::Cancelled,
+                ..
+            }) => Self::Stopped,
+            OpenError::Call(CallError::Failed {
+                error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+                ..
+            }) => Self::Refused(Lines(error.to_string())),
+            OpenError::Call(error) => Self::EngineFailed {
+                because: "what it keeps is its own",
+                reason: Lines(error.to_string()),
+            },
+            error => Self::NoEngine(error),
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::EngineFailed { .. } | Self::Lost { .. } => ENGINE_FAILED,
+            Self::Build { .. } => crate::NEGATIVE,
+            Self::Stopped => INTERRUPTED,
+            _ => BAD_INPUT,
+        }
+    }
+
+    /// Shows it on stderr: with rules and colours where they are wanted, else as plain lines that `grep`
+    /// finds whole.
+    pub(crate) fn print(&self, graphical: bool) {
+        let mut text = String::new();
+        if graphical {
+            let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode());
+            // Writing to a string does not fail.
+            let _ = handler.render_report(&mut text, self);
+        } else {
+            text = format!("error: {self}\n");
+            let mut cause = self.source();
+            while let Some(because) = cause {
+                text.push_str(&format!("  because: {}\n", indented(&because.to_string())));
+                cause = because.source();
+            }
+            if let Some(help) = self.help() {
+                text.push_str(&format!("  help: {help}\n"));
+            }
+        }
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// "Did you mean …?", where a word is as near to one of `names` as clap asks of its own.
+pub(crate) fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    names
+        .into_iter()
+        .map(|name| (strsim::jaro(word, name), name))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "))
+}
+
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n    ")
+}

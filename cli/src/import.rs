@@ -1,0 +1,164 @@
+//! `contexture import`: a recorded conversation into an engine's store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::json;
+
+use crate::error::{CliError, Lines};
+use crate::kept::Kept;
+use crate::terminal::{self, Progress};
+use crate::{Global, OK, input, output, setup, window};
+use contexture::config::OnFailure;
+use contexture::formats::Format;
+use contexture::session::{Compact, Comparison, Session, SessionOptions, TurnOptions};
+
+/// The engine that keeps what it is shown.
+pub(crate) const KEEPER: &str = "lcm";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  contexture import ~/.claude/projects/p/s.jsonl --session p
+  contexture import corpus.jsonl --session corpus
+
+Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
+has one. What the session holds already is not stored again. A file that is only the beginning of what the
+session holds, or has nothing in common with it, is refused. A system prompt is no part of the history, and is
+not kept.
+
+Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine failed.")]
+pub(crate) struct ImportArgs {
+    /// A conversation; `-` is stdin
+    file: PathBuf,
+    /// The session that it becomes, or goes on with
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    session: String,
+    /// The engine [default: the one that the session was kept by, else lcm]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// The format of the input [default: detected]
+    #[arg(long)]
+    format: Option<Format>,
+    /// Of a file with several conversations, take the N-th (from 1)
+    #[arg(long, value_name = "N")]
+    select: Option<usize>,
+}
+
+pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
+    let mut loaded = setup::load_config(global)?;
+    loaded.config.context.on_failure = OnFailure::Fail;
+    let engines = setup::open_engines(loaded, global.offline, None)?;
+    let store = setup::open_store(&engines)?;
+    let mut read = input::read(&args.file, args.format)?;
+    input::select(&mut read, args.select)?;
+    let count = read.conversations.len();
+    let conversation = match (read.conversations.pop(), count) {
+        (Some(conversation), 1) => Arc::new(conversation),
+        _ => {
+            return Err(CliError::usage(
+                format!(
+                    "{} holds {count} conversations, and a session is one",
+                    read.name
+                ),
+                "choose one with --select",
+            ));
+        }
+    };
+    for warning in conversation.warnings() {
+        terminal::say(&format!("{}\n", terminal::warning(warning)));
+    }
+
+    let remembered = setup::engine_of(&store, &args.session)?;
+    let engine = args.engine.as_deref().or(remembered.as_deref());
+    let engine = engine.unwrap_or(KEEPER);
+    if Kept::by(&engines, engine, &args.session)? == Kept::Nothing {
+        return Err(CliError::usage(
+            format!("the engine `{engine}` keeps no sessions, so nothing can be imported into one"),
+            format!("name one that does, with --engine {KEEPER}"),
+        ));
+    }
+    let configured = &engines.config().model;
+    let agent = window::choose(None, None, conversation.model(), configured).agent;
+    let failed = |error: contexture::session::SessionError| CliError::EngineFailed {
+        because: "an import is for one engine",
+        reason: Lines(error.to_string()),
+    };
+    let options = SessionOptions {
+        engine: Some(engine.to_owned()),
+        ..SessionOptions::default()
+    };
+    let opened = Session::open(&engines, Some(&store), &args.session, agent, options);
+    let mut session = opened.map_err(failed)?;
+    let compared = session.compare(&conversation).map_err(failed)?;
+    check(&compared, &read.name, &args.session)?;
+    let progress = Progress::new(conversation.messages().len(), "importing");
+    let mut new = 0;
+    let shown = &mut |messages| {
+        new += messages;
+        (0..messages).for_each(|_| progress.step());
+    };
+    let options = TurnOptions {
+        compact: Compact::Never,
+        ..TurnOptions::default()
+    };
+    let turn = session.turn_over(&conversation, &options, shown);
+    turn.map_err(failed)?;
+    drop(progress);
+    for warning in session.take_warnings() {
+        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+    }
+    session.end().map_err(failed)?;
+    let mut answer = json!({
+        "session": args.session,
+        "engine": engine,
+        "messages": conversation.messages().len(),
+        // What the engine had not got: more than is new to the host, where an import before this one was cut off.
+        "new": new,
+    });
+    if conversation.system().is_some() {
+        answer["system_prompt"] = json!("not among the messages");
+        terminal::say(
+            "note: the system prompt is not among the messages: it is no part of the history, and comes with every \
+             request\n",
+        );
+    }
+    output::print_json(&answer)?;
+    Ok(OK)
+}
+
+/// Refuses what is taken for another session's file or for an older one of this session; says what of the
+/// session a file does without.
+fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliError> {
+    let refused = |what: String| {
+        let way_out = "nothing was changed; import it as another session (--session), or remove this one first \
+                       (`contexture sessions delete`)";
+        Err(CliError::usage(what, way_out))
+    };
+    let Comparison {
+        held,
+        common,
+        revised,
+        new,
+        cut,
+    } = *compared;
+    if held > 0 && common == 0 {
+        return refused(format!(
+            "{file} has no message in common with the session `{session}`"
+        ));
+    }
+    if cut > 0 && new + revised == 0 {
+        return refused(format!(
+            "{file} is only the beginning of the session `{session}`, which has {cut} messages more"
+        ));
+    }
+    if cut + revised > 0 {
+        let warning = format!(
+            "of the session's messages {cut} at its end are not in {file}, and {revised} are there in another \
+             form; what they were stays stored, and is found"
+        );
+        terminal::say(&format!("{}\n", terminal::warning(&warning)));
+    }
+    Ok(())
+}

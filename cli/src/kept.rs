@@ -1,0 +1,384 @@
+//! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
+//! its files are its own.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use contexture_engine_api::{EngineError, StoreCommand};
+use serde_json::Value;
+
+use crate::error::CliError;
+use crate::import::KEEPER;
+use crate::interrupt::Interrupt;
+use crate::terminal::{self, Progress};
+use crate::{Global, NEGATIVE, OK, output, setup};
+use contexture::engines::CallError;
+use contexture::engines::{Engines, OpenError};
+use contexture::formats;
+use contexture::session::Record;
+
+/// Messages of an export that are held at a time.
+const PAGE: usize = 256;
+/// How often one looks how far a long command is, and whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+const PUT_BACK: &str = "\
+To put a backup back, let no session be open, and copy it over the file that `contexture sessions list` calls
+`store` (of lcm: $CONTEXTURE_HOME/engines/lcm/lcm.sqlite3); remove what lies beside that file under the same
+name with -wal and -shm at its end. What came after the backup is delivered again with the next turn of each
+session, or with `contexture import`.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// List the sessions that are in use
+    List {
+        /// The archived ones too
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Show one session
+    Show {
+        /// The session
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Write the messages of a session to stdout as they were on the wire, one a line
+    Export {
+        /// The session
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Put a session aside that is done with; it stays whole, and comes back when it is gone on with
+    Archive {
+        /// The session
+        id: String,
+        /// Take it back
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a session, or all in which nothing happened for long; says what would go unless --yes
+    Delete {
+        /// The session
+        #[arg(required_unless_present = "older_than")]
+        id: Option<String>,
+        /// All sessions in which nothing happened for so many days
+        #[arg(long, value_name = "DAYS", conflicts_with = "id")]
+        older_than: Option<u32>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Check everything that is kept; exits with 1 where something is wrong
+    Verify(Of),
+    /// Save what can be read of a damaged store, and keep a copy of it as it was; says what is wrong unless
+    /// --yes. No session may be open
+    Repair {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Copy everything that is kept into a new file
+    #[command(after_help = PUT_BACK)]
+    Backup {
+        /// The file
+        to: PathBuf,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Give back the room of what is no longer needed; says how much it would be unless --yes
+    Gc {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+/// Whose sessions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Of {
+    /// The engine [default: the one that the session was kept by, else lcm]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+}
+
+pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
+    let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
+    let store = setup::open_store(&engines)?;
+    let keeper = Keeper {
+        engines: &engines,
+        store: &store,
+    };
+    match command {
+        SessionsCommand::List { all, of } => {
+            let mut answer = keeper.ask(of, None, StoreCommand::List)?;
+            tell_lost(&store, of, &answer)?;
+            if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
+                && !all
+            {
+                sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
+            }
+            output::print_json(&answer)?;
+            Ok(OK)
+        }
+        SessionsCommand::Show { id, of } => {
+            let session = id.clone();
+            output::print_json(&keeper.ask(of, Some(id), StoreCommand::Show { session })?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Export { id, of } => export(&keeper, id, of),
+        SessionsCommand::Archive { id, undo, of } => {
+            let command = StoreCommand::Archive {
+                session: id.clone(),
+                archived: !undo,
+            };
+            output::print_json(&keeper.ask(of, Some(id), command)?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Delete {
+            id,
+            older_than,
+            yes,
+            of,
+        } => {
+            let command = StoreCommand::Delete {
+                session: id.clone(),
+                older_than_ms: older_than.map(days_ago_ms),
+                dry_run: !yes,
+            };
+            let answer = keeper.ask(of, id.as_deref(), command)?;
+            if *yes {
+                let gone = answer.get("sessions").and_then(Value::as_array);
+                for id in gone.into_iter().flatten().filter_map(Value::as_str) {
+                    store.forget(id).map_err(CliError::Sessions)?;
+                }
+            }
+            done(&answer, *yes)
+        }
+        SessionsCommand::Verify(of) => {
+            let answer = keeper.ask_long(of, "checking", StoreCommand::Verify)?;
+            tell_lost(&store, of, &answer)?;
+            output::print_json(&answer)?;
+            let ok = answer.get("ok").and_then(Value::as_bool) == Some(true);
+            Ok(if ok { OK } else { NEGATIVE })
+        }
+        SessionsCommand::Repair { yes, of } => {
+            let command = StoreCommand::Repair { dry_run: !yes };
+            output::print_json(&keeper.ask_long(of, "reading", command)?)?;
+            if !yes {
+                terminal::say("nothing was mended; add --yes to do it, with no session open\n");
+            }
+            Ok(OK)
+        }
+        SessionsCommand::Backup { to, of } => {
+            let to = std::path::absolute(to).map_err(|source| CliError::Write {
+                path: to.clone(),
+                source,
+            })?;
+            output::print_json(&keeper.ask_long(of, "copying", StoreCommand::Backup { to })?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Gc { yes, of } => {
+            let command = StoreCommand::Gc { dry_run: !yes };
+            let answer = keeper.ask_long(of, "giving back", command)?;
+            done(&answer, *yes)
+        }
+    }
+}
+
+fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
+    output::print_json(answer)?;
+    if !yes {
+        terminal::say("nothing was removed; add --yes to do it\n");
+    }
+    Ok(OK)
+}
+
+fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
+    // Found out once, and not for each page.
+    let of = &Of {
+        engine: Some(keeper.engine_of(of, Some(id))?),
+    };
+    let session = id.to_owned();
+    let shown = keeper.ask(of, None, StoreCommand::Show { session })?;
+    let count = shown.get("in_conversation").and_then(Value::as_u64);
+    let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
+    let (mut after, mut lost) = (None, 0);
+    loop {
+        let command = StoreCommand::Export {
+            session: id.to_owned(),
+            after,
+            limit: PAGE,
+        };
+        let page = keeper.ask(of, None, command)?;
+        let messages = page.get("messages").and_then(Value::as_array);
+        let mut lines = String::new();
+        for message in messages.into_iter().flatten() {
+            progress.step();
+            match message.get("message").and_then(Value::as_str) {
+                Some(text) => {
+                    for line in formats::item_lines(text) {
+                        lines.push_str(&line);
+                        lines.push('\n');
+                    }
+                }
+                None => lost += 1,
+            }
+        }
+        output::print(&lines)?;
+        after = page.get("next").and_then(Value::as_u64);
+        if after.is_none() {
+            break;
+        }
+    }
+    drop(progress);
+    if lost > 0 {
+        let what = format!("{lost} messages cannot be read: run `contexture sessions verify`");
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        return Ok(NEGATIVE);
+    }
+    Ok(OK)
+}
+
+struct Keeper<'a> {
+    engines: &'a Engines,
+    store: &'a Record,
+}
+
+impl Keeper<'_> {
+    /// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
+    fn ask_long(&self, of: &Of, what: &str, command: StoreCommand) -> Result<Value, CliError> {
+        let interrupt = Interrupt::listen();
+        let on_interrupt = match command {
+            StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
+                "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n"
+            }
+            _ => "stopping; Ctrl-C again ends it at once\n",
+        };
+        std::thread::scope(|scope| {
+            let (done, is_done) = channel::<()>();
+            let interrupt = &interrupt;
+            scope.spawn(move || {
+                let mut bar = None;
+                let mut told = false;
+                while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    if interrupt.is_pressed() {
+                        if !told {
+                            terminal::say(on_interrupt);
+                            told = true;
+                        }
+                        // Every time: it may not have begun yet.
+                        let _ = self.ask(of, None, StoreCommand::Cancel);
+                    }
+                    let Ok(far) = self.ask(of, None, StoreCommand::Progress) else {
+                        continue;
+                    };
+                    let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
+                    let total = number("total");
+                    if total > 0 {
+                        let bar = bar.get_or_insert_with(|| Progress::new(total as usize, what));
+                        bar.reach(number("done"), total);
+                    }
+                }
+            });
+            let answer = self.ask(of, None, command);
+            drop(done);
+            answer
+        })
+    }
+
+    fn ask(
+        &self,
+        of: &Of,
+        session: Option<&str>,
+        command: StoreCommand,
+    ) -> Result<Value, CliError> {
+        let engine = self.engine_of(of, session)?;
+        let answer = self.engines.manage(Some(&engine), &command);
+        answer.map_err(CliError::of_keeper)
+    }
+
+    /// Whom to ask: the engine that was named, else the one that the session was kept by.
+    fn engine_of(&self, of: &Of, session: Option<&str>) -> Result<String, CliError> {
+        let engine = match (&of.engine, session) {
+            (Some(named), _) => Some(named.clone()),
+            (None, Some(session)) => setup::engine_of(self.store, session)?,
+            (None, None) => None,
+        };
+        Ok(engine.unwrap_or_else(|| KEEPER.to_owned()))
+    }
+}
+
+/// Says which sessions were delivered to the engine and are not among those that it answers with.
+fn tell_lost(store: &Record, of: &Of, answer: &Value) -> Result<(), CliError> {
+    let engine = of.engine.as_deref().unwrap_or(KEEPER);
+    let kept = answer.get("sessions").and_then(Value::as_array);
+    let kept: HashSet<&str> = (kept.into_iter().flatten())
+        .filter_map(|session| session.get("session")?.as_str())
+        .collect();
+    for lost in store.delivered_to(engine).map_err(CliError::Sessions)? {
+        if lost.messages > 0 && !kept.contains(lost.session.as_str()) {
+            let lost = CliError::lost(lost);
+            terminal::say(&format!("{}\n", terminal::warning(&lost.to_string())));
+        }
+    }
+    Ok(())
+}
+
+/// What an engine says of all that it keeps; none where it keeps no sessions at all.
+pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, CliError> {
+    match engines.manage(Some(engine), &StoreCommand::List) {
+        Err(OpenError::Call(CallError::Failed {
+            error: EngineError::Unsupported(_),
+            ..
+        })) => Ok(None),
+        list => list.map(Some).map_err(CliError::of_keeper),
+    }
+}
+
+/// So many days ago, in milliseconds since the Unix epoch.
+fn days_ago_ms(days: u32) -> i64 {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_millis() as i64) - i64::from(days) * DAY_MS
+}
+
+/// What an engine keeps of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It keeps this session.
+    This,
+    /// It keeps sessions, and this is none of them.
+    Others,
+    /// It keeps no sessions at all.
+    Nothing,
+}
+
+impl Kept {
+    /// Asks the engine.
+    pub(crate) fn by(engines: &Engines, engine: &str, session: &str) -> Result<Self, CliError> {
+        let Some(list) = list(engines, engine)? else {
+            return Ok(Self::Nothing);
+        };
+        let sessions = list.get("sessions").and_then(Value::as_array);
+        let is_it = |one: &Value| one.get("session").and_then(Value::as_str) == Some(session);
+        Ok(match sessions.is_some_and(|all| all.iter().any(is_it)) {
+            true => Self::This,
+            false => Self::Others,
+        })
+    }
+}

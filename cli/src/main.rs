@@ -1,0 +1,5 @@
+//! The `contexture` command.
+
+fn main() -> std::process::ExitCode {
+    contexture_cli::run()
+}

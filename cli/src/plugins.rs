@@ -1,0 +1,270 @@
+//! `contexture plugins`: building them, and what there is.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use crate::error::CliError;
+use crate::terminal::{self, Table};
+use crate::{Global, OK, engines, output, setup, summary};
+use contexture::catalog::{Catalog, FolderState, MANIFEST_FILE, Manifest, PluginState};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginsCommand {
+    /// Build plugins with cargo, and put each library beside its plugin.yaml
+    #[command(
+        after_help = "A library is replaced whole, so a host that runs with the old one is not disturbed.\nExits with 1 when a build fails.\n\nExamples:\n  contexture plugins build\n  contexture plugins build plugins/context_engine/lcm --debug"
+    )]
+    Build {
+        /// Plugin folders [default: every folder with a Cargo.toml in the plugin folders]
+        paths: Vec<PathBuf>,
+        /// Build for speed (the default)
+        #[arg(long, conflicts_with = "debug")]
+        release: bool,
+        /// Build fast, for development
+        #[arg(long)]
+        debug: bool,
+    },
+    /// List the plugins and their states
+    #[command(after_help = "Examples:\n  contexture plugins list")]
+    List,
+}
+
+pub(crate) fn run(command: &PluginsCommand, global: &Global) -> Result<u8, CliError> {
+    match command {
+        PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
+        PluginsCommand::List => list(global),
+    }
+}
+
+fn list(global: &Global) -> Result<u8, CliError> {
+    let loaded = setup::load_config(global)?;
+    let catalog = engines::scan(&loaded)?;
+    let mut text = String::new();
+    if !catalog.plugins.is_empty() {
+        let mut table = Table::new(["NAME", "VERSION", "STATE", "FOLDER"]);
+        let mut problems = String::new();
+        for plugin in &catalog.plugins {
+            let (version, state) = match &plugin.state {
+                PluginState::Ready { manifest, .. } => (manifest.version.as_str(), "ready"),
+                PluginState::NotBuilt { manifest, .. } => (manifest.version.as_str(), "not built"),
+                PluginState::Broken(problem) => {
+                    let _ = writeln!(problems, "{} is broken: {problem}", plugin.name);
+                    ("", "broken")
+                }
+            };
+            let folder = plugin.folder.display().to_string();
+            table.row([&plugin.name, version, state, &folder]);
+        }
+        text = table.render(global.color.on(std::io::stdout().is_terminal()));
+        text.push('\n');
+        text.push_str(&problems);
+    }
+    for folder in &catalog.folders {
+        let state = match &folder.state {
+            FolderState::Searched => String::new(),
+            FolderState::Missing => " (does not exist)".to_owned(),
+            FolderState::Unreadable(why) => format!(" (cannot be read: {why})"),
+        };
+        let _ = writeln!(text, "Looked in {}{state}", folder.path.display());
+    }
+    output::print(&text)?;
+    Ok(OK)
+}
+
+fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, CliError> {
+    let manifests = match paths {
+        [] => all_buildable(global)?,
+        named => named
+            .iter()
+            .map(|path| buildable(path))
+            .collect::<Result<_, _>>()?,
+    };
+    for manifest in &manifests {
+        build(manifest, release)?;
+    }
+    Ok(OK)
+}
+
+/// Every plugin in the plugin folders that comes with its source.
+fn all_buildable(global: &Global) -> Result<Vec<Manifest>, CliError> {
+    let loaded = setup::load_config(global)?;
+    let catalog = engines::scan(&loaded)?;
+    let with_source = catalog
+        .plugins
+        .iter()
+        .filter(|plugin| plugin.folder.join("Cargo.toml").is_file());
+    let manifests: Vec<_> = with_source.map(manifest).collect::<Result<_, _>>()?;
+    if manifests.is_empty() {
+        let folders: Vec<_> = loaded
+            .plugin_dirs
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect();
+        return Err(CliError::usage(
+            format!("there is no plugin to build in {}", folders.join(", ")),
+            format!(
+                "name a folder with a Cargo.toml and a {MANIFEST_FILE}: contexture plugins build PATH"
+            ),
+        ));
+    }
+    Ok(manifests)
+}
+
+/// The plugin in a folder.
+fn buildable(path: &Path) -> Result<Manifest, CliError> {
+    let folder = std::fs::canonicalize(path).map_err(|source| CliError::Read {
+        input: path.display().to_string(),
+        source,
+    })?;
+    for file in ["Cargo.toml", MANIFEST_FILE] {
+        if !folder.join(file).is_file() {
+            return Err(CliError::usage(
+                format!(
+                    "{} is not the folder of a plugin's source: it has no {file}",
+                    path.display()
+                ),
+                format!("name a folder with a Cargo.toml and a {MANIFEST_FILE}"),
+            ));
+        }
+    }
+    let beside = folder.parent().unwrap_or(&folder).to_owned();
+    let catalog = Catalog::scan(&[beside], Vec::new());
+    match catalog
+        .plugins
+        .iter()
+        .find(|plugin| plugin.folder == folder)
+    {
+        Some(plugin) => manifest(plugin),
+        None => Err(CliError::usage(
+            format!("{} cannot be read", path.display()),
+            "look at its permissions, and at those of the folder above it",
+        )),
+    }
+}
+
+fn manifest(plugin: &contexture::catalog::Plugin) -> Result<Manifest, CliError> {
+    match &plugin.state {
+        PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
+            Ok(manifest.clone())
+        }
+        PluginState::Broken(problem) => Err(CliError::usage(
+            format!(
+                "the plugin in {} cannot be used: {problem}",
+                plugin.folder.display()
+            ),
+            format!("mend its {MANIFEST_FILE}, then build it again"),
+        )),
+    }
+}
+
+fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
+    let began = Instant::now();
+    let folder = manifest.path.parent().unwrap_or(&manifest.path);
+    let profile = if release { "release" } else { "debug" };
+    terminal::say(&format!(
+        "building {} ({profile}) in {}\n",
+        manifest.name,
+        folder.display()
+    ));
+    let built = cargo_build(&folder.join("Cargo.toml"), release)?;
+    let library = folder.join(&manifest.library);
+    let written = output::replace_file(&library, None, |file| {
+        let mut source = std::fs::File::open(&built)?;
+        let permissions = source.metadata()?.permissions();
+        let bytes = std::io::copy(&mut source, file)?;
+        file.set_permissions(permissions)?;
+        Ok(bytes)
+    });
+    let bytes = written.map_err(|source| CliError::Write {
+        path: library.clone(),
+        source,
+    })?;
+    output::print(&format!(
+        "built {} {}: {} ({}, {profile}, {})\n",
+        manifest.name,
+        manifest.version,
+        library.display(),
+        summary::size(bytes),
+        summary::duration(began.elapsed().as_secs_f64() * 1000.0)
+    ))?;
+    if let Err(problem) = manifest.verify(&library) {
+        terminal::say(&format!("{}\n", terminal::warning(&problem.to_string())));
+    }
+    Ok(())
+}
+
+/// Builds a crate, and gives the library that cargo says it made.
+fn cargo_build(manifest: &Path, release: bool) -> Result<PathBuf, CliError> {
+    let failed = |what: String, way_out: &str| CliError::Build {
+        what,
+        way_out: way_out.to_owned(),
+    };
+    let no_cargo = "install Rust with its cargo (https://rustup.rs), or set CARGO to its path";
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(&cargo);
+    command
+        .args([
+            "build",
+            "--lib",
+            "--message-format=json-render-diagnostics",
+            "--manifest-path",
+        ])
+        .arg(manifest)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    if release {
+        command.arg("--release");
+    }
+    let cannot_run = |error: std::io::Error| {
+        failed(
+            format!("{} cannot be run: {error}", cargo.display()),
+            no_cargo,
+        )
+    };
+    let mut child = command.spawn().map_err(cannot_run)?;
+    let lines = child.stdout.take().map(BufReader::new);
+    let library = lines
+        .into_iter()
+        .flat_map(BufRead::lines)
+        .map_while(Result::ok)
+        .filter_map(|line| library_of(&serde_json::from_str(&line).ok()?, manifest))
+        .last();
+    let status = child.wait().map_err(cannot_run)?;
+    if !status.success() {
+        return Err(failed(
+            format!("{} does not build", manifest.display()),
+            "cargo says why, above",
+        ));
+    }
+    library.ok_or_else(|| {
+        failed(
+            format!(
+                "{} builds no library that can be loaded",
+                manifest.display()
+            ),
+            "add `[lib]` with `crate-type = [\"cdylib\"]` to it",
+        )
+    })
+}
+
+/// The library that a message of cargo's says was made of the crate with this manifest.
+fn library_of(message: &Value, manifest: &Path) -> Option<PathBuf> {
+    let is_artifact = message.get("reason")? == "compiler-artifact";
+    let is_ours = Path::new(message.get("manifest_path")?.as_str()?) == manifest;
+    let kinds = message.get("target")?.get("crate_types")?.as_array()?;
+    if !is_artifact || !is_ours || !kinds.iter().any(|kind| kind == "cdylib") {
+        return None;
+    }
+    let files = message.get("filenames")?.as_array()?;
+    files
+        .iter()
+        .filter_map(Value::as_str)
+        .find(|file| file.ends_with(std::env::consts::DLL_SUFFIX))
+        .map(PathBuf::from)
+}

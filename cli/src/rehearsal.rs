@@ -1,0 +1,96 @@
+//! Where a dry run takes place: over copies of what is kept, which go when it is over.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use contexture_engine_api::StoreCommand;
+use serde_json::Value;
+
+use crate::error::CliError;
+use crate::{kept, setup};
+use contexture::engines::Engines;
+use contexture::replay::Stage;
+use contexture::session::Record;
+
+/// The engines of a configuration over a home that is thrown away.
+pub(crate) struct Rehearsal {
+    stage: Stage,
+    /// Where its session is kept, where it has one.
+    store: Option<Arc<Record>>,
+}
+
+impl Rehearsal {
+    /// A place that knows of `session` what the real one does.
+    pub(crate) fn of(
+        engines: &Engines,
+        session: Option<&str>,
+        named: Option<&str>,
+    ) -> Result<Self, CliError> {
+        let stage = Stage::new(engines.loaded().clone(), engines.client().clone());
+        let stage = stage.map_err(CliError::Stage)?;
+        let Some(session) = session else {
+            return Ok(Self { stage, store: None });
+        };
+        // A home where nothing is kept yet stays one.
+        if Record::is_in(&engines.loaded().home) {
+            copy(engines, session, named, &stage)?;
+        }
+        let store = Some(setup::open_store(stage.engines())?);
+        Ok(Self { stage, store })
+    }
+
+    pub(crate) fn engines(&self) -> &Arc<Engines> {
+        self.stage.engines()
+    }
+
+    pub(crate) fn store(&self) -> Option<Arc<Record>> {
+        self.store.clone()
+    }
+}
+
+/// Copies the record of sessions, and what the session's engine keeps, as of one moment.
+fn copy(
+    engines: &Engines,
+    session: &str,
+    named: Option<&str>,
+    stage: &Stage,
+) -> Result<(), CliError> {
+    let store = setup::open_store(engines)?;
+    let _hold = store
+        .hold(session, contexture::session::SessionOptions::default().wait)
+        .map_err(CliError::Sessions)?;
+    let home = &stage.engines().loaded().home;
+    store.copy_to(home).map_err(CliError::Sessions)?;
+    let remembered = setup::engine_of(&store, session)?;
+    match remembered {
+        // Another one has seen nothing of it.
+        Some(engine) if named.is_none_or(|named| named == engine) => {
+            copy_kept(engines, &engine, home)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Has an engine copy its store to where it would lie in another home. One that keeps nothing has none.
+fn copy_kept(engines: &Engines, engine: &str, home: &Path) -> Result<(), CliError> {
+    let Some(list) = kept::list(engines, engine)? else {
+        return Ok(());
+    };
+    let store = list.get("store").and_then(Value::as_str).map(Path::new);
+    let Some(Ok(place)) = store.map(|store| store.strip_prefix(&engines.loaded().home)) else {
+        return Err(CliError::usage(
+            format!(
+                "the engine `{engine}` does not say where its store lies, so it cannot be tried on a copy"
+            ),
+            "leave --dry-run or --session out",
+        ));
+    };
+    let to = home.join(place);
+    let directory = to.parent().unwrap_or(home);
+    std::fs::create_dir_all(directory).map_err(|source| CliError::Write {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let copied = engines.manage(Some(engine), &StoreCommand::Backup { to });
+    copied.map(|_| ()).map_err(CliError::of_keeper)
+}

@@ -1,0 +1,243 @@
+//! `contexture replay`: what engines would have made of recorded conversations, and what it would have
+//! cost.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::error::{CliError, Lines};
+use crate::terminal::{self, Progress};
+use crate::{Global, OK, input, output, replay_table, setup, window};
+use contexture::config::Loaded;
+use contexture::formats::Format;
+use contexture::prompt_cache::Ttl;
+use contexture::replay::{
+    ConversationReport, Played, Prices, Recording, Report, Row, Stage, play, recorded,
+    without_engine,
+};
+use contexture::session::SessionError;
+
+/// Warnings that are shown of one engine.
+const SHOWN_WARNINGS: usize = 3;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  contexture replay ~/.claude/projects/p/s.jsonl
+  contexture replay chats.jsonl --engine compressor --engine lcm --context-length 100000
+  contexture replay s.jsonl --price-in 5 --price-cached 0.5 --price-write 6.25 --report replay.json
+
+Each conversation is played turn by turn through each engine: before every answer of the recording, \
+the engine sees what is new and compacts where it wants to, and the prompt is counted as it would have \
+been sent. The answers are those of the recording; no model is asked for them. Engines work in a \
+temporary directory, so nothing is left in their stores.
+
+Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may stand \
+in.")]
+pub(crate) struct ReplayArgs {
+    /// Recorded conversations: session logs, request bodies, JSON lines; `-` is stdin
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<PathBuf>,
+    /// An engine to play through; may be given several times [default: the configured one]
+    #[arg(long = "engine", value_name = "NAME", help_heading = "What to do")]
+    engines: Vec<String>,
+    /// The model's whole window, in tokens
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to do")]
+    context_length: Option<u64>,
+    /// The agent's model, which decides on the window and how tokens are counted
+    #[arg(long, value_name = "NAME", help_heading = "What to do")]
+    model: Option<String>,
+    /// What a million prompt tokens cost, in US dollars [default: 3]
+    #[arg(long, value_name = "USD", help_heading = "Costs")]
+    price_in: Option<f64>,
+    /// What a million tokens read from the prompt cache cost [default: a tenth of --price-in]
+    #[arg(long, value_name = "USD", help_heading = "Costs")]
+    price_cached: Option<f64>,
+    /// What a million tokens written to the prompt cache cost [default: without any price given 3.75, or
+    /// 6 for an hour; else --price-in]
+    #[arg(long, value_name = "USD", help_heading = "Costs")]
+    price_write: Option<f64>,
+    /// How long the prompt cache keeps what is not used [default: prompt_caching.cache_ttl]
+    #[arg(long, value_name = "TTL", value_parser = ttl_parser(), help_heading = "Costs")]
+    cache_ttl: Option<Ttl>,
+    /// The format of the inputs [default: detected]
+    #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
+    format: Option<Format>,
+    /// Write all figures, of each conversation too, to FILE as JSON; `-` prints them in place of the table
+    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    report: Option<PathBuf>,
+}
+
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
+}
+
+fn ttl_parser() -> impl TypedValueParser<Value = Ttl> {
+    PossibleValuesParser::new(["5m", "1h"]).map(|ttl| match ttl.as_str() {
+        "1h" => Ttl::OneHour,
+        _ => Ttl::FiveMinutes,
+    })
+}
+
+/// A recording, and where it came from.
+struct Input {
+    name: String,
+    number: usize,
+    recording: Recording,
+}
+
+pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
+    let loaded = setup::load_config(global)?;
+    let ttl = args
+        .cache_ttl
+        .unwrap_or(loaded.config.prompt_caching.cache_ttl);
+    let prices = Prices::given(args.price_in, args.price_cached, args.price_write, ttl)
+        .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))?;
+    let inputs = read_all(args, &loaded)?;
+    let stage = stage(args, global, loaded)?;
+
+    let requests: usize = inputs
+        .iter()
+        .map(|input| input.recording.requests().len())
+        .sum();
+    let engines = engines(args);
+    let progress = Progress::new(requests * engines.len(), "replaying");
+    let conversations = inputs
+        .iter()
+        .map(|input| {
+            let mut rows = plain_rows(&input.recording, ttl, &prices);
+            for engine in &engines {
+                let step = &mut || progress.step();
+                let played = play(&input.recording, &stage, *engine, ttl, step).map_err(failed)?;
+                rows.push(engine_row(played, &prices));
+            }
+            Ok(conversation_report(input, rows))
+        })
+        .collect::<Result<Vec<_>, CliError>>()?;
+    drop(progress);
+
+    let report = Report::new(prices, ttl, conversations);
+    show_warnings(&report);
+    match &args.report {
+        Some(file) if file.as_os_str() == "-" => output::print_json(&report)?,
+        Some(file) => {
+            output::write_file(file, &output::pretty(&report))?;
+            output::print(&replay_table::render(&report))?;
+        }
+        None => output::print(&replay_table::render(&report))?,
+    }
+    Ok(OK)
+}
+
+fn show_warnings(report: &Report) {
+    for row in &report.totals {
+        for warning in row.warnings.iter().take(SHOWN_WARNINGS) {
+            warn(&format!("{}: {warning}", row.engine));
+        }
+        let more = row.warnings.len().saturating_sub(SHOWN_WARNINGS);
+        if more > 0 {
+            warn(&format!(
+                "{}: and {more} more; --report has them all",
+                row.engine
+            ));
+        }
+    }
+}
+
+/// The engines to play through, each once, as named or as configured.
+fn engines(args: &ReplayArgs) -> Vec<Option<&str>> {
+    let mut named: Vec<Option<&str>> = Vec::new();
+    for engine in &args.engines {
+        if !named.contains(&Some(engine)) {
+            named.push(Some(engine));
+        }
+    }
+    if named.is_empty() {
+        named.push(None);
+    }
+    named
+}
+
+fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> {
+    let mut inputs = Vec::new();
+    let mut notes: Vec<String> = Vec::new();
+    for path in &args.inputs {
+        let read = input::read(path, args.format)?;
+        for (at, conversation) in read.conversations.into_iter().enumerate() {
+            let chosen = window::choose(
+                args.context_length,
+                args.model.as_deref(),
+                conversation.model(),
+                &loaded.config.model,
+            );
+            let told = conversation.warnings().iter().cloned().chain(chosen.notes);
+            for note in told.map(|note| format!("{}: {note}", read.name)) {
+                if !notes.contains(&note) {
+                    warn(&note);
+                    notes.push(note);
+                }
+            }
+            inputs.push(Input {
+                name: read.name.clone(),
+                number: at + 1,
+                recording: Recording::new(conversation, chosen.agent),
+            });
+        }
+    }
+    Ok(inputs)
+}
+
+fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
+    let client = setup::model_client(&loaded.config, global.offline, args.model.as_deref())?;
+    Stage::new(loaded, client).map_err(CliError::Stage)
+}
+
+fn warn(what: &str) {
+    terminal::say(&format!("{}\n", terminal::warning(what)));
+}
+
+fn failed(error: SessionError) -> CliError {
+    match error {
+        SessionError::Open(error) => CliError::NoEngine(error),
+        failed => CliError::EngineFailed {
+            because: "`context.on_failure` is `fail`",
+            reason: Lines(failed.to_string()),
+        },
+    }
+}
+
+/// What the log recorded, where it did, and what it would have been without an engine.
+fn plain_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> Vec<Row> {
+    let log = recorded(recording);
+    let none = without_engine(recording, ttl);
+    log.map(|prompts| Row::new("recorded", None, prompts, None, prices))
+        .into_iter()
+        .chain([Row::new("none", None, none, None, prices)])
+        .collect()
+}
+
+fn engine_row(played: Played, prices: &Prices) -> Row {
+    let mut row = Row::new(
+        played.engine,
+        Some(played.source),
+        played.prompts,
+        Some(played.work),
+        prices,
+    );
+    row.warnings = played.warnings;
+    row
+}
+
+fn conversation_report(input: &Input, rows: Vec<Row>) -> ConversationReport {
+    let recording = &input.recording;
+    ConversationReport {
+        input: input.name.clone(),
+        number: input.number,
+        messages: recording.conversation().messages().len(),
+        requests: recording.requests().len(),
+        model: recording.agent().model.clone(),
+        context_length: recording.agent().context_length,
+        unseen_tokens: recording.unseen_tokens(),
+        rows,
+    }
+}

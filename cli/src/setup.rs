@@ -1,0 +1,76 @@
+//! What most commands begin with: the configuration, the model provider, the engines.
+
+use std::sync::Arc;
+
+use crate::error::CliError;
+use crate::{Global, terminal};
+use contexture::config::{Config, ConfigError, Loaded};
+use contexture::engines::Engines;
+use contexture::providers::{
+    ModelClient, ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
+};
+use contexture::session::Record;
+
+/// Reads the configuration, and says on stderr what is doubtful in it.
+pub(crate) fn load_config(global: &Global) -> Result<Loaded, CliError> {
+    let loaded = read_config(global).map_err(CliError::Config)?;
+    for warning in &loaded.warnings {
+        terminal::say(&format!("{}\n", terminal::warning(&warning.to_string())));
+    }
+    Ok(loaded)
+}
+
+/// Reads the configuration.
+pub(crate) fn read_config(global: &Global) -> Result<Loaded, ConfigError> {
+    Config::load(global.config.as_deref(), &|name| std::env::var_os(name))
+}
+
+/// The engines of a configuration, with the model provider that it names.
+pub(crate) fn open_engines(
+    loaded: Loaded,
+    offline: bool,
+    agent_model: Option<&str>,
+) -> Result<Arc<Engines>, CliError> {
+    let client = model_client(&loaded.config, offline, agent_model)?;
+    Engines::new(loaded, client).map_err(CliError::NameTaken)
+}
+
+/// The client of the model that writes summaries. Says on stderr where one was asked for and there is
+/// none.
+pub(super) fn model_client(
+    config: &Config,
+    offline: bool,
+    agent_model: Option<&str>,
+) -> Result<ModelClient, CliError> {
+    let resolved = resolve_model(config, offline, agent_model).map_err(CliError::Provider)?;
+    if let Resolved::NoModel(reason) = &resolved
+        && reason.is_unexpected()
+    {
+        terminal::say(&format!("{}\n", terminal::warning(&reason.to_string())));
+    }
+    Ok(configured_client(config, resolved))
+}
+
+/// The store of the sessions of the home directory.
+pub(crate) fn open_store(engines: &Engines) -> Result<Arc<Record>, CliError> {
+    Record::open(&engines.loaded().home).map_err(CliError::Sessions)
+}
+
+/// The engine that a session was kept by; none where it is not known.
+pub(crate) fn engine_of(store: &Record, session: &str) -> Result<Option<String>, CliError> {
+    let delivered = store.delivered(session).map_err(CliError::Sessions)?;
+    Ok(delivered.map(|delivered| delivered.engine))
+}
+
+/// Which model writes summaries. The agent is the one that the configuration names: here none is
+/// running.
+pub(crate) fn resolve_model(
+    config: &Config,
+    offline: bool,
+    agent_model: Option<&str>,
+) -> Result<Resolved, ProviderError> {
+    let agent = configured_agent(config, agent_model)?;
+    resolve_configured(config, agent.as_ref(), offline, &|name| {
+        std::env::var(name).ok()
+    })
+}

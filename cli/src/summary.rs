@@ -1,0 +1,219 @@
+//! The report of a compaction for a person.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use contexture::engines::Source;
+use contexture::session::{AgentWindow, CompactionReport, OutcomeKind};
+
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const PLAIN: Style = Style::new().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// A number with its thousands set apart: 121,301.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 message`, `2 messages`.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {one}{plural}", grouped(number))
+}
+
+/// Milliseconds, in the unit that reads well.
+pub(crate) fn duration(milliseconds: f64) -> String {
+    match milliseconds {
+        short if short < 10.0 => format!("{short:.1} ms"),
+        short if short < 1_000.0 => format!("{short:.0} ms"),
+        long => format!("{:.1} s", long / 1_000.0),
+    }
+}
+
+/// Bytes, in the unit that reads well.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        few if few < 1_000.0 => format!("{few} B"),
+        few if few < 1_000_000.0 => format!("{:.0} kB", few / 1e3),
+        many => format!("{:.1} MB", many / 1e6),
+    }
+}
+
+/// Whence an engine came, in words.
+pub(crate) fn source(source: Source) -> &'static str {
+    match source {
+        Source::Builtin => "built in",
+        Source::Registered => "registered in this program",
+        Source::Plugin => "plugin",
+    }
+}
+
+/// What came of it in a word or two, and how it is painted.
+fn headline(report: &CompactionReport, colors: bool) -> (&'static str, Style) {
+    let (words, style) = match report.outcome {
+        OutcomeKind::Compacted => ("compacted", GOOD),
+        OutcomeKind::NothingToDo => ("nothing to do", PLAIN),
+        OutcomeKind::Deferred => ("not now", PLAIN),
+        OutcomeKind::FloorTooHigh => ("cannot be made to fit", BAD),
+        OutcomeKind::Failed => ("failed, unchanged", BAD),
+    };
+    (words, if colors { style } else { Style::new() })
+}
+
+/// The report on one conversation. `origin` is the library or crate that the engine came from.
+pub(crate) fn summary(
+    report: &CompactionReport,
+    origin: &str,
+    agent: &AgentWindow,
+    colors: bool,
+) -> String {
+    let (words, style) = headline(report, colors);
+    let mut text = format!("{style}{words}{style:#}\n");
+    let mut row = |label: &str, value: &str| {
+        let _ = writeln!(text, "  {label:<10}{value}");
+    };
+    let engine = match report.source {
+        Source::Builtin => format!("{} (built in)", report.engine),
+        from => format!("{} ({}: {origin})", report.engine, source(from)),
+    };
+    row("engine", &engine);
+    if report.outcome == OutcomeKind::Compacted {
+        let [messages, tokens] = sizes(report, agent);
+        row("messages", &messages);
+        row("tokens", &tokens);
+        row("", &what_became(report));
+    } else {
+        row("reason", &report.reason);
+        let size = format!(
+            "{}, {} tokens of a window of {}",
+            counted(report.messages_before as u64, "message"),
+            grouped(report.tokens_before),
+            grouped(agent.context_length)
+        );
+        row("size", &size);
+    }
+    let calls = counted(report.model_calls, "model call");
+    row("cost", &format!("{calls}, {}", duration(report.elapsed_ms)));
+    if report.degraded {
+        row(
+            "note",
+            "no model could be had: the summary is a digest of what was said and done",
+        );
+    }
+    if report.outcome == OutcomeKind::Compacted && report.reason.contains("still above") {
+        row("note", &report.reason);
+    }
+    for note in &report.notes {
+        row("note", note);
+    }
+    text
+}
+
+/// The report on one of several conversations, in a line.
+pub(crate) fn line(report: &CompactionReport, number: usize, count: usize, colors: bool) -> String {
+    let (words, style) = headline(report, colors);
+    let width = count.to_string().len();
+    let figures = match report.outcome {
+        OutcomeKind::Compacted => format!(
+            "{} → {} messages, {} → {} tokens",
+            grouped(report.messages_before as u64),
+            grouped(report.messages_after as u64),
+            grouped(report.tokens_before),
+            grouped(report.tokens_after)
+        ),
+        _ => report.reason.clone(),
+    };
+    format!("{number:>width$}/{count}  {style}{words}{style:#}  {figures}\n")
+}
+
+/// The sum of the reports on several conversations.
+pub(crate) fn total(reports: &[CompactionReport], colors: bool) -> String {
+    let sum = |of: fn(&CompactionReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let compacted = reports
+        .iter()
+        .filter(|report| report.outcome == OutcomeKind::Compacted)
+        .count();
+    let style = if colors { PLAIN } else { Style::new() };
+    let before = sum(|report| report.tokens_before);
+    let after = sum(|report| report.tokens_after);
+    let elapsed: f64 = reports.iter().map(|report| report.elapsed_ms).sum();
+    format!(
+        "{style}{compacted} of {} compacted{style:#}: {} → {} tokens ({}), {}, {}\n",
+        counted(reports.len() as u64, "conversation"),
+        grouped(before),
+        grouped(after),
+        less(before, after),
+        counted(sum(|report| report.model_calls), "model call"),
+        duration(elapsed)
+    )
+}
+
+fn less(before: u64, after: u64) -> String {
+    let saved = 100.0 * (before as f64 - after as f64) / before.max(1) as f64;
+    // 99.8 is not all of it.
+    let decimals = usize::from(saved > 99.0);
+    format!("{saved:.decimals$} % less")
+}
+
+/// The rows on messages and tokens, before and after, one under the other.
+fn sizes(report: &CompactionReport, agent: &AgentWindow) -> [String; 2] {
+    let cells = [
+        (report.messages_before as u64, report.messages_after as u64),
+        (report.tokens_before, report.tokens_after),
+    ]
+    .map(|(before, after)| (grouped(before), grouped(after)));
+    let width = |cell: fn(&(String, String)) -> usize| cells.iter().map(cell).max().unwrap_or(0);
+    let (left, right) = (width(|cell| cell.0.len()), width(|cell| cell.1.len()));
+    let [messages, tokens] =
+        cells.map(|(before, after)| format!("{before:>left$} → {after:>right$}"));
+    let filled = 100.0 * report.tokens_after as f64 / agent.context_length.max(1) as f64;
+    let tokens = format!(
+        "{tokens}  ({}; {filled:.0} % of a window of {})",
+        less(report.tokens_before, report.tokens_after),
+        grouped(agent.context_length)
+    );
+    [messages, tokens]
+}
+
+fn what_became(report: &CompactionReport) -> String {
+    format!(
+        "{} kept, {} shortened, {} summarised, {} dropped; {} inserted",
+        grouped(report.kept as u64),
+        grouped(report.replaced as u64),
+        grouped(report.summarised as u64),
+        grouped(report.dropped as u64),
+        grouped(report.inserted as u64),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "message"), "1 message");
+        assert_eq!(counted(1_200, "message"), "1,200 messages");
+        assert_eq!(duration(3.21), "3.2 ms");
+        assert_eq!(duration(321.4), "321 ms");
+        assert_eq!(duration(12_345.0), "12.3 s");
+        assert_eq!(less(3, 2), "33 % less");
+        assert_eq!(less(498_000, 1_175), "99.8 % less");
+        assert_eq!(less(0, 0), "0 % less");
+        assert_eq!(size(12), "12 B");
+        assert_eq!(size(1_575_480), "1.6 MB");
+    }
+}

@@ -1,0 +1,146 @@
+//! `contexture tool`: one call of a tool that a session's engine gives to its agent.
+
+use std::io::Read;
+
+use clap::builder::NonEmptyStringValueParser;
+use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
+
+use crate::error::{CliError, Lines, did_you_mean};
+use crate::import::KEEPER;
+use crate::kept::Kept;
+use crate::{Global, OK, output, setup, terminal, window};
+use contexture::engines::CallError;
+use contexture::session::{Delivered, Session, SessionError, SessionOptions};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  contexture tool lcm_grep '{\"pattern\": \"reconcile_ledger_epoch\"}' --session work
+  contexture tool lcm_expand '{\"id\": \"s12\"}' --session work | jq '.messages[].message'
+  echo '{\"question\": \"which port did we choose?\"}' | contexture tool lcm_grep - --session work
+  contexture tool --session work        # which tools there are
+
+Exit codes: 0 answered, 2 wrong usage, arguments or configuration, 3 the engine failed.")]
+pub(crate) struct ToolArgs {
+    /// The tool's name [default: list the tools]
+    name: Option<String>,
+    /// Its arguments, a JSON object; `-` is stdin
+    #[arg(value_name = "JSON", default_value = "{}")]
+    arguments: String,
+    /// The session
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    session: String,
+    /// The engine [default: the one that the session was kept by, else lcm]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+}
+
+pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
+    let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
+    let store = setup::open_store(&engines)?;
+    let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
+    let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
+    let engine = args.engine.clone().or(remembered);
+    let engine = engine.as_deref().unwrap_or(KEEPER);
+    let delivered = delivered.filter(|delivered| delivered.engine == engine);
+    let kept = Kept::by(&engines, engine, &args.session)?;
+    if kept == Kept::Others {
+        return Err(match delivered {
+            Some(delivered) if delivered.messages > 0 => CliError::lost(delivered),
+            _ => CliError::NoSession {
+                session: args.session.clone(),
+            },
+        });
+    }
+    let agent = window::choose(None, None, None, &engines.config().model).agent;
+    let failed = |error: SessionError| CliError::EngineFailed {
+        because: "a tool is its engine's alone",
+        reason: Lines(error.to_string()),
+    };
+    // To read beside the agent that has the session open, and to take no part in it.
+    let options = SessionOptions {
+        engine: Some(engine.to_owned()),
+        ..SessionOptions::default()
+    };
+    let opened = Session::open(&engines, None, &args.session, agent, options);
+    let mut session = opened.map_err(failed)?;
+    if let Some(delivered) = delivered.filter(|_| kept == Kept::This) {
+        let seen = session.observed_through().map_err(failed)?;
+        if seen.map(|seen| seen.last) < delivered.last {
+            terminal::say(&format!(
+                "{}\n",
+                terminal::warning(&older_store(&delivered))
+            ));
+        }
+    }
+    let tools = session.tools().map_err(failed)?;
+    let Some(name) = &args.name else {
+        output::print(&list(&tools))?;
+        return Ok(OK);
+    };
+    if !tools.iter().any(|tool| tool.name == *name) {
+        let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
+        return Err(CliError::NoTool {
+            name: name.clone(),
+            engine: engine.to_owned(),
+            way_out: match tools.is_empty() {
+                true => "it gives no tools to its agent; `lcm` does".to_owned(),
+                false => format!("{meant}These are its tools:\n{}", list(&tools)),
+            },
+        });
+    }
+    let call = ToolCall {
+        name: name.clone(),
+        arguments: arguments(&args.arguments)?,
+    };
+    let answer = session.call_tool(call).map_err(|error| match error {
+        SessionError::Call(CallError::Failed {
+            error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+            ..
+        }) => CliError::Refused(Lines(error.to_string())),
+        error => failed(error),
+    })?;
+    output::print(&format!("{answer}\n"))?;
+    Ok(OK)
+}
+
+fn older_store(delivered: &Delivered) -> String {
+    let Delivered {
+        session,
+        engine,
+        messages,
+        ..
+    } = delivered;
+    format!(
+        "the engine `{engine}` has not all of the {messages} messages of the session `{session}` that were delivered \
+         to it: its store is an older one. The session's next turn delivers them again, and so does \
+         `contexture import FILE --session {session}`"
+    )
+}
+
+/// The arguments as they were given, or from stdin.
+fn arguments(given: &str) -> Result<String, CliError> {
+    if given != "-" {
+        return Ok(given.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|source| CliError::Read {
+        input: "stdin".to_owned(),
+        source,
+    })?;
+    Ok(text)
+}
+
+/// The tools, a line each: its name and the first sentence on it.
+fn list(tools: &[ToolSpec]) -> String {
+    let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
+    tools
+        .iter()
+        .map(|tool| {
+            let sentence = tool.description.split(". ").next().unwrap_or_default();
+            let sentence = sentence.trim_end_matches('.');
+            format!("{:width$}  {sentence}\n", tool.name)
+        })
+        .collect()
+}

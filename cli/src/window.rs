@@ -1,0 +1,148 @@
+//! The window that a conversation must fit into.
+
+use contexture::config;
+use contexture::session::AgentWindow;
+use contexture::tokens::known_window;
+
+/// The window where nothing tells it, in tokens: what most models of today have at least.
+const UNKNOWN_WINDOW: u64 = 128_000;
+
+/// The longest answer where nothing tells it, in tokens.
+const UNKNOWN_OUTPUT: u64 = 4_096;
+
+/// The window, and what a person should know of how it was found.
+pub(crate) struct Chosen {
+    pub(crate) agent: AgentWindow,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Finds the window: the one asked for, else the configured one, else that of the model's name (asked
+/// for, configured, or in the conversation), else a common one with a note.
+///
+/// What a model can answer at most is seldom what an answer takes, and many a model's limit is half of
+/// its window and more. Reserving that would compact conversations that fit, so without a configured
+/// figure a quarter of the window is the most that is reserved.
+pub(crate) fn choose(
+    asked: Option<u64>,
+    model_asked: Option<&str>,
+    model_in_conversation: Option<&str>,
+    configured: &config::Model,
+) -> Chosen {
+    let model = model_asked
+        .or(configured.name.as_deref())
+        .or(model_in_conversation)
+        .unwrap_or_default();
+    let known = known_window(model);
+    let told = asked
+        .or(configured.context_length)
+        .or(known.map(|window| window.context_length));
+    let context_length = told.unwrap_or(UNKNOWN_WINDOW);
+    let mut notes = Vec::new();
+    if told.is_none() {
+        let what = if model.is_empty() {
+            "the conversation names no model".to_owned()
+        } else {
+            format!("the window of the model `{model}` is not known")
+        };
+        notes.push(format!(
+            "{what}: a window of {} tokens is assumed; --context-length or --model says otherwise",
+            crate::summary::grouped(UNKNOWN_WINDOW)
+        ));
+    }
+    let quarter = context_length / 4;
+    let max_output_tokens = match configured.max_output_tokens {
+        Some(tokens) if tokens < context_length => tokens,
+        Some(tokens) => {
+            notes.push(format!(
+                "`model.max_output_tokens` ({tokens}) leaves nothing of a window of {context_length} \
+                 tokens: a quarter of the window is reserved for the answer instead"
+            ));
+            quarter
+        }
+        None => known
+            .map_or(UNKNOWN_OUTPUT, |window| window.max_output_tokens)
+            .min(quarter),
+    };
+    Chosen {
+        agent: AgentWindow {
+            model: model.to_owned(),
+            context_length,
+            max_output_tokens,
+        },
+        notes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window(asked: Option<u64>, model: Option<&str>, configured: &config::Model) -> AgentWindow {
+        choose(asked, None, model, configured).agent
+    }
+
+    #[test]
+    fn what_is_asked_for_wins_then_the_configuration_then_the_name() {
+        let none = config::Model::default();
+        let configured = config::Model {
+            context_length: Some(50_000),
+            ..config::Model::default()
+        };
+        let model = Some("claude-sonnet-4-20250514");
+        assert_eq!(
+            window(Some(9_000), model, &configured).context_length,
+            9_000
+        );
+        assert_eq!(window(None, model, &configured).context_length, 50_000);
+        assert_eq!(window(None, model, &none).context_length, 200_000);
+        let chosen = choose(None, None, Some("no-such-model"), &none);
+        assert_eq!(chosen.agent.context_length, 128_000);
+        assert!(chosen.notes[0].contains("`no-such-model` is not known"));
+        let chosen = choose(None, Some("gpt-4o"), Some("no-such-model"), &none);
+        assert_eq!(
+            (chosen.agent.context_length, chosen.notes),
+            (128_000, vec![])
+        );
+    }
+
+    #[test]
+    fn a_small_window_does_not_go_to_the_answer() {
+        let none = config::Model::default();
+        let model = Some("claude-sonnet-4");
+        assert_eq!(window(None, model, &none).max_output_tokens, 50_000);
+        assert_eq!(
+            window(Some(100_000), model, &none).max_output_tokens,
+            25_000
+        );
+        assert_eq!(window(Some(100_000), None, &none).max_output_tokens, 4_096);
+        let configured = config::Model {
+            max_output_tokens: Some(30_000),
+            ..config::Model::default()
+        };
+        assert_eq!(
+            window(Some(40_000), model, &configured).max_output_tokens,
+            30_000
+        );
+        let chosen = choose(Some(20_000), None, model, &configured);
+        assert_eq!(chosen.agent.max_output_tokens, 5_000);
+        assert_eq!(chosen.notes.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_answer_never_takes_the_whole_window(
+            asked in proptest::option::of(1_u64..), output in proptest::option::of(1_u64..),
+            length in proptest::option::of(1_u64..), model in "claude|gpt-4|x|",
+        ) {
+            let configured = config::Model {
+                context_length: length,
+                max_output_tokens: output,
+                ..config::Model::default()
+            };
+            let agent = window(asked, Some(&model), &configured);
+            prop_assert!(agent.max_output_tokens < agent.context_length);
+        }
+    }
+}

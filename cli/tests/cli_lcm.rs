@@ -1,0 +1,601 @@
+//! The command with the lossless engine, as a user types it: `import`, `tool`, `sessions`.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use cli_support::{Home, Ran, chat, claude_code_log, json, shared_data};
+use serde_json::{Value, json};
+
+fn done(ran: Ran) -> Value {
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    json(&ran.stdout)
+}
+
+fn import(home: &Home, file: &str, session: &str) -> Value {
+    done(home.run(["import", file, "--session", session]))
+}
+
+fn export(home: &Home, session: &str) -> String {
+    let ran = home.run(["sessions", "export", session]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.stdout
+}
+
+fn tool(home: &Home, name: &str, arguments: &Value, session: &str) -> Value {
+    let arguments = arguments.to_string();
+    done(home.run(["tool", name, &arguments, "--session", session]))
+}
+
+/// Messages one a line, with the time of each: a question, a call, its result, an answer.
+fn lines(count: usize) -> String {
+    let line = |at: usize| {
+        let ts = 1_767_225_600 + 30 * at;
+        match at % 4 {
+            0 => {
+                json!({"role": "user", "content": format!("Where is item {at}? 第{at}件在哪里"), "ts": ts})
+            }
+            1 => json!({"role": "assistant", "content": "", "ts": ts, "tool_calls": [{
+                "id": format!("call_{at}"), "type": "function",
+                "function": {"name": "find", "arguments": format!("{{\"item\": {at}}}")}}]}),
+            2 => json!({"role": "tool", "tool_call_id": format!("call_{}", at - 1), "ts": ts,
+                "content": format!("shelf-{at}/box_{at}.txt: found\n")}),
+            _ => json!({"role": "assistant", "content": format!("Item {at} is there."), "ts": ts}),
+        }
+    };
+    (0..count).map(|at| format!("{}\n", line(at))).collect()
+}
+
+#[test]
+fn what_grew_is_added_and_what_is_known_is_not_stored_again() {
+    let home = Home::new();
+    let whole = lines(400);
+    let half: String = whole.split_inclusive('\n').take(200).collect();
+    home.put("log.jsonl", &half);
+    assert_eq!(import(&home, "log.jsonl", "s")["new"], 200);
+    assert_eq!(import(&home, "log.jsonl", "s")["new"], 0);
+    home.put("log.jsonl", &whole);
+    let grown = import(&home, "log.jsonl", "s");
+    assert_eq!(
+        grown,
+        json!({"session": "s", "engine": "lcm", "messages": 400, "new": 200})
+    );
+    assert_eq!(import(&home, "log.jsonl", "s")["new"], 0);
+    let shown = done(home.run(["sessions", "show", "s"]));
+    assert_eq!(
+        (&shown["messages"], &shown["in_conversation"]),
+        (&json!(400), &json!(400))
+    );
+    assert_eq!(export(&home, "s"), whole);
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+}
+
+#[test]
+fn an_older_or_another_file_is_refused_and_a_rewound_one_is_told() {
+    let home = Home::new();
+    let whole = lines(40);
+    home.put("log.jsonl", &whole);
+    import(&home, "log.jsonl", "s");
+    let head: String = whole.split_inclusive('\n').take(20).collect();
+    home.put("older.jsonl", &head);
+    home.put("other.json", &chat(50));
+    for (file, says) in [
+        (
+            "older.jsonl",
+            "only the beginning of the session `s`, which has 20 messages more",
+        ),
+        ("other.json", "no message in common with the session `s`"),
+    ] {
+        let ran = home.run(["import", file, "--session", "s"]);
+        assert_eq!(ran.code, 2, "{file}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{file}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("--session"),
+            "the way out: {}",
+            ran.stderr
+        );
+        assert_eq!(export(&home, "s"), whole, "{file}");
+    }
+
+    let other_end = r#"{"role": "user", "content": "Never mind the shelf.", "ts": 1767229200}"#;
+    home.put("rewound.jsonl", &format!("{head}{other_end}\n"));
+    let ran = home.run(["import", "rewound.jsonl", "--session", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("stays stored"), "{}", ran.stderr);
+    assert_eq!(export(&home, "s"), format!("{head}{other_end}\n"));
+    // What was left out is still there to be found.
+    let pattern = json!({"pattern": "shelf-38/box_38.txt", "mode": "literal", "scope": "messages"});
+    assert_eq!(tool(&home, "lcm_grep", &pattern, "s")["total"], 1);
+}
+
+#[test]
+fn wrong_input_changes_nothing() {
+    let home = Home::new();
+    let whole = lines(40);
+    home.put("log.jsonl", &whole);
+    import(&home, "log.jsonl", "s");
+    home.put("empty.jsonl", "");
+    home.put("prose.txt", "no conversation at all");
+    home.put_bytes("binary", &[0xff, 0xfe, 0x00]);
+    home.put("two.jsonl", &format!("{}\n{}\n", chat(4), chat(6)));
+    home.put("list.jsonl", "[1, 2, 3]\n");
+    for file in [
+        "empty.jsonl",
+        "prose.txt",
+        "binary",
+        "two.jsonl",
+        "list.jsonl",
+        "nowhere.json",
+    ] {
+        for session in ["s", "new"] {
+            let ran = home.run(["import", file, "--session", session]);
+            assert_eq!(
+                ran.code, 2,
+                "{file} into {session}: {}{}",
+                ran.stdout, ran.stderr
+            );
+            assert!(
+                ran.stderr.contains("help: ") || ran.stderr.contains("because: "),
+                "{}",
+                ran.stderr
+            );
+        }
+        assert_eq!(export(&home, "s"), whole, "{file}");
+    }
+    let list = done(home.run(["sessions", "list"]));
+    assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
+
+    // A log that breaks off in its last line is an older one, or the beginning of a new one.
+    home.put("cut.jsonl", &whole[..whole.len() - 30]);
+    let ran = home.run(["import", "cut.jsonl", "--session", "s"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert_eq!(export(&home, "s"), whole);
+    let ran = home.run(["import", "cut.jsonl", "--session", "new"]);
+    assert!(ran.stderr.contains("cut off"), "{}", ran.stderr);
+    assert_eq!(done(ran)["new"], 39);
+    home.put("mended.jsonl", &whole);
+    assert_eq!(import(&home, "mended.jsonl", "new")["new"], 1);
+}
+
+/// What is exported is imported as the same conversation, whatever the format was.
+#[test]
+fn export_import_export_is_the_same_for_every_format() {
+    let home = Home::new();
+    home.put("chat.json", &chat(12));
+    home.put("claude.jsonl", &claude_code_log(12));
+    home.put("lines.jsonl", &lines(12));
+    home.put(
+        "anthropic.json",
+        &json!({"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [
+        {"role": "user", "content": "compare the two"},
+        {"role": "assistant", "content": [
+            {"type": "text", "text": "I read both."},
+            {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}},
+            {"type": "tool_use", "id": "t2", "name": "read", "input": {"path": "b"}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": "alpha"},
+            {"type": "tool_result", "tool_use_id": "t2", "content": "beta"},
+            {"type": "text", "text": "and?"}]},
+        {"role": "assistant", "content": "They differ."}]})
+        .to_string(),
+    );
+    home.put("responses.json", &json!({"model": "gpt-5", "input": [
+        {"role": "user", "content": "list it"},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "I list."}]},
+        {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "alpha\nbeta"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Two files."}]}]}).to_string());
+    // As such files are written: with line breaks inside the messages.
+    let pretty = |value: Value| serde_json::to_string_pretty(&value).unwrap();
+    home.put(
+        "run.traj",
+        &pretty(json!({"history": [
+        {"role": "system", "content": "Repair it.", "agent": "main"},
+        {"role": "user", "content": "The test\nfails.", "agent": "main"},
+        {"role": "assistant", "content": "I look.", "agent": "main"}]})),
+    );
+    home.put(
+        "tau2.json",
+        &pretty(json!({"simulations": [{"id": "1", "messages": [
+        {"role": "user", "content": "Cancel the flight."},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "k1", "name": "cancel", "arguments": {"flight": "HAT136"}}]},
+        {"role": "tool", "id": "k1", "content": "cancelled"},
+        {"role": "assistant", "content": "It is cancelled."}]}]})),
+    );
+    home.put("codex.jsonl", &[
+        json!({"timestamp": "2026-11-20T10:00:00.000Z", "type": "session_meta", "payload": {"id": "x"}}),
+        json!({"timestamp": "2026-11-20T10:00:01.000Z", "type": "response_item", "payload":
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "list it"}]}}),
+        json!({"timestamp": "2026-11-20T10:00:02.000Z", "type": "response_item", "payload":
+            {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"}}),
+        json!({"timestamp": "2026-11-20T10:00:03.000Z", "type": "response_item", "payload":
+            {"type": "function_call_output", "call_id": "c1", "output": "alpha"}}),
+        json!({"timestamp": "2026-11-20T10:00:04.000Z", "type": "response_item", "payload":
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One."}]}}),
+    ].map(|line| format!("{line}\n")).concat());
+    for file in [
+        "chat.json",
+        "claude.jsonl",
+        "lines.jsonl",
+        "anthropic.json",
+        "responses.json",
+        "run.traj",
+        "tau2.json",
+        "codex.jsonl",
+    ] {
+        let taken = import(&home, file, file);
+        let exported = export(&home, file);
+        for line in exported.lines() {
+            assert!(
+                serde_json::from_str::<Value>(line).unwrap().is_object(),
+                "{file}: {line}"
+            );
+        }
+        home.put("exported.jsonl", &exported);
+        let again = format!("{file} again");
+        let back = import(&home, "exported.jsonl", &again);
+        assert_eq!(back["new"], taken["new"], "{file}:\n{exported}");
+        assert_eq!(export(&home, &again), exported, "{file}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn real_files_come_back_as_they_were() {
+    let data = shared_data();
+    let home = Home::new();
+    for (file, select) in [
+        ("claude-code/main.jsonl", None),
+        ("tau2-bench/train_sft-v1-small.jsonl", Some("3")),
+        (
+            "tau2-bench/toolorchestra_airline_gpt-4.1-mini.json",
+            Some("7"),
+        ),
+        ("swe-agent/web__i_got_id_demo.traj", None),
+    ] {
+        let path = data.join(file).display().to_string();
+        let mut args = vec!["import", path.as_str(), "--session", file];
+        args.extend(select.iter().flat_map(|number| ["--select", number]));
+        let taken = done(home.run(args.iter().copied()));
+        assert_eq!(taken["new"], taken["messages"], "{file}");
+        assert_eq!(done(home.run(args))["new"], 0, "{file} a second time");
+        let exported = export(&home, file);
+        home.put("exported.jsonl", &exported);
+        let again = format!("{file} again");
+        assert_eq!(
+            import(&home, "exported.jsonl", &again)["new"],
+            taken["new"],
+            "{file}"
+        );
+        assert!(export(&home, &again) == exported, "{file}");
+    }
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+}
+
+/// Every kind of query over a larger file, beside a plain scan of its lines.
+#[test]
+fn tools_answer_what_a_plain_scan_finds() {
+    let home = Home::new();
+    let log = lines(1_200);
+    home.put("log.jsonl", &log);
+    import(&home, "log.jsonl", "s");
+    let scan = |needle: &str| log.lines().filter(|line| line.contains(needle)).count();
+    for (mode, pattern, expected) in [
+        ("full_text", "where item", scan("Where is item")),
+        ("full_text", "\"item 1000\"", 1),
+        ("full_text", "在哪", scan("在哪")),
+        ("full_text", "xylophonequux", 0),
+        ("literal", "shelf-1002/box_1002.txt", 1),
+        ("literal", "第1000件", 1),
+        ("literal", "WHERE", 0),
+        (
+            "regex",
+            r"box_10[0-9]{2}\.txt",
+            scan("box_10") - scan("box_10.") - scan("box_102.") - scan("box_106."),
+        ),
+        ("regex", r"(?i)WHERE IS ITEM 4?0\?", 2),
+    ] {
+        let arguments = json!({"pattern": pattern, "mode": mode, "scope": "messages"});
+        let found = tool(&home, "lcm_grep", &arguments, "s");
+        assert_eq!(found["total"], expected, "{mode} {pattern}: {found:#}");
+        assert_eq!(found["searched"]["messages"], 1_200);
+        assert!(found["hits"].as_array().unwrap().len() <= 20);
+    }
+
+    // Page by page every hit comes once, the newest first.
+    let mut arguments = json!({"pattern": "shelf", "mode": "literal", "limit": 70});
+    let mut ids = Vec::new();
+    loop {
+        let page = tool(&home, "lcm_grep", &arguments, "s");
+        assert_eq!(page["total"], 300);
+        let hits = page["hits"].as_array().unwrap().iter();
+        ids.extend(hits.map(|hit| hit["id"].as_str().unwrap()[1..].parse::<u64>().unwrap()));
+        if page["next_cursor"].is_null() {
+            break;
+        }
+        arguments["cursor"] = page["next_cursor"].clone();
+    }
+    let expected: Vec<u64> = (0..300).rev().map(|at| 4 * at + 3).collect();
+    assert_eq!(ids, expected);
+
+    // `ts` is the time of a message: five minutes hold ten of them.
+    let times = json!({"pattern": "e", "mode": "literal", "since": 1_767_225_600, "until": 1_767_225_899,
+                       "scope": "messages"});
+    let found = tool(&home, "lcm_grep", &times, "s");
+    assert_eq!(
+        found["total"],
+        log.lines()
+            .take(10)
+            .filter(|line| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                line["content"].as_str().unwrap().contains('e') || line.get("tool_calls").is_some()
+            })
+            .count()
+    );
+
+    let whole = tool(&home, "lcm_expand", &json!({"id": "m3"}), "s");
+    assert_eq!(whole["messages"][0]["message"], log.lines().nth(2).unwrap());
+}
+
+#[test]
+fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(8));
+    import(&home, "log.jsonl", "s");
+    let listed = home.run(["tool", "--session", "s"]);
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    let names: Vec<&str> = (listed.stdout.lines())
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"lcm_grep") && names.contains(&"lcm_doctor"),
+        "{names:?}"
+    );
+    assert!(
+        listed
+            .stdout
+            .lines()
+            .all(|line| line.contains("  ") && line.len() < 240),
+        "{}",
+        listed.stdout
+    );
+
+    let wrong = home.run(["tool", "lcm_gerp", "--session", "s"]);
+    assert_eq!(wrong.code, 2);
+    assert!(
+        wrong.stderr.contains("no tool `lcm_gerp`"),
+        "{}",
+        wrong.stderr
+    );
+    assert!(
+        wrong.stderr.contains("did you mean `lcm_grep`?"),
+        "{}",
+        wrong.stderr
+    );
+    for name in names {
+        assert!(wrong.stderr.contains(name), "{name}: {}", wrong.stderr);
+    }
+
+    for (arguments, says) in [
+        (
+            "{\"pattern\": \"hello[\", \"mode\": \"regex\"}",
+            "unclosed character class",
+        ),
+        ("{\"patern\": \"x\"}", "unknown field `patern`"),
+        ("not json", "lcm_grep"),
+        ("{}", "`pattern` (exact) or `question`"),
+    ] {
+        let ran = home.run(["tool", "lcm_grep", arguments, "--session", "s"]);
+        assert_eq!(ran.code, 2, "{arguments}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{arguments}: {}", ran.stderr);
+    }
+    let ran = home.run(["tool", "lcm_grep", "{}", "--session", "nobody"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("no session `nobody`"), "{}", ran.stderr);
+    let piped = home.pipe(
+        ["tool", "lcm_grep", "-", "--session", "s"],
+        b"{\"question\": \"where is item 4?\"}",
+    );
+    assert_eq!(done(piped)["hits"][0]["id"], "m5");
+}
+
+#[test]
+fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(400));
+    for session in ["a", "b"] {
+        import(&home, "log.jsonl", session);
+    }
+    let names = |home: &Home| -> Vec<String> {
+        let list = done(home.run(["sessions", "list"]));
+        let sessions = list["sessions"].as_array().unwrap().iter();
+        let mut names: Vec<_> = sessions
+            .map(|one| one["session"].as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&home), ["a", "b"]);
+
+    let backup = done(home.run(["sessions", "backup", "copy.sqlite3"]));
+    assert!(backup["bytes"].as_u64() > Some(10_000), "{backup}");
+    let twice = home.run(["sessions", "backup", "copy.sqlite3"]);
+    assert_ne!(twice.code, 0, "a backup overwrites nothing");
+
+    let dry = home.run(["sessions", "delete", "a"]);
+    assert!(dry.stderr.contains("--yes"), "{}", dry.stderr);
+    let dry = done(dry);
+    assert_eq!(
+        (&dry["dry_run"], &dry["messages"]),
+        (&json!(true), &json!(400))
+    );
+    assert_eq!(names(&home), ["a", "b"]);
+    let gone = done(home.run(["sessions", "delete", "a", "--yes"]));
+    assert_eq!(
+        (&gone["messages"], &gone["bytes"]),
+        (&dry["messages"], &dry["bytes"])
+    );
+    assert_eq!(names(&home), ["b"]);
+    let tool_of_gone = home.run(["tool", "lcm_recent", "--session", "a"]);
+    assert_eq!(tool_of_gone.code, 2, "{}", tool_of_gone.stderr);
+
+    let could = done(home.run(["sessions", "gc"]))["freed_bytes"]
+        .as_u64()
+        .unwrap();
+    assert!(could > 0);
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let before = std::fs::metadata(&store).unwrap().len();
+    done(home.run(["sessions", "gc", "--yes"]));
+    assert!(std::fs::metadata(&store).unwrap().len() < before);
+    assert_eq!(export(&home, "b"), lines(400));
+
+    // The same name begins anew.
+    assert_eq!(import(&home, "log.jsonl", "a")["new"], 400);
+    // Nothing is old enough to go.
+    let old = done(home.run(["sessions", "delete", "--older-than", "30", "--yes"]));
+    assert_eq!(old["sessions"], json!([]));
+
+    // The copy is a whole store: put in place of the other, it has both sessions.
+    let other = Home::new();
+    std::fs::create_dir_all(other.path("home/engines/lcm")).unwrap();
+    std::fs::copy(
+        home.path("copy.sqlite3"),
+        other.path("home/engines/lcm/lcm.sqlite3"),
+    )
+    .unwrap();
+    assert_eq!(names(&other), ["a", "b"]);
+    assert_eq!(export(&other, "a"), lines(400));
+    let found = done(other.run([
+        "tool",
+        "lcm_grep",
+        r#"{"pattern": "box_202"}"#,
+        "--session",
+        "a",
+        "--engine",
+        "lcm",
+    ]));
+    assert_eq!(found["total"], 1, "{found}");
+}
+
+#[test]
+fn a_damaged_store_is_told_by_verify_and_mended_by_repair() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(400));
+    import(&home, "log.jsonl", "s");
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let mut bytes = std::fs::read(&store).unwrap();
+    for page in bytes.chunks_mut(4_096) {
+        page[1_568] ^= 0x55;
+        page[3_616] ^= 0x55;
+    }
+    std::fs::write(&store, &bytes).unwrap();
+    let ran = home.run(["sessions", "verify"]);
+    assert_ne!(ran.code, 0, "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("damaged") || ran.stdout.contains("\"ok\": false"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+
+    let dry = home.run(["sessions", "repair"]);
+    assert!(dry.stderr.contains("--yes"), "{}", dry.stderr);
+    // All but the header, which counts how often the file was opened.
+    assert!(std::fs::read(&store).unwrap()[100..] == bytes[100..]);
+    let repaired = done(home.run(["sessions", "repair", "--yes"]));
+    let copy = repaired["kept"].as_str().unwrap();
+    assert!(std::fs::read(copy).unwrap()[100..] == bytes[100..]);
+    assert!(repaired["messages_lost"].as_u64() > Some(0), "{repaired}");
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    // What was lost comes back with the file that it came from.
+    import(&home, "log.jsonl", "s");
+    assert_eq!(export(&home, "s"), lines(400));
+}
+
+#[test]
+fn a_store_cut_to_nothing_is_told_repaired_and_filled_again() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(40));
+    import(&home, "log.jsonl", "s");
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    std::fs::write(&store, "").unwrap();
+    for command in [
+        ["sessions", "list"].as_slice(),
+        &["sessions", "verify"],
+        &["import", "log.jsonl", "--session", "s"],
+        &["tool", "lcm_recent", "--session", "s"],
+    ] {
+        let ran = home.run(command.iter().copied());
+        assert_ne!(ran.code, 0, "{command:?}: {}", ran.stdout);
+        for says in ["lcm.sqlite3 has 0 bytes", "sessions repair", "move it away"] {
+            // However the lines were broken.
+            let words: Vec<_> = ran.stderr.split_whitespace().collect();
+            assert!(
+                words.join(" ").contains(says),
+                "{command:?}: {}",
+                ran.stderr
+            );
+        }
+    }
+    assert_eq!(std::fs::metadata(&store).unwrap().len(), 0);
+    let repaired = done(home.run(["sessions", "repair", "--yes"]));
+    let kept = repaired["kept"].as_str().unwrap();
+    assert_eq!(std::fs::metadata(kept).unwrap().len(), 0);
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    import(&home, "log.jsonl", "s");
+    assert_eq!(export(&home, "s"), lines(40));
+}
+
+#[test]
+fn a_repair_that_finds_nothing_does_not_advise_a_repair() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(400));
+    import(&home, "log.jsonl", "s");
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let bytes = std::fs::read(&store).unwrap();
+    std::fs::write(&store, &bytes[..5_000]).unwrap();
+    let ran = home.run(["sessions", "repair", "--yes"]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(!ran.stderr.contains("sessions repair"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("put a backup back"), "{}", ran.stderr);
+    assert_eq!(std::fs::read(&store).unwrap().len(), 5_000);
+}
+
+#[test]
+fn an_archived_session_is_whole_and_comes_back() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(40));
+    import(&home, "log.jsonl", "s");
+    let listed = |more: &[&str]| {
+        let list = done(home.run([&["sessions", "list"], more].concat()));
+        list["sessions"].as_array().unwrap().len()
+    };
+    done(home.run(["sessions", "archive", "s"]));
+    assert_eq!((listed(&[]), listed(&["--all"])), (0, 1));
+    assert_eq!(export(&home, "s"), lines(40));
+    done(home.run(["sessions", "archive", "s", "--undo"]));
+    assert_eq!(listed(&[]), 1);
+    done(home.run(["sessions", "archive", "s"]));
+    home.put("log.jsonl", &lines(44));
+    import(&home, "log.jsonl", "s");
+    assert_eq!(listed(&[]), 1, "going on with it takes it back");
+    assert_eq!(home.run(["sessions", "archive", "nobody"]).code, 2);
+}
+
+#[test]
+fn the_log_is_silent_unless_asked_for() {
+    let home = Home::new();
+    let input = home.put("chat.json", &chat(200));
+    let compress = [
+        "compress",
+        &input,
+        "--context-length",
+        "8000",
+        "--engine",
+        "lcm",
+    ];
+    let silent = home.run(compress).stderr;
+    assert!(silent.starts_with("compacted"), "{silent}");
+    let asked = home.run(compress.into_iter().chain(["-v"])).stderr;
+    assert!(asked.contains("INFO"), "{asked}");
+}

@@ -1,0 +1,252 @@
+//! `contexture replay` as a user types it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+struct Place(TempDir);
+
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn replay(&self, args: &[&str]) -> Said {
+        let output = Command::cargo_bin("contexture")
+            .unwrap()
+            .env_clear()
+            .env("HOME", self.0.path())
+            .env("CONTEXTURE_HOME", self.0.path().join("home"))
+            .env("TMPDIR", self.0.path())
+            .current_dir(self.0.path())
+            .arg("replay")
+            .args(args)
+            .output()
+            .unwrap();
+        Said {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// A first question of 2,000 tokens and answers and questions of 100 each, after a system prompt.
+fn chat(answers: usize) -> String {
+    let words = |count| vec!["a"; count].join(" ");
+    let mut messages = vec![
+        json!({"role": "system", "content": "Answer in words."}),
+        json!({"role": "user", "content": words(2_000)}),
+    ];
+    for _ in 0..answers {
+        messages.push(json!({"role": "assistant", "content": words(100)}));
+        messages.push(json!({"role": "user", "content": words(100)}));
+    }
+    json!({"model": "gpt-5", "messages": messages}).to_string()
+}
+
+fn cells<'a>(said: &'a Said, engine: &str) -> Vec<&'a str> {
+    let row = said.stdout.lines().find(|line| line.starts_with(engine));
+    row.unwrap_or_else(|| panic!("no row {engine} in {}", said.stdout))
+        .split_whitespace()
+        .collect()
+}
+
+#[test]
+fn prints_a_table_of_totals_over_all_inputs() {
+    let place = Place::new();
+    place.file("one.json", &chat(3));
+    place.file("two.jsonl", &format!("{}\n{}\n", chat(1), chat(40)));
+    let said = place.replay(&[
+        "one.json",
+        "two.jsonl",
+        "--context-length",
+        "6000",
+        "--offline",
+    ]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(
+        said.stdout.starts_with(
+            "44 requests in 3 conversations of 91 messages, window of 6,000 tokens (gpt-5)\n"
+        ),
+        "{}",
+        said.stdout
+    );
+    let none = cells(&said, "none");
+    let compressor = cells(&said, "compressor");
+    assert_eq!(none[1..3], ["–", "–"]);
+    assert_ne!(none[3], "0", "overflows: {none:?}");
+    assert_ne!(compressor[1], "0", "compactions: {compressor:?}");
+    assert_eq!(
+        compressor[2..4],
+        ["0", "0"],
+        "model calls and overflows: {compressor:?}"
+    );
+    assert!(!said.stdout.contains("recorded"), "{}", said.stdout);
+    // The engines' data went with the temporary directory, and the home was never made.
+    assert!(!place.0.path().join("home").exists());
+    let left: Vec<_> = std::fs::read_dir(place.0.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name.to_string_lossy().contains("replay"))
+        .collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+}
+
+#[test]
+fn prices_and_lifetime_decide_what_it_costs() {
+    let place = Place::new();
+    let line = |ts: u64, role, words: usize| {
+        json!({"ts": ts, "role": role, "content": vec!["a"; words].join(" ")}).to_string()
+    };
+    // Prompts of 2,004 and 2,212 tokens, ten minutes apart.
+    let lines = [
+        line(0, "user", 2_000),
+        line(1, "assistant", 100),
+        line(600, "user", 100),
+        line(601, "assistant", 100),
+    ];
+    place.file("lines.jsonl", &lines.join("\n"));
+    let cost = |args: &[&str]| {
+        let fixed = ["lines.jsonl", "--model", "gpt-5", "--report", "-"];
+        let said = place.replay(&[&fixed, args].concat());
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let report: Value = serde_json::from_str(&said.stdout).unwrap();
+        report["totals"][0]["cost_usd"].as_f64().unwrap()
+    };
+    let is = |cost: f64, micro_dollars: f64| (cost * 1e6 - micro_dollars).abs() < 1e-6;
+    assert!(is(cost(&[]), (2_004.0 + 2_212.0) * 3.75));
+    assert!(is(
+        cost(&["--cache-ttl", "1h"]),
+        (2_004.0 + 208.0) * 6.0 + 2_004.0 * 0.3
+    ));
+    let own = [
+        "--price-in",
+        "9",
+        "--price-cached",
+        "1",
+        "--price-write",
+        "2",
+        "--cache-ttl",
+        "1h",
+    ];
+    assert!(is(cost(&own), 2_212.0 * 2.0 + 2_004.0));
+    assert!(is(cost(&["--price-in", "10"]), (2_004.0 + 2_212.0) * 10.0));
+
+    std::fs::create_dir(place.0.path().join("home")).unwrap();
+    place.file("home/config.yaml", "prompt_caching: {cache_ttl: 1h}\n");
+    assert!(is(cost(&[]), (2_004.0 + 208.0) * 6.0 + 2_004.0 * 0.3));
+}
+
+#[test]
+fn the_report_goes_to_its_file_and_the_table_to_stdout() {
+    let place = Place::new();
+    place.file("chats.jsonl", &format!("{}\n{}\n", chat(2), chat(3)));
+    let said = place.replay(&[
+        "chats.jsonl",
+        "--engine",
+        "compressor",
+        "--engine",
+        "compressor",
+        "--report",
+        "r.json",
+    ]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    cells(&said, "compressor");
+    let report = std::fs::read_to_string(place.0.path().join("r.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let conversations = report["conversations"].as_array().unwrap();
+    assert_eq!(conversations.len(), 2);
+    assert_eq!(conversations[1]["number"], 2);
+    assert_eq!(conversations[1]["input"], "chats.jsonl");
+    let rows = conversations[1]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "an engine that is named twice plays once");
+    assert_eq!(
+        (&rows[0]["engine"], &rows[1]["engine"]),
+        (&json!("none"), &json!("compressor"))
+    );
+    assert_eq!(rows[1]["source"], "builtin");
+    assert_eq!(rows[1]["requests"], 3);
+}
+
+#[test]
+fn what_cannot_be_played_is_refused_with_the_way_out() {
+    let place = Place::new();
+    place.file("chat.json", &chat(1));
+    place.file("cut.json", "{\"messages\": [");
+    place.file("empty.json", "");
+    for (args, hint) in [
+        (&[][..], "INPUT"),
+        (&["missing.json"], "missing.json"),
+        (&["cut.json"], "cut.json"),
+        (&["empty.json"], "empty.json"),
+        (&["chat.json", "missing.json"], "missing.json"),
+        (&["chat.json", "--engine", "compresor"], "compressor"),
+        (&["chat.json", "--price-in=-1"], "-1 is no price"),
+        (&["chat.json", "--price-in", "free"], "free"),
+        (&["chat.json", "--cache-ttl", "10m"], "5m"),
+        (&["chat.json", "--context-length", "0"], "--context-length"),
+    ] {
+        let said = place.replay(args);
+        assert_eq!(
+            (said.code, said.stdout.as_str()),
+            (2, ""),
+            "{args:?}: {}",
+            said.stderr
+        );
+        assert!(
+            said.stderr.to_lowercase().contains(&hint.to_lowercase()),
+            "{args:?}: {}",
+            said.stderr
+        );
+    }
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn every_real_file_is_played() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let place = Place::new();
+    let mut files: Vec<PathBuf> = vec![data.join("claude-code/main.jsonl")];
+    for folder in ["swe-agent", "tau2-bench"] {
+        let entries = std::fs::read_dir(data.join(folder)).unwrap();
+        files.extend(
+            entries
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.extension().is_some()),
+        );
+    }
+    let mut args: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    args.extend(["--context-length", "100000", "--offline", "--report", "-"]);
+    let said = place.replay(&args);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let names: Vec<_> = report["totals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["engine"])
+        .collect();
+    assert_eq!(names[..2], [&json!("recorded"), &json!("none")]);
+    let compressor = &report["totals"][2];
+    assert_eq!(
+        (&compressor["failures"], &compressor["overflows"]),
+        (&json!(0), &json!(0))
+    );
+    assert!(compressor["compactions"].as_u64().unwrap() > 0);
+}

@@ -1,0 +1,149 @@
+//! What becomes of each message, and the new window as positions of the old one.
+
+use std::collections::HashMap;
+
+use contexture_engine_api::{Entry, MessageId, MessageView, Replacement};
+
+use super::violation::{Ids, Violation};
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disposition {
+    Kept,
+    Replaced,
+    Summarised,
+    Dropped,
+}
+
+/// Something that will stand in the new window. Messages are positions in the old one.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WindowEntry<'a> {
+    Kept(usize),
+    Replaced(usize, &'a Replacement),
+    Summary(&'a str, &'a [MessageId]),
+    Stub {
+        call: usize,
+        index: usize,
+        text: &'a str,
+    },
+}
+
+/// A proposal in which every message is accounted for exactly once and the order is the old one.
+#[derive(Debug)]
+pub(super) struct Account<'a> {
+    pub(super) dispositions: Vec<Disposition>,
+    pub(super) places: Vec<WindowEntry<'a>>,
+}
+
+impl<'a> Account<'a> {
+    pub(super) fn of(
+        messages: &[MessageView<'_>],
+        entries: &'a [Entry],
+    ) -> Result<Self, Violation> {
+        let leaves_nothing = entries
+            .iter()
+            .all(|entry| matches!(entry, Entry::Drop { .. }));
+        if leaves_nothing && !messages.is_empty() {
+            return Err(Violation::EmptyResult);
+        }
+        let position_of: HashMap<MessageId, usize> = messages
+            .iter()
+            .enumerate()
+            .map(|(at, message)| (message.id(), at))
+            .collect();
+        let find = |id: MessageId| {
+            position_of
+                .get(&id)
+                .copied()
+                .ok_or(Violation::UnknownId { id })
+        };
+        let mut dispositions: Vec<Option<Disposition>> = vec![None; messages.len()];
+        let mut settle = |id, disposition| {
+            let at = find(id)?;
+            match dispositions[at].replace(disposition) {
+                None => Ok(at),
+                Some(_) => Err(Violation::Twice { id }),
+            }
+        };
+        let mut places = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match entry {
+                Entry::Keep(id) => places.push(WindowEntry::Kept(settle(*id, Disposition::Kept)?)),
+                Entry::Replace(new) => {
+                    places.push(WindowEntry::Replaced(
+                        settle(new.id, Disposition::Replaced)?,
+                        new,
+                    ));
+                }
+                Entry::Summary { text, covers } => {
+                    for id in covers {
+                        settle(*id, Disposition::Summarised)?;
+                    }
+                    places.push(WindowEntry::Summary(text, covers));
+                }
+                Entry::StubResult { call, index, text } => places.push(WindowEntry::Stub {
+                    call: find(*call)?,
+                    index: *index,
+                    text,
+                }),
+                Entry::Drop { id, .. } => {
+                    settle(*id, Disposition::Dropped)?;
+                }
+            }
+        }
+        let missing: Vec<MessageId> = messages
+            .iter()
+            .zip(&dispositions)
+            .filter(|(_, disposition)| disposition.is_none())
+            .map(|(message, _)| message.id())
+            .collect();
+        if !missing.is_empty() {
+            return Err(Violation::Missing { ids: Ids(missing) });
+        }
+        let account = Self {
+            dispositions: dispositions.into_iter().flatten().collect(),
+            places,
+        };
+        account.check_order(messages)?;
+        Ok(account)
+    }
+
+    /// Whether the message at this position is in the new window, as it is or shortened.
+    pub(super) fn stays(&self, at: usize) -> bool {
+        matches!(
+            self.dispositions[at],
+            Disposition::Kept | Disposition::Replaced
+        )
+    }
+
+    pub(super) fn count(&self, disposition: Disposition) -> usize {
+        self.dispositions
+            .iter()
+            .filter(|each| **each == disposition)
+            .count()
+    }
+
+    fn check_order(&self, messages: &[MessageView<'_>]) -> Result<(), Violation> {
+        let mut last: Option<usize> = None;
+        for at in self.places.iter().filter_map(WindowEntry::message) {
+            if let Some(last) = last.filter(|last| at < *last) {
+                return Err(Violation::OrderChanged {
+                    id: messages[at].id(),
+                    after: messages[last].id(),
+                });
+            }
+            last = Some(at);
+        }
+        Ok(())
+    }
+}
+
+impl WindowEntry<'_> {
+    /// The position of the old message that stands here, where it is one.
+    pub(super) fn message(&self) -> Option<usize> {
+        match self {
+            Self::Kept(at) | Self::Replaced(at, _) => Some(*at),
+            Self::Summary(..) | Self::Stub { .. } => None,
+        }
+    }
+}

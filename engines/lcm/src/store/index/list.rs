@@ -1,0 +1,195 @@
+//! Posting lists: the texts that contain a term, and, for pairs of a spaceless script, the positions.
+//!
+//! ```text
+//! list:   count │ first ordinal - the segment's first │ last - first │ differences less one
+//! places: for each place: (place, or its difference from the one before in the same text) << 1
+//!         │ 1 where it is the first place in the next text of the list
+//! ```
+//! Numbers are varints. Both can be appended to those of earlier texts without decoding.
+
+use crate::store::{put_varint, take_varint};
+
+/// A list of ordinals as stored in a chunk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct List<'a> {
+    count: u32,
+    first: u32,
+    span: u32,
+    differences: &'a [u8],
+}
+
+impl<'a> List<'a> {
+    pub(super) fn read(mut bytes: &'a [u8]) -> Option<Self> {
+        let mut next = || take_varint(&mut bytes).and_then(|value| u32::try_from(value).ok());
+        let (count, first, span) = (next()?, next()?, next()?);
+        Some(Self {
+            count,
+            first,
+            span,
+            differences: bytes,
+        })
+    }
+
+    /// Appends the ordinals, given the segment's first.
+    pub(crate) fn ordinals(&self, base: u32, out: &mut Vec<u32>) {
+        let mut ordinal = base.saturating_add(self.first);
+        out.push(ordinal);
+        let mut rest = self.differences;
+        while let Some(difference) = take_varint(&mut rest) {
+            ordinal = ordinal.saturating_add(difference as u32).saturating_add(1);
+            out.push(ordinal);
+        }
+    }
+
+    /// The ordinals with each position in them, in order; none if the positions do not belong to this list.
+    pub(crate) fn places(&self, base: u32, mut places: &[u8]) -> Option<Vec<(u32, u32)>> {
+        let mut ordinals = Vec::with_capacity(self.count as usize);
+        self.ordinals(base, &mut ordinals);
+        let mut ordinals = ordinals.into_iter();
+        let mut out = Vec::with_capacity(places.len());
+        let (mut ordinal, mut place) = (None, 0u32);
+        while !places.is_empty() {
+            let value = take_varint(&mut places)?;
+            let step = u32::try_from(value >> 1).ok()?;
+            if value & 1 == 1 {
+                ordinal = Some(ordinals.next()?);
+                place = step;
+            } else {
+                place = place.checked_add(step)?;
+            }
+            out.push((ordinal?, place));
+        }
+        ordinals.next().is_none().then_some(out)
+    }
+}
+
+/// A list under construction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Growing {
+    count: u32,
+    first: u32,
+    last: u32,
+    differences: Vec<u8>,
+    places: Vec<u8>,
+    last_place: u32,
+}
+
+impl Growing {
+    /// Adds an ordinal, counted from the segment's first, not below the last one, and the term's position
+    /// in its text, if positions are stored, after the previous one. A repeated ordinal only adds the
+    /// position.
+    #[inline]
+    pub(crate) fn push(&mut self, ordinal: u32, place: Option<u32>) {
+        let is_new = self.count == 0 || ordinal != self.last;
+        if let Some(place) = place {
+            let step = if is_new {
+                place
+            } else {
+                place - self.last_place
+            };
+            put_varint(&mut self.places, u64::from(step) << 1 | u64::from(is_new));
+            self.last_place = place;
+        }
+        if is_new {
+            self.push_ordinal(ordinal);
+        }
+    }
+
+    fn push_ordinal(&mut self, ordinal: u32) {
+        if self.count == 0 {
+            self.first = ordinal;
+        } else {
+            put_varint(&mut self.differences, u64::from(ordinal - self.last - 1));
+        }
+        self.last = ordinal;
+        self.count += 1;
+    }
+
+    /// Appends a list whose ordinals all come after, counted from `shift` after this segment's first, and
+    /// its positions.
+    pub(crate) fn append(&mut self, list: List<'_>, places: &[u8], shift: u32) {
+        if list.count == 0 {
+            return;
+        }
+        self.push_ordinal(list.first + shift);
+        self.differences.extend_from_slice(list.differences);
+        self.count += list.count - 1;
+        self.last = list.first + shift + list.span;
+        self.places.extend_from_slice(places);
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.count));
+        put_varint(out, u64::from(self.first));
+        put_varint(out, u64::from(self.last - self.first));
+        out.extend_from_slice(&self.differences);
+    }
+
+    /// The stored positions; empty if there are none.
+    pub(super) fn places(&self) -> &[u8] {
+        &self.places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn growing(texts: &BTreeMap<u32, Vec<u32>>) -> Growing {
+        let mut list = Growing::default();
+        for (ordinal, places) in texts {
+            for place in places {
+                list.push(*ordinal, Some(*place));
+            }
+        }
+        list
+    }
+
+    fn texts() -> impl Strategy<Value = BTreeMap<u32, Vec<u32>>> {
+        let places = prop::collection::btree_set(0u32..5_000, 1..6);
+        let places = places.prop_map(|places| places.into_iter().collect());
+        prop::collection::btree_map(0u32..1_000, places, 1..20)
+    }
+
+    proptest! {
+        #[test]
+        fn ordinals_and_places_come_back_also_when_joined(early in texts(), late in texts()) {
+            let (first, second) = (growing(&early), growing(&late));
+            let mut written = Vec::new();
+            second.write(&mut written);
+            let mut joined = first;
+            joined.append(List::read(&written).unwrap(), second.places(), 1_000);
+            let mut written = Vec::new();
+            joined.write(&mut written);
+            let list = List::read(&written).unwrap();
+
+            let late = late.into_iter().map(|(ordinal, places)| (ordinal + 1_000, places));
+            let all: BTreeMap<u32, Vec<u32>> = early.into_iter().chain(late).collect();
+            let mut ordinals = Vec::new();
+            list.ordinals(7, &mut ordinals);
+            prop_assert_eq!(ordinals, all.keys().map(|ordinal| ordinal + 7).collect::<Vec<_>>());
+            let expected: Vec<(u32, u32)> = all
+                .iter()
+                .flat_map(|(ordinal, places)| places.iter().map(move |place| (ordinal + 7, *place)))
+                .collect();
+            prop_assert_eq!(list.places(7, joined.places()), Some(expected));
+        }
+
+        #[test]
+        fn places_of_another_list_are_refused(texts in texts(), bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            let list = growing(&texts);
+            let mut written = Vec::new();
+            list.write(&mut written);
+            if let Some(places) = List::read(&written).unwrap().places(0, &bytes) {
+                let mut ordinals: Vec<u32> = places.iter().map(|(ordinal, _)| *ordinal).collect();
+                ordinals.dedup();
+                prop_assert_eq!(ordinals, texts.keys().copied().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A segment's terms in memory, for many look-ups.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+
+use rusqlite::Connection;
+use rustc_hash::FxBuildHasher;
+
+use super::list::List;
+use super::segment::{ListChunk, Segment, TermChunk, for_each_chunk};
+use crate::error::StoreError;
+
+/// The terms of a segment, and a cache of their lists.
+pub(crate) struct Vocabulary<'c> {
+    connection: &'c Connection,
+    chunks: Vec<TermChunk>,
+    lists: HashMap<i64, ListChunk, FxBuildHasher>,
+}
+
+impl<'c> Vocabulary<'c> {
+    /// Reads the terms of a segment: a few hundred kilobytes at most.
+    pub(crate) fn read(connection: &'c Connection, segment: &Segment) -> Result<Self, StoreError> {
+        let mut chunks = Vec::new();
+        for_each_chunk(connection, segment.id, b"", |chunk| {
+            chunks.push(chunk);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(Self {
+            connection,
+            chunks,
+            lists: HashMap::default(),
+        })
+    }
+
+    /// Calls `each` with every term that begins with `prefix` and is `wanted`, and its list.
+    pub(crate) fn for_each_like(
+        &mut self,
+        prefix: &str,
+        wanted: impl Fn(&str) -> bool,
+        mut each: impl FnMut(List<'_>),
+    ) -> Result<(), StoreError> {
+        let prefix = prefix.as_bytes();
+        let first = |chunk: &TermChunk| chunk.iter().next().is_some_and(|term| term <= prefix);
+        let start = self.chunks.partition_point(first).saturating_sub(1);
+        for chunk in &self.chunks[start..] {
+            let mut is_behind = false;
+            for (index, term) in chunk.iter().enumerate() {
+                if !term.starts_with(prefix) {
+                    is_behind = term > prefix;
+                    if is_behind {
+                        break;
+                    }
+                    continue;
+                }
+                if !std::str::from_utf8(term).is_ok_and(&wanted) {
+                    continue;
+                }
+                let lists = match self.lists.entry(chunk.id) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let terms = chunk.iter().count();
+                        new.insert(ListChunk::read(self.connection, chunk.id, terms)?)
+                    }
+                };
+                each(lists.list(index)?);
+            }
+            if is_behind {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! A document with another list of messages in it: what stands around the messages stays as it is.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::Format;
+use super::body::Body;
+use super::json::{Edits, Raw, escape, quote, skip_space};
+use super::splice::{insert_member, new_message, part_type, text_part};
+
+/// A body whose list of messages is to be another one.
+pub(super) struct Rewrite<'a> {
+    pub(super) document: &'a str,
+    pub(super) format: Format,
+    pub(super) body: &'a Body,
+    /// The messages at the head of the list that are the system prompt.
+    pub(super) system_items: &'a [Range<usize>],
+}
+
+impl Rewrite<'_> {
+    /// Puts `messages` in the place of the list and `note` at the end of the system prompt. With each message
+    /// comes its place in the list where it is one of it, byte for byte.
+    pub(super) fn edit(
+        &self,
+        note: Option<&str>,
+        messages: &[(Option<usize>, &str)],
+        edits: &mut Edits,
+    ) {
+        let in_list = self.edit_around_list(note, edits);
+        if let Some(list) = &self.body.list {
+            let mut text = String::with_capacity(list.len());
+            self.list(list, in_list, messages, &mut text);
+            edits.replace(list.clone(), text);
+        }
+    }
+
+    /// The document with these changes, each of its messages copied once.
+    pub(super) fn document_with(
+        &self,
+        note: Option<&str>,
+        messages: &[(Option<usize>, &str)],
+    ) -> String {
+        let mut edits = Edits::default();
+        let in_list = self.edit_around_list(note, &mut edits);
+        let end = self.document.len();
+        let Some(list) = &self.body.list else {
+            return edits.apply(self.document, 0..end);
+        };
+        let mut out = String::with_capacity(end);
+        edits.apply_to(&mut out, self.document, 0..list.start);
+        self.list(list, in_list, messages, &mut out);
+        edits.apply_to(&mut out, self.document, list.end..end);
+        out
+    }
+
+    /// Puts `note` where it stands outside the list; gives it back where it belongs into the list.
+    fn edit_around_list<'n>(&self, note: Option<&'n str>, edits: &mut Edits) -> Option<&'n str> {
+        if !self.note_in_member() {
+            return note;
+        }
+        if let Some(note) = note {
+            self.edit_system_member(note, edits);
+        }
+        None
+    }
+
+    /// Writes the list of messages with its brackets. What stood between two messages that still follow one
+    /// another stays between them.
+    fn list(
+        &self,
+        list: &Range<usize>,
+        note: Option<&str>,
+        messages: &[(Option<usize>, &str)],
+        out: &mut String,
+    ) {
+        let system = system_items_with(self.document, self.format, self.system_items, note);
+        let items = &self.body.items;
+        let was_leading = system.len().saturating_sub(self.system_items.len());
+        let system = system
+            .iter()
+            .enumerate()
+            .map(|(at, text)| (at.checked_sub(was_leading), Cow::Borrowed(text.as_ref())));
+        let messages = messages.iter().map(|(origin, text)| {
+            // A bare string is a message only as the whole of `input`.
+            let text = match text.starts_with('{') {
+                true => Cow::Borrowed(*text),
+                false => Cow::Owned(format!(
+                    "{{\"type\":\"message\",\"role\":\"user\",\"content\":{text}}}"
+                )),
+            };
+            (*origin, text)
+        });
+        let between = |at: usize| {
+            let start = match at.checked_sub(1).and_then(|before| items.get(before)) {
+                Some(before) => before.end,
+                None => list.start + 1,
+            };
+            let end = items.get(at).map_or(start, |item| item.start);
+            self.document.get(start..end).unwrap_or("")
+        };
+        let usual_gap = if items.len() > 1 { between(1) } else { "," };
+        let usual_gap = usual_gap
+            .get(usual_gap.find(',').map_or(0, |comma| comma + 1)..)
+            .unwrap_or("");
+        let is_list = self
+            .document
+            .get(list.clone())
+            .is_some_and(|text| text.starts_with('['));
+        out.push('[');
+        out.push_str(if is_list { between(0) } else { "" });
+        let mut previous = None;
+        for (at, (origin, text)) in system.chain(messages).enumerate() {
+            if at > 0 {
+                match origin {
+                    Some(index) if index > 0 && previous == Some(index - 1) => {
+                        out.push_str(between(index));
+                    }
+                    _ => {
+                        out.push(',');
+                        out.push_str(usual_gap);
+                    }
+                }
+            }
+            out.push_str(&text);
+            previous = origin;
+        }
+        let tail = items
+            .last()
+            .and_then(|last| self.document.get(last.end..list.end - 1));
+        out.push_str(tail.filter(|tail| tail.trim().is_empty()).unwrap_or(""));
+        out.push(']');
+    }
+
+    /// Whether the system prompt, and so a note, stands in a member of the body.
+    fn note_in_member(&self) -> bool {
+        let body = self.body;
+        match self.format {
+            Format::Anthropic => !body.is_bare && self.system_items.is_empty(),
+            Format::OpenAiResponses => {
+                body.system.is_some() || (self.system_items.is_empty() && !body.is_bare)
+            }
+            _ => false,
+        }
+    }
+
+    fn edit_system_member(&self, note: &str, edits: &mut Edits) {
+        if let Some(span) = &self.body.system {
+            let text = Raw::trusted(self.document, span.clone());
+            append_text(text, note, "text", edits);
+            return;
+        }
+        let key = match self.format {
+            Format::Anthropic => "system",
+            _ => "instructions",
+        };
+        let start = skip_space(self.document, self.body.span.start + 1);
+        edits.replace(start..start, format!("\"{key}\":{},", quote(note)));
+    }
+}
+
+/// The leading system messages with the note in the first; one is made where there is none.
+pub(super) fn system_items_with<'a>(
+    document: &'a str,
+    format: Format,
+    system_items: &[Range<usize>],
+    note: Option<&str>,
+) -> Vec<Cow<'a, str>> {
+    let mut items: Vec<Cow<'_, str>> = system_items
+        .iter()
+        .map(|span| Cow::Borrowed(document.get(span.clone()).unwrap_or("")))
+        .collect();
+    let Some(note) = note else { return items };
+    match items.first_mut() {
+        Some(first) => {
+            let raw = Raw::trusted(first, 0..first.len());
+            let part = part_type(format, "system");
+            let mut edits = Edits::default();
+            match raw.get("content") {
+                Some(content) => append_text(content, note, part, &mut edits),
+                None => insert_member(raw, "content", &quote(note), &mut edits),
+            }
+            *first = Cow::Owned(edits.apply(first, 0..first.len()));
+        }
+        // A bare list of Anthropic's messages has no place for a system prompt.
+        None if format == Format::Anthropic => {}
+        None => items.push(Cow::Owned(new_message(format, "system", note))),
+    }
+    items
+}
+
+/// Appends a paragraph to a text: to a string inside its quotes, to a list as one more part.
+fn append_text(text: Raw<'_>, note: &str, part: &str, edits: &mut Edits) {
+    let end = text.span().end - 1;
+    match text.inner() {
+        Some("") => edits.replace(text.span(), quote(note)),
+        Some(_) => edits.replace(end..end, escape(&format!("\n\n{note}"))),
+        None if text.is_array() => {
+            let comma = match text.elements().next().is_some() {
+                true => ",",
+                false => "",
+            };
+            let part = text_part(part, &quote(note));
+            let end = text.elements().last().map_or(end, |last| last.span().end);
+            edits.replace(end..end, format!("{comma}{part}"));
+        }
+        None => edits.replace(text.span(), quote(note)),
+    }
+}

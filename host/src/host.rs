@@ -1,0 +1,230 @@
+//! What an embedder opens once: the configuration, the engines that it gives access to, the model that
+//! summarises, and the record of sessions.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contexture_engine_api::ToolSpec;
+
+use crate::config::{Config, ConfigError};
+use crate::engines::{Engines, NameTaken};
+use crate::providers::{ProviderError, configured_agent, configured_client, resolve_configured};
+use crate::replay::{Stage, StageError};
+use crate::session::{
+    AgentWindow, BackgroundBy, Record, RecordError, Session, SessionError, SessionOptions,
+    Unrelated,
+};
+
+/// Why a host cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The configuration cannot be read or makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The configured model cannot be used.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// Two engines have the same name.
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
+    /// The record of sessions cannot be used.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// There is no room for an engine's data.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// An engine cannot be opened.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Where a host finds what it needs. The default is what the command line takes, too.
+#[derive(Debug, Clone, Default)]
+pub struct HostOptions {
+    /// The home directory; by default `$CONTEXTURE_HOME`, else `~/.contexture`.
+    pub home: Option<PathBuf>,
+    /// The configuration file; by default `config.yaml` in the home directory.
+    pub config: Option<PathBuf>,
+    /// Whether nothing may leave the machine.
+    pub offline: bool,
+}
+
+impl HostOptions {
+    /// A home directory other than the user's.
+    pub fn in_home(home: impl Into<PathBuf>) -> Self {
+        Self {
+            home: Some(home.into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// The engines of a configuration and the record of their sessions. Opened once and shared by all threads; a
+/// [`Session`] is one thread's at a time.
+#[derive(Debug)]
+pub struct Host {
+    engines: Arc<Engines>,
+    record: Arc<Record>,
+}
+
+impl Host {
+    /// Opens the host of the user's configuration. Keys come from the environment.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration or the home directory.
+    pub fn open(options: &HostOptions) -> Result<Self, HostError> {
+        let home = options.home.clone();
+        let env = move |name: &str| match (&home, name) {
+            (Some(home), "CONTEXTURE_HOME") => Some(home.clone().into_os_string()),
+            _ => std::env::var_os(name),
+        };
+        let loaded = Config::load(options.config.as_deref(), &env)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        let key = |name: &str| std::env::var(name).ok();
+        let agent = configured_agent(&loaded.config, None)?;
+        let model = resolve_configured(&loaded.config, agent.as_ref(), options.offline, &key)?;
+        let client = configured_client(&loaded.config, model);
+        let record = Record::open(&loaded.home)?;
+        Ok(Self {
+            engines: Engines::new(loaded, client)?,
+            record,
+        })
+    }
+
+    /// A host of engines that were opened already.
+    pub fn of(engines: Arc<Engines>, record: Arc<Record>) -> Self {
+        Self { engines, record }
+    }
+
+    /// The engines of the configuration.
+    pub fn engines(&self) -> &Arc<Engines> {
+        &self.engines
+    }
+
+    /// The record of sessions.
+    pub fn record(&self) -> &Arc<Record> {
+        &self.record
+    }
+
+    /// Begins to open a session, or to go on with it.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use contexture::{Host, HostOptions};
+    ///
+    /// let host = Host::open(&HostOptions::default())?;
+    /// let mut session = host.session("work").model("gpt-4o", 128_000).open()?;
+    /// let turn = session.turn(r#"{"messages": [{"role": "user", "content": "Hello"}]}"#)?;
+    /// // … send `turn.body` to the model, and then:
+    /// session.answer(&[r#"{"role": "assistant", "content": "Hello!"}"#], None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn session(&self, id: &str) -> SessionBuilder<'_> {
+        SessionBuilder {
+            host: self,
+            id: id.to_owned(),
+            agent: AgentWindow {
+                model: String::new(),
+                context_length: 0,
+                max_output_tokens: 0,
+            },
+            options: SessionOptions::default(),
+        }
+    }
+
+    /// The tools that an engine gives to agents, without any session: of the configured engine, or of this one.
+    ///
+    /// # Errors
+    /// The engine cannot be had.
+    pub fn tools(&self, engine: Option<&str>) -> Result<Vec<ToolSpec>, HostError> {
+        let stage = Stage::new(self.engines.loaded().clone(), self.engines.client().clone())?;
+        let SessionBuilder { agent, .. } = self.session("tools");
+        let options = SessionOptions {
+            engine: engine.map(str::to_owned),
+            ..SessionOptions::default()
+        };
+        let mut session = Session::open(stage.engines(), None, "tools", agent, options)?;
+        Ok(session.tools()?)
+    }
+}
+
+/// A session about to be opened.
+#[derive(Debug)]
+#[must_use = "a session is opened by `open`"]
+pub struct SessionBuilder<'h> {
+    host: &'h Host,
+    id: String,
+    agent: AgentWindow,
+    options: SessionOptions,
+}
+
+impl SessionBuilder<'_> {
+    /// The agent's model and its whole window, in tokens.
+    pub fn model(mut self, name: &str, context_length: u64) -> Self {
+        name.clone_into(&mut self.agent.model);
+        self.agent.context_length = context_length;
+        self
+    }
+
+    /// What of the window is reserved for the answer, in tokens.
+    pub fn max_output_tokens(mut self, tokens: u64) -> Self {
+        self.agent.max_output_tokens = tokens;
+        self
+    }
+
+    /// This engine, in place of the configured one: it runs, or opening fails.
+    pub fn engine(mut self, name: &str) -> Self {
+        self.options.engine = Some(name.to_owned());
+        self
+    }
+
+    /// What happens to a request of another conversation.
+    pub fn unrelated(mut self, unrelated: Unrelated) -> Self {
+        self.options.unrelated = unrelated;
+        self
+    }
+
+    /// Summaries stand in messages of their own.
+    pub fn own_summaries(mut self) -> Self {
+        self.options.own_summaries = true;
+        self
+    }
+
+    /// No compaction appends its note to the system prompt.
+    pub fn without_note(mut self) -> Self {
+        self.options.note = false;
+        self
+    }
+
+    /// Bodies leave without prompt cache markers, whatever the configuration says.
+    pub fn without_cache_markers(mut self) -> Self {
+        self.options.cache_markers = false;
+        self
+    }
+
+    /// The embedder makes the engine's model calls between turns, see [`Session::background`].
+    pub fn background_by_embedder(mut self) -> Self {
+        self.options.background = BackgroundBy::Embedder;
+        self
+    }
+
+    /// How long to wait for a session that somebody else has open; half a minute by default.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = wait;
+        self
+    }
+
+    /// Opens the session.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open(self) -> Result<Session, SessionError> {
+        let (engines, record) = (&self.host.engines, &self.host.record);
+        Session::open(engines, Some(record), &self.id, self.agent, self.options)
+    }
+}

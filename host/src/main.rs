@@ -1,5 +1,0 @@
-//! The `contexture` command.
-
-fn main() -> std::process::ExitCode {
-    contexture::cli::run()
-}

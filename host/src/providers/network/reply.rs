@@ -1,0 +1,141 @@
+//! A server's answer, and whether it is usable.
+
+use contexture_engine_api::FailureKind;
+
+/// The text and the usage of a complete answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) text: String,
+    pub(super) model: Option<String>,
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+}
+
+/// An unusable answer, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unusable {
+    pub(super) kind: FailureKind,
+    pub(super) what: String,
+}
+
+impl Unusable {
+    pub(super) fn new(kind: FailureKind, what: impl Into<String>) -> Self {
+        Self {
+            kind,
+            what: what.into(),
+        }
+    }
+
+    /// An answer that hit its token limit.
+    pub(super) fn cut_off() -> Self {
+        Self::new(
+            FailureKind::CutOff,
+            "the answer was cut off at its token limit; ask for less or allow more tokens",
+        )
+    }
+
+    /// A model that wants a tool, though none was offered, has not answered.
+    pub(super) fn tool_call() -> Self {
+        Self::new(
+            FailureKind::Empty,
+            "the model asked for a tool instead of answering in text",
+        )
+    }
+}
+
+/// The actual answer: without the reasoning that some servers leave in the text, and not blank.
+pub(super) fn answer_text(text: &str) -> Result<String, Unusable> {
+    let answer = without_reasoning(text).trim();
+    if answer.is_empty() {
+        return Err(Unusable::new(
+            FailureKind::Empty,
+            "the answer holds no text",
+        ));
+    }
+    Ok(answer.to_owned())
+}
+
+/// Cuts leading `<think>…</think>` blocks. Only leading ones, because a summary may mention the tags. Some
+/// chat templates drop the opening tag; then a closing tag on its own line marks the end.
+fn without_reasoning(text: &str) -> &str {
+    const OPEN: &str = "<think>";
+    const CLOSE: &str = "</think>";
+    let mut rest = text.trim_start();
+    if !rest.starts_with(OPEN) {
+        let opened = rest.find(OPEN).unwrap_or(rest.len());
+        let mut offset = 0;
+        for line in rest.split_inclusive('\n') {
+            if offset >= opened {
+                break;
+            }
+            offset += line.len();
+            if line.trim() == CLOSE {
+                rest = rest[offset..].trim_start();
+                break;
+            }
+        }
+    }
+    while let Some(thought) = rest.strip_prefix(OPEN) {
+        // Reasoning without an end is not an answer.
+        let Some(end) = thought.find(CLOSE) else {
+            return "";
+        };
+        rest = thought[end + CLOSE.len()..].trim_start();
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reasoning_is_cut_and_nothing_else() {
+        for (text, answer) in [
+            ("<think>hm</think>\n\nyes", "yes"),
+            ("\n<think>a\nb</think><think>c</think> yes ", "yes"),
+            ("swallowed the tag\n</think>\n\nyes", "yes"),
+            ("yes", "yes"),
+            (
+                "the user asked about <think> and </think>",
+                "the user asked about <think> and </think>",
+            ),
+            (
+                "closes with `</think>` inline",
+                "closes with `</think>` inline",
+            ),
+            (
+                "see\n<think>\nx\n</think>\nend",
+                "see\n<think>\nx\n</think>\nend",
+            ),
+        ] {
+            assert_eq!(answer_text(text).unwrap(), answer);
+        }
+        for text in [
+            "",
+            " \n\t",
+            "<think>never ends",
+            "<think>only</think>",
+            "<think></think>\n",
+        ] {
+            assert_eq!(
+                answer_text(text).unwrap_err().kind,
+                FailureKind::Empty,
+                "{text:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_is_a_trimmed_end_of_the_text(text in "(<think>|</think>|\n|[a-zé ]{0,6}){0,12}") {
+            if let Ok(answer) = answer_text(&text) {
+                prop_assert!(text.trim_end().ends_with(&answer));
+                prop_assert!(!answer.trim().is_empty());
+            }
+        }
+    }
+}

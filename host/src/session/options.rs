@@ -1,0 +1,121 @@
+//! What a caller says about a session and about one turn.
+
+use contexture_engine_api::MessageId;
+
+use super::background::BackgroundBy;
+
+/// The agent's model, as a session needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentWindow {
+    /// The model's name.
+    pub model: String,
+    /// Its whole window, in tokens.
+    pub context_length: u64,
+    /// What is reserved for the answer, in tokens.
+    pub max_output_tokens: u64,
+}
+
+/// What happens to a request that has nothing in common with the session's conversation: no message, and no
+/// summary that was handed out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unrelated {
+    /// It begins anew in the same session; what was there stays readable.
+    #[default]
+    NewRoot,
+    /// It is refused, and nothing is changed.
+    Refuse,
+}
+
+/// How a session is kept, beside its model.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// The engine, in place of the configured one.
+    pub engine: Option<String>,
+    /// What happens to a request of another conversation.
+    pub unrelated: Unrelated,
+    /// Whether a summary stands in a message of its own rather than in a neighbour's, where the format's rules
+    /// of roles would want that.
+    pub own_summaries: bool,
+    /// Whether a compaction may append its note to the system prompt.
+    pub note: bool,
+    /// Who makes model calls between turns.
+    pub background: BackgroundBy,
+    /// Whether bodies leave with prompt cache markers where the configuration has them for this model.
+    pub cache_markers: bool,
+    /// How long to wait for a session that somebody else has open.
+    pub wait: std::time::Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            engine: None,
+            unrelated: Unrelated::default(),
+            own_summaries: false,
+            note: true,
+            background: BackgroundBy::default(),
+            cache_markers: true,
+            wait: super::hold::PATIENCE,
+        }
+    }
+}
+
+/// Whether a turn may compact.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compact {
+    /// Where the engine or hygiene says so.
+    #[default]
+    Auto,
+    /// Now, whatever the size and the cool-downs.
+    Force,
+    /// Not in this turn: it is only taken in.
+    Never,
+}
+
+/// What is asked of one turn.
+#[derive(Debug, Clone, Default)]
+pub struct TurnOptions {
+    /// Whether it may compact.
+    pub compact: Compact,
+    /// A topic that a summary keeps in more detail.
+    pub focus: Option<String>,
+    /// Text from a memory system that a summary may draw on.
+    pub memory: Option<String>,
+    /// The tokens of system prompt and tools, where the body does not hold all of them.
+    pub fixed_tokens: Option<u64>,
+    /// The first wire message after the system prompt that stays as it is, by its index: only what stands
+    /// before it is compacted, and the next turn may come without it.
+    pub keep_from: Option<usize>,
+    /// Whether a compaction may wait for a model; by default what `compression.wait_for_model` says.
+    pub wait_for_model: Option<bool>,
+}
+
+/// What stands in one place of what the model is to see. Wire messages of the request are named by their index
+/// after the system prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The caller's wire message, byte for byte.
+    Kept(usize),
+    /// Another form of the caller's wire message: its JSON.
+    Changed(usize, String),
+    /// A message that the host puts in: its JSON.
+    Added(String),
+}
+
+/// How a conversation compares with the one that a session holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comparison {
+    /// Messages of the session.
+    pub held: usize,
+    /// Messages that both have, those under summaries that the conversation holds not counted.
+    pub common: usize,
+    /// Messages of the session that the conversation has in another form.
+    pub revised: usize,
+    /// Messages that the conversation has beside these.
+    pub new: usize,
+    /// Messages at the session's end that the conversation has not: taking it in would cut them off.
+    pub cut: usize,
+}
+
+/// A revision: the id of the new form, and of the message that it replaces.
+pub type Revision = (MessageId, MessageId);

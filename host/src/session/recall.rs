@@ -1,0 +1,228 @@
+//! What engines give back of a conversation: when the host's record was lost, when the two disagree, and when
+//! another engine takes a session over.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use contexture_engine_api::{MessageId, MessageKind, Observed};
+
+use super::align::{Known, Mark};
+use super::request::Read;
+use super::show::Start;
+use super::window::Slot;
+use super::{Session, SessionError};
+use crate::engines::{Occasion, Opened};
+use crate::formats::{self, Format};
+use crate::supervision::Pace;
+use crate::tokens::TokenCounter;
+
+/// How many messages an engine is asked for at once.
+const PIECE: usize = 512;
+
+impl Session {
+    /// How far the engine says that it has seen the conversation.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn observed_through(&mut self) -> Result<Option<Observed>, SessionError> {
+        let asked = self.engine.call("observed_through", Pace::Short, |engine| {
+            Ok(engine.observed_through())
+        });
+        Ok(asked?)
+    }
+
+    /// Where the engine and the host part, and what the engine is to be told: after the last message that
+    /// both have.
+    pub(super) fn agreement(&mut self, seen: Option<Observed>) -> Result<Start, SessionError> {
+        let pending = self.history.pending_cut;
+        if let Some(seen) = seen.filter(|seen| self.history.agrees(*seen)) {
+            let last = Some(seen.last);
+            return Ok(Start {
+                after: pending.map_or(last, |cut| last.min(cut)),
+                cut: pending,
+            });
+        }
+        // It has messages that are not part of the conversation, or not in this way: the longest beginning of
+        // the conversation that it gives back is what both have.
+        let logged: HashSet<MessageId> = self
+            .history
+            .after(None)
+            .iter()
+            .map(|logged| logged.id)
+            .collect();
+        // What was cut off left its id behind; the engine may still have it.
+        let was_cut_off = |id: u64| {
+            let id = MessageId(id);
+            !logged.contains(&id) && self.history.written.covers(id).is_none()
+        };
+        let mut common = self.history.branch().to_vec();
+        common.sort_by_key(|known| known.id);
+        let mut next = 1;
+        let whole = common.iter().take_while(|known| {
+            let follows = !(next..known.id.0).any(was_cut_off);
+            next = known.id.0 + 1;
+            follows && pending.is_none_or(|cut| Some(known.id) <= cut)
+        });
+        let whole = whole.count();
+        common.truncate(whole);
+        let mut last = None;
+        'pieces: for piece in common.chunks(PIECE) {
+            let ids: Vec<MessageId> = piece.iter().map(|known| known.id).collect();
+            let recalled = recall(&mut self.engine, ids, self.history.format());
+            for known in piece {
+                let is_there = |read: &Read| {
+                    let message = read.message();
+                    message.is_some_and(|message| message.identity == known.mark.identity)
+                };
+                if !recalled.get(&known.id).is_some_and(is_there) {
+                    break 'pieces;
+                }
+                last = Some(known.id);
+            }
+        }
+        Ok(Start {
+            after: last,
+            cut: Some(last),
+        })
+    }
+
+    /// Takes a conversation over from the engine, where the engine has it and the host's record is lost.
+    pub(super) fn recover_from_engine(&mut self, format: Format) {
+        if self.recovered || !self.history.branch().is_empty() {
+            return;
+        }
+        self.recovered = true;
+        let Ok(Some(seen)) = self.observed_through() else {
+            return;
+        };
+        let mut messages = Vec::new();
+        let all: Vec<MessageId> = (1..=seen.last.0).map(MessageId).collect();
+        for ids in all.chunks(PIECE) {
+            let recalled = recall(&mut self.engine, ids.to_vec(), Some(format));
+            for id in ids {
+                if let Some(message) = recalled.get(id).and_then(Read::message) {
+                    let mark = Mark::of(message);
+                    messages.push(Known { id: *id, mark });
+                }
+            }
+        }
+        if messages.is_empty() {
+            return;
+        }
+        tracing::info!(
+            "the host has no record of session `{}`; engine `{}` gave {} messages back",
+            self.id,
+            self.engine.name(),
+            messages.len()
+        );
+        self.history.recover(&messages, seen);
+        Arc::make_mut(&mut self.window).set_next_id(seen.last.0 + 1);
+    }
+
+    /// The originals of messages that the engine keeps, or the one which had the session before it.
+    pub(super) fn recall_from_engines(
+        &mut self,
+        missing: &HashSet<MessageId>,
+    ) -> HashMap<MessageId, Slot> {
+        let format = self.history.format();
+        let mut slots = HashMap::new();
+        // Behind a cut there may be what it saw, and is to be shown again.
+        if self.history.shown().0.is_some() {
+            slots = recall_slots(&mut self.engine, missing, format, &self.counter);
+        }
+        let missing: HashSet<MessageId> = (missing.iter().copied())
+            .filter(|id| !slots.contains_key(id))
+            .collect();
+        if missing.is_empty() {
+            return slots;
+        }
+        let Some(name) = self.previous_engine.take() else {
+            return slots;
+        };
+        let occasion = Occasion {
+            session: &self.id,
+            window: &self.state(),
+            counter: self.counter,
+            model_calls: &self.model_calls,
+            compaction: None,
+        };
+        let mut engine = match self.engines.open(Some(&name), &occasion, &mut Vec::new()) {
+            Ok(engine) => engine,
+            Err(error) => {
+                self.warn(format!(
+                    "engine `{name}`, which had this session before, cannot be asked for its messages: {error}"
+                ));
+                return slots;
+            }
+        };
+        slots.extend(recall_slots(&mut engine, &missing, format, &self.counter));
+        slots
+    }
+}
+
+/// Messages that an engine gives back.
+fn recall_slots(
+    engine: &mut Opened,
+    ids: &HashSet<MessageId>,
+    format: Option<Format>,
+    counter: &TokenCounter,
+) -> HashMap<MessageId, Slot> {
+    let mut ids: Vec<MessageId> = ids.iter().copied().collect();
+    ids.sort_unstable();
+    let mut slots = HashMap::new();
+    for piece in ids.chunks(PIECE) {
+        for (id, read) in recall(engine, piece.to_vec(), format) {
+            slots.insert(id, Slot::new(id, MessageKind::Original, &read, counter));
+        }
+    }
+    slots
+}
+
+/// The messages of these ids, in rising order, that an engine gives back; one that cannot be read is none.
+fn recall(
+    engine: &mut Opened,
+    ids: Vec<MessageId>,
+    format: Option<Format>,
+) -> HashMap<MessageId, Read> {
+    let asked = ids.clone();
+    let answer = engine.call("recall", Pace::Long, move |engine| engine.recall(&asked));
+    let texts = match answer {
+        Ok(texts) => texts,
+        Err(error) => {
+            tracing::warn!("{error}");
+            return HashMap::new();
+        }
+    };
+    let mut found: Vec<(MessageId, String)> = Vec::new();
+    for (id, text) in ids.into_iter().zip(texts) {
+        if let Some(text) = text {
+            found.push((id, text));
+        }
+    }
+    let mut names = HashMap::new();
+    let mut messages = HashMap::new();
+    // The views of one wire message come one after another, each with all of its JSON.
+    for run in found.chunk_by(|(_, one), (_, next)| one == next) {
+        let Some((_, text)) = run.first() else {
+            continue;
+        };
+        let lines = formats::item_lines(text);
+        let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
+        let format = format.unwrap_or(Format::OpenAiChat);
+        let Ok(conversation) = formats::excerpt(format, &lines, &mut names) else {
+            continue;
+        };
+        let conversation = Arc::new(conversation);
+        let views = conversation.messages().len().max(1);
+        for (at, (id, _)) in run.iter().enumerate() {
+            let index = at % views;
+            let read = Read {
+                conversation: Arc::clone(&conversation),
+                index,
+                wires: 0..0,
+            };
+            messages.insert(*id, read);
+        }
+    }
+    messages
+}

@@ -1,0 +1,146 @@
+//! A request: what a client sends, split into wire messages, of which only the new ones are read.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::align::raw_hash;
+use crate::formats::{self, Conversation, Format, FormatError, Message, WireBody};
+
+/// What a client sends: a request body, or a conversation that was read from a document of any format.
+pub(super) struct Request<'b> {
+    pub(super) format: Format,
+    /// The hash of each wire message after the system prompt.
+    pub(super) raw: Vec<u64>,
+    pub(super) source: Source<'b>,
+}
+
+pub(super) enum Source<'b> {
+    Body {
+        text: &'b str,
+        wire: Box<WireBody<'b>>,
+    },
+    Document(&'b Arc<Conversation>),
+}
+
+/// A message that was read, and the wire messages of the request that it stands in.
+#[derive(Debug, Clone)]
+pub(super) struct Read {
+    pub(super) conversation: Arc<Conversation>,
+    pub(super) index: usize,
+    pub(super) wires: Range<usize>,
+}
+
+impl Read {
+    /// The message; there is one wherever a `Read` was made.
+    pub(super) fn message(&self) -> Option<&Message> {
+        self.conversation.messages().get(self.index)
+    }
+}
+
+impl<'b> Request<'b> {
+    /// Splits a body.
+    ///
+    /// # Errors
+    /// It is no request body of this format.
+    pub(super) fn body(text: &'b str, format: Option<Format>) -> Result<Self, FormatError> {
+        let wire = formats::split(text, format)?;
+        Ok(Self {
+            format: wire.format,
+            raw: wire.messages.iter().map(|raw| raw_hash(raw)).collect(),
+            source: Source::Body {
+                text,
+                wire: Box::new(wire),
+            },
+        })
+    }
+
+    /// A conversation that was read already.
+    pub(super) fn document(conversation: &'b Arc<Conversation>) -> Self {
+        let items = conversation
+            .messages()
+            .iter()
+            .map(|message| message.items.end);
+        let items = items.max().unwrap_or(0);
+        Self {
+            format: conversation.format(),
+            raw: (0..items)
+                .map(|item| raw_hash(conversation.item(item)))
+                .collect(),
+            source: Source::Document(conversation),
+        }
+    }
+
+    /// Whether a message may stand in several wire messages.
+    pub(super) fn joins(&self) -> bool {
+        matches!(self.source, Source::Document(_))
+            || matches!(self.format, Format::OpenAiResponses | Format::Codex)
+    }
+
+    /// Reads these wire messages, which are in rising order. `names` maps the calls so far to their tools.
+    ///
+    /// # Errors
+    /// One of them is no message of the format.
+    pub(super) fn read(
+        &self,
+        wires: &[usize],
+        names: &mut HashMap<String, String>,
+    ) -> Result<Vec<Read>, FormatError> {
+        let wire = match &self.source {
+            Source::Document(conversation) => return Ok(read_document(conversation, wires)),
+            Source::Body { wire, .. } => wire,
+        };
+        let mut all = Vec::with_capacity(wires.len());
+        for run in wires.chunk_by(|one, next| one + 1 == *next) {
+            let texts: Vec<&str> = run
+                .iter()
+                .filter_map(|at| wire.messages.get(*at).copied())
+                .collect();
+            let conversation = Arc::new(formats::excerpt(self.format, &texts, names)?);
+            let first = run.first().copied().unwrap_or(0);
+            // What is kept of a wire message must not hold what the host wrote beside it.
+            let mut alone: HashMap<usize, Arc<Conversation>> = HashMap::new();
+            for (index, message) in conversation.messages().iter().enumerate() {
+                let items = &message.items;
+                let read = |conversation: &Arc<Conversation>, index| Read {
+                    conversation: Arc::clone(conversation),
+                    index,
+                    wires: first + items.start..first + items.end,
+                };
+                all.push(match formats::words_alone(&conversation, index) {
+                    Some((words, index)) => {
+                        read(alone.entry(items.start).or_insert(Arc::new(words)), index)
+                    }
+                    None => read(&conversation, index),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Learns the tools of all calls in the request.
+    ///
+    /// # Errors
+    /// One of its messages is none of its format.
+    pub(super) fn learn_names(
+        &self,
+        names: &mut HashMap<String, String>,
+    ) -> Result<(), FormatError> {
+        if let Source::Body { wire, .. } = &self.source {
+            formats::parse_messages_after(self.format, &wire.messages, names)?;
+        }
+        Ok(())
+    }
+}
+
+fn read_document(conversation: &Arc<Conversation>, wires: &[usize]) -> Vec<Read> {
+    let messages = conversation.messages().iter().enumerate();
+    let wanted = messages.filter(|(_, message)| wires.binary_search(&message.items.start).is_ok());
+    wanted
+        .map(|(index, message)| Read {
+            conversation: Arc::clone(conversation),
+            index,
+            wires: message.items.clone(),
+        })
+        .collect()
+}

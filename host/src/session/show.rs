@@ -1,0 +1,374 @@
+//! Showing the engine what it has not seen, in one hop with its decision whether to compact.
+//!
+//! An engine that remembers says how far it has seen. Where that is not what the host knows (one of the two
+//! stores was lost or is older, or a call came back late), the two are brought to agree by what the engine
+//! gives back of the conversation, and it is shown the rest.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use contexture_engine_api::{ContextEngine, Decision, MessageId, Observed, WindowState};
+
+use super::request::Request;
+use super::window::{Slot, Window};
+use super::{Session, SessionError};
+use crate::supervision::{CallError, Pace};
+
+/// How much is shown to an engine in one call, in messages and in tokens.
+const PIECE_MESSAGES: usize = 256;
+const PIECE_TOKENS: u64 = 200_000;
+
+/// Where a showing begins: after this message, and the cut that the engine is told of first.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    pub(super) after: Option<MessageId>,
+    pub(super) cut: Option<Option<MessageId>>,
+}
+
+/// What an engine answered to what it was to be shown.
+enum Shown {
+    /// It saw it: what it says to have seen now, and whether to compact; none where that needs exact figures.
+    Seen(Option<Observed>, Option<Decision>),
+    /// It has not seen what the host thinks, but this.
+    Disagrees(Option<Observed>),
+}
+
+/// What the host thinks an engine has seen.
+#[derive(Clone, Copy)]
+enum Expected {
+    /// This, and whether the engine has said so itself before.
+    This(Option<Observed>, bool),
+    Anything,
+}
+
+impl Expected {
+    fn allows(&self, seen: Option<Observed>) -> bool {
+        match (self, seen) {
+            (Self::Anything, _) => true,
+            // An engine that remembers nothing is shown what is new. One that did remember lost its store.
+            (Self::This(_, remembers), None) => !remembers,
+            (Self::This(believed, _), seen) => *believed == seen,
+        }
+    }
+}
+
+impl Session {
+    /// Shows the engine what it has not seen. `progress` is told how many messages went over at a time.
+    pub(super) fn show(
+        &mut self,
+        request: Option<&Request<'_>>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Decision, SessionError> {
+        let (believed, remembers) = self.history.shown();
+        let cut = self.history.pending_cut;
+        let believed_last = believed.map(|seen| seen.last);
+        let mut start = Start {
+            after: cut.map_or(believed_last, |cut| believed_last.min(cut)),
+            cut,
+        };
+        let mut expected = match self.history.distrusted {
+            true => Expected::Anything,
+            false => Expected::This(believed, remembers),
+        };
+        if remembers && self.show_again_what_it_lacked(&mut start) {
+            expected = Expected::Anything;
+        }
+        // What was cut off while the engine could not be told of it is not part of the conversation.
+        else if cut.is_none() && believed.is_some_and(|believed| !self.history.agrees(believed)) {
+            start = self.agreement(believed)?;
+            self.renumber_after(start.after);
+            expected = Expected::Anything;
+        }
+        let mut answer = self.show_from(request, start, expected, progress)?;
+        if let Ok(Shown::Disagrees(seen)) = answer {
+            start = self.agreement(seen)?;
+            if seen.is_some() {
+                self.show_again_what_it_lacked(&mut start);
+            }
+            self.renumber_after(start.after);
+            tracing::info!(
+                "engine `{}` has seen {}, and the host thought {}: it is shown what follows {}",
+                self.engine.name(),
+                place_of(seen),
+                place_of(believed),
+                start
+                    .after
+                    .map_or("nothing".to_owned(), |id| id.to_string()),
+            );
+            answer = self.show_from(request, start, Expected::Anything, progress)?;
+        }
+        // A cut into the middle of what was shown at once leaves an engine at the end of what was shown
+        // before it: it is shown the rest again.
+        if let Ok(Shown::Seen(Some(seen), _)) = &answer
+            && start.cut.is_some()
+            && Some(*seen) != self.history.end()
+            && self.history.agrees(*seen)
+        {
+            start = Start {
+                after: Some(seen.last),
+                cut: None,
+            };
+            answer = self.show_from(request, start, Expected::Anything, progress)?;
+        }
+        match answer {
+            Ok(Shown::Seen(seen, decision)) => {
+                self.note_shown(seen, start.after);
+                match decision {
+                    Some(decision) => Ok(decision),
+                    None => self.should_compress(),
+                }
+            }
+            // It was asked for nothing in particular, so it cannot disagree.
+            Ok(Shown::Disagrees(_)) => self.should_compress(),
+            Err(error) => {
+                let state = self.state();
+                self.decide_without_engine(error, &state)
+            }
+        }
+    }
+
+    /// Where the client has sent messages now that the engine lacks, for they were nowhere when it was to be shown
+    /// them, it is shown the conversation again from the first of these on. Says whether that is so.
+    fn show_again_what_it_lacked(&mut self, start: &mut Start) -> bool {
+        if self.history.lacking().is_empty() {
+            return false;
+        }
+        let sent = self.history.sent.units.iter().filter(|unit| unit.is_said());
+        let sent: HashSet<MessageId> = sent.map(|unit| unit.origin.id()).collect();
+        let found = self.history.no_longer_lacks(&sent);
+        let Some(first) = found.into_iter().min() else {
+            return false;
+        };
+        let before = self.history.before(first).min(start.after);
+        *start = Start {
+            after: before,
+            cut: Some(before),
+        };
+        self.renumber_after(before);
+        true
+    }
+
+    /// Gives new ids to messages that stand in the places of others which the engine has not got: it can only
+    /// know their places by their ids.
+    fn renumber_after(&mut self, last: Option<MessageId>) {
+        let is_later_form = |id| {
+            let forms = self.history.revisions_among(std::iter::once(id));
+            forms.iter().any(|(_, old)| Some(*old) > last)
+        };
+        let branch = self.history.branch();
+        let Some(from) = branch.iter().position(|known| is_later_form(known.id)) else {
+            return;
+        };
+        let window = Arc::make_mut(&mut self.window);
+        let renamed: HashMap<MessageId, MessageId> = (branch.iter().skip(from))
+            .map(|known| (known.id, window.fresh_id()))
+            .collect();
+        window.rename(&renamed);
+        self.unshown = std::mem::take(&mut self.unshown)
+            .into_iter()
+            .map(|(id, slot)| match renamed.get(&id) {
+                Some(new) => (*new, slot.renamed(*new)),
+                None => (id, slot),
+            })
+            .collect();
+        self.history.rename(from, &renamed);
+        if let Some(in_force) = self.history.in_force().cloned() {
+            let left_out = in_force.window.left_out().renamed(&renamed);
+            let window = self.window.save(left_out);
+            self.history
+                .set_in_force(Some(super::record::InForce { window, ..in_force }));
+        }
+        self.save();
+    }
+
+    /// Notes how far the engine was shown the conversation, which it says itself where it remembers.
+    fn note_shown(&mut self, seen: Option<Observed>, from: Option<MessageId>) {
+        self.history.pending_cut = None;
+        let end = self.history.end();
+        // After a cut inside what was shown at once, an engine has no chain hash for its place.
+        let nothing_shown = self.history.after(from).is_empty();
+        let same_place = seen.map(|seen| seen.last) == end.map(|end| end.last);
+        // What comes after it may be messages that are nowhere any more: there is nothing to show of them.
+        let agrees = seen.is_some_and(|seen| self.history.agrees(seen));
+        let remembers = seen.is_some() && (seen == end || (nothing_shown && same_place) || agrees);
+        if seen.is_some() && !remembers && !self.history.distrusted {
+            self.history.distrusted = true;
+            let warning = format!(
+                "engine `{}` says that it has seen {}, and it was shown {}: what it says of this is not used any \
+                 more. Report it to the engine's author.",
+                self.engine.name(),
+                place_of(seen),
+                place_of(end),
+            );
+            self.warn(warning);
+        }
+        self.history
+            .set_shown(if remembers { seen } else { end }, remembers);
+        self.unshown.clear();
+    }
+
+    /// One showing: the cut, the messages after a place, and the decision.
+    fn show_from(
+        &mut self,
+        request: Option<&Request<'_>>,
+        start: Start,
+        expected: Expected,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Result<Shown, CallError>, SessionError> {
+        let messages = self.messages_after(request, start.after)?;
+        let chain = self.history.end().map_or(0, |end| end.chain);
+        let state = self.rough_state();
+        let mut pieces = self.pieces(&messages, start.after);
+        let last = pieces.pop().unwrap_or((Window::new(), chain));
+        let (mut cut, mut expected) = (start.cut, Some(expected));
+        // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
+        for piece in pieces {
+            let messages = piece.0.len();
+            let answer = self.show_piece(piece, cut.take(), expected.take(), None);
+            if !matches!(answer, Ok(Shown::Seen(..))) {
+                return Ok(answer);
+            }
+            progress(messages);
+        }
+        let messages = last.0.len();
+        let answer = self.show_piece(last, cut, expected, Some(state));
+        progress(messages);
+        Ok(answer)
+    }
+
+    /// One call of the engine: what it has seen is checked, it is told of the cut and of revisions, shown the
+    /// messages, and asked for its decision where `state` is given.
+    fn show_piece(
+        &mut self,
+        (piece, chain): (Window, u64),
+        cut: Option<Option<MessageId>>,
+        expected: Option<Expected>,
+        state: Option<WindowState>,
+    ) -> Result<Shown, CallError> {
+        let ids = piece.slots().iter().map(Slot::id);
+        let revised = self.history.revisions_among(ids);
+        self.engine.call("observe", Pace::Short, move |engine| {
+            if let Some(expected) = expected {
+                let seen = engine.observed_through();
+                if !expected.allows(seen) {
+                    return Ok(Shown::Disagrees(seen));
+                }
+            }
+            if let Some(last) = cut {
+                engine.branched(last);
+            }
+            if !revised.is_empty() {
+                engine.revised(&revised);
+            }
+            if !piece.is_empty() {
+                let calls = piece.call_views(0);
+                engine.observe(&piece.views(0, &calls), chain)?;
+            }
+            let decision = match state {
+                // A yes by a rough figure needs an exact one.
+                Some(state) if state.estimated => {
+                    Some(preflight(engine, &state)).filter(|decision| !decision.is_yes())
+                }
+                Some(state) => Some(engine.should_compress(&state)),
+                None => Some(Decision::No("there is more to see".into())),
+            };
+            Ok(Shown::Seen(engine.observed_through(), decision))
+        })
+    }
+
+    /// Messages in pieces, each with the chain hash after it.
+    fn pieces(&self, messages: &[Slot], from: Option<MessageId>) -> Vec<(Window, u64)> {
+        let chains: HashMap<MessageId, u64> = (self.history.after(from).iter())
+            .map(|logged| (logged.id, logged.chain))
+            .collect();
+        let mut pieces = Vec::new();
+        let mut piece: Vec<Slot> = Vec::new();
+        let mut tokens = 0;
+        for (at, slot) in messages.iter().enumerate() {
+            tokens += slot.most_tokens();
+            piece.push(slot.clone());
+            let is_last = at + 1 == messages.len();
+            if is_last || piece.len() >= PIECE_MESSAGES || tokens >= PIECE_TOKENS {
+                let chain = chains.get(&slot.id()).copied().unwrap_or(0);
+                pieces.push((Window::of(std::mem::take(&mut piece), None, 0), chain));
+                tokens = 0;
+            }
+        }
+        pieces
+    }
+
+    /// The messages after a place, in the order of arrival: from memory, from the request, or from the engines
+    /// that have or had the session. Those whose text is nowhere any more are counted and left out.
+    fn messages_after(
+        &mut self,
+        request: Option<&Request<'_>>,
+        from: Option<MessageId>,
+    ) -> Result<Vec<Slot>, SessionError> {
+        let ids: Vec<MessageId> = self
+            .history
+            .after(from)
+            .iter()
+            .map(|logged| logged.id)
+            .collect();
+        let Some(first) = ids.iter().min().copied() else {
+            return Ok(Vec::new());
+        };
+        let window = Arc::clone(&self.window);
+        let mut at_hand: HashMap<MessageId, Slot> = (window.slots().iter())
+            .filter(|slot| slot.id() >= first && slot.is_verbatim())
+            .map(|slot| (slot.id(), slot.clone()))
+            .collect();
+        let unshown = self.unshown.iter().filter(|(id, _)| **id >= first);
+        at_hand.extend(unshown.map(|(id, slot)| (*id, slot.clone())));
+        let mut missing: HashSet<MessageId> = ids
+            .iter()
+            .copied()
+            .filter(|id| !at_hand.contains_key(id))
+            .collect();
+        if let Some(request) = request.filter(|_| !missing.is_empty()) {
+            let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
+            let said = read.into_iter().filter(|(_, slot)| slot.is_original());
+            at_hand.extend(said);
+            missing.retain(|id| !at_hand.contains_key(id));
+        }
+        if !missing.is_empty() {
+            let recalled = self.recall_from_engines(&missing);
+            missing.retain(|id| !recalled.contains_key(id));
+            at_hand.extend(recalled);
+        }
+        // An earlier form of a message is part of the conversation no more.
+        if !missing.is_empty() {
+            let branch = self.history.branch().iter().map(|known| known.id);
+            let current: HashSet<MessageId> = branch.filter(|id| missing.contains(id)).collect();
+            missing = current;
+        }
+        let lost = missing.len() as u64;
+        self.history.lacks(missing);
+        if lost > 0 {
+            self.missing += lost;
+            self.warn(format!(
+                "{lost} earlier messages are neither in the request nor in a store any more, so engine `{}` does \
+                 not have them; what was said since is kept",
+                self.engine.name()
+            ));
+        }
+        Ok(ids.iter().filter_map(|id| at_hand.remove(id)).collect())
+    }
+}
+
+/// What an engine says before anything is counted.
+pub(super) fn preflight(engine: &dyn ContextEngine, state: &WindowState) -> Decision {
+    let decision = engine.should_compress_preflight(state);
+    if decision.is_yes() && engine.defers_preflight_to_reported_usage(state) {
+        let reason = "the estimate waits for the usage that the provider reports";
+        return Decision::No(reason.to_owned());
+    }
+    decision
+}
+
+fn place_of(seen: Option<Observed>) -> String {
+    seen.map_or_else(
+        || "nothing".to_owned(),
+        |seen| format!("{} (chain {:016x})", seen.last, seen.chain),
+    )
+}

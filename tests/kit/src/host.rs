@@ -1,0 +1,155 @@
+//! A host that does what a test tells it to.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use contexture_engine_api::{
+    FactoryRequest, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
+    OpenRequest, Services, WindowState,
+};
+use tempfile::TempDir;
+
+use crate::{ScriptedModel, locked};
+
+/// Where a host's clock stands at first, in milliseconds since the Unix epoch: early in 2027.
+pub const START_MS: i64 = 1_800_000_000_000;
+
+/// How the kit counts the tokens of a text: one for every four bytes that are begun.
+pub fn count(text: &str) -> u64 {
+    (text.len() as u64).div_ceil(4)
+}
+
+/// The services of a host: a model that is told what to say, a clock that moves when it is told to, a log
+/// that can be read, a data directory that goes with the host. Everything can be changed while an engine
+/// holds it.
+#[derive(Debug)]
+pub struct ScriptedHost {
+    /// The auxiliary model.
+    pub model: ScriptedModel,
+    data_dir: OnceLock<TempDir>,
+    now_ms: AtomicI64,
+    cancels_after: AtomicU64,
+    count: Mutex<fn(&str) -> u64>,
+    log: Mutex<Vec<(LogLevel, String)>>,
+}
+
+impl ScriptedHost {
+    /// A host with this model.
+    pub fn new(model: ScriptedModel) -> Arc<Self> {
+        Arc::new(Self {
+            model,
+            data_dir: OnceLock::new(),
+            now_ms: AtomicI64::new(START_MS),
+            cancels_after: AtomicU64::new(u64::MAX),
+            count: Mutex::new(count),
+            log: Mutex::default(),
+        })
+    }
+
+    /// A host that has no model.
+    pub fn without_model() -> Arc<Self> {
+        Self::new(ScriptedModel::default())
+    }
+
+    /// A host with a model of this window, which says something short until it is told what.
+    pub fn with_model(context_length: u64) -> Arc<Self> {
+        let host = Self::without_model();
+        host.model.becomes(crate::MODEL_NAME, context_length);
+        host
+    }
+
+    /// Puts the clock to this time.
+    pub fn set_clock(&self, now_ms: i64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Moves the clock on, or back.
+    pub fn advance_clock(&self, by_ms: i64) {
+        self.now_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+
+    /// From now on `is_cancelled` says no so often, and then yes until this is called again.
+    pub fn cancel_after(&self, asks: u64) {
+        self.cancels_after.store(asks, Ordering::Relaxed);
+    }
+
+    /// From now on texts are counted like this rather than by [`count`].
+    pub fn count_with(&self, count: fn(&str) -> u64) {
+        *locked(&self.count) = count;
+    }
+
+    /// What the engine has logged.
+    pub fn log(&self) -> Vec<(LogLevel, String)> {
+        locked(&self.log).clone()
+    }
+
+    /// The engine's data directory: made when it is first asked for, removed with the host.
+    pub fn data_dir(&self) -> &Path {
+        let make = || tempfile::tempdir().expect("a temporary directory");
+        self.data_dir.get_or_init(make).path()
+    }
+
+    /// The services as an engine is given them.
+    pub fn services(self: &Arc<Self>) -> Services {
+        Services::new(Arc::clone(self) as Arc<dyn HostServices>)
+    }
+
+    /// What the engine of a session `s` without a compaction is opened with.
+    pub fn open_request<'a>(
+        self: &'a Arc<Self>,
+        settings: &'a str,
+        window: &'a WindowState,
+    ) -> OpenRequest<'a> {
+        OpenRequest {
+            session: "s",
+            settings,
+            data_dir: self.data_dir(),
+            services: self.services(),
+            window,
+            compaction: None,
+        }
+    }
+
+    /// What a factory is made with.
+    pub fn factory_request<'a>(&'a self, settings: &'a str) -> FactoryRequest<'a> {
+        FactoryRequest {
+            settings,
+            data_dir: self.data_dir(),
+        }
+    }
+}
+
+impl HostServices for ScriptedHost {
+    fn model(&self) -> Option<ModelInfo> {
+        self.model.info()
+    }
+
+    fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        self.model.complete(request)
+    }
+
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        requests.iter().map(|one| self.complete(one)).collect()
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        let count = *locked(&self.count);
+        count(text)
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        locked(&self.log).push((level, message.to_owned()));
+    }
+
+    fn is_cancelled(&self) -> bool {
+        let one_less = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(1));
+        self.cancels_after
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+            == Ok(0)
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.now_ms.load(Ordering::Relaxed)
+    }
+}

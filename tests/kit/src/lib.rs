@@ -1,0 +1,87 @@
+//! What the author of a context engine tests it with, without a host, a network or a clock that runs.
+//!
+//! - [`Chat`] is a conversation to show: who said what, calls and their results, images.
+//! - [`ScriptedHost`] lends the services that an engine asks for; its [`ScriptedModel`] answers or fails as
+//!   it is told, and remembers what it was asked.
+//! - [`Session`] opens an engine, shows it a conversation, asks for a compaction, and holds the proposal
+//!   to the [`contract`] as a host would.
+//!
+//! One test of an engine that keeps the last ten messages and has a model write about the others:
+//!
+//! ```
+//! use contexture_engine_api::*;
+//! use contexture_testkit::{Chat, ScriptedHost, Session, order};
+//! # struct LastTen(Services);
+//! # impl ContextEngine for LastTen {
+//! #     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+//! #         Ok(LastTen(request.services.clone()))
+//! #     }
+//! #     fn should_compress(&self, window: &WindowState) -> Decision {
+//! #         if window.best_prompt_tokens() * 2 >= window.context_length {
+//! #             Decision::Yes("half of the window is full".into())
+//! #         } else {
+//! #             Decision::No("less than half of the window is full".into())
+//! #         }
+//! #     }
+//! #     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+//! #         let messages = request.messages;
+//! #         let cut = safe_cut(messages, messages.len().saturating_sub(10));
+//! #         let answer = self.0.complete(&ModelRequest {
+//! #             purpose: "summary".into(),
+//! #             system: "Summarise.".into(),
+//! #             prompt: messages[..cut].iter().map(|message| message.text()).collect(),
+//! #             max_tokens: 500,
+//! #         });
+//! #         let mut entries = vec![Entry::Summary {
+//! #             text: answer.map_or_else(|_| format!("{cut} messages were left out."), |answer| answer.text),
+//! #             covers: messages[..cut].iter().map(|message| message.id()).collect(),
+//! #         }];
+//! #         entries.extend(messages[cut..].iter().map(|message| Entry::Keep(message.id())));
+//! #         Ok(Outcome::Compacted(Compaction::new(entries)))
+//! #     }
+//! # }
+//!
+//! let mut chat = Chat::default();
+//! chat.user("Which files are there?");
+//! chat.tool("ls", r#"{"path": "src"}"#, "lib.rs\nmain.rs");
+//! chat.talk(20, 2_000);
+//! let window = chat.window(10_000, 0);
+//!
+//! let host = ScriptedHost::with_model(100_000);
+//! host.model.will(Ok("They looked at src/main.rs."));
+//! host.model.will(Err(FailureKind::Overloaded));
+//!
+//! let mut session = Session::open::<LastTen>(&host, "{}", &window);
+//! assert!(session.engine.should_compress(&window).is_yes());
+//! // Panics with the violation where the proposal breaks the contract.
+//! let (mut after, _) = session.compacted(&chat, &order(window));
+//! assert_eq!(after.messages.len(), 11);
+//! assert!(after.messages[0].text.contains("They looked at src/main.rs."));
+//! assert!(host.model.requests()[0].prompt.contains("lib.rs"));
+//!
+//! // The model is down the second time; the conversation goes on.
+//! after.talk(20, 2_000);
+//! let order = order(after.window(10_000, 0));
+//! let (last, _) = session.compacted(&after, &order);
+//! assert!(last.messages[0].text.contains("were left out"));
+//! assert_eq!(host.model.calls(), 2);
+//! ```
+#![allow(clippy::expect_used)]
+
+mod chat;
+mod host;
+mod model;
+mod session;
+
+pub use chat::{Call, Chat, IMAGE_TOKENS, Message, filler};
+pub use contexture_contract as contract;
+pub use host::{START_MS, ScriptedHost, count};
+pub use model::{MODEL_NAME, ScriptedModel};
+pub use session::{Session, order};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A test that panicked holding a lock has failed already; the others go on.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

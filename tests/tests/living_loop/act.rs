@@ -1,0 +1,438 @@
+//! What may happen in a session, one act after another.
+
+use proptest::prelude::*;
+use proptest::strategy::Union;
+
+use crate::flaky::{Failure, Fault, METHODS};
+use crate::wire::{Dialect, Wire};
+
+/// What somebody says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Words {
+    /// So many words.
+    Plain(u16),
+    /// The same two words each time.
+    GoOn,
+    Empty,
+    Chinese,
+    Image,
+    /// Begins as a summary does.
+    SummaryMark,
+    /// A whole summary and words after it, as the host writes it where the two share a message.
+    ClosedSummary,
+    /// Begins as a shortened text does.
+    ShortenedMark,
+    /// Is what stands in place of a cleared tool output.
+    Cleared,
+}
+
+/// What a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Everything as it was said.
+    Originals,
+    /// What it was handed out last, and what came since.
+    Handed,
+}
+
+/// What the model answers, and what becomes of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) words: Words,
+    pub(crate) thinks: bool,
+    /// So many calls of tools.
+    pub(crate) calls: u8,
+    /// With ids that earlier calls had.
+    pub(crate) same_ids: bool,
+    /// Whether the host is told; else it sees the answer with the next request.
+    pub(crate) told: bool,
+    pub(crate) with_usage: bool,
+}
+
+/// A place in a list, however long it is: 0 is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place(pub(crate) u16);
+
+impl Place {
+    /// The place in a list of so many.
+    pub(crate) fn index(self, of: usize) -> usize {
+        usize::from(self.0) * of / (usize::from(u16::MAX) + 1)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// The user says something, or the results of the calls in flight come in, and the model answers.
+    Turn {
+        words: Words,
+        holds: Holds,
+        dialect: Dialect,
+        tries: u8,
+        reply: Reply,
+    },
+    /// The same body once more: the answer was lost, and the model gives another.
+    SendAgain(Reply),
+    /// The client never got the last answer.
+    LoseAnswer,
+    /// The client changes the text of an earlier message.
+    Edit(Place, Words),
+    /// The client goes back to before a message of the user's.
+    Rewind(Place),
+    /// A message of the user's, and maybe an answer, comes in before one of the user's.
+    Insert(Place, Words, bool),
+    /// The session ends, or its process is gone.
+    Restart {
+        in_order: bool,
+    },
+    ChangeProcess,
+    /// The model's window is this one now.
+    Window {
+        tokens: u64,
+        at_once: bool,
+    },
+    ChangeEngine,
+    LoseRecord,
+    LoseStore,
+    BackUp,
+    PutBack,
+    /// The engine is going to fail.
+    Fail(Fault),
+}
+
+impl Reply {
+    pub(crate) const PLAIN: Self = Self {
+        words: Words::Plain(4),
+        thinks: false,
+        calls: 0,
+        same_ids: false,
+        told: true,
+        with_usage: false,
+    };
+
+    /// It with less of this and of that.
+    fn plainer(self) -> [Self; 6] {
+        let Self {
+            words,
+            thinks,
+            calls,
+            same_ids,
+            told,
+            with_usage,
+        } = Self::PLAIN;
+        [
+            Self { words, ..self },
+            Self { thinks, ..self },
+            Self { calls, ..self },
+            Self { same_ids, ..self },
+            Self { told, ..self },
+            Self { with_usage, ..self },
+        ]
+    }
+}
+
+impl Act {
+    /// The act with less of this and of that, for a session that is to be as plain as it can be.
+    pub(crate) fn plainer(&self) -> Vec<Self> {
+        let Self::Turn {
+            words,
+            holds,
+            dialect,
+            tries,
+            reply,
+        } = *self
+        else {
+            return Vec::new();
+        };
+        let mut plainer = vec![
+            Self::Turn {
+                words: Words::Plain(4),
+                holds,
+                dialect,
+                tries,
+                reply,
+            },
+            Self::Turn {
+                words,
+                holds: Holds::Originals,
+                dialect,
+                tries,
+                reply,
+            },
+            Self::Turn {
+                words,
+                holds,
+                dialect: Dialect::AsIs,
+                tries,
+                reply,
+            },
+            Self::Turn {
+                words,
+                holds,
+                dialect,
+                tries: 1,
+                reply,
+            },
+        ];
+        plainer.extend(reply.plainer().map(|reply| Self::Turn {
+            words,
+            holds,
+            dialect,
+            tries,
+            reply,
+        }));
+        plainer
+    }
+}
+
+/// How often which acts are drawn: the behaviours of one property.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mix {
+    pub(crate) holds: &'static [Holds],
+    pub(crate) dialects: &'static [Dialect],
+    pub(crate) edits: u32,
+    pub(crate) rewinds: u32,
+    pub(crate) inserts: u32,
+    /// Lost answers and the same body again.
+    pub(crate) repeats: u32,
+    /// Ends of sessions and of processes.
+    pub(crate) restarts: u32,
+    pub(crate) windows: u32,
+    pub(crate) engines: u32,
+    pub(crate) records: u32,
+    pub(crate) stores: u32,
+    pub(crate) backups: u32,
+    /// Texts that begin like the host's own.
+    pub(crate) marks: u32,
+    pub(crate) faults: u32,
+}
+
+impl Mix {
+    /// A client that sends everything each time, in a process that lives as long as the session.
+    pub(crate) const PLAIN: Self = Self {
+        holds: &[Holds::Originals],
+        dialects: &[Dialect::AsIs],
+        edits: 0,
+        rewinds: 0,
+        inserts: 0,
+        repeats: 0,
+        restarts: 0,
+        windows: 0,
+        engines: 0,
+        records: 0,
+        stores: 0,
+        backups: 0,
+        marks: 0,
+        faults: 0,
+    };
+    /// A client that carries on from what it is handed.
+    pub(crate) const CARRIES_ON: Self = Self {
+        holds: &[Holds::Handed],
+        ..Self::PLAIN
+    };
+    /// A client that does now this, now that.
+    pub(crate) const BOTH: Self = Self {
+        holds: &[Holds::Originals, Holds::Handed],
+        ..Self::PLAIN
+    };
+    pub(crate) const RESPELLS: &'static [Dialect] = &[
+        Dialect::AsIs,
+        Dialect::AsIs,
+        Dialect::AsIs,
+        Dialect::Reordered,
+        Dialect::Spaced,
+        Dialect::Parts,
+        Dialect::Strings,
+    ];
+    pub(crate) const ALL: Self = Self {
+        holds: &[Holds::Originals, Holds::Handed],
+        dialects: Self::RESPELLS,
+        edits: 1,
+        rewinds: 1,
+        inserts: 1,
+        repeats: 2,
+        restarts: 3,
+        windows: 1,
+        engines: 1,
+        records: 1,
+        stores: 1,
+        backups: 1,
+        marks: 1,
+        faults: 0,
+    };
+}
+
+/// A session: its format, the window that it begins with, and what happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) wire: Wire,
+    pub(crate) window: u64,
+    pub(crate) acts: Vec<Act>,
+}
+
+const WINDOWS: [u64; 4] = [2_000, 3_000, 4_000, 8_000];
+
+/// One of these, as often as it weighs.
+fn weighted<T: std::fmt::Debug + 'static>(
+    mut all: Vec<(u32, BoxedStrategy<T>)>,
+) -> BoxedStrategy<T> {
+    all.retain(|(weight, _)| *weight > 0);
+    Union::new_weighted(all).boxed()
+}
+
+fn words(mix: &Mix) -> BoxedStrategy<Words> {
+    let marks = [
+        Words::SummaryMark,
+        Words::ClosedSummary,
+        Words::ShortenedMark,
+        Words::Cleared,
+    ];
+    weighted(vec![
+        (8, (4..120_u16).prop_map(Words::Plain).boxed()),
+        (1, (300..900_u16).prop_map(Words::Plain).boxed()),
+        (3, Just(Words::GoOn).boxed()),
+        (1, Just(Words::Empty).boxed()),
+        (1, Just(Words::Chinese).boxed()),
+        (1, Just(Words::Image).boxed()),
+        (mix.marks, prop::sample::select(marks.to_vec()).boxed()),
+    ])
+}
+
+fn reply(mix: &Mix) -> BoxedStrategy<Reply> {
+    let calls = prop_oneof![3 => Just(0), 2 => Just(1), 1 => 2..4_u8];
+    let flags = (
+        any::<bool>(),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.8),
+        any::<bool>(),
+    );
+    (words(mix), calls, flags)
+        .prop_map(
+            |(words, calls, (thinks, same_ids, told, with_usage))| Reply {
+                words,
+                thinks,
+                calls,
+                same_ids,
+                told,
+                with_usage,
+            },
+        )
+        .boxed()
+}
+
+fn turn(mix: &Mix) -> BoxedStrategy<Act> {
+    let tries = weighted(vec![
+        (12, Just(1).boxed()),
+        (mix.repeats, (2..4_u8).boxed()),
+    ]);
+    let holds = prop::sample::select(mix.holds.to_vec());
+    let dialect = prop::sample::select(mix.dialects.to_vec());
+    (words(mix), holds, dialect, tries, reply(mix))
+        .prop_map(|(words, holds, dialect, tries, reply)| Act::Turn {
+            words,
+            holds,
+            dialect,
+            tries,
+            reply,
+        })
+        .boxed()
+}
+
+fn fault() -> BoxedStrategy<Fault> {
+    let failure = prop::sample::select(vec![Failure::Error, Failure::Panic, Failure::Hang]);
+    (
+        prop::sample::select(METHODS.to_vec()),
+        failure,
+        any::<bool>(),
+    )
+        .prop_map(|(method, failure, works)| Fault {
+            method,
+            failure,
+            works,
+        })
+        .boxed()
+}
+
+fn act(mix: &Mix) -> BoxedStrategy<Act> {
+    let at = || any::<u16>().prop_map(Place);
+    let window = (prop::sample::select(WINDOWS.to_vec()), any::<bool>());
+    let insert = (at(), words(mix), any::<bool>());
+    weighted(vec![
+        (40, turn(mix)),
+        (mix.repeats, reply(mix).prop_map(Act::SendAgain).boxed()),
+        (mix.repeats, Just(Act::LoseAnswer).boxed()),
+        (
+            mix.edits,
+            (at(), words(mix))
+                .prop_map(|(at, words)| Act::Edit(at, words))
+                .boxed(),
+        ),
+        (mix.rewinds, at().prop_map(Act::Rewind).boxed()),
+        (
+            mix.inserts,
+            insert
+                .prop_map(|(at, words, pair)| Act::Insert(at, words, pair))
+                .boxed(),
+        ),
+        (
+            mix.restarts,
+            any::<bool>()
+                .prop_map(|in_order| Act::Restart { in_order })
+                .boxed(),
+        ),
+        (mix.restarts, Just(Act::ChangeProcess).boxed()),
+        (
+            mix.windows,
+            window
+                .prop_map(|(tokens, at_once)| Act::Window { tokens, at_once })
+                .boxed(),
+        ),
+        (mix.engines, Just(Act::ChangeEngine).boxed()),
+        (mix.records, Just(Act::LoseRecord).boxed()),
+        (mix.stores, Just(Act::LoseStore).boxed()),
+        (mix.backups, Just(Act::BackUp).boxed()),
+        (mix.backups, Just(Act::PutBack).boxed()),
+        (mix.faults, fault().prop_map(Act::Fail).boxed()),
+    ])
+}
+
+/// Sessions of at most so many acts.
+pub(crate) fn script(mix: Mix, wires: &[Wire], acts: usize) -> BoxedStrategy<Script> {
+    let wire = prop::sample::select(wires.to_vec());
+    let window = prop::sample::select(WINDOWS.to_vec());
+    (wire, window, prop::collection::vec(act(&mix), 1..=acts))
+        .prop_map(|(wire, window, acts)| Script { wire, window, acts })
+        .boxed()
+}
+
+impl Words {
+    /// The text, and the word of its own where it has one.
+    pub(crate) fn text(self, serial: u32) -> (String, Option<String>) {
+        let own = format!("said{serial:05}z");
+        let text = match self {
+            Self::Plain(words) => {
+                let more = (0..words)
+                    .map(|at| ["then", "the", "module", "reads", "line"][at as usize % 5]);
+                format!("{own} {}", more.collect::<Vec<_>>().join(" "))
+            }
+            Self::GoOn => return ("go on".to_owned(), None),
+            Self::Empty => return (String::new(), None),
+            Self::Chinese => format!("{own} 请继续，数据库索引重建完成了 🦀🦀 “好”"),
+            Self::Image => format!("{own} look at this"),
+            Self::SummaryMark => format!("[CONTEXT COMPACTION] {own} is how I begin"),
+            Self::ClosedSummary => format!(
+                "[CONTEXT COMPACTION]\n{own} and more\n\n[END OF CONTEXT COMPACTION]\n\nwords after {own}"
+            ),
+            Self::ShortenedMark => format!(
+                "[Shortened to save context space] {own} {}",
+                "long ".repeat(30)
+            ),
+            Self::Cleared => {
+                return (
+                    "[Old tool output cleared to save context space]".to_owned(),
+                    None,
+                );
+            }
+        };
+        (text, Some(own))
+    }
+}

@@ -1,0 +1,470 @@
+//! The shortest sessions that went wrong, by what is wrong with them.
+
+use crate::act::{Act, Holds, Place, Reply, Script, Words};
+use crate::explore::play;
+use crate::flaky::{Failure, Fault};
+use crate::wire::{Dialect, Wire};
+
+use Holds::{Handed, Originals};
+use Words::{Chinese, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark};
+
+fn check(wire: Wire, window: u64, acts: &[Act]) {
+    let script = Script {
+        wire,
+        window,
+        acts: acts.to_vec(),
+    };
+    if let (_, Err(wrong)) = play(&script) {
+        panic!("{}: {}", wrong.check, wrong.what);
+    }
+}
+
+const REPLY: Reply = Reply::PLAIN;
+
+/// A turn: the client says this, holding that, and the model answers.
+fn turn(holds: Holds, words: Words, reply: Reply) -> Act {
+    Act::Turn {
+        words,
+        holds,
+        dialect: Dialect::AsIs,
+        tries: 1,
+        reply,
+    }
+}
+
+fn answer(words: u16) -> Reply {
+    Reply {
+        words: Plain(words),
+        ..REPLY
+    }
+}
+
+fn calls(words: u16, calls: u8) -> Reply {
+    Reply {
+        calls,
+        ..answer(words)
+    }
+}
+
+const FIRST: Place = Place(0);
+const LAST: Place = Place(u16::MAX);
+
+/// The host is not told of the answer, and sees it with the next request.
+fn untold(reply: Reply) -> Reply {
+    Reply {
+        told: false,
+        ..reply
+    }
+}
+
+/// A conversation that is compacted with its last turn, in a window of 2,000 tokens.
+fn grown(holds: Holds) -> Vec<Act> {
+    vec![
+        turn(holds, Plain(100), answer(100)),
+        turn(holds, Plain(300), answer(300)),
+        turn(holds, Plain(300), answer(60)),
+        turn(holds, Plain(60), answer(60)),
+    ]
+}
+
+fn grown_and(holds: Holds, more: &[Act]) -> Vec<Act> {
+    let mut acts = grown(holds);
+    acts.extend_from_slice(more);
+    acts
+}
+
+#[test]
+fn what_grows_is_compacted_and_kept() {
+    for wire in Wire::ALL {
+        for holds in [Originals, Handed] {
+            check(
+                wire,
+                2_000,
+                &grown_and(holds, &[turn(holds, Plain(9), REPLY)]),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_message_that_came_in_between_is_exported_where_it_stands() {
+    let say = turn(Originals, Plain(4), REPLY);
+    check(
+        Wire::Chat,
+        8_000,
+        &[
+            say.clone(),
+            say.clone(),
+            Act::Insert(FIRST, Plain(4), false),
+            say,
+        ],
+    );
+}
+
+#[test]
+fn an_edited_message_stands_where_it_stood_after_the_store_was_lost() {
+    for wire in Wire::ALL {
+        let acts = [
+            turn(Originals, Plain(4), calls(4, 3)),
+            turn(Originals, Plain(4), REPLY),
+            Act::Edit(Place(35_459), Plain(70)),
+            Act::LoseStore,
+            turn(Originals, Plain(4), REPLY),
+        ];
+        check(wire, 8_000, &acts);
+    }
+}
+
+#[test]
+fn the_same_words_twice_in_one_delivery_are_two_messages() {
+    let acts = [
+        turn(Originals, GoOn, untold(REPLY)),
+        Act::LoseAnswer,
+        Act::LoseStore,
+        turn(Originals, GoOn, untold(REPLY)),
+    ];
+    check(Wire::Chat, 8_000, &acts);
+}
+
+#[test]
+fn a_client_carries_on_in_bytes_of_its_own() {
+    for dialect in [Dialect::Reordered, Dialect::Spaced, Dialect::Parts] {
+        let on = Act::Turn {
+            words: Plain(9),
+            holds: Handed,
+            dialect,
+            tries: 1,
+            reply: REPLY,
+        };
+        check(Wire::Chat, 2_000, &grown_and(Handed, &[on]));
+    }
+}
+
+#[test]
+fn a_client_that_carried_on_sends_everything_again() {
+    let acts = [
+        turn(Handed, Plain(9), REPLY),
+        turn(Originals, Plain(9), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &grown_and(Originals, &acts));
+}
+
+#[test]
+fn a_client_that_carried_on_sends_everything_again_after_a_restart() {
+    let restart = Act::Restart { in_order: true };
+    let acts = [
+        turn(Handed, Plain(9), REPLY),
+        restart,
+        turn(Originals, Plain(9), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &grown_and(Handed, &acts));
+}
+
+#[test]
+fn a_client_that_sent_everything_carries_on_after_a_restart() {
+    let acts = [
+        Act::Restart { in_order: true },
+        turn(Handed, Plain(9), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &grown_and(Originals, &acts));
+}
+
+#[test]
+fn a_client_carries_on_after_the_record_was_lost() {
+    check(
+        Wire::Chat,
+        2_000,
+        &grown_and(Handed, &[Act::LoseRecord, turn(Handed, Plain(9), REPLY)]),
+    );
+}
+
+#[test]
+fn a_client_sends_everything_after_the_record_was_lost() {
+    check(
+        Wire::Chat,
+        2_000,
+        &grown_and(
+            Originals,
+            &[Act::LoseRecord, turn(Originals, Plain(9), REPLY)],
+        ),
+    );
+}
+
+#[test]
+fn a_client_carries_on_after_the_store_was_lost() {
+    check(
+        Wire::Chat,
+        2_000,
+        &grown_and(Handed, &[Act::LoseStore, turn(Handed, Plain(9), REPLY)]),
+    );
+}
+
+#[test]
+fn a_client_carries_on_after_an_older_copy_of_the_store_was_put_back() {
+    let mut acts = vec![turn(Handed, Plain(9), REPLY), Act::BackUp];
+    acts.extend(grown_and(
+        Handed,
+        &[Act::PutBack, turn(Handed, Plain(9), REPLY)],
+    ));
+    check(Wire::Chat, 2_000, &acts);
+}
+
+#[test]
+fn a_shortened_result_is_no_message_after_the_store_was_lost() {
+    let acts = [
+        turn(Handed, Plain(4), calls(4, 1)),
+        turn(Handed, Plain(735), calls(4, 1)),
+        turn(Handed, Plain(735), answer(4)),
+        turn(Handed, Plain(4), answer(4)),
+        Act::LoseStore,
+        turn(Handed, Plain(4), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &acts);
+}
+
+#[test]
+fn a_client_that_carried_on_rewinds_its_originals() {
+    let acts = [
+        turn(Handed, Plain(9), REPLY),
+        Act::Rewind(FIRST),
+        turn(Originals, Plain(9), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &grown_and(Handed, &acts));
+}
+
+#[test]
+fn a_client_that_carries_on_rewinds() {
+    let acts = [
+        turn(Handed, Plain(9), REPLY),
+        Act::Rewind(LAST),
+        turn(Handed, Plain(9), REPLY),
+    ];
+    for wire in Wire::ALL {
+        check(wire, 2_000, &grown_and(Handed, &acts));
+    }
+}
+
+#[test]
+fn a_client_that_carried_on_edits_its_originals() {
+    let acts = [
+        turn(Handed, Plain(9), REPLY),
+        Act::Edit(FIRST, Plain(9)),
+        turn(Originals, Plain(9), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &grown_and(Handed, &acts));
+}
+
+#[test]
+fn a_client_that_carries_on_edits() {
+    let acts = [
+        turn(Handed, Plain(9), REPLY),
+        Act::Edit(LAST, Plain(9)),
+        turn(Handed, Plain(9), REPLY),
+    ];
+    for wire in Wire::ALL {
+        check(wire, 2_000, &grown_and(Handed, &acts));
+    }
+}
+
+#[test]
+fn the_compressor_keeps_the_users_last_words_in_a_round_of_thinking() {
+    let thinks = Reply {
+        thinks: true,
+        ..calls(600, 1)
+    };
+    let acts = [
+        Act::ChangeEngine,
+        turn(Originals, Plain(432), thinks),
+        turn(Originals, Plain(102), REPLY),
+    ];
+    check(Wire::Anthropic, 2_000, &acts);
+}
+
+#[test]
+fn the_lossless_engine_comes_back_to_what_another_shortened() {
+    let acts = [
+        Act::ChangeEngine,
+        turn(Handed, Plain(4), calls(4, 3)),
+        turn(Handed, Plain(553), answer(4)),
+        Act::ChangeEngine,
+        turn(Handed, Plain(4), REPLY),
+    ];
+    check(Wire::Responses, 2_000, &acts);
+}
+
+#[test]
+fn words_that_begin_with_the_mark_are_the_users() {
+    for words in [SummaryMark, ShortenedMark, ClosedSummary] {
+        let acts = [
+            turn(Originals, Plain(300), answer(429)),
+            turn(Originals, words, calls(4, 3)),
+            turn(Originals, Plain(33), REPLY),
+        ];
+        check(Wire::Chat, 2_000, &acts);
+    }
+}
+
+#[test]
+fn an_answer_that_tells_of_a_summary_stays_whole() {
+    let tells = Reply {
+        words: ClosedSummary,
+        ..calls(4, 1)
+    };
+    let acts = [
+        turn(Originals, Plain(4), answer(99)),
+        turn(Originals, Plain(4), tells),
+        turn(Originals, Plain(4), REPLY),
+        turn(Originals, Plain(881), REPLY),
+    ];
+    check(Wire::Responses, 2_000, &acts);
+}
+
+#[test]
+fn the_same_body_again_gives_the_same() {
+    let thinks = Reply {
+        thinks: true,
+        ..calls(870, 1)
+    };
+    let twice = Act::Turn {
+        words: Plain(622),
+        holds: Originals,
+        dialect: Dialect::AsIs,
+        tries: 2,
+        reply: REPLY,
+    };
+    let acts = [
+        turn(Originals, Plain(4), REPLY),
+        turn(Originals, Plain(4), thinks),
+        twice,
+    ];
+    check(Wire::Anthropic, 2_000, &acts);
+}
+
+fn fail(method: &'static str, failure: Failure) -> Act {
+    Act::Fail(Fault {
+        method,
+        failure,
+        works: false,
+    })
+}
+
+#[test]
+fn what_was_cut_off_while_the_engine_failed_leaves_the_conversation() {
+    for failure in [Failure::Error, Failure::Hang] {
+        let acts = [
+            fail("branched", failure),
+            turn(Originals, Plain(4), REPLY),
+            Act::SendAgain(REPLY),
+        ];
+        check(Wire::Chat, 8_000, &acts);
+    }
+}
+
+#[test]
+fn what_was_cut_off_while_the_engine_did_not_say_what_it_has_seen_leaves_the_conversation() {
+    let acts = [
+        turn(
+            Originals,
+            Plain(4),
+            Reply {
+                words: GoOn,
+                ..REPLY
+            },
+        ),
+        fail("observed_through", Failure::Error),
+        Act::SendAgain(REPLY),
+        turn(Originals, Plain(4), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &acts);
+}
+
+#[test]
+fn a_client_carries_on_from_the_engine_that_stood_in() {
+    let acts = [
+        turn(Handed, GoOn, untold(answer(703))),
+        turn(Handed, GoOn, untold(calls(61, 1))),
+        turn(Handed, Plain(83), untold(REPLY)),
+        turn(Handed, Chinese, untold(answer(747))),
+        fail("observe", Failure::Panic),
+        turn(Handed, Image, untold(calls(7, 1))),
+        turn(Handed, Chinese, untold(REPLY)),
+    ];
+    check(Wire::Chat, 4_000, &acts);
+}
+
+#[test]
+fn what_was_stored_late_and_cut_off_since_takes_nothing_with_it() {
+    let late = Fault {
+        method: "observe",
+        failure: Failure::Hang,
+        works: true,
+    };
+    let acts = [
+        Act::Fail(late),
+        turn(Handed, Plain(9), REPLY),
+        Act::Rewind(LAST),
+        turn(Handed, Plain(9), REPLY),
+        turn(Handed, Plain(9), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &grown_and(Handed, &acts));
+}
+
+#[test]
+fn an_engine_that_misses_its_deadline_is_shown_the_rest_later() {
+    for holds in [Originals, Handed] {
+        let acts = [
+            fail("observe", Failure::Hang),
+            turn(holds, Plain(9), REPLY),
+            turn(holds, Plain(9), REPLY),
+        ];
+        check(Wire::Chat, 2_000, &grown_and(holds, &acts));
+    }
+}
+
+#[test]
+fn a_client_carries_on_from_a_summary_beside_an_empty_message() {
+    let acts = [
+        turn(Handed, Plain(4), calls(4, 1)),
+        turn(Handed, Plain(83), answer(4)),
+        turn(Handed, Plain(111), calls(25, 1)),
+        turn(Handed, GoOn, answer(112)),
+        turn(Handed, Plain(106), calls(9, 2)),
+        turn(Handed, Chinese, answer(4)),
+        turn(Handed, Empty, answer(4)),
+        turn(Handed, Plain(300), answer(4)),
+        turn(Handed, Plain(4), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &acts);
+}
+
+#[test]
+fn a_client_carries_on_with_words_that_were_said_before() {
+    let go_on = untold(Reply {
+        words: GoOn,
+        ..REPLY
+    });
+    let acts = [
+        turn(Handed, GoOn, go_on),
+        turn(Handed, Plain(100), answer(100)),
+        turn(Handed, Plain(300), answer(300)),
+        turn(Handed, Plain(300), go_on),
+        turn(Handed, GoOn, REPLY),
+    ];
+    check(Wire::Chat, 2_000, &acts);
+}
+
+#[test]
+fn what_is_nowhere_once_the_engine_is_back_is_reported() {
+    let acts = [
+        turn(Handed, Plain(4), untold(answer(4))),
+        turn(Handed, Plain(4), untold(calls(4, 2))),
+        turn(Handed, Plain(22), untold(answer(4))),
+        turn(Handed, Plain(4), untold(calls(70, 2))),
+        turn(Handed, Plain(73), untold(calls(4, 3))),
+        fail("observe", Failure::Hang),
+        turn(Handed, Plain(4), untold(calls(332, 1))),
+        turn(Handed, GoOn, untold(REPLY)),
+        turn(Handed, Plain(4), REPLY),
+    ];
+    check(Wire::Chat, 2_000, &acts);
+}
