@@ -28,12 +28,12 @@ enum End {
 
 fn spawned(home: &Home, args: &[&str]) -> Child {
     // A child inherits that SIGINT is ignored (as under `nohup`), but not that somebody listens for it.
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async { signal(SignalKind::interrupt()) })
-        .unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    drop(
+        runtime
+            .block_on(async { signal(SignalKind::interrupt()) })
+            .unwrap(),
+    );
     home.command(args.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
