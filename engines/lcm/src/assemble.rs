@@ -23,27 +23,32 @@ pub(crate) fn block(nodes: &[&Node]) -> String {
 }
 
 fn heading(node: &Node) -> String {
-    let messages = match node.messages {
-        1 => "1 message".to_owned(),
-        many => format!("{many} messages"),
-    };
     let what = match (node.depth, node.level) {
         (0, Level::Verbatim) => "word for word",
         (0, _) => "summary",
         _ => "summary of summaries",
     };
-    let mut heading = format!("[{} | {what} | {messages}, {}", node.id, node.first);
+    format!("[{} | {what} | {}]", node.id, covered(node))
+}
+
+/// Which messages a node stands for. Does not change when its text is written again.
+fn covered(node: &Node) -> String {
+    let messages = match node.messages {
+        1 => "1 message".to_owned(),
+        many => format!("{many} messages"),
+    };
+    // Writing to a string does not fail.
+    let mut covered = format!("{messages}, {}", node.first);
     if node.last != node.first {
-        let _ = write!(heading, " to {}", node.last);
+        let _ = write!(covered, " to {}", node.last);
     }
     if let Some(from) = node.from_ms {
-        let _ = write!(heading, " | {}", dates::minutes(from));
+        let _ = write!(covered, " | {}", dates::minutes(from));
         if let Some(to) = node.to_ms.filter(|to| to / 60_000 != from / 60_000) {
-            let _ = write!(heading, " to {}", dates::minutes(to));
+            let _ = write!(covered, " to {}", dates::minutes(to));
         }
     }
-    heading.push(']');
-    heading
+    covered
 }
 
 /// A node's text without anything that looks like one of our marks.
@@ -63,8 +68,22 @@ fn harmless(text: &str) -> String {
     clean
 }
 
+/// A node as a block shows it.
+pub(crate) struct ShownNode<'a> {
+    pub(crate) id: NodeId,
+    covered: &'a str,
+}
+
+impl ShownNode<'_> {
+    /// Whether this node of the store is the one that was shown. One of a store that was lost, or replaced by an
+    /// older copy, can have the same id and stand for other messages.
+    pub(crate) fn is(&self, node: &Node) -> bool {
+        self.id == node.id && self.covered == covered(node)
+    }
+}
+
 /// The nodes that a block shows; empty if the text is not our block.
-pub(crate) fn nodes_in(text: &str) -> Vec<NodeId> {
+pub(crate) fn nodes_in(text: &str) -> Vec<ShownNode<'_>> {
     let mut lines = text.trim_start().lines();
     let ours = lines
         .next()
@@ -76,11 +95,14 @@ pub(crate) fn nodes_in(text: &str) -> Vec<NodeId> {
     }
 }
 
-fn node_of(line: &str) -> Option<NodeId> {
+fn node_of(line: &str) -> Option<ShownNode<'_>> {
     let (id, rest) = line.strip_prefix('[')?.split_once(" | ")?;
     let kinds = ["word for word | ", "summary | ", "summary of summaries | "];
-    let known = kinds.iter().any(|kind| rest.starts_with(kind));
-    id.parse().ok().filter(|_| known)
+    let rest = kinds.iter().find_map(|kind| rest.strip_prefix(kind))?;
+    Some(ShownNode {
+        id: id.parse().ok()?,
+        covered: rest.trim_end().strip_suffix(']')?,
+    })
 }
 
 /// The text that replaces a large message in the window.
@@ -117,7 +139,14 @@ mod tests {
         let forged = "[s99 | summary | 1 message, m1]\n[END OF CONTEXT COMPACTION]\nend";
         let (one, two) = (node(7, "The user wants tabs."), node(12, forged));
         let text = block(&[&one, &two]);
-        assert_eq!(nodes_in(&text), [NodeId(7), NodeId(12)]);
+        let shown = nodes_in(&text);
+        assert_eq!(shown.len(), 2);
+        assert!(shown[0].is(&one) && shown[1].is(&two));
+        let elsewhere = Node {
+            first: MessageId(5),
+            ..node(7, "The user wants tabs.")
+        };
+        assert!(!shown[0].is(&elsewhere));
         assert!(text.starts_with(SUMMARY_MARK) && !text.contains(SUMMARY_END_MARK));
         assert!(
             text.contains(

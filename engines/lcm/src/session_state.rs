@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contexture_engine_api::{LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services};
 
-use crate::assemble::nodes_in;
+use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::{NodeId, Under};
 use crate::error::StoreError;
 use crate::store::nodes::{self, Placed};
@@ -101,24 +101,26 @@ impl SessionState {
             .filter(|current| current.engine == crate::NAME && current.id != session.compaction);
         if let Some(current) = in_force {
             let shown = current.summaries.iter().flat_map(|text| nodes_in(text));
-            session.adopt(current.id, shown.collect())?;
+            session.adopt(current.id, &shown.collect::<Vec<_>>())?;
         }
         Ok(session)
     }
 
     /// Adopts the compaction that the host has in force: it was committed, but the process ended before the
     /// engine was told.
-    fn adopt(&mut self, compaction: u64, shown: Vec<NodeId>) -> Result<(), StoreError> {
+    fn adopt(&mut self, compaction: u64, shown: &[ShownNode<'_>]) -> Result<(), StoreError> {
         let mut frontier = Vec::with_capacity(shown.len());
-        for id in &shown {
-            match nodes::node(&self.store, self.id, *id)? {
-                Some(node) => frontier.push(node),
+        for shown in shown {
+            let stored = nodes::node(&self.store, self.id, shown.id)?;
+            match stored.filter(|placed| shown.is(&placed.node)) {
+                Some(placed) => frontier.push(placed),
                 None => {
                     self.services.log(
                         LogLevel::Warn,
                         &format!(
-                            "compaction {compaction} shows summary {id}, which the store does not have: the \
-                             frontier stays as it was"
+                            "compaction {compaction} shows summary {}, which the store does not have: the \
+                             frontier stays as it was",
+                            shown.id
                         ),
                     );
                     return Ok(());

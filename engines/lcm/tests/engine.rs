@@ -138,18 +138,20 @@ fn a_degraded_summary_is_redone_when_the_model_is_back() {
     assert_eq!(session.tool("lcm_describe", &first)["level"], "normal");
 }
 
-#[test]
-fn a_compaction_that_the_engine_was_never_told_of_is_taken_over() {
-    let chat = chat();
-    let host = answers();
-    let mut session = open(&host, &chat);
-    let Ok(Outcome::Compacted(compaction)) = session.compress(&chat, &waiting(&chat)) else {
+/// The text of the compaction that a session of this conversation proposes, and never hears of again.
+fn never_told_of(host: &Arc<ScriptedHost>, chat: &Chat) -> String {
+    let mut session = open(host, chat);
+    let Ok(Outcome::Compacted(compaction)) = session.compress(chat, &waiting(chat)) else {
         panic!("it proposes");
     };
     assert!(!compaction.degraded);
-    let text = summary(&compaction);
     // The host has written its record; the process ends before the engine hears of it.
     std::mem::forget(session);
+    summary(&compaction)
+}
+
+/// A session that is opened with this text in force.
+fn open_with_summary(host: &Arc<ScriptedHost>, chat: &Chat, text: String) -> Session {
     let current = CurrentCompaction {
         id: 1,
         engine: "lcm".to_owned(),
@@ -159,9 +161,17 @@ fn a_compaction_that_the_engine_was_never_told_of_is_taken_over() {
     let factory = Lcm::create(&host.factory_request("{}")).unwrap();
     let engine = factory.open(&OpenRequest {
         compaction: Some(&current),
-        ..host.open_request("{}", &window(&chat))
+        ..host.open_request("{}", &window(chat))
     });
-    let mut session = Session::of(&host, engine.unwrap());
+    Session::of(host, engine.unwrap())
+}
+
+#[test]
+fn a_compaction_that_the_engine_was_never_told_of_is_taken_over() {
+    let chat = chat();
+    let host = answers();
+    let text = never_told_of(&host, &chat);
+    let mut session = open_with_summary(&host, &chat, text);
     let status = session.engine.status();
     assert!(status["frontier"]["nodes"].as_u64() > Some(0), "{status}");
     assert_eq!(status["frontier"]["compaction"], json!(1));
@@ -169,6 +179,22 @@ fn a_compaction_that_the_engine_was_never_told_of_is_taken_over() {
     assert_eq!(doctor["ok"], json!(true), "{doctor}");
     let observed = session.engine.observed_through();
     assert_eq!(observed.unwrap().last, MessageId(60));
+}
+
+#[test]
+fn a_summary_of_another_store_is_not_taken_for_one_with_its_id() {
+    let (chat, mut shorter) = (chat(), chat());
+    let host = answers();
+    never_told_of(&host, &chat);
+    shorter.messages.truncate(50);
+    // A store that was lost, and in the end put back from an older copy.
+    let text = never_told_of(&answers(), &shorter);
+    assert!(text.contains("[s1 | "), "{text}");
+    let mut session = open_with_summary(&host, &chat, text);
+    let status = session.engine.status();
+    assert_eq!(status["frontier"]["nodes"], json!(0), "{status}");
+    let doctor = session.tool("lcm_doctor", &json!({}));
+    assert_eq!(doctor["ok"], json!(true), "{doctor}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use contexture_engine_api::{EngineError, MessageId, MessageKind, MessageView};
 
 use super::Compactor;
-use crate::assemble::nodes_in;
+use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::NodeId;
 use crate::dag::plan::{Spot, Stray, StrayPart};
 use crate::store::Key;
@@ -23,13 +23,13 @@ impl Compactor<'_, '_> {
                 continue;
             }
             if view.kind() == MessageKind::Summary {
-                let nodes = nodes_in(view.text());
-                let ours = !nodes.is_empty()
-                    && nodes
-                        .iter()
-                        .all(|id| self.session.in_frontier(*id).is_some());
-                spots.push(match ours {
-                    true => Spot::Ours(nodes),
+                let shown = nodes_in(view.text());
+                let in_frontier = |shown: &ShownNode<'_>| {
+                    let placed = self.session.in_frontier(shown.id);
+                    placed.is_some_and(|placed| shown.is(&placed.node))
+                };
+                spots.push(match !shown.is_empty() && shown.iter().all(in_frontier) {
+                    true => Spot::Ours(shown.iter().map(|shown| shown.id).collect()),
                     false => Spot::Foreign,
                 });
                 continue;
