@@ -395,6 +395,19 @@ impl Engines {
         Ok(self.supervisor.manage(&name, manage)?)
     }
 
+    /// Whether the engine `named` keeps conversations, as far as it can say.
+    pub(crate) fn keeps_sessions(&self, named: &str, session: &str) -> bool {
+        let session = session.to_owned();
+        let asked = self.manage(Some(named), &StoreCommand::Show { session });
+        !matches!(
+            asked,
+            Err(OpenError::Call(CallError::Failed {
+                error: EngineError::Unsupported(_),
+                ..
+            }))
+        )
+    }
+
     /// Opens the built-in compressor.
     ///
     /// # Errors

@@ -273,13 +273,13 @@ impl History {
         };
     }
 
-    /// Those of some messages that are another form of an earlier one, each with that one.
-    pub(super) fn revisions_among(
-        &self,
-        ids: impl Iterator<Item = MessageId>,
-    ) -> Vec<(MessageId, MessageId)> {
-        ids.filter_map(|id| Some((id, self.logged(id)?.replaces?)))
-            .collect()
+    /// The forms that a message had before, the latest first.
+    pub(super) fn earlier_forms(&self, id: MessageId) -> impl Iterator<Item = MessageId> {
+        std::iter::successors(self.form_before(id), |id| self.form_before(*id))
+    }
+
+    fn form_before(&self, id: MessageId) -> Option<MessageId> {
+        self.logged(id)?.replaces
     }
 
     fn logged(&self, id: MessageId) -> Option<&Logged> {

@@ -51,34 +51,32 @@ impl Session {
             .map(|logged| logged.id)
             .collect();
         // What was cut off left its id behind; the engine may still have it.
-        let was_cut_off = |id: u64| {
-            let id = MessageId(id);
-            !logged.contains(&id) && self.history.written.covers(id).is_none()
-        };
+        let was_cut_off =
+            |id: &MessageId| !logged.contains(id) && self.history.written.covers(*id).is_none();
         let mut common = self.history.branch().to_vec();
         common.sort_by_key(|known| known.id);
-        let mut next = 1;
-        let whole = common.iter().take_while(|known| {
-            let follows = !(next..known.id.0).any(was_cut_off);
-            next = known.id.0 + 1;
-            follows && pending.is_none_or(|cut| Some(known.id) <= cut)
-        });
-        let whole = whole.count();
-        common.truncate(whole);
+        let stays = |known: &Known| pending.is_none_or(|cut| Some(known.id) <= cut);
+        common.truncate(common.partition_point(stays));
         let mut last = None;
+        let mut next = 1;
         'pieces: for piece in common.chunks(PIECE) {
-            let ids: Vec<MessageId> = piece.iter().map(|known| known.id).collect();
-            let recalled = recall(&mut self.engine, ids, self.history.format());
-            for known in piece {
-                let is_there = |read: &Read| {
-                    let message = read.message();
-                    message.is_some_and(|message| message.identity == known.mark.identity)
-                };
-                if !recalled.get(&known.id).is_some_and(is_there) {
+            let end = piece.last().map_or(next, |known| known.id.0 + 1);
+            let marks: HashMap<MessageId, Mark> =
+                piece.iter().map(|known| (known.id, known.mark)).collect();
+            let ids: Vec<MessageId> = (next..end)
+                .map(MessageId)
+                .filter(|id| marks.contains_key(id) || was_cut_off(id))
+                .collect();
+            let recalled = recall(&mut self.engine, ids.clone(), self.history.format());
+            for id in ids {
+                let message = recalled.get(&id).and_then(Read::message);
+                let mark = marks.get(&id);
+                if message.map(|message| message.identity) != mark.map(|mark| mark.identity) {
                     break 'pieces;
                 }
-                last = Some(known.id);
+                last = mark.map(|_| id).or(last);
             }
+            next = end;
         }
         Ok(Start {
             after: last,

@@ -59,6 +59,17 @@ impl Session {
         request: Option<&Request<'_>>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Decision, SessionError> {
+        if self.history.shown().0.is_none() {
+            // A session that comes to this engine: it may have had it before.
+            let had = self.engine.call("observed_through", Pace::Short, |engine| {
+                Ok(engine.observed_through())
+            });
+            match had {
+                Ok(None) => {}
+                Ok(Some(had)) => self.history.set_shown(Some(had), true),
+                Err(error) => return self.decide_without_engine(error, &self.state()),
+            }
+        }
         let (believed, remembers) = self.history.shown();
         let cut = self.history.pending_cut;
         let believed_last = believed.map(|seen| seen.last);
@@ -76,7 +87,6 @@ impl Session {
         // What was cut off while the engine could not be told of it is not part of the conversation.
         else if cut.is_none() && believed.is_some_and(|believed| !self.history.agrees(believed)) {
             start = self.agreement(believed)?;
-            self.renumber_after(start.after);
             expected = Expected::Anything;
         }
         let mut answer = self.show_from(request, start, expected, progress)?;
@@ -85,7 +95,6 @@ impl Session {
             if seen.is_some() {
                 self.show_again_what_it_lacked(&mut start);
             }
-            self.renumber_after(start.after);
             tracing::info!(
                 "engine `{}` has seen {}, and the host thought {}: it is shown what follows {}",
                 self.engine.name(),
@@ -144,34 +153,52 @@ impl Session {
             after: before,
             cut: Some(before),
         };
-        self.renumber_after(before);
         true
     }
 
-    /// Gives new ids to messages that stand in the places of others which the engine has not got: it can only
-    /// know their places by their ids.
-    fn renumber_after(&mut self, last: Option<MessageId>) {
-        let is_later_form = |id| {
-            let forms = self.history.revisions_among(std::iter::once(id));
-            forms.iter().any(|(_, old)| Some(*old) > last)
-        };
+    /// Gives new ids to messages that stand in the places of others which the engine neither has nor is to be
+    /// `shown`: it can only know their places by their ids.
+    fn renumber_after(&mut self, last: Option<MessageId>, shown: &mut Vec<Slot>) {
+        let (believed, remembers) = self.history.shown();
+        if believed.is_some() && !remembers {
+            return;
+        }
+        let placed: HashSet<MessageId> = (self.revisions_in(shown, last).iter())
+            .map(|(id, _)| *id)
+            .collect();
         let branch = self.history.branch();
-        let Some(from) = branch.iter().position(|known| is_later_form(known.id)) else {
+        let Some(from) = (branch.iter()).position(|known| {
+            Some(known.id) > last
+                && self.history.earlier_forms(known.id).next().is_some()
+                && !placed.contains(&known.id)
+        }) else {
             return;
         };
+        // One that keeps nothing has no places. (Later it says so by remembering nothing.)
+        if believed.is_none() && !self.engines.keeps_sessions(self.engine.name(), &self.id) {
+            return;
+        }
         let window = Arc::make_mut(&mut self.window);
         let renamed: HashMap<MessageId, MessageId> = (branch.iter().skip(from))
             .map(|known| (known.id, window.fresh_id()))
             .collect();
         window.rename(&renamed);
+        let rename = |slot: Slot| match renamed.get(&slot.id()) {
+            Some(new) => slot.renamed(*new),
+            None => slot,
+        };
         self.unshown = std::mem::take(&mut self.unshown)
-            .into_iter()
-            .map(|(id, slot)| match renamed.get(&id) {
-                Some(new) => (*new, slot.renamed(*new)),
-                None => (id, slot),
-            })
+            .into_values()
+            .map(rename)
+            .map(|slot| (slot.id(), slot))
             .collect();
         self.history.rename(from, &renamed);
+        let mut by_id: HashMap<MessageId, Slot> = (std::mem::take(shown).into_iter().map(rename))
+            .map(|slot| (slot.id(), slot))
+            .collect();
+        *shown = (self.history.after(last).iter())
+            .filter_map(|logged| by_id.remove(&logged.id))
+            .collect();
         if let Some(in_force) = self.history.in_force().cloned() {
             let left_out = in_force.window.left_out().renamed(&renamed);
             let window = self.window.save(left_out);
@@ -179,6 +206,18 @@ impl Session {
                 .set_in_force(Some(super::record::InForce { window, ..in_force }));
         }
         self.save();
+    }
+
+    /// Those of the messages to be shown that are another form of one which the engine has or is shown too, each
+    /// with the latest such form.
+    fn revisions_in(&self, shown: &[Slot], last: Option<MessageId>) -> Vec<(MessageId, MessageId)> {
+        let ids: HashSet<MessageId> = shown.iter().map(Slot::id).collect();
+        let is_known = |id: &MessageId| Some(*id) <= last || ids.contains(id);
+        let earlier = |id| self.history.earlier_forms(id).find(is_known);
+        let revisions = shown.iter().map(Slot::id);
+        revisions
+            .filter_map(|id| Some((id, earlier(id)?)))
+            .collect()
     }
 
     /// Notes how far the engine was shown the conversation, which it says itself where it remembers.
@@ -215,7 +254,9 @@ impl Session {
         expected: Expected,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Result<Shown, CallError>, SessionError> {
-        let messages = self.messages_after(request, start.after)?;
+        let mut messages = self.messages_after(request, start.after)?;
+        self.renumber_after(start.after, &mut messages);
+        let revisions = self.revisions_in(&messages, start.after);
         let chain = self.history.end().map_or(0, |end| end.chain);
         let state = self.rough_state();
         let mut pieces = self.pieces(&messages, start.after);
@@ -224,14 +265,14 @@ impl Session {
         // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
         for piece in pieces {
             let messages = piece.0.len();
-            let answer = self.show_piece(piece, cut.take(), expected.take(), None);
+            let answer = self.show_piece(piece, &revisions, cut.take(), expected.take(), None);
             if !matches!(answer, Ok(Shown::Seen(..))) {
                 return Ok(answer);
             }
             progress(messages);
         }
         let messages = last.0.len();
-        let answer = self.show_piece(last, cut, expected, Some(state));
+        let answer = self.show_piece(last, &revisions, cut, expected, Some(state));
         progress(messages);
         Ok(answer)
     }
@@ -241,12 +282,14 @@ impl Session {
     fn show_piece(
         &mut self,
         (piece, chain): (Window, u64),
+        revisions: &[(MessageId, MessageId)],
         cut: Option<Option<MessageId>>,
         expected: Option<Expected>,
         state: Option<WindowState>,
     ) -> Result<Shown, CallError> {
-        let ids = piece.slots().iter().map(Slot::id);
-        let revised = self.history.revisions_among(ids);
+        let ids: HashSet<MessageId> = piece.slots().iter().map(Slot::id).collect();
+        let revisions = revisions.iter().filter(|(id, _)| ids.contains(id));
+        let revised: Vec<_> = revisions.copied().collect();
         self.engine.call("observe", Pace::Short, move |engine| {
             if let Some(expected) = expected {
                 let seen = engine.observed_through();
