@@ -548,8 +548,14 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn end(mut self) -> Result<(), SessionError> {
-        self.save();
         self.tell("end", |engine| engine.end())
+    }
+}
+
+impl Drop for Session {
+    /// Of a turn that no answer followed, how far the engine was shown it is not written yet.
+    fn drop(&mut self) {
+        self.save();
     }
 }
 

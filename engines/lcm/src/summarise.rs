@@ -10,7 +10,7 @@ use contexture_engine_api::{
 
 use crate::dag::Level;
 use crate::settings::LEAST_TEXT;
-use crate::transcript::{excerpt, fit, pack, speaker, transcript};
+use crate::transcript::{excerpt, fit, fit_and_count, pack, speaker, transcript};
 
 /// Characters per token of a digest, which is dense in names.
 const CHARS_PER_TOKEN: f64 = 2.33;
@@ -271,13 +271,14 @@ impl Job {
     /// The text without a model.
     pub(crate) fn without_model(&self, services: &Services) -> Written {
         let most = self.budget.min(self.source_tokens.saturating_sub(1)).max(1);
-        let mut text = fit(&self.extracted, most, services);
+        let (mut text, mut tokens) = fit_and_count(&self.extracted, most, services);
         if text.is_empty() {
             // With a budget of a token or two, the node's heading has to suffice.
             text = "...".to_owned();
+            tokens = services.count_tokens(&text);
         }
         Written {
-            tokens: services.count_tokens(&text),
+            tokens,
             text,
             level: Level::Deterministic,
             model: None,

@@ -132,11 +132,16 @@ pub(crate) fn excerpt(text: &str, chars: usize) -> String {
 
 /// The beginning of a text of at most `max_tokens`, cut at a line end if possible.
 pub(crate) fn fit(text: &str, max_tokens: u64, services: &Services) -> String {
+    fit_and_count(text, max_tokens, services).0
+}
+
+/// The same, with its tokens.
+pub(crate) fn fit_and_count(text: &str, max_tokens: u64, services: &Services) -> (String, u64) {
     let mut text = text.trim().to_owned();
     loop {
         let tokens = services.count_tokens(&text);
         if tokens <= max_tokens || text.is_empty() {
-            return text;
+            return (text, tokens);
         }
         let chars = text.chars().count();
         // A little less than proportional, so that a second attempt usually suffices.

@@ -8,6 +8,9 @@ use super::body::Body;
 use super::json::{Edits, Raw, escape, quote, skip_space};
 use super::splice::{insert_member, new_message, part_type, text_part};
 
+/// More than what stands around a new message or the note, in bytes.
+const ROOM: usize = 128;
+
 /// A body whose list of messages is to be another one.
 pub(super) struct Rewrite<'a> {
     pub(super) document: &'a str,
@@ -46,7 +49,11 @@ impl Rewrite<'_> {
         let Some(list) = &self.body.list else {
             return edits.apply(self.document, 0..end);
         };
-        let mut out = String::with_capacity(end);
+        // A text that outgrows its room is copied as a whole.
+        let new = messages.iter().filter(|(origin, _)| origin.is_none());
+        let new: usize = new.map(|(_, text)| text.len() + ROOM).sum();
+        let note = note.map_or(0, |note| 2 * note.len() + ROOM);
+        let mut out = String::with_capacity(end + new + note);
         edits.apply_to(&mut out, self.document, 0..list.start);
         self.list(list, in_list, messages, &mut out);
         edits.apply_to(&mut out, self.document, list.end..end);

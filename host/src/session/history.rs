@@ -408,6 +408,18 @@ impl History {
         self.in_force = in_force;
     }
 
+    /// Whether more than how far the engine was shown the conversation has changed since the last
+    /// [`save`](Self::save). That alone can wait for the next one: where it is lost, the engine says what it has
+    /// seen, or remembers nothing and is shown it again.
+    pub(super) fn has_more_to_save(&self) -> bool {
+        let unsaved = &self.unsaved;
+        let from = [unsaved.log_from, unsaved.sent_from, unsaved.handed_from];
+        from != [usize::MAX; 3]
+            || !unsaved.written.is_empty()
+            || unsaved.in_force
+            || unsaved.lacking
+    }
+
     /// Writes what changed, in one transaction.
     pub(super) fn save(&mut self, next_id: u64) -> Lost {
         let unsaved = std::mem::take(&mut self.unsaved);

@@ -258,7 +258,8 @@ impl Session {
         self.renumber_after(start.after, &mut messages);
         let revisions = self.revisions_in(&messages, start.after);
         let chain = self.history.end().map_or(0, |end| end.chain);
-        let state = self.rough_state();
+        // After an answer nothing is sent that a compaction could make smaller.
+        let state = request.map(|_| self.rough_state());
         let mut pieces = self.pieces(&messages, start.after);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
         let (mut cut, mut expected) = (start.cut, Some(expected));
@@ -272,7 +273,7 @@ impl Session {
             progress(messages);
         }
         let messages = last.0.len();
-        let answer = self.show_piece(last, &revisions, cut, expected, Some(state));
+        let answer = self.show_piece(last, &revisions, cut, expected, state);
         progress(messages);
         Ok(answer)
     }
@@ -313,7 +314,7 @@ impl Session {
                     Some(preflight(engine, &state)).filter(|decision| !decision.is_yes())
                 }
                 Some(state) => Some(engine.should_compress(&state)),
-                None => Some(Decision::No("there is more to see".into())),
+                None => Some(Decision::No("nothing is sent now".into())),
             };
             Ok(Shown::Seen(engine.observed_through(), decision))
         })

@@ -145,7 +145,10 @@ impl Session {
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);
         let body = self.with_cache_markers(handed.body, request);
-        self.save();
+        // How far the engine was shown the conversation is worth no transaction of its own.
+        if self.history.has_more_to_save() {
+            self.save();
+        }
         Ok(Turn {
             body,
             places: handed.places,

@@ -19,7 +19,7 @@ struct CachedCount {
 pub(super) struct PieceCache(Box<[CachedCount]>);
 
 impl PieceCache {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let empty = CachedCount {
             bytes: [0; LONGEST],
             len: 0,
@@ -47,22 +47,23 @@ impl PieceCache {
 
 /// The idle caches, as many as there were ever concurrent counts. A count takes one and returns it, so no
 /// lock is held while counting.
-pub(super) struct CachePool(Mutex<Vec<PieceCache>>);
+pub(super) struct CachePool<C>(Mutex<Vec<C>>);
 
-impl CachePool {
+impl<C> CachePool<C> {
     pub(super) const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    pub(super) fn with<R>(&self, work: impl FnOnce(&mut PieceCache) -> R) -> R {
+    /// Does `work` with an idle cache, or a new one.
+    pub(super) fn with<R>(&self, new: impl FnOnce() -> C, work: impl FnOnce(&mut C) -> R) -> R {
         let taken = self.idle().pop();
-        let mut cache = taken.unwrap_or_else(PieceCache::new);
+        let mut cache = taken.unwrap_or_else(new);
         let result = work(&mut cache);
         self.idle().push(cache);
         result
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<PieceCache>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<C>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,12 @@
 //! The public encodings, and exact counts in them.
 
+use regex_automata::hybrid::dfa::Cache;
 use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 
-use super::cache::CachePool;
+use super::cache::{CachePool, PieceCache};
 use super::model_name::ModelName;
-use super::pieces::Pieces;
+use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces};
 
 /// Real documents have no longer pieces, in bytes. tiktoken's time per byte grows with the piece, and it
 /// needs some 40 bytes of memory for each byte.
@@ -29,8 +30,11 @@ pub(crate) enum Encoding {
     Cl100kBase,
 }
 
-static O200K_CACHES: CachePool = CachePool::new();
-static CL100K_CACHES: CachePool = CachePool::new();
+/// What a count remembers: of the search for pieces, and of the pieces.
+type Caches = (Cache, PieceCache);
+
+static O200K_CACHES: CachePool<Caches> = CachePool::new();
+static CL100K_CACHES: CachePool<Caches> = CachePool::new();
 
 impl Encoding {
     /// The encoding of a model, by its name; [`O200kBase`](Self::O200kBase) if unknown.
@@ -46,17 +50,18 @@ impl Encoding {
         if text.is_empty() {
             return 0;
         }
-        let (pieces, caches) = match self {
-            Self::O200kBase => (Pieces::o200k(text), &O200K_CACHES),
-            Self::Cl100kBase => (Pieces::cl100k(text), &CL100K_CACHES),
+        let (pattern, caches) = match self {
+            Self::O200kBase => (&*O200K_PATTERN, &O200K_CACHES),
+            Self::Cl100kBase => (&*CL100K_PATTERN, &CL100K_CACHES),
         };
         let tables = self.tables();
-        caches.with(|cache| {
+        let new_caches = || (pattern.create_cache(), PieceCache::new());
+        caches.with(new_caches, |(search, counts)| {
             let mut exact_left = EXACT_IN_LONG_PIECES;
             let mut tokens = 0;
-            for piece in pieces {
+            for piece in Pieces::of(text, pattern, search) {
                 tokens += if piece.len() <= LONG_PIECE {
-                    cache.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
+                    counts.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
                 } else if let Some(left) = exact_left.checked_sub(piece.len()) {
                     exact_left = left;
                     tables.count_ordinary(piece) as u64

@@ -3,14 +3,18 @@
 //! tiktoken's own patterns look ahead (`\s+(?!\S)`), which takes a backtracking engine: slow, and it gives
 //! up on a million spaces. The patterns here do without, so they run in linear time; the one rule that
 //! looked ahead is applied to the match afterwards.
+//!
+//! A piece has a few bytes, so that what a search costs beside its bytes decides: the automaton is asked
+//! itself, with a cache that lives as long as the count.
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::{Anchored, Input};
 
 /// `o200k_base`, its last two alternatives (`\s+(?!\S)|\s+`) made one.
 const O200K: &str = concat!(
-    r"\A(?:",
+    r"(?:",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}",
@@ -23,7 +27,7 @@ const O200K: &str = concat!(
 /// `cl100k_base`, likewise. Its possessive quantifiers are followed by nothing that they could have given
 /// back, so greedy ones match the same.
 const CL100K: &str = concat!(
-    r"\A(?:",
+    r"(?:",
     r"'(?i:[sdmt]|ll|ve|re)",
     r"|[^\r\n\p{L}\p{N}]?\p{L}+",
     r"|\p{N}{1,3}",
@@ -34,49 +38,50 @@ const CL100K: &str = concat!(
     r")",
 );
 
-static O200K_PATTERN: LazyLock<Regex> = LazyLock::new(|| compile(O200K));
-static CL100K_PATTERN: LazyLock<Regex> = LazyLock::new(|| compile(CL100K));
+/// Cuts as `o200k_base` does.
+pub(super) static O200K_PATTERN: LazyLock<DFA> = LazyLock::new(|| compile(O200K));
+/// Cuts as `cl100k_base` does.
+pub(super) static CL100K_PATTERN: LazyLock<DFA> = LazyLock::new(|| compile(CL100K));
 
-fn compile(pattern: &str) -> Regex {
-    match Regex::new(pattern) {
+fn compile(pattern: &str) -> DFA {
+    match DFA::new(pattern) {
         Ok(pattern) => pattern,
         Err(error) => unreachable!("a constant pattern: {error}"),
     }
 }
 
 /// The pieces of a text, in order; together they are the text.
-pub(super) struct Pieces<'t> {
-    pattern: &'static Regex,
+pub(super) struct Pieces<'t, 'c> {
+    pattern: &'static DFA,
+    cache: &'c mut Cache,
     rest: &'t str,
 }
 
-impl<'t> Pieces<'t> {
-    pub(super) fn o200k(text: &'t str) -> Self {
+impl<'t, 'c> Pieces<'t, 'c> {
+    /// The pieces of `text`; `cache` was made for the pattern.
+    pub(super) fn of(text: &'t str, pattern: &'static DFA, cache: &'c mut Cache) -> Self {
         Self {
-            pattern: &O200K_PATTERN,
-            rest: text,
-        }
-    }
-
-    pub(super) fn cl100k(text: &'t str) -> Self {
-        Self {
-            pattern: &CL100K_PATTERN,
+            pattern,
+            cache,
             rest: text,
         }
     }
 }
 
-impl<'t> Iterator for Pieces<'t> {
+impl<'t> Iterator for Pieces<'t, '_> {
     type Item = &'t str;
 
     fn next(&mut self) -> Option<&'t str> {
         if self.rest.is_empty() {
             return None;
         }
-        let mut end = self
-            .pattern
-            .find(self.rest)
-            .map_or(self.rest.len(), |found| found.end());
+        let input = Input::new(self.rest).anchored(Anchored::Yes);
+        // It fails only where it is told to give up, and something always matches.
+        let found = self.pattern.try_search_fwd(self.cache, &input);
+        let mut end = match found {
+            Ok(Some(found)) => found.offset(),
+            _ => self.rest.len(),
+        };
         // `\s+(?!\S)`: white space before a word leaves its last character to the word. Only the last
         // alternative matches something that ends in white space other than a line end.
         if end < self.rest.len() {
