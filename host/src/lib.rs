@@ -29,7 +29,7 @@
 //! **What a request may be.** A body of OpenAI chat completions, OpenAI Responses or Anthropic messages; the
 //! format is detected, or given to [`Session::turn_with`]. It may hold the whole history again, carry on from
 //! what [`Turn::body`] was, or mix both. [`TurnOptions`] say whether the turn may compact, what a summary
-//! should dwell on, and from where on messages stay as they are. [`Turn::places`] says what became of each wire
+//! should dwell on, and from where on messages stay as they are. [`Turn::messages`] says what became of each wire
 //! message, for an agent that keeps its history as values of its own.
 //!
 //! **The answer.** [`Session::answer`] takes the usage that the provider reported and the messages of the
@@ -93,6 +93,6 @@ pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
 pub use session::{
-    Compact, CompactionReport, OutcomeKind, Place, Session, SessionError, Turn, TurnOptions,
+    BodyMessage, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn, TurnOptions,
     Unrelated,
 };

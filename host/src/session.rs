@@ -41,7 +41,7 @@ pub use background::{BackgroundAnswer, BackgroundBy, BackgroundWork};
 pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use hold::Hold;
 pub use options::{
-    AgentWindow, Compact, Comparison, Place, Revision, SessionOptions, TurnOptions, Unrelated,
+    AgentWindow, BodyMessage, Compact, Comparison, Revision, SessionOptions, TurnOptions, Unrelated,
 };
 pub use record::{Delivered, Record, RecordError};
 pub use report::{CompactionReport, OutcomeKind};
@@ -200,8 +200,9 @@ impl Session {
         let counter = TokenCounter::for_model(&agent.model);
         let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
         let last_engine = saved.as_ref().map(|(_, saved)| saved.engine.clone());
-        let mut history =
-            saved.map_or_else(History::default, |(place, saved)| History::of(place, saved));
+        let mut history = saved.map_or_else(History::default, |(stored, saved)| {
+            History::of(stored, saved)
+        });
         let compaction = history.current_compaction();
         let occasion = Occasion {
             session: id,

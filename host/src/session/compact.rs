@@ -13,7 +13,7 @@ use super::hand_out::summary_text;
 use super::record::InForce;
 use super::report::{CompactionReport, OutcomeKind};
 use super::window::{Slot, Window};
-use super::written::Ids;
+use super::written::IdSet;
 use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::contract::{self, Checked, Limits};
@@ -351,7 +351,7 @@ impl Session {
         let mut left_out: Vec<MessageId> = dropped;
         for ((id, text), covers) in summaries.into_iter().zip(covered) {
             left_out.extend(&covers);
-            let covers: Ids = covers.into_iter().collect();
+            let covers: IdSet = covers.into_iter().collect();
             self.history.write(summary_text(id, &text, covers));
         }
         if let Some(earlier) = self.history.in_force() {

@@ -11,11 +11,11 @@ use contexture_engine_api::MessageId;
 
 use super::Session;
 use super::align::{Mark, raw_hash};
-use super::options::Place;
+use super::options::BodyMessage;
 use super::request::{Request, Source};
 use super::trail::{Origin, Trail, Unit};
 use super::window::{Slot, Window};
-use super::written::{Ids, Text};
+use super::written::{IdSet, WrittenText};
 use crate::formats::{self, Conversation, Format, FormatError, Item, summary_identity};
 
 /// A wire message on its way out.
@@ -53,20 +53,20 @@ impl Layout {
         }
     }
 
-    fn places(&self) -> Vec<Place> {
-        let place = |out: &Out| match out {
-            Out::Kept(wire) => Place::Kept(*wire),
-            Out::Made(text, Some(wire)) => Place::Changed(*wire, text.to_string()),
-            Out::Made(text, None) => Place::Added(text.to_string()),
+    fn messages(&self) -> Vec<BodyMessage> {
+        let message = |out: &Out| match out {
+            Out::Kept(wire) => BodyMessage::Kept(*wire),
+            Out::Made(text, Some(wire)) => BodyMessage::Changed(*wire, text.to_string()),
+            Out::Made(text, None) => BodyMessage::Added(text.to_string()),
         };
-        self.out.iter().map(place).collect()
+        self.out.iter().map(message).collect()
     }
 }
 
 /// What is handed out for a request.
 pub(super) struct Handed<'b> {
     pub(super) body: Cow<'b, str>,
-    pub(super) places: Vec<Place>,
+    pub(super) messages: Vec<BodyMessage>,
     /// Whether it is anything but what the client sent.
     pub(super) changed: bool,
 }
@@ -116,13 +116,13 @@ impl Session {
             (Source::Document(_), _) => Cow::Borrowed(""),
         };
         let changed = layout.is_some() || note.is_some();
-        let places = match layout {
-            Some(layout) => layout.places(),
-            None => (0..request.raw.len()).map(Place::Kept).collect(),
+        let messages = match layout {
+            Some(layout) => layout.messages(),
+            None => (0..request.raw.len()).map(BodyMessage::Kept).collect(),
         };
         Handed {
             body,
-            places,
+            messages,
             changed,
         }
     }
@@ -179,7 +179,7 @@ impl Session {
             Origin::Host(id) => (id, false),
         };
         let covers = self.history.written.covers(id).cloned();
-        self.history.write(Text {
+        self.history.write(WrittenText {
             identity: unit.mark.identity,
             id,
             shortens,
@@ -376,8 +376,8 @@ struct Material {
 }
 
 /// The hash by which a summary is known.
-pub(super) fn summary_text(id: MessageId, text: &str, covers: Ids) -> Text {
-    Text {
+pub(super) fn summary_text(id: MessageId, text: &str, covers: IdSet) -> WrittenText {
+    WrittenText {
         identity: summary_identity(text),
         id,
         shortens: false,

@@ -90,10 +90,10 @@ pub struct TurnOptions {
     pub wait_for_model: Option<bool>,
 }
 
-/// What stands in one place of what the model is to see. Wire messages of the request are named by their index
-/// after the system prompt.
+/// One message of the body that the model is to see. Wire messages of the request are named by their index after
+/// the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum BodyMessage {
     /// The caller's wire message, byte for byte.
     Kept(usize),
     /// Another form of the caller's wire message: its JSON.

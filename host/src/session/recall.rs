@@ -7,7 +7,7 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageKind, Observed};
 
 use super::align::{Known, Mark};
-use super::request::Read;
+use super::request::ReadMessage;
 use super::show::Start;
 use super::window::Slot;
 use super::{Session, SessionError};
@@ -70,7 +70,7 @@ impl Session {
             let ids: Vec<MessageId> = piece.iter().map(|known| known.id).collect();
             let recalled = recall(&mut self.engine, ids, self.history.format());
             for known in piece {
-                let is_there = |read: &Read| {
+                let is_there = |read: &ReadMessage| {
                     let message = read.message();
                     message.is_some_and(|message| message.identity == known.mark.identity)
                 };
@@ -100,7 +100,7 @@ impl Session {
         for ids in all.chunks(PIECE) {
             let recalled = recall(&mut self.engine, ids.to_vec(), Some(format));
             for id in ids {
-                if let Some(message) = recalled.get(id).and_then(Read::message) {
+                if let Some(message) = recalled.get(id).and_then(ReadMessage::message) {
                     let mark = Mark::of(message);
                     messages.push(Known { id: *id, mark });
                 }
@@ -183,7 +183,7 @@ fn recall(
     engine: &mut Opened,
     ids: Vec<MessageId>,
     format: Option<Format>,
-) -> HashMap<MessageId, Read> {
+) -> HashMap<MessageId, ReadMessage> {
     let asked = ids.clone();
     let answer = engine.call("recall", Pace::Long, move |engine| engine.recall(&asked));
     let texts = match answer {
@@ -216,7 +216,7 @@ fn recall(
         let views = conversation.messages().len().max(1);
         for (at, (id, _)) in run.iter().enumerate() {
             let index = at % views;
-            let read = Read {
+            let read = ReadMessage {
                 conversation: Arc::clone(&conversation),
                 index,
                 wires: 0..0,

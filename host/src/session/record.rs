@@ -14,7 +14,7 @@ use super::align::Mark;
 use super::hold::Hold;
 use super::trail::{Origin, Trail, Unit};
 use super::window::SavedWindow;
-use super::written::{Ids, Text};
+use super::written::{IdSet, WrittenText};
 use crate::formats::Format;
 use crate::services::now_ms;
 
@@ -192,12 +192,12 @@ pub(super) struct Saved {
     /// Whether that engine said itself how far it was shown them.
     pub(super) remembers: bool,
     /// What that engine lacks.
-    pub(super) lacking: Ids,
+    pub(super) lacking: IdSet,
     pub(super) compactions: u64,
     pub(super) log: Vec<Logged>,
     pub(super) sent: Trail,
     pub(super) handed: Trail,
-    pub(super) written: Vec<Text>,
+    pub(super) written: Vec<WrittenText>,
     pub(super) compaction: Option<InForce>,
 }
 
@@ -225,7 +225,7 @@ pub(super) struct InForce {
 
 /// What changed in a session. The record writes that and no more.
 #[derive(Debug)]
-pub(super) struct Change<'a> {
+pub(super) struct SessionChange<'a> {
     pub(super) next_id: u64,
     pub(super) compactions: u64,
     pub(super) format: Option<Format>,
@@ -237,16 +237,16 @@ pub(super) struct Change<'a> {
     pub(super) handed: &'a Trail,
     pub(super) handed_from: usize,
     /// What the host wrote since.
-    pub(super) written: &'a [Text],
+    pub(super) written: &'a [WrittenText],
     /// The compaction in force, where that changed.
     pub(super) in_force: Option<Option<&'a InForce>>,
     /// How far the engine was shown the conversation, where that changed.
     pub(super) shown: Option<(Option<Observed>, bool)>,
     /// What the engine lacks, where that changed.
-    pub(super) lacking: Option<Ids>,
+    pub(super) lacking: Option<IdSet>,
 }
 
-impl Change<'_> {
+impl SessionChange<'_> {
     pub(super) fn is_empty(&self) -> bool {
         let from = [self.log_from, self.sent_from, self.handed_from];
         from == [usize::MAX; 3]
@@ -303,16 +303,16 @@ impl Record {
     }
 
     /// The session of this id; a new one where there is none.
-    pub(super) fn load(self: &Arc<Self>, id: &str) -> Result<(Place, Saved), RecordError> {
+    pub(super) fn load(self: &Arc<Self>, id: &str) -> Result<(StoredSession, Saved), RecordError> {
         let mut connection = self.lock();
         let (key, saved) = read_session(&mut connection, id).map_err(|error| self.error(error))?;
         drop(connection);
-        let place = Place {
+        let stored = StoredSession {
             record: Arc::clone(self),
             key,
             engine: saved.engine.clone(),
         };
-        Ok((place, saved))
+        Ok((stored, saved))
     }
 
     /// What was delivered of a session, and to which engine; none where there is no such session, or none
@@ -506,7 +506,11 @@ fn read_session(connection: &mut Connection, id: &str) -> Result<(i64, Saved), R
     Ok((key, saved))
 }
 
-fn read_written(transaction: &Transaction<'_>, key: i64, id: &str) -> Result<Vec<Text>, ReadError> {
+fn read_written(
+    transaction: &Transaction<'_>,
+    key: i64,
+    id: &str,
+) -> Result<Vec<WrittenText>, ReadError> {
     let mut statement = transaction.prepare(
         "SELECT identity, id, shortens, covers FROM written WHERE session = ?1 ORDER BY id",
     )?;
@@ -516,7 +520,7 @@ fn read_written(transaction: &Transaction<'_>, key: i64, id: &str) -> Result<Vec
         let covers = serde_json::from_str(&row.get::<_, String>(3)?).map_err(|error| {
             ReadError::Damaged(format!("what was written in session `{id}`: {error}"))
         })?;
-        written.push(Text {
+        written.push(WrittenText {
             identity: u128::from_le_bytes(row.get(0)?),
             id: message_id(row.get(1)?),
             shortens: row.get(2)?,
@@ -586,18 +590,18 @@ fn decode(record: &[u8; RECORD]) -> Unit {
     }
 }
 
-/// A session's place in the store.
+/// A session in the store: what writes its changes.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StoredSession {
     record: Arc<Record>,
     key: i64,
     /// The engine that it runs under.
     pub(super) engine: String,
 }
 
-impl Place {
+impl StoredSession {
     /// Writes what changed, in one transaction.
-    pub(super) fn save(&self, change: &Change<'_>) -> Result<(), RecordError> {
+    pub(super) fn save(&self, change: &SessionChange<'_>) -> Result<(), RecordError> {
         self.write(|transaction| {
             let format = change.format.map_or("", Format::name);
             transaction
@@ -638,7 +642,7 @@ impl Place {
     fn write_log(
         &self,
         transaction: &Transaction<'_>,
-        change: &Change<'_>,
+        change: &SessionChange<'_>,
     ) -> rusqlite::Result<()> {
         let Some(new) = change.log.get(change.log_from..) else {
             return Ok(());
@@ -721,7 +725,11 @@ impl Place {
         Ok(())
     }
 
-    fn write_text(&self, transaction: &Transaction<'_>, text: &Text) -> rusqlite::Result<()> {
+    fn write_text(
+        &self,
+        transaction: &Transaction<'_>,
+        text: &WrittenText,
+    ) -> rusqlite::Result<()> {
         let covers = serde_json::to_string(&text.covers)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         transaction

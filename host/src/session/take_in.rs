@@ -11,10 +11,10 @@ use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::{Alignment, Fate, Known, Mark, align};
 use super::record::InForce;
-use super::request::{Read, Request};
+use super::request::{ReadMessage, Request};
 use super::trail::{Origin, Unit};
 use super::window::{Slot, Window};
-use super::written::{Ids, Text};
+use super::written::{IdSet, WrittenText};
 use super::{Comparison, Session, SessionError, Unrelated};
 use crate::formats::FormatError;
 
@@ -38,7 +38,7 @@ struct Incoming {
     mark: Mark,
     wires: std::ops::Range<usize>,
     kind: MessageKind,
-    read: Option<Read>,
+    read: Option<ReadMessage>,
 }
 
 impl Incoming {
@@ -250,7 +250,7 @@ impl Session {
         // Stable: the messages of one wire message stay in their order.
         incoming.sort_by_key(|incoming| incoming.wires.start);
         for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
-            let host = |text: &&Text| !text.shortens;
+            let host = |text: &&WrittenText| !text.shortens;
             if let Some(text) = self.history.written.find(new.mark.identity).find(host) {
                 new.origin = Some(Origin::Host(text.id));
             }
@@ -260,7 +260,7 @@ impl Session {
 
     /// Compares all messages of a request, the first `within` of which are known, with the conversation.
     fn compare_at_large(&self, mut incoming: Vec<Incoming>, within: usize) -> Compared {
-        let covers: Vec<&Ids> = (incoming.iter())
+        let covers: Vec<&IdSet> = (incoming.iter())
             .filter_map(|incoming| match incoming.origin {
                 Some(Origin::Host(id)) => self.history.written.covers(id),
                 _ => None,
@@ -383,11 +383,11 @@ impl Session {
                 // Without any record, what is marked as shorter is nobody's words.
                 Fate::New if new.kind == MessageKind::Replaced && was_empty && holds_marks => {
                     let id = fresh();
-                    self.history.write(Text {
+                    self.history.write(WrittenText {
                         identity: new.mark.identity,
                         id,
                         shortens: false,
-                        covers: Ids::default(),
+                        covers: IdSet::default(),
                     });
                     Origin::Host(id)
                 }
@@ -414,11 +414,11 @@ impl Session {
                 changes.said_again.insert(*old, origin.id());
             }
         }
-        let covers: Ids = alignment.abridged.iter().copied().collect();
+        let covers: IdSet = alignment.abridged.iter().copied().collect();
         for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
             let id = fresh();
             new.origin = Some(Origin::Host(id));
-            self.history.write(Text {
+            self.history.write(WrittenText {
                 identity: new.mark.identity,
                 id,
                 shortens: false,
@@ -610,7 +610,7 @@ impl Session {
         for slot in &next {
             // A summary stands where the last message under it does.
             let covers = self.history.written.covers(slot.id());
-            let id = covers.and_then(Ids::last).unwrap_or(slot.id());
+            let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
             at = order.get(&id).copied().unwrap_or(at);
             places.push(at);
         }
@@ -689,7 +689,7 @@ impl Session {
     }
 
     /// What of the conversation has no place in a window.
-    fn left_out(&self, window: &Window, in_force: &InForce, changes: &Changes) -> Ids {
+    fn left_out(&self, window: &Window, in_force: &InForce, changes: &Changes) -> IdSet {
         let covers = window
             .slots()
             .iter()
@@ -697,7 +697,7 @@ impl Session {
         let earlier = in_force.window.left_out();
         let placed: HashSet<MessageId> = window.slots().iter().map(Slot::id).collect();
         let has_no_place = |id: &MessageId| !changes.lost.contains(id) && !placed.contains(id);
-        let ids = covers.flat_map(Ids::iter).chain(earlier.iter());
+        let ids = covers.flat_map(IdSet::iter).chain(earlier.iter());
         ids.filter(has_no_place).collect()
     }
 }

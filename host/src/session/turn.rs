@@ -10,7 +10,7 @@ use contexture_engine_api::{Decision, MessageId, Usage};
 
 use super::align::{Known, Mark, raw_hash};
 use super::hand_out::marker_shape;
-use super::options::{Compact, Comparison, Place, Revision, TurnOptions};
+use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
 use super::report::{CompactionReport, OutcomeKind};
 use super::request::{Request, Source};
 use super::trail::{Origin, Unit};
@@ -27,8 +27,8 @@ pub struct Turn<'b> {
     /// The body to send: the very bytes that came where nothing of it changes. Empty for a conversation that
     /// was read from a document, which [`Session::layout`] lays out for any format.
     pub body: Cow<'b, str>,
-    /// What stands in each place of the body's list of messages, in order; prompt cache markers aside.
-    pub places: Vec<Place>,
+    /// The messages of the body, in order, without prompt cache markers.
+    pub messages: Vec<BodyMessage>,
     /// The tokens of the messages of a view that the engine selected for this request alone; none where the body
     /// is the window.
     pub selected: Option<u64>,
@@ -148,7 +148,7 @@ impl Session {
         self.save();
         Ok(Turn {
             body,
-            places: handed.places,
+            messages: handed.messages,
             selected,
             changed: handed.changed,
             decision,
@@ -221,7 +221,7 @@ impl Session {
         let window = Arc::make_mut(&mut self.window);
         let (mut units, mut new) = (Vec::new(), Vec::new());
         for (index, message) in conversation.messages().iter().enumerate() {
-            let read = super::request::Read {
+            let read = super::request::ReadMessage {
                 conversation: Arc::clone(&conversation),
                 index,
                 wires: message.items.clone(),

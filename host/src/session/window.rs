@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::counting;
-use super::request::Read;
-use super::written::Ids;
+use super::request::ReadMessage;
+use super::written::IdSet;
 use crate::formats::{Conversation, Message, Place, sealed_short, sealed_summary, unsealed_short};
 use crate::tokens::TokenCounter;
 
@@ -68,7 +68,7 @@ pub(super) struct SavedWindow {
     places: Vec<(MessageId, Content)>,
     system_note: Option<String>,
     /// The messages of the conversation that have no place in it: summarised or dropped.
-    left_out: Ids,
+    left_out: IdSet,
 }
 
 impl SavedWindow {
@@ -81,7 +81,7 @@ impl SavedWindow {
         self.system_note.as_deref()
     }
 
-    pub(super) fn left_out(&self) -> &Ids {
+    pub(super) fn left_out(&self) -> &IdSet {
         &self.left_out
     }
 
@@ -100,7 +100,7 @@ impl Slot {
     pub(super) fn new(
         id: MessageId,
         kind: MessageKind,
-        read: &Read,
+        read: &ReadMessage,
         counter: &TokenCounter,
     ) -> Self {
         let (source, content) = match (kind, read.message()) {
@@ -252,12 +252,12 @@ impl Slot {
     }
 
     /// The wire messages that its message stands in, as they are remembered.
-    pub(super) fn wire(&self) -> Option<Wire<'_>> {
+    pub(super) fn wire(&self) -> Option<SourceWire<'_>> {
         let (conversation, _) = self.source.as_ref()?;
         let message = self.message()?;
         let shares = |other: &&Message| other.items == message.items;
         let sharers: Vec<&Message> = conversation.messages().iter().filter(shares).collect();
-        Some(Wire {
+        Some(SourceWire {
             key: (Arc::as_ptr(conversation) as usize, message.items.start),
             texts: message
                 .items
@@ -278,7 +278,7 @@ impl Slot {
 }
 
 /// The wire messages of one message, with all that stands in them.
-pub(super) struct Wire<'a> {
+pub(super) struct SourceWire<'a> {
     /// The same for all messages in them.
     pub(super) key: (usize, usize),
     pub(super) texts: Vec<&'a str>,
@@ -316,7 +316,7 @@ impl Window {
     }
 
     /// What of it survives a restart; `left_out` is what has no place in it.
-    pub(super) fn save(&self, left_out: Ids) -> SavedWindow {
+    pub(super) fn save(&self, left_out: IdSet) -> SavedWindow {
         let place = |slot: &Slot| (slot.id, Content::clone(&slot.content));
         SavedWindow {
             places: self.slots.iter().map(place).collect(),
