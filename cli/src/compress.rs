@@ -394,7 +394,7 @@ impl Job<'_> {
         if own && self.target.alone && !changed {
             return Ok(conversation.document().to_string());
         }
-        let window = session.layout(conversation);
+        let window = session.render_plan(conversation);
         // A log is appended to; any other document keeps what stands around its conversation.
         let in_place = own && self.target.alone && self.target.format != Format::ClaudeCode;
         let rendered = if in_place {

@@ -28,7 +28,7 @@ pub use conversation::{Conversation, RecordedUsage, item_lines, parse_messages, 
 pub(crate) use conversation::{excerpt, parse_messages_after, words_alone};
 pub use error::FormatError;
 pub use message::{Call, Media, MediaKind, Message};
-pub use plan::{Place, Window};
+pub use plan::{PlanEntry, RenderPlan};
 pub use render::render_all;
 pub(crate) use seal::{sealed_short, sealed_summary, unsealed_short};
 pub(crate) use splice::Item;

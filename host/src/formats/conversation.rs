@@ -21,7 +21,7 @@ use super::{Format, FormatError};
 pub struct Conversation {
     pub(super) document: Arc<str>,
     pub(super) format: Format,
-    pub(super) layout: Layout,
+    pub(super) container: Container,
     /// The messages at the head that are the system prompt.
     pub(super) system_items: Vec<Range<usize>>,
     pub(super) items: Vec<ItemSpan>,
@@ -37,7 +37,7 @@ pub struct Conversation {
 
 /// How the messages stand in the document.
 #[derive(Debug, Clone)]
-pub(super) enum Layout {
+pub(super) enum Container {
     /// In a list.
     List(Body),
     /// One a line; the span of the lines.
@@ -93,9 +93,9 @@ pub fn read(
     format: Option<Format>,
 ) -> Result<Vec<Conversation>, FormatError> {
     let document: Arc<str> = document.into();
-    match shape(&document)? {
-        Shape::Value(span) => read_value(&document, span, format),
-        Shape::Lines { lines, warnings } => read_lines(&document, &lines, warnings, format),
+    match syntax(&document)? {
+        Syntax::Value(span) => read_value(&document, span, format),
+        Syntax::Lines { lines, warnings } => read_lines(&document, &lines, warnings, format),
     }
 }
 
@@ -116,7 +116,7 @@ pub fn read_part(
 }
 
 /// The outer form of a document.
-enum Shape {
+enum Syntax {
     Value(Range<usize>),
     Lines {
         lines: Vec<Range<usize>>,
@@ -124,7 +124,7 @@ enum Shape {
     },
 }
 
-fn shape(document: &str) -> Result<Shape, FormatError> {
+fn syntax(document: &str) -> Result<Syntax, FormatError> {
     let fail = |error| FormatError::json(document, 0, error);
     // A byte order mark is no JSON, but Windows tools write it.
     let start = skip_space(
@@ -144,7 +144,7 @@ fn shape(document: &str) -> Result<Shape, FormatError> {
     let end = value_end(document, start).map_err(fail)?;
     let next = skip_space(document, end);
     if next == document.len() {
-        return Ok(Shape::Value(start..end));
+        return Ok(Syntax::Value(start..end));
     }
     if !document.get(end..next).unwrap_or("").contains('\n') {
         return Err(fail(JsonError {
@@ -172,7 +172,7 @@ fn shape(document: &str) -> Result<Shape, FormatError> {
         }
         at = next;
     }
-    Ok(Shape::Lines { lines, warnings })
+    Ok(Syntax::Lines { lines, warnings })
 }
 
 /// What only a damaged line shows: a line that is cut off ends early, it never goes on too long.
@@ -266,7 +266,7 @@ fn read_body(
         .filter(|(at, _)| at.checked_sub(leading).is_none_or(wanted))
         .map(|(_, span)| ItemSpan::bare(span.clone()))
         .collect();
-    builder.finish(Layout::List(body))
+    builder.finish(Container::List(body))
 }
 
 fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, FormatError> {
@@ -347,7 +347,7 @@ fn read_lines(
             builder.items = lines.iter().cloned().map(ItemSpan::bare).collect();
             let start = lines.first().map_or(0, |line| line.start);
             let end = lines.last().map_or(0, |line| line.end);
-            Ok(vec![builder.finish(Layout::Lines(start..end))?])
+            Ok(vec![builder.finish(Container::Lines(start..end))?])
         }
         LineKind::ClaudeCode => {
             let log = logs::claude_code(&raws);
@@ -387,7 +387,7 @@ fn read_log(
             time_ms: item.time_ms,
         })
         .collect();
-    builder.finish(Layout::Log)
+    builder.finish(Container::Log)
 }
 
 /// What a line of a document of lines is.
@@ -481,7 +481,7 @@ impl<'d> Builder<'d> {
         }
     }
 
-    fn finish(mut self, layout: Layout) -> Result<Conversation, FormatError> {
+    fn finish(mut self, container: Container) -> Result<Conversation, FormatError> {
         let document = self.document;
         let raw = |span: &Range<usize>| Raw::trusted(document, span.clone());
         let leading = self
@@ -513,7 +513,7 @@ impl<'d> Builder<'d> {
         let mut conversation = Conversation {
             document: Arc::clone(document),
             format: self.format,
-            layout,
+            container,
             system_items,
             items,
             messages,
@@ -755,7 +755,7 @@ pub(crate) fn excerpt(
     Ok(Conversation {
         document: document.into(),
         format,
-        layout: Layout::Lines(0..end),
+        container: Container::Lines(0..end),
         system_items: Vec::new(),
         items,
         messages,

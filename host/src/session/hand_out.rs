@@ -214,8 +214,8 @@ impl Session {
     /// Lays a window out: its wire messages.
     fn layout_of(&mut self, request: &Request<'_>, window: &Window) -> Result<Layout, FormatError> {
         let source = self.material(request, window)?;
-        let entries = window.places_by(|slot| source.index.get(&slot.id()).copied());
-        let new_window = formats::Window {
+        let entries = window.plan_entries(|slot| source.index.get(&slot.id()).copied());
+        let new_window = formats::RenderPlan {
             entries,
             system_note: None,
             own_summaries: self.options.own_summaries,

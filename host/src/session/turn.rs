@@ -25,7 +25,7 @@ use contexture_engine_api::MessageKind;
 #[derive(Debug)]
 pub struct Turn<'b> {
     /// The body to send: the very bytes that came where nothing of it changes. Empty for a conversation that
-    /// was read from a document, which [`Session::layout`] lays out for any format.
+    /// was read from a document, which [`Session::render_plan`] lays out for any format.
     pub body: Cow<'b, str>,
     /// The messages of the body, in order, without prompt cache markers.
     pub messages: Vec<BodyMessage>,
@@ -109,14 +109,16 @@ impl Session {
     }
 
     /// The window in the terms of the format that renders it, for the conversation of the last turn.
-    pub fn layout(&self, conversation: &Arc<Conversation>) -> formats::Window<'_> {
+    pub fn render_plan(&self, conversation: &Arc<Conversation>) -> formats::RenderPlan<'_> {
         let units = &self.history.sent.units;
         let index: std::collections::HashMap<MessageId, usize> = (units.iter().enumerate())
             .take(conversation.messages().len())
             .map(|(at, unit)| (unit.origin.id(), at))
             .collect();
-        formats::Window {
-            entries: self.window.places_by(|slot| index.get(&slot.id()).copied()),
+        formats::RenderPlan {
+            entries: self
+                .window
+                .plan_entries(|slot| index.get(&slot.id()).copied()),
             system_note: self.window.system_note().filter(|_| self.options.note),
             own_summaries: self.options.own_summaries,
         }

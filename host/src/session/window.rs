@@ -13,7 +13,9 @@ use xxhash_rust::xxh3::Xxh3;
 use super::counting;
 use super::request::ReadMessage;
 use super::written::IdSet;
-use crate::formats::{Conversation, Message, Place, sealed_short, sealed_summary, unsealed_short};
+use crate::formats::{
+    Conversation, Message, PlanEntry, sealed_short, sealed_summary, unsealed_short,
+};
 use crate::tokens::TokenCounter;
 
 /// So few bytes make a token hardly anywhere: less only in texts of single symbols.
@@ -553,21 +555,24 @@ impl Window {
 
     /// The window in the terms of the format that renders it, where `index_of` says which message of the
     /// conversation to render a place holds.
-    pub(super) fn places_by(&self, index_of: impl Fn(&Slot) -> Option<usize>) -> Vec<Place<'_>> {
+    pub(super) fn plan_entries(
+        &self,
+        index_of: impl Fn(&Slot) -> Option<usize>,
+    ) -> Vec<PlanEntry<'_>> {
         self.slots
             .iter()
             .filter_map(|slot| {
                 Some(match &*slot.content {
-                    Content::Message => Place::Message(index_of(slot)?),
+                    Content::Message => PlanEntry::Message(index_of(slot)?),
                     Content::Replaced {
                         text, arguments, ..
-                    } => Place::Replaced {
+                    } => PlanEntry::Replaced {
                         index: index_of(slot)?,
                         text: text.as_deref(),
                         arguments,
                     },
-                    Content::Summary { text } => Place::Summary { text },
-                    Content::Stub { call, index, text } => Place::Stub {
+                    Content::Summary { text } => PlanEntry::Summary { text },
+                    Content::Stub { call, index, text } => PlanEntry::Stub {
                         message: self
                             .slots
                             .iter()
