@@ -17,6 +17,7 @@ mod report;
 mod request;
 mod select;
 mod show;
+mod slot;
 mod take_in;
 mod trail;
 mod turn;
@@ -52,7 +53,7 @@ use background::Background;
 use compact::Ask;
 use hand_out::Layout;
 use history::History;
-use window::Slot;
+use slot::Slot;
 
 /// What went wrong in a session in a way that the configuration does not smooth over.
 #[derive(Debug, thiserror::Error)]

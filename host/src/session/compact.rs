@@ -12,7 +12,8 @@ use contexture_engine_api::{
 use super::hand_out::summary_text;
 use super::record::InForce;
 use super::report::{CompactionReport, OutcomeKind};
-use super::window::{Slot, Window};
+use super::slot::Slot;
+use super::window::Window;
 use super::written::IdSet;
 use super::{Session, SessionError};
 use crate::config::OnFailure;

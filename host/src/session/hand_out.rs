@@ -13,8 +13,9 @@ use super::Session;
 use super::align::{Mark, raw_hash};
 use super::options::BodyMessage;
 use super::request::{Request, Source};
+use super::slot::Slot;
 use super::trail::{Origin, Trail, Unit};
-use super::window::{Slot, Window};
+use super::window::Window;
 use super::written::{IdSet, WrittenText};
 use crate::formats::{self, Conversation, Format, FormatError, Item, summary_identity};
 

@@ -4,11 +4,11 @@
 use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::align::Known;
 use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSession};
 use super::trail::{Trail, Unit};
-use super::window::chain_link;
 use super::written::{Written, WrittenText};
 use crate::formats::Format;
 
@@ -484,4 +484,12 @@ pub(super) type Lost = Option<String>;
 /// What a person should know where the record cannot be used.
 pub(super) fn without_record(error: &RecordError) -> String {
     format!("this session goes on in memory and will not survive a restart whole: {error}")
+}
+
+/// The chain hash `chain`, continued over a message.
+fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
+    let mut hash = Xxh3::with_seed(chain);
+    hash.update(&id.0.to_le_bytes());
+    hash.update(&identity.to_le_bytes());
+    hash.digest()
 }

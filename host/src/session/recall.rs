@@ -9,7 +9,7 @@ use contexture_engine_api::{MessageId, MessageKind, Observed};
 use super::align::{Known, Mark};
 use super::request::ReadMessage;
 use super::show::Start;
-use super::window::Slot;
+use super::slot::Slot;
 use super::{Session, SessionError};
 use crate::engines::{Occasion, Opened};
 use crate::formats::{self, Format};

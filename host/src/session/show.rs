@@ -10,7 +10,8 @@ use std::sync::Arc;
 use contexture_engine_api::{ContextEngine, Decision, MessageId, Observed, WindowState};
 
 use super::request::Request;
-use super::window::{Slot, Window};
+use super::slot::Slot;
+use super::window::Window;
 use super::{Session, SessionError};
 use crate::supervision::{CallError, Pace};
 
