@@ -6,12 +6,14 @@
 mod align;
 mod background;
 mod compact;
+mod compare;
 mod counting;
 mod engine_calls;
 mod error;
 mod hand_out;
 mod history;
 mod hold;
+mod next_window;
 mod options;
 mod recall;
 mod record;
