@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use contexture::formats::{
-    Conversation, Format, FormatError, PlanEntry, RenderPlan, parse_messages, read, read_part,
-    render_all, split,
+    Conversation, Format, FormatError, PlanEntry, RenderPlan, parse_messages, read, render_all,
+    split,
 };
 use contexture_engine_api::{
     CLEARED_TOOL_OUTPUT, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
@@ -595,35 +595,6 @@ fn a_summary_joins_a_turn_of_items() {
         };
         assert_eq!(identities(&restored), identities(&document));
     }
-}
-
-#[test]
-fn a_session_parses_only_what_it_keeps() {
-    let part = read_part(CHAT, Format::OpenAiChat, |at| at == 0 || at >= 4).unwrap();
-    assert_eq!(roles(&part), ["user", "user", "assistant"]);
-    let places = vec![
-        PlanEntry::Message(0),
-        PlanEntry::Summary { text: "S" },
-        PlanEntry::Message(1),
-        PlanEntry::Message(2),
-    ];
-    let whole = one(CHAT);
-    let same = vec![
-        PlanEntry::Message(0),
-        PlanEntry::Summary { text: "S" },
-        PlanEntry::Message(4),
-        PlanEntry::Message(5),
-    ];
-    assert_eq!(
-        part.render(&window(places)).unwrap(),
-        whole.render(&window(same)).unwrap()
-    );
-    assert!(
-        !part
-            .render(&RenderPlan::whole(3))
-            .unwrap()
-            .contains("I look.")
-    );
 }
 
 #[test]

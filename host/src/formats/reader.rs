@@ -27,20 +27,17 @@ pub fn read(
     }
 }
 
-/// Reads a request body (`openai`, `responses` or `anthropic`) of which only the wire messages that
-/// `wanted` names are parsed, by their index in [`WireBody::messages`](super::WireBody::messages). The
-/// others are not among its messages, so they are in no window of it.
+/// Reads what stands outside the messages of a request body: system prompt, tools and model.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_part(
+pub(crate) fn read_frame(
     body: impl Into<Arc<str>>,
     format: Format,
-    wanted: impl Fn(usize) -> bool,
 ) -> Result<Conversation, FormatError> {
     let document = body.into();
     let start = skip_space(&document, 0);
-    read_body(&document, start, Some(format), Vec::new(), &wanted)
+    read_body(&document, start, Some(format), Vec::new(), true)
 }
 
 /// The outer form of a document.
@@ -146,7 +143,7 @@ fn read_value(
             span.start,
             wanted,
             Vec::new(),
-            &|_| true,
+            false,
         )?]),
     }
 }
@@ -157,7 +154,7 @@ fn read_body(
     at: usize,
     format: Option<Format>,
     warnings: Vec<String>,
-    wanted: &dyn Fn(usize) -> bool,
+    only_frame: bool,
 ) -> Result<Conversation, FormatError> {
     let body = Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
     let format = format.unwrap_or_else(|| body.dialect(document));
@@ -186,14 +183,12 @@ fn read_body(
         .and_then(|span| system_text(Raw::trusted(document, span)))
         .into_iter()
         .collect();
-    let leading = body.leading_system(document);
-    builder.items = body
-        .items
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| at.checked_sub(leading).is_none_or(wanted))
-        .map(|(_, span)| ItemSpan::bare(span.clone()))
-        .collect();
+    let items = match only_frame {
+        true => body.leading_system(document),
+        false => body.items.len(),
+    };
+    let items = body.items.iter().take(items).cloned();
+    builder.items = items.map(ItemSpan::bare).collect();
     builder.finish(Container::List(body))
 }
 
@@ -216,7 +211,7 @@ fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, For
                 simulation.span().start,
                 Some(Format::Tau2),
                 Vec::new(),
-                &|_| true,
+                false,
             )
         })
         .collect()
@@ -260,7 +255,7 @@ fn read_lines(
                 } else {
                     Vec::new()
                 };
-                read_body(document, line.span().start, format, warnings, &|_| true)
+                read_body(document, line.span().start, format, warnings, false)
             })
             .collect(),
         LineKind::Message => {

@@ -76,16 +76,9 @@ impl Conversation {
 
     /// Whether the window holds every message as it is.
     fn is_whole(&self, plan: &RenderPlan<'_>) -> bool {
-        let all_read = match &self.container {
-            Container::List(body) => body.items.len() == self.system_items.len() + self.items.len(),
-            Container::Lines(_) | Container::Log => true,
-        };
-        let all_kept = all_read
-            && plan.entries.len() == self.messages().len()
-            && plan
-                .entries
-                .iter()
-                .enumerate()
+        let mut entries = plan.entries.iter().enumerate();
+        let all_kept = plan.entries.len() == self.messages().len()
+            && entries
                 .all(|(at, entry)| matches!(entry, PlanEntry::Message(index) if *index == at));
         all_kept && self.new_note(plan).is_none()
     }
@@ -101,16 +94,11 @@ impl Conversation {
         let items = self.outgoing(plan, &|item| item)?;
         match &self.container {
             Container::List(body) => {
-                // Not every item of the list need have been read.
-                let place = |index: usize| {
-                    let start = self.items.get(index)?.outer.start;
-                    let found = body.items.binary_search_by_key(&start, |item| item.start);
-                    found.ok()
-                };
+                let leading = self.system_items.len();
                 let messages: Vec<_> = items
                     .iter()
                     .map(|item| match item {
-                        Item::Original(index) => (place(*index), self.text_of(item)),
+                        Item::Original(index) => (Some(leading + index), self.text_of(item)),
                         Item::New { .. } => (None, self.text_of(item)),
                     })
                     .collect();

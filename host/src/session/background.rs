@@ -155,7 +155,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`background_done`](Self::background_done).
-    pub fn finish_background(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn finish_background(&mut self) -> Result<(), SessionError> {
         if let Some(thread) = self.background.running.take() {
             // A panic in it has left no answers, and the engine asks again.
             let _ = thread.join();

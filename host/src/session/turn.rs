@@ -269,7 +269,7 @@ impl Session {
         });
         let is_known = self.frame.as_ref().is_some_and(|frame| frame.hash == hash);
         if !is_known {
-            let conversation = formats::read_part(*text, wire.format, |_| false)?;
+            let conversation = formats::read_frame(*text, wire.format)?;
             self.set_frame(&conversation, options);
             if let Some(frame) = &mut self.frame {
                 frame.hash = hash;
