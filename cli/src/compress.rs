@@ -438,7 +438,7 @@ impl Job<'_> {
             .markers
             .and_then(|shape| match (&status, shape) {
                 (CacheStatus::Enabled { provider, .. }, _) => Some((shape, *provider)),
-                // Whoever asks for markers without saying who is to read them means the format's home.
+                // Markers without a provider are for the one that the format belongs to.
                 (CacheStatus::Disabled(reason), _) if !is_unknown(reason) => None,
                 (_, Shape::Anthropic) => Some((shape, CacheProvider::Anthropic)),
                 (_, Shape::OpenAiChat) => Some((shape, CacheProvider::OpenRouter)),

@@ -201,7 +201,7 @@ impl SessionBuilder<'_> {
         self
     }
 
-    /// How long to wait for a session that somebody else has open; half a minute by default.
+    /// How long to wait for a session that is open elsewhere; half a minute by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = wait;
         self

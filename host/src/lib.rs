@@ -41,7 +41,7 @@
 //!
 //! **Errors.** With the default configuration an engine that fails costs no turn: the built-in compressor
 //! stands in, and [`Session::take_warnings`] says so. [`SessionError`] is for a body that cannot be read, a
-//! session that somebody else has open, another conversation under [`Unrelated::Refuse`], and every failure of
+//! session that is open elsewhere, another conversation under [`Unrelated::Refuse`], and every failure of
 //! an engine under `context.on_failure: fail`. After an error the request can be sent as it is.
 //!
 //! **Limits.** A call of an engine has 2 seconds, one that may wait for a model 120, and half a second more to
@@ -57,7 +57,7 @@
 //! **What is durable when.** Ids and hashes of messages are written before an engine sees these messages, a
 //! compaction before it is handed out. When `turn` and `answer` return, what they brought survives the end of
 //! the process; a loss of power may take the last of it, and never damages the files. The text of the
-//! conversation is kept by an engine that keeps it (`lcm`), and by nobody else. Where the disk fails, the
+//! conversation is kept only by an engine that keeps it (`lcm`). Where the disk fails, the
 //! session goes on in memory and says so.
 //!
 //! # Features

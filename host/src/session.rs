@@ -216,7 +216,7 @@ impl Session {
         &self.id
     }
 
-    /// The engine that the session runs under, and whence it came.
+    /// The engine that the session runs under, and where it comes from.
     pub fn engine(&self) -> &Opened {
         &self.engine
     }

@@ -2,7 +2,8 @@
 //!
 //! [`TokenCounter`] counts with the model's own encoding where it is public and with a factor over it
 //! where it is not; what a session learns from reported usage closes the rest of the gap.
-//! [`estimate`] answers without tokenising, for decisions that are not close. [`known_window`] says how large the windows of well-known models are.
+//! [`estimate`] answers without tokenising, for decisions that are not close. [`known_window`] says how large the
+//! windows of well-known models are.
 //!
 //! Nothing is cached per message here: the owner of the messages caches their counts.
 //!

@@ -13,7 +13,7 @@ use super::splice::{new_message, part_type, splice, text_part};
 use super::{Format, FormatError};
 
 impl Conversation {
-    /// Renders a window as a document of its own, in another format or the same: `openai`, `anthropic`, `responses`, or a log
+    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log
     /// that Claude Code can resume (of such a log the earlier lines stay, and the window follows as a
     /// compaction). Between formats of one family (Anthropic and Claude Code, Responses and Codex) the
     /// blocks leave byte for byte; between others thinking stays behind, because a provider takes back

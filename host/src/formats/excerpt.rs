@@ -77,8 +77,8 @@ pub(crate) fn excerpt(
     })
 }
 
-/// The message `index` of a conversation in a wire message of its own, where a summary shares the one that it
-/// stands in; with its index there.
+/// The message `index` of a conversation, alone in a wire message, where a summary shares its wire message; with
+/// its index there.
 pub(crate) fn words_alone(
     conversation: &Conversation,
     index: usize,

@@ -93,7 +93,7 @@ impl Kept<'_> {
     }
 }
 
-/// A message that is kept, and what of it changes.
+/// A message that is kept, and its changes.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) index: usize,
@@ -107,7 +107,7 @@ impl Part<'_> {
     }
 }
 
-/// Whether tool results leave in messages of the user's.
+/// Whether tool results are part of the user's messages.
 pub(super) fn results_are_users(format: Format) -> bool {
     matches!(format, Format::Anthropic | Format::ClaudeCode)
 }
@@ -212,7 +212,7 @@ pub(super) fn planned_messages<'a>(
 }
 
 /// Anthropic takes the user's message first. Where an answer came to stand there, what is marked as
-/// nobody's words goes before it; what came so from Anthropic stays so.
+/// the host's goes before it; a conversation that came so from Anthropic stays so.
 fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<'_>>) {
     let Some(PlannedMessage::Kept(first)) = planned.first() else {
         return;
@@ -240,7 +240,7 @@ fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<
     }
 }
 
-/// An earlier summary that stays while the message that it shared leaves stands on its own again.
+/// An earlier summary becomes a message of its own where the message that it shared leaves.
 fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
     let PlannedMessage::Kept(kept) = out else {
         return;
@@ -341,7 +341,7 @@ fn place_summaries<'a>(
                 Some(PlannedMessage::Kept(kept)) if ends_as_user(messages, kept) => {
                     kept.after.push(text)
                 }
-                // After results, which leave in a message of the user's that it comes to stand in.
+                // After tool results, which are part of a user's message that the summary joins.
                 _ => placed.push(PlannedMessage::Summary { role: "user", text }),
             }
         }

@@ -100,7 +100,7 @@ fn syntax(document: &str) -> Result<Syntax, FormatError> {
     Ok(Syntax::Lines { lines, warnings })
 }
 
-/// What only a damaged line shows: a line that is cut off ends early, it never goes on too long.
+/// The error of a damaged line; a line that is cut off ends early instead.
 const CUT_IS_NO_EXCUSE: &str = "something follows after the end of the value";
 
 fn read_value(

@@ -54,7 +54,7 @@ impl Conversation {
                 let usage = logs::usage(raw.get("usage").filter(|usage| usage.is_object())?)?;
                 Some((raw.get_string("model"), usage))
             });
-            // Nobody answers for nothing: zeros are what a writer puts that does not know.
+            // A usage of zeros means that the writer did not know it.
             let recorded = recorded.filter(|(_, usage)| *usage != Usage::default());
             if let Some((model, usage)) = recorded {
                 found.push(RecordedUsage {

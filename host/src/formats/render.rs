@@ -1,4 +1,4 @@
-//! A conversation out again, in the document it came in.
+//! Renders a conversation into the document it was read from.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::splice::{Item, new_message, splice, text_part};
 use super::{Format, FormatError};
 
 /// Renders the windows of several conversations of one document: the whole document, in which only their
-/// messages have changed. A document of which nothing changes is answered byte for byte.
+/// messages have changed. A document without changes is returned byte for byte.
 ///
 /// # Errors
 /// Where a window does not fit its conversation, where the conversations are not of one document, or

@@ -44,7 +44,7 @@ pub(super) fn splice(
         return Ok(Vec::new());
     };
     let range = first.items.clone();
-    // The view_count of one wire message stand side by side.
+    // The views of one wire message stand side by side.
     let first_view = kept.parts.first().map_or(0, |part| part.index) - first.view_index;
     let view_count = messages
         .iter()
@@ -284,7 +284,7 @@ pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut
     edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
 }
 
-/// What is put into the content of a message beside what it has.
+/// Text that is added to the content of a message.
 struct Insert {
     before: Vec<String>,
     text: Option<String>,

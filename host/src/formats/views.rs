@@ -129,7 +129,7 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<V
     };
     let (mut start, mut end, mut from) = (run.start, run.end, 0);
     let mut trailing = Vec::new();
-    // The host never lets a summary share a message with thinking: there it is the model's own echo.
+    // The host never lets a summary share a message with thinking: there the model repeats one.
     let thinks = pieces.get(run.clone()).is_some_and(|run| {
         run.iter()
             .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
@@ -289,7 +289,7 @@ fn fill<'a>(
     unread
 }
 
-/// What a message is by its marks alone; a shortened one loses its seal.
+/// The kind of a message by its marks; the seal of a shortened one is taken off.
 fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
     if is_summary {
         return MessageKind::Summary;

@@ -96,7 +96,7 @@ pub(super) fn align(old: &[Known], new: &[Mark], abridged: bool) -> Alignment {
 }
 
 impl Alignment {
-    /// IdSet follow the order of the conversation, so that what stands behind a new message is new too.
+    /// Ids follow the order of the conversation, so that what stands behind a new message is new too.
     fn branch_at_insertion(&mut self) {
         let is_new = |fate: &Fate| *fate == Fate::New;
         let Some(first_new) = self.fates.iter().position(is_new) else {

@@ -68,7 +68,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Nobody waits for a model that is no longer of use.
+        // The answers are no longer wanted.
         self.cancel.store(true, Ordering::Release);
     }
 }

@@ -125,7 +125,7 @@ impl Session {
         told.or_else(|error| self.not_told(error.into()))
     }
 
-    /// What a failed call of the engine comes to that the turn can do without.
+    /// Handles a failed call of the engine that the turn can do without.
     pub(super) fn not_told(&mut self, error: SessionError) -> Result<(), SessionError> {
         match error {
             error if self.on_failure == OnFailure::Fail => Err(error),

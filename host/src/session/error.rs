@@ -29,7 +29,7 @@ pub enum SessionError {
     /// A request or an answer could not be read.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// Somebody else has the session open.
+    /// The session is open elsewhere.
     #[error(transparent)]
     InUse(RecordError),
     /// The request is of another conversation than the session.

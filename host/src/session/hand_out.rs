@@ -28,7 +28,7 @@ enum Out {
     Made(Arc<str>, Option<usize>),
 }
 
-/// The wire messages that a window comes to.
+/// A window as wire messages.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     out: Vec<Out>,
@@ -37,7 +37,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The request as it came.
+    /// The request unchanged.
     fn whole(request: &Request<'_>) -> Self {
         let wires = request.raw.len();
         Self {
@@ -221,7 +221,7 @@ impl Session {
             system_note: None,
             own_summaries: self.options.own_summaries,
         };
-        // What is not the request's is nobody's neighbour.
+        // A message that is not in the request has no neighbours there.
         let place = |item: usize| {
             let wire = source.wires.get(item).copied().flatten();
             wire.unwrap_or(usize::MAX / 2 + item * 2)

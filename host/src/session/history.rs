@@ -31,7 +31,7 @@ pub(super) struct History {
     shown: Option<Observed>,
     /// Whether the engine said itself how far it has seen.
     remembers: bool,
-    /// The engine gave back another chain hash than it was given: what it says is no use.
+    /// The engine gave back another chain hash than it was given, so its answers are not trusted.
     pub(super) distrusted: bool,
     /// A cut that the engine has yet to be told of: the last message that stays.
     pub(super) pending_cut: Option<Option<MessageId>>,
@@ -330,7 +330,7 @@ impl History {
         self.log.get(from..).unwrap_or(&[])
     }
 
-    /// Whether the log agrees with what an engine says that it has seen.
+    /// Whether the log agrees with what an engine says it has seen.
     pub(super) fn agrees(&self, seen: Observed) -> bool {
         let logged = self.logged(seen.last);
         logged.is_some_and(|logged| logged.chain == seen.chain)
@@ -458,7 +458,7 @@ impl History {
     }
 }
 
-/// The conversation that a log comes to: revisions stand in the places of what they replace.
+/// The conversation that a log describes: each revision in the place of what it replaces.
 fn branch_of(log: &[Logged]) -> Vec<Known> {
     let mut branch: Vec<Known> = Vec::with_capacity(log.len());
     let mut place: HashMap<MessageId, usize> = HashMap::with_capacity(log.len());

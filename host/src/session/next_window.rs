@@ -95,7 +95,7 @@ impl Session {
                 return false;
             };
             let touched = |id| is_gone(id) || comes_again(id) || changes.revised.contains_key(&id);
-            // One of which nothing is left leaves with what it covers.
+            // A summary of which every message is gone goes with them.
             covers.iter().any(touched) && !covers.iter().all(is_gone)
         })
     }
@@ -244,7 +244,7 @@ impl Session {
         Ok(slots)
     }
 
-    /// What of the conversation has no place in a window.
+    /// The messages of the conversation that have no place in a window.
     fn left_out(&self, window: &Window, in_force: &InForce, changes: &Changes) -> IdSet {
         let covers = window
             .slots()

@@ -42,7 +42,7 @@ pub struct SessionOptions {
     pub background: BackgroundBy,
     /// Whether bodies leave with prompt cache markers where the configuration has them for this model.
     pub cache_markers: bool,
-    /// How long to wait for a session that somebody else has open.
+    /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
 }
 

@@ -31,7 +31,7 @@ impl Session {
         Ok(asked?)
     }
 
-    /// Where the engine and the host part, and what the engine is to be told: after the last message that
+    /// Where the engine and the host differ, and what the engine is told: after the last message that
     /// both have.
     pub(super) fn agreement(&mut self, seen: Option<Observed>) -> Result<Start, SessionError> {
         let pending = self.history.pending_cut;
@@ -126,7 +126,7 @@ impl Session {
     ) -> HashMap<MessageId, Slot> {
         let format = self.history.format();
         let mut slots = HashMap::new();
-        // Behind a cut there may be what it saw, and is to be shown again.
+        // After a cut, messages that it saw before may have to be shown again.
         if self.history.shown().0.is_some() {
             slots = recall_slots(&mut self.engine, missing, format, &self.counter);
         }

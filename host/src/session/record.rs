@@ -1,4 +1,4 @@
-//! What of a session survives a restart: hashes and ids of its messages, how far its engine was shown
+//! What survives a restart of a session: hashes and ids of its messages, how far its engine was shown
 //! them, and the compaction in force. The text of the conversation is not among it: the client has that.
 //!
 //! One small SQLite file for all sessions of a home directory, `sessions.sqlite3`, in WAL mode.
@@ -57,7 +57,7 @@ pub enum RecordError {
         /// What SQLite said.
         source: rusqlite::Error,
     },
-    /// Somebody else has the session open.
+    /// The session is open elsewhere.
     #[error(
         "the session `{session}` is in use: {by} has it open, and {} seconds of waiting changed nothing; let that \
          end first, or take another session", waited.as_secs()
@@ -180,10 +180,10 @@ impl Record {
         &self.path
     }
 
-    /// Waits until nobody else has the session open, and keeps others from it as long as the answer lives.
+    /// Waits until the session is open nowhere else, and locks it until the [`Hold`] is dropped.
     ///
     /// # Errors
-    /// Somebody has it open all the time; or that cannot be found out.
+    /// It stays open elsewhere, or its lock file cannot be used.
     pub fn hold(&self, id: &str, wait: Duration) -> Result<Hold, RecordError> {
         let home = self.path.parent().unwrap_or(Path::new("."));
         Hold::take(home, id, wait)

@@ -1,4 +1,4 @@
-//! One place of the window: a message as it came, a shorter form of it, a summary, or a made-up answer.
+//! One place of the window: an unchanged message, a shorter form of it, a summary, or a made-up answer.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -24,13 +24,13 @@ const FRAME_TOKENS: u64 = 16;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Content {
-    /// A message as it came.
+    /// A message, unchanged.
     Message,
     /// A shorter form of it.
     Replaced {
         text: Option<String>,
         arguments: Vec<ShortArguments>,
-        /// Whether it was pruned alone: a later summary reads the message as it came.
+        /// Whether it was pruned alone: a later summary reads the message unchanged.
         #[serde(default)]
         pruned: bool,
     },
@@ -44,7 +44,7 @@ pub(super) enum Content {
     },
 }
 
-/// What the places of messages as they came share.
+/// What the places of unchanged messages share.
 static AS_IT_CAME: LazyLock<Arc<Content>> = LazyLock::new(|| Arc::new(Content::Message));
 
 /// One place of the window. What it holds is shared, so that a copy of a window is cheap.
@@ -56,12 +56,12 @@ pub(super) struct Slot {
     source: Option<(Arc<Conversation>, usize)>,
     pub(super) content: Arc<Content>,
     counter: TokenCounter,
-    /// Counted when somebody first asks.
+    /// Counted on first use.
     pub(super) tokens: OnceLock<u64>,
 }
 
 impl Slot {
-    /// A message as it came.
+    /// A message, unchanged.
     pub(super) fn new(
         id: MessageId,
         kind: MessageKind,
@@ -119,7 +119,7 @@ impl Slot {
         self.id
     }
 
-    /// The message as it came, where it was only pruned.
+    /// The message unchanged, where it was only pruned.
     pub(super) fn unpruned(&self, counter: &TokenCounter) -> Option<Self> {
         let is_pruned = matches!(*self.content, Content::Replaced { pruned: true, .. });
         is_pruned.then(|| self.clone().with_content(Content::Message, counter))
@@ -145,12 +145,12 @@ impl Slot {
         Self { id, ..self }
     }
 
-    /// What it costs in the prompt.
+    /// Its tokens in the prompt.
     pub(super) fn tokens(&self) -> u64 {
         *self.tokens.get_or_init(|| self.count(&self.counter))
     }
 
-    /// What it costs at most, as far as that is known without counting.
+    /// An upper bound of its tokens, without tokenising.
     pub(super) fn most_tokens(&self) -> u64 {
         match (self.tokens.get(), self.message()) {
             (Some(tokens), _) => *tokens,
@@ -166,7 +166,7 @@ impl Slot {
         }
     }
 
-    /// Whether it is a message as it came.
+    /// Whether it is an unchanged message.
     pub(super) fn is_verbatim(&self) -> bool {
         *self.content == Content::Message
     }
@@ -187,7 +187,7 @@ impl Slot {
         }
     }
 
-    /// The same place for another form of its message; what a compaction made of it stays.
+    /// The same place for another form of its message; its replacement stays.
     pub(super) fn moved_to(&self, message: &Self, counter: &TokenCounter) -> Self {
         Self {
             content: Arc::clone(&self.content),
@@ -196,12 +196,12 @@ impl Slot {
         .counted(counter)
     }
 
-    /// Whether it is somebody's message as it came.
+    /// Whether it is a message of the conversation, unchanged.
     pub(super) fn is_original(&self) -> bool {
         self.is_verbatim() && self.kind == MessageKind::Original
     }
 
-    /// Whether it is a message of the user's own that says something.
+    /// Whether it is a message of the user that is not empty.
     pub(super) fn is_real_user(&self) -> bool {
         self.is_original()
             && self.message().is_some_and(|message| {
@@ -227,7 +227,7 @@ impl Slot {
         }
     }
 
-    /// The wire messages that its message stands in, as they are remembered.
+    /// The wire messages that hold its message, from memory.
     pub(super) fn wire(&self) -> Option<SourceWire<'_>> {
         let (conversation, _) = self.source.as_ref()?;
         let message = self.message()?;
@@ -397,7 +397,7 @@ impl TokenSource for Slot {
     }
 }
 
-/// The wire messages of one message, with all that stands in them.
+/// The wire messages that hold one message, with all other messages in them.
 pub(super) struct SourceWire<'a> {
     /// The same for all messages in them.
     pub(super) key: (usize, usize),

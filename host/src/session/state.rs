@@ -27,7 +27,7 @@ impl Session {
         self.state_of(self.counted_tokens(), false)
     }
 
-    /// How full the window is at most, without counting what nobody has asked of yet.
+    /// An upper bound of how full the window is, without tokenising what is not counted yet.
     pub(super) fn rough_state(&self) -> WindowState {
         match self.window.is_counted() {
             true => self.state(),

@@ -55,7 +55,7 @@ impl Session {
         }
         let provisional = std::mem::take(&mut self.provisional);
         let lost = &compared.alignment.lost;
-        // Whoever marked a message may leave it out; that takes nothing back.
+        // A client may leave out messages that it marked with `keep_from`: that is no cut.
         let was_lent = !lost.is_empty()
             && compared.alignment.said_again.is_empty()
             && lost.iter().all(|id| provisional.contains(id));
@@ -104,7 +104,7 @@ impl Session {
             new.origin = Some(match *fate {
                 Fate::Same(id) | Fate::Revises(id) if short => Origin::Shortened(id),
                 Fate::Same(id) => Origin::Said(id),
-                // Without any record, what is marked as shorter is nobody's words.
+                // Without a record, a message with the mark of a shorter form counts as the host's.
                 Fate::New if new.kind == MessageKind::Replaced && was_empty && holds_marks => {
                     let id = fresh();
                     self.history.write(WrittenText {
@@ -154,7 +154,7 @@ impl Session {
         let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
         for unit in incoming {
             let Some(origin) = unit.origin else { continue };
-            // Somebody's words that only look like the host's are somebody's words.
+            // A message that only looks like the host's is the client's.
             let kind = match origin {
                 Origin::Said(_) => MessageKind::Original,
                 Origin::Host(_) | Origin::Shortened(_) => unit.kind,

@@ -21,10 +21,10 @@ use crate::hygiene::{self, Hygiene};
 use crate::prompt_cache::{self, CacheStatus};
 use contexture_engine_api::MessageKind;
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Debug)]
 pub struct Turn<'b> {
-    /// The body to send: the very bytes that came where nothing of it changes. Empty for a conversation that
+    /// The body to send: the bytes of the request where nothing changes. Empty for a conversation that
     /// was read from a document, which [`Session::render_plan`] lays out for any format.
     pub body: Cow<'b, str>,
     /// The messages of the body, in order, without prompt cache markers.
@@ -80,7 +80,7 @@ impl Session {
     }
 
     /// A turn over a conversation that was read from a document: a client that sends everything. `progress` is
-    /// told how many messages went over to the engine at a time.
+    /// told the number of messages after each delivery to the engine.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
@@ -124,7 +124,7 @@ impl Session {
         }
     }
 
-    /// The way that every request goes.
+    /// What every kind of turn does.
     fn run<'b>(
         &mut self,
         request: &Request<'b>,
@@ -378,7 +378,7 @@ impl Session {
         }
     }
 
-    /// The window as it stands. Whoever keeps a copy of it makes the next message copy all of it.
+    /// The window now. A caller that keeps a copy of it makes the next message copy the whole window.
     pub fn window(&self) -> &Arc<Window> {
         &self.window
     }

@@ -10,7 +10,7 @@ use super::written::IdSet;
 use crate::formats::PlanEntry;
 use crate::tokens::TokenCounter;
 
-/// A window without the messages' own text: what of it survives a restart.
+/// A window without the text of its messages: what is saved.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SavedWindow {
     places: Vec<(MessageId, Content)>,
@@ -43,7 +43,7 @@ impl SavedWindow {
     }
 }
 
-/// What the model would see of a conversation: messages as they came and what compactions left,
+/// What the model would see of a conversation: unchanged messages and what compactions left,
 /// each with the host's id and its token count.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
@@ -70,7 +70,7 @@ impl Window {
         }
     }
 
-    /// What of it survives a restart; `left_out` is what has no place in it.
+    /// The window as it is saved; `left_out` are the messages that have no place in it.
     pub(super) fn save(&self, left_out: IdSet) -> SavedWindow {
         let place = |slot: &Slot| (slot.id, Content::clone(&slot.content));
         SavedWindow {
@@ -151,7 +151,7 @@ impl Window {
         self.slots.iter().map(Slot::tokens).sum()
     }
 
-    /// What they are at most, as far as that is known without counting.
+    /// An upper bound of that, without tokenising.
     pub(super) fn most_message_tokens(&self) -> u64 {
         self.slots.iter().map(Slot::most_tokens).sum()
     }
@@ -178,7 +178,7 @@ impl Window {
         }
     }
 
-    /// The window as a summary is to read it: with what was only pruned as it came.
+    /// The window as a summary reads it: pruned messages in full.
     pub(super) fn unpruned(&self, counter: &TokenCounter) -> Self {
         let slots = self.slots.iter();
         let slots = slots.map(|slot| slot.unpruned(counter).unwrap_or_else(|| slot.clone()));
