@@ -8,7 +8,8 @@ use contexture::formats::{
     split,
 };
 use contexture_engine_api::{
-    CLEARED_TOOL_OUTPUT, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
+    CLEARED_TOOL_OUTPUT, MessageId, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK,
+    ShortArguments, ToolCallView,
 };
 
 /// The files of the real conversations beside the repository.
@@ -46,32 +47,40 @@ struct Seen {
     error: bool,
 }
 
-fn seen(conversation: &Conversation) -> Vec<Seen> {
-    let calls = conversation.call_views();
-    conversation
-        .views(&calls, &[])
-        .iter()
-        .map(|view| Seen {
-            role: view.role().to_owned(),
-            text: view.text().to_owned(),
-            calls: view
-                .tool_calls()
-                .iter()
-                .map(|call| {
-                    let arguments = serde_json::from_str(call.arguments())
-                        .unwrap_or_else(|_| call.arguments().into());
-                    (call.id().to_owned(), call.name().to_owned(), arguments)
-                })
-                .collect(),
-            result_of: view
-                .tool_call_id()
-                .map(|id| (id.to_owned(), view.tool_name().map(ToOwned::to_owned))),
-            kind: view.kind(),
-            thinks: view.has_thinking(),
-            media: view.has_media(),
-            error: view.is_error(),
+/// What `see` makes of each message as engines see it.
+fn views<T>(conversation: &Conversation, see: impl Fn(&MessageView<'_>) -> T) -> Vec<T> {
+    let messages = conversation.messages().iter().enumerate();
+    messages
+        .map(|(at, message)| {
+            let calls: Vec<_> = (message.calls.iter())
+                .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
+                .collect();
+            see(&message.view(MessageId(at as u64 + 1), conversation.raw(at), &calls))
         })
         .collect()
+}
+
+fn seen(conversation: &Conversation) -> Vec<Seen> {
+    views(conversation, |view| Seen {
+        role: view.role().to_owned(),
+        text: view.text().to_owned(),
+        calls: view
+            .tool_calls()
+            .iter()
+            .map(|call| {
+                let arguments = serde_json::from_str(call.arguments())
+                    .unwrap_or_else(|_| call.arguments().into());
+                (call.id().to_owned(), call.name().to_owned(), arguments)
+            })
+            .collect(),
+        result_of: view
+            .tool_call_id()
+            .map(|id| (id.to_owned(), view.tool_name().map(ToOwned::to_owned))),
+        kind: view.kind(),
+        thinks: view.has_thinking(),
+        media: view.has_media(),
+        error: view.is_error(),
+    })
 }
 
 fn roles(conversation: &Conversation) -> Vec<&str> {
@@ -1105,9 +1114,7 @@ mod any_document {
             return;
         };
         for conversation in &conversations {
-            let count = conversation.messages().len();
-            let calls = conversation.call_views();
-            assert_eq!(conversation.views(&calls, &[]).len(), count);
+            views(conversation, |view| view.text().len());
             let mut entries = Vec::new();
             for (index, message) in conversation.messages().iter().enumerate() {
                 match picks.get(index % picks.len().max(1)).copied().unwrap_or(0) % 5 {
@@ -1232,10 +1239,7 @@ const NAMES: [&str; 6] = ["ana", "helper", "-", "-", "小明", "-"];
 
 /// Who says each message; `-` where nobody is named.
 fn names(conversation: &Conversation) -> Vec<String> {
-    let calls = conversation.call_views();
-    let views = conversation.views(&calls, &[]);
-    let name = |view: &MessageView<'_>| view.name().unwrap_or("-").to_owned();
-    views.iter().map(name).collect()
+    views(conversation, |view| view.name().unwrap_or("-").to_owned())
 }
 
 #[test]

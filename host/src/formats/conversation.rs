@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use contexture_engine_api::{MessageId, MessageView, ToolCallView};
-
 use super::Format;
 use super::body::Body;
 use super::message::{Media, Message};
@@ -138,35 +136,6 @@ impl Conversation {
             Some(items.first()?.outer.start..items.last()?.outer.end)
         });
         span.and_then(|span| self.document.get(span)).unwrap_or("")
-    }
-
-    /// The views of all calls, in order, for [`views`](Self::views) to borrow.
-    pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
-        self.messages
-            .iter()
-            .flat_map(|message| &message.calls)
-            .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
-            .collect()
-    }
-
-    /// The views of all messages under these ids. `calls` is what [`call_views`](Self::call_views)
-    /// gave; a message for which `ids` has no id gets its place, from 1.
-    pub fn views<'a>(
-        &'a self,
-        calls: &'a [ToolCallView<'a>],
-        ids: &[MessageId],
-    ) -> Vec<MessageView<'a>> {
-        let mut next_call = 0;
-        self.messages
-            .iter()
-            .enumerate()
-            .map(|(at, message)| {
-                let own = next_call..next_call + message.calls.len();
-                next_call = own.end;
-                let id = ids.get(at).copied().unwrap_or(MessageId(at as u64 + 1));
-                message.view(id, self.raw(at), calls.get(own).unwrap_or(&[]))
-            })
-            .collect()
     }
 
     pub(super) fn gather_scattered(&self) -> HashMap<usize, String> {

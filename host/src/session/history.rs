@@ -410,8 +410,8 @@ impl History {
         self.in_force = in_force;
     }
 
-    /// Writes what changed, in one transaction.
-    pub(super) fn save(&mut self, next_id: u64) -> Lost {
+    /// Writes what changed, in one transaction; the warning where the record has just been lost.
+    pub(super) fn save(&mut self, next_id: u64) -> Option<String> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let stored = self.stored.as_ref()?;
         let change = SessionChange {
@@ -477,9 +477,6 @@ fn branch_of(log: &[Logged]) -> Vec<Known> {
     }
     branch
 }
-
-/// The warning of a session that has just lost its record.
-pub(super) type Lost = Option<String>;
 
 /// What a person should know where the record cannot be used.
 pub(super) fn without_record(error: &RecordError) -> String {
