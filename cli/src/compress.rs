@@ -394,7 +394,7 @@ impl Job<'_> {
         if own && self.target.alone && !changed {
             return Ok(conversation.document().to_string());
         }
-        let window = session.layout(conversation);
+        let window = session.render_plan(conversation);
         // A log is appended to; any other document keeps what stands around its conversation.
         let in_place = own && self.target.alone && self.target.format != Format::ClaudeCode;
         let rendered = if in_place {
@@ -438,7 +438,7 @@ impl Job<'_> {
             .markers
             .and_then(|shape| match (&status, shape) {
                 (CacheStatus::Enabled { provider, .. }, _) => Some((shape, *provider)),
-                // Whoever asks for markers without saying who is to read them means the format's home.
+                // Markers without a provider are for the one that the format belongs to.
                 (CacheStatus::Disabled(reason), _) if !is_unknown(reason) => None,
                 (_, Shape::Anthropic) => Some((shape, CacheProvider::Anthropic)),
                 (_, Shape::OpenAiChat) => Some((shape, CacheProvider::OpenRouter)),

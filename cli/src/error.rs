@@ -133,7 +133,7 @@ pub(crate) enum CliError {
         #[help]
         way_out: String,
     },
-    /// Whoever reads stdout has gone away, which is no failure of ours.
+    /// The reader of stdout has closed it, which is no error.
     #[error("stdout was closed")]
     ReaderGone,
 }
@@ -151,7 +151,7 @@ impl CliError {
         }
     }
 
-    /// What was delivered, and is not there.
+    /// The messages that were delivered and are missing.
     pub(crate) fn lost(delivered: Delivered) -> Self {
         Self::Lost {
             session: delivered.session,

@@ -14,8 +14,8 @@ use tokio::signal::ctrl_c;
 /// What a shell says of a command that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Whether somebody pressed Ctrl-C. The first time is only noted, even where the work is done by then: what it
-/// came to is still said. The second ends the process at once.
+/// Whether Ctrl-C was pressed. The first is only noted, and the result of the work so far is still reported. The
+/// second ends the process at once.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {

@@ -105,7 +105,7 @@ fn recent(home: &Path) -> Vec<Recent> {
         .collect()
 }
 
-/// The logs in a folder and `depth` levels below it. What cannot be read is not there.
+/// The logs in a folder and `depth` levels below it. A folder that cannot be read is skipped.
 fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -48,7 +48,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Whence an engine came, in words.
+/// Where an engine comes from, in words.
 pub(crate) fn source(source: Source) -> &'static str {
     match source {
         Source::Builtin => "built in",
@@ -57,7 +57,7 @@ pub(crate) fn source(source: Source) -> &'static str {
     }
 }
 
-/// What came of it in a word or two, and how it is painted.
+/// The result in a word or two, and its colour.
 fn headline(report: &CompactionReport, colors: bool) -> (&'static str, Style) {
     let (words, style) = match report.outcome {
         OutcomeKind::Compacted => ("compacted", GOOD),

@@ -52,7 +52,7 @@ pub(crate) fn log_to_stderr(verbose: u8, colors: bool) {
         .try_init();
 }
 
-/// Writes text to stderr. A stderr that is closed is nobody's loss.
+/// Writes text to stderr. A closed stderr is ignored.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

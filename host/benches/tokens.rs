@@ -1,4 +1,4 @@
-//! How fast tokens are counted, estimated and bounded.
+//! How fast tokens are counted and estimated.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -35,9 +35,6 @@ fn tokens(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_function(format!("count/{name}"), |bencher| {
             bencher.iter(|| counter.count_text(black_box(&text)));
-        });
-        group.bench_function(format!("bounds/{name}"), |bencher| {
-            bencher.iter(|| counter.count_bounds(black_box(&text)));
         });
         group.bench_function(format!("estimate/{name}"), |bencher| {
             bencher.iter(|| estimate(black_box(&text)));

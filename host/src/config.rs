@@ -3,6 +3,7 @@
 //! The keys, their ranges and their defaults are the fields of [`Config`]; the schema that a file is
 //! checked against is derived from them. [`Config::load`] finds and reads the file.
 
+mod check;
 mod document;
 mod load;
 mod schema;
@@ -11,9 +12,10 @@ mod sections;
 mod show;
 mod yaml;
 
+pub use check::Problem;
 pub use document::{DocumentError, Finding};
 pub use load::{ConfigError, Env, Loaded};
-pub use schema::{Problem, Schema, SchemaError};
+pub use schema::{Schema, SchemaError};
 pub use sections::{
     Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Model, OnFailure,
     OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,

@@ -195,25 +195,13 @@ impl SessionBuilder<'_> {
         self
     }
 
-    /// No compaction appends its note to the system prompt.
-    pub fn without_note(mut self) -> Self {
-        self.options.note = false;
-        self
-    }
-
-    /// Bodies leave without prompt cache markers, whatever the configuration says.
-    pub fn without_cache_markers(mut self) -> Self {
-        self.options.cache_markers = false;
-        self
-    }
-
     /// The embedder makes the engine's model calls between turns, see [`Session::background`].
     pub fn background_by_embedder(mut self) -> Self {
         self.options.background = BackgroundBy::Embedder;
         self
     }
 
-    /// How long to wait for a session that somebody else has open; half a minute by default.
+    /// How long to wait for a session that is open elsewhere; half a minute by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = wait;
         self

@@ -29,7 +29,7 @@
 //! **What a request may be.** A body of OpenAI chat completions, OpenAI Responses or Anthropic messages; the
 //! format is detected, or given to [`Session::turn_with`]. It may hold the whole history again, carry on from
 //! what [`Turn::body`] was, or mix both. [`TurnOptions`] say whether the turn may compact, what a summary
-//! should dwell on, and from where on messages stay as they are. [`Turn::places`] says what became of each wire
+//! should dwell on, and from where on messages stay as they are. [`Turn::messages`] says what became of each wire
 //! message, for an agent that keeps its history as values of its own.
 //!
 //! **The answer.** [`Session::answer`] takes the usage that the provider reported and the messages of the
@@ -41,7 +41,7 @@
 //!
 //! **Errors.** With the default configuration an engine that fails costs no turn: the built-in compressor
 //! stands in, and [`Session::take_warnings`] says so. [`SessionError`] is for a body that cannot be read, a
-//! session that somebody else has open, another conversation under [`Unrelated::Refuse`], and every failure of
+//! session that is open elsewhere, another conversation under [`Unrelated::Refuse`], and every failure of
 //! an engine under `context.on_failure: fail`. After an error the request can be sent as it is.
 //!
 //! **Limits.** A call of an engine has 2 seconds, one that may wait for a model 120, and half a second more to
@@ -57,7 +57,7 @@
 //! **What is durable when.** Ids and hashes of messages are written before an engine sees these messages, a
 //! compaction before it is handed out. When `turn` and `answer` return, what they brought survives the end of
 //! the process; a loss of power may take the last of it, and never damages the files. The text of the
-//! conversation is kept by an engine that keeps it (`lcm`), and by nobody else. Where the disk fails, the
+//! conversation is kept only by an engine that keeps it (`lcm`). Where the disk fails, the
 //! session goes on in memory and says so.
 //!
 //! # Features
@@ -93,6 +93,6 @@ pub use contexture_contract as contract;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
 pub use session::{
-    Compact, CompactionReport, OutcomeKind, Place, Session, SessionError, Turn, TurnOptions,
+    BodyMessage, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn, TurnOptions,
     Unrelated,
 };

@@ -9,7 +9,7 @@ pub(crate) fn nearest<'a>(
 ) -> Option<&'a str> {
     let word = word.to_lowercase();
     let allowed = (word.chars().count() / 3).max(1);
-    // What is too long to be a slip of any candidate is not worth a comparison.
+    // A word much longer than every candidate is no misspelling of one.
     if word.len() > 200 {
         return None;
     }

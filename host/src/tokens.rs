@@ -2,8 +2,8 @@
 //!
 //! [`TokenCounter`] counts with the model's own encoding where it is public and with a factor over it
 //! where it is not; what a session learns from reported usage closes the rest of the gap.
-//! [`estimate`] and [`TokenCounter::count_bounds`] answer without tokenising, for decisions that are not
-//! close. [`known_window`] says how large the windows of well-known models are.
+//! [`estimate`] answers without tokenising, for decisions that are not close. [`known_window`] says how large the
+//! windows of well-known models are.
 //!
 //! Nothing is cached per message here: the owner of the messages caches their counts.
 //!
@@ -13,11 +13,9 @@
 //! let counter = TokenCounter::for_model("openai/gpt-5");
 //! assert_eq!(counter.count_text("hello world"), 2);
 //! assert_eq!(estimate("hello world"), 3);
-//! assert_eq!(counter.count_bounds("hello world"), (2, 11));
 //! assert!(known_window("openai/gpt-5").is_some());
 //! ```
 
-mod bounds;
 mod cache;
 mod correction;
 mod encoding;
@@ -109,12 +107,6 @@ impl TokenCounter {
     /// 512 KiB of them, so that no text takes longer than its length warrants.
     pub fn count_text(&self, text: &str) -> u64 {
         self.scale(self.encoding.count(text))
-    }
-
-    /// A lower and an upper bound of [`count_text`](Self::count_text), from one fast pass over the bytes.
-    pub fn count_bounds(&self, text: &str) -> (u64, u64) {
-        let (lower, upper) = bounds::bounds(text);
-        (self.scale(lower), self.scale(upper))
     }
 
     /// The tokens of a message, its framing included.

@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 
 use contexture::formats::{
-    Conversation, Format, FormatError, Place, Window, parse_messages, read, read_part, render_all,
+    Conversation, Format, FormatError, PlanEntry, RenderPlan, parse_messages, read, render_all,
     split,
 };
 use contexture_engine_api::{
-    CLEARED_TOOL_OUTPUT, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK, ShortArguments,
+    CLEARED_TOOL_OUTPUT, MessageId, MessageKind, MessageView, SUMMARY_END_MARK, SUMMARY_MARK,
+    ShortArguments, ToolCallView,
 };
 
 /// The files of the real conversations beside the repository.
@@ -46,32 +47,40 @@ struct Seen {
     error: bool,
 }
 
-fn seen(conversation: &Conversation) -> Vec<Seen> {
-    let calls = conversation.call_views();
-    conversation
-        .views(&calls, &[])
-        .iter()
-        .map(|view| Seen {
-            role: view.role().to_owned(),
-            text: view.text().to_owned(),
-            calls: view
-                .tool_calls()
-                .iter()
-                .map(|call| {
-                    let arguments = serde_json::from_str(call.arguments())
-                        .unwrap_or_else(|_| call.arguments().into());
-                    (call.id().to_owned(), call.name().to_owned(), arguments)
-                })
-                .collect(),
-            result_of: view
-                .tool_call_id()
-                .map(|id| (id.to_owned(), view.tool_name().map(ToOwned::to_owned))),
-            kind: view.kind(),
-            thinks: view.has_thinking(),
-            media: view.has_media(),
-            error: view.is_error(),
+/// What `see` makes of each message as engines see it.
+fn views<T>(conversation: &Conversation, see: impl Fn(&MessageView<'_>) -> T) -> Vec<T> {
+    let messages = conversation.messages().iter().enumerate();
+    messages
+        .map(|(at, message)| {
+            let calls: Vec<_> = (message.calls.iter())
+                .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
+                .collect();
+            see(&message.view(MessageId(at as u64 + 1), conversation.raw(at), &calls))
         })
         .collect()
+}
+
+fn seen(conversation: &Conversation) -> Vec<Seen> {
+    views(conversation, |view| Seen {
+        role: view.role().to_owned(),
+        text: view.text().to_owned(),
+        calls: view
+            .tool_calls()
+            .iter()
+            .map(|call| {
+                let arguments = serde_json::from_str(call.arguments())
+                    .unwrap_or_else(|_| call.arguments().into());
+                (call.id().to_owned(), call.name().to_owned(), arguments)
+            })
+            .collect(),
+        result_of: view
+            .tool_call_id()
+            .map(|id| (id.to_owned(), view.tool_name().map(ToOwned::to_owned))),
+        kind: view.kind(),
+        thinks: view.has_thinking(),
+        media: view.has_media(),
+        error: view.is_error(),
+    })
 }
 
 fn roles(conversation: &Conversation) -> Vec<&str> {
@@ -82,8 +91,8 @@ fn roles(conversation: &Conversation) -> Vec<&str> {
         .collect()
 }
 
-fn window<'a>(entries: Vec<Place<'a>>) -> Window<'a> {
-    Window {
+fn window<'a>(entries: Vec<PlanEntry<'a>>) -> RenderPlan<'a> {
+    RenderPlan {
         entries,
         system_note: None,
         own_summaries: false,
@@ -174,7 +183,7 @@ fn assert_conversions_keep_what_engines_see(files: Vec<(PathBuf, String)>) {
     ];
     for (path, text) in files {
         for conversation in read(text, None).unwrap() {
-            let whole = Window::whole(conversation.messages().len());
+            let whole = RenderPlan::whole(conversation.messages().len());
             for to in targets {
                 let converted = one(&conversation.convert(&whole, to).unwrap());
                 assert_eq!(converted.format(), to, "{}", path.display());
@@ -229,7 +238,7 @@ fn assert_unchanged_leaves_byte_for_byte(files: Vec<(PathBuf, String)>) {
         assert!(!conversations.is_empty());
         let windows: Vec<_> = conversations
             .iter()
-            .map(|conversation| Window::whole(conversation.messages().len()))
+            .map(|conversation| RenderPlan::whole(conversation.messages().len()))
             .collect();
         let parts: Vec<_> = conversations.iter().zip(&windows).collect();
         for (conversation, window) in parts.iter().take(5) {
@@ -264,7 +273,7 @@ fn assert_unchanged_leaves_byte_for_byte(files: Vec<(PathBuf, String)>) {
 #[test]
 #[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
 fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
-    let cleared = |index| Place::Replaced {
+    let cleared = |index| PlanEntry::Replaced {
         index,
         text: Some(CLEARED_TOOL_OUTPUT),
         arguments: &[],
@@ -282,7 +291,7 @@ fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
                     messages
                         .map(|(index, message)| match message.role.as_str() {
                             "tool" => cleared(index),
-                            _ => Place::Message(index),
+                            _ => PlanEntry::Message(index),
                         })
                         .collect(),
                 )
@@ -316,8 +325,8 @@ fn what_is_kept_of_a_changed_document_leaves_byte_for_byte() {
 #[test]
 fn replacing_one_result_leaves_the_other_blocks_alone() {
     let conversation = one(ANTHROPIC);
-    let mut entries: Vec<_> = (0..6).map(Place::Message).collect();
-    entries[3] = Place::Replaced {
+    let mut entries: Vec<_> = (0..6).map(PlanEntry::Message).collect();
+    entries[3] = PlanEntry::Replaced {
         index: 3,
         text: Some("gone"),
         arguments: &[],
@@ -326,7 +335,7 @@ fn replacing_one_result_leaves_the_other_blocks_alone() {
         index: 1,
         arguments: r#"{"path":"…"}"#.to_owned(),
     }];
-    entries[1] = Place::Replaced {
+    entries[1] = PlanEntry::Replaced {
         index: 1,
         text: None,
         arguments: &arguments,
@@ -343,7 +352,7 @@ fn arguments_are_rewritten_in_the_form_they_had() {
         index: 0,
         arguments: r#"{"path":1}"#.to_owned(),
     }];
-    let replaced = Place::Replaced {
+    let replaced = PlanEntry::Replaced {
         index: 1,
         text: None,
         arguments: &arguments,
@@ -353,7 +362,7 @@ fn arguments_are_rewritten_in_the_form_they_had() {
         (ANTHROPIC, r#"{"path": "/tmp"}"#, r#"{"path":1}"#),
         (RESPONSES, r#""{\"path\": \"/tmp\"}""#, r#""{\"path\":1}""#),
     ] {
-        let mut entries: Vec<_> = (0..6).map(Place::Message).collect();
+        let mut entries: Vec<_> = (0..6).map(PlanEntry::Message).collect();
         entries[1] = replaced;
         let out = one(document).render(&window(entries)).unwrap();
         assert_eq!(out, document.replace(old, new));
@@ -362,7 +371,7 @@ fn arguments_are_rewritten_in_the_form_they_had() {
         index: 0,
         arguments: "{".to_owned(),
     }];
-    let places = vec![Place::Replaced {
+    let places = vec![PlanEntry::Replaced {
         index: 1,
         text: None,
         arguments: &broken,
@@ -393,26 +402,38 @@ fn a_summary_takes_the_role_that_does_not_collide() {
             .collect();
         format!(r#"{{"messages":[{}]}}"#, messages.join(","))
     };
-    let summary = Place::Summary { text: "## Goal" };
+    let summary = PlanEntry::Summary { text: "## Goal" };
     let mark = format!("{SUMMARY_MARK}\n## Goal");
     // Between two assistants the user's; between two users the assistant's.
     let document = one(&turns(&["assistant", "user", "assistant"]));
     let out = one(&document
-        .render(&window(vec![Place::Message(0), summary, Place::Message(2)]))
+        .render(&window(vec![
+            PlanEntry::Message(0),
+            summary,
+            PlanEntry::Message(2),
+        ]))
         .unwrap());
     assert_eq!(roles(&out), ["assistant", "user", "assistant"]);
     assert_eq!(out.messages()[1].kind, MessageKind::Summary);
     assert_eq!(out.messages()[1].text, mark);
     let document = one(&turns(&["user", "assistant", "user"]));
     let out = one(&document
-        .render(&window(vec![Place::Message(0), summary, Place::Message(2)]))
+        .render(&window(vec![
+            PlanEntry::Message(0),
+            summary,
+            PlanEntry::Message(2),
+        ]))
         .unwrap());
     assert_eq!(roles(&out), ["user", "assistant", "user"]);
     // Both collide: it joins the message after it, and leaves it again without a trace.
     let text = turns(&["user", "assistant", "user", "assistant"]);
     let document = one(&text);
     let out = document
-        .render(&window(vec![Place::Message(0), summary, Place::Message(3)]))
+        .render(&window(vec![
+            PlanEntry::Message(0),
+            summary,
+            PlanEntry::Message(3),
+        ]))
         .unwrap();
     let joined = one(&out);
     assert_eq!(roles(&joined), ["user", "assistant", "assistant"]);
@@ -422,7 +443,7 @@ fn a_summary_takes_the_role_that_does_not_collide() {
     let unsealed = without_seals(&out);
     assert!(unsealed.contains(&format!(r"## Goal\n\n{SUMMARY_END_MARK}\n\nm3")));
     let without = joined
-        .render(&window(vec![Place::Message(0), Place::Message(2)]))
+        .render(&window(vec![PlanEntry::Message(0), PlanEntry::Message(2)]))
         .unwrap();
     assert_eq!(
         without,
@@ -430,7 +451,11 @@ fn a_summary_takes_the_role_that_does_not_collide() {
     );
     // The first message collides with the summary alone before it.
     let out = one(&document
-        .render(&window(vec![summary, Place::Message(2), Place::Message(3)]))
+        .render(&window(vec![
+            summary,
+            PlanEntry::Message(2),
+            PlanEntry::Message(3),
+        ]))
         .unwrap());
     assert_eq!(roles(&out), ["user", "user", "assistant"]);
     assert_eq!(out.messages()[0].kind, MessageKind::Summary);
@@ -442,20 +467,20 @@ fn a_joined_summary_is_replaced_by_the_next_one() {
     let text = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d \ud83d\ude00 \"q\""},{"role":"user","content":"e"}]}"#;
     let first = one(text)
         .render(&window(vec![
-            Place::Message(0),
-            Place::Summary { text: "one" },
-            Place::Message(3),
-            Place::Message(4),
+            PlanEntry::Message(0),
+            PlanEntry::Summary { text: "one" },
+            PlanEntry::Message(3),
+            PlanEntry::Message(4),
         ]))
         .unwrap();
     let again = one(&first);
     assert_eq!(again.messages().len(), 4);
     let second = again
         .render(&window(vec![
-            Place::Message(0),
-            Place::Summary { text: "two" },
-            Place::Message(2),
-            Place::Message(3),
+            PlanEntry::Message(0),
+            PlanEntry::Summary { text: "two" },
+            PlanEntry::Message(2),
+            PlanEntry::Message(3),
         ]))
         .unwrap();
     let expected = without_seals(&first).replace(r"\none\n", r"\ntwo\n");
@@ -463,9 +488,9 @@ fn a_joined_summary_is_replaced_by_the_next_one() {
     // The earlier summary stays while the message that it joined leaves.
     let alone = again
         .render(&window(vec![
-            Place::Message(0),
-            Place::Message(1),
-            Place::Message(3),
+            PlanEntry::Message(0),
+            PlanEntry::Message(1),
+            PlanEntry::Message(3),
         ]))
         .unwrap();
     let alone = one(&alone);
@@ -488,9 +513,9 @@ fn a_summary_joins_parts_calls_and_pictures() {
         );
         let document = one(&text);
         let places = vec![
-            Place::Message(0),
-            Place::Summary { text: "S" },
-            Place::Message(2),
+            PlanEntry::Message(0),
+            PlanEntry::Summary { text: "S" },
+            PlanEntry::Message(2),
         ];
         let out = document.render(&window(places)).unwrap();
         let joined = one(&out);
@@ -501,14 +526,14 @@ fn a_summary_joins_parts_calls_and_pictures() {
             assert_eq!(joined.messages()[at].identity, identity, "{out}");
         }
         let restored = joined
-            .render(&window(vec![Place::Message(0), Place::Message(2)]))
+            .render(&window(vec![PlanEntry::Message(0), PlanEntry::Message(2)]))
             .unwrap();
         assert!(restored.contains(case), "{restored}");
     }
     // Nor does it join calls behind an earlier summary: the two make one message.
     let document = one(&format!(r#"[{{"role":"user","content":"a"}},{calls}]"#));
-    let places = ["S", "T"].map(|text| Place::Summary { text });
-    let places = places.into_iter().chain([Place::Message(1)]).collect();
+    let places = ["S", "T"].map(|text| PlanEntry::Summary { text });
+    let places = places.into_iter().chain([PlanEntry::Message(1)]).collect();
     let out = one(&document.render(&window(places)).unwrap());
     assert_eq!(roles(&out), ["user", "user", "assistant"]);
     assert_eq!(out.messages()[0].items, out.messages()[1].items);
@@ -528,8 +553,8 @@ fn a_summary_joins_parts_calls_and_pictures() {
     );
     let out = document
         .render(&window(vec![
-            Place::Summary { text: "S" },
-            Place::Message(1),
+            PlanEntry::Summary { text: "S" },
+            PlanEntry::Message(1),
         ]))
         .unwrap();
     let joined = one(&out);
@@ -537,7 +562,7 @@ fn a_summary_joins_parts_calls_and_pictures() {
     assert_eq!(joined.messages()[1].media.len(), 1);
     assert!(
         joined
-            .render(&window(vec![Place::Message(1)]))
+            .render(&window(vec![PlanEntry::Message(1)]))
             .unwrap()
             .contains(picture)
     );
@@ -552,8 +577,8 @@ fn a_summary_joins_a_turn_of_items() {
             .filter(|line| drop.is_empty() || !line.contains("I look."))
             .collect();
         let document = one(&lines.join("\n"));
-        let places = (1..6).map(Place::Message);
-        let places = [Place::Message(0), Place::Summary { text: "S" }]
+        let places = (1..6).map(PlanEntry::Message);
+        let places = [PlanEntry::Message(0), PlanEntry::Summary { text: "S" }]
             .into_iter()
             .chain(places);
         let joined = one(&document.render(&window(places.collect())).unwrap());
@@ -566,7 +591,10 @@ fn a_summary_joins_a_turn_of_items() {
             joined.messages()[2].identity,
             document.messages()[1].identity
         );
-        let rest: Vec<_> = (0..7).filter(|at| *at != 1).map(Place::Message).collect();
+        let rest: Vec<_> = (0..7)
+            .filter(|at| *at != 1)
+            .map(PlanEntry::Message)
+            .collect();
         let restored = one(&joined.render(&window(rest)).unwrap());
         let identities = |of: &Conversation| -> Vec<u128> {
             of.messages()
@@ -579,33 +607,11 @@ fn a_summary_joins_a_turn_of_items() {
 }
 
 #[test]
-fn a_session_parses_only_what_it_keeps() {
-    let part = read_part(CHAT, Format::OpenAiChat, |at| at == 0 || at >= 4).unwrap();
-    assert_eq!(roles(&part), ["user", "user", "assistant"]);
-    let places = vec![
-        Place::Message(0),
-        Place::Summary { text: "S" },
-        Place::Message(1),
-        Place::Message(2),
-    ];
-    let whole = one(CHAT);
-    let same = vec![
-        Place::Message(0),
-        Place::Summary { text: "S" },
-        Place::Message(4),
-        Place::Message(5),
-    ];
-    assert_eq!(
-        part.render(&window(places)).unwrap(),
-        whole.render(&window(same)).unwrap()
-    );
-    assert!(!part.render(&Window::whole(3)).unwrap().contains("I look."));
-}
-
-#[test]
 fn an_anthropic_conversation_opens_with_the_user() {
     let document = one(ANTHROPIC);
-    let out = one(&document.render(&window(vec![Place::Message(5)])).unwrap());
+    let out = one(&document
+        .render(&window(vec![PlanEntry::Message(5)]))
+        .unwrap());
     assert_eq!(roles(&out), ["user", "assistant"]);
     assert_eq!(out.messages()[0].kind, MessageKind::Summary);
 }
@@ -617,10 +623,10 @@ fn thinking_is_never_joined() {
     assert!(document.messages()[3].has_thinking);
     assert_eq!(document.messages()[3].thinking, "hm");
     let places = vec![
-        Place::Message(0),
-        Place::Summary { text: "S" },
-        Place::Message(3),
-        Place::Message(4),
+        PlanEntry::Message(0),
+        PlanEntry::Summary { text: "S" },
+        PlanEntry::Message(3),
+        PlanEntry::Message(4),
     ];
     let out = document.render(&window(places)).unwrap();
     let joined = one(&out);
@@ -630,9 +636,9 @@ fn thinking_is_never_joined() {
     assert!(out.contains(document.raw(3)));
     // Before a message that thinks, between users' turns of another kind, it is the user's own.
     let places = vec![
-        Place::Summary { text: "S" },
-        Place::Message(3),
-        Place::Message(4),
+        PlanEntry::Summary { text: "S" },
+        PlanEntry::Message(3),
+        PlanEntry::Message(4),
     ];
     let out = one(&document.render(&window(places)).unwrap());
     assert_eq!(roles(&out), ["user", "assistant", "user"]);
@@ -643,7 +649,7 @@ fn a_note_stands_in_the_system_prompt_once() {
     let note = "[Note: compacted]";
     let noted = |document: &str| {
         let conversation = one(document);
-        let mut window = Window::whole(conversation.messages().len());
+        let mut window = RenderPlan::whole(conversation.messages().len());
         window.system_note = Some(note);
         let once = conversation.render(&window).unwrap();
         let again = one(&once).render(&window).unwrap();
@@ -674,18 +680,18 @@ fn a_note_stands_in_the_system_prompt_once() {
 
 #[test]
 fn a_stub_stands_where_the_format_wants_the_answer() {
-    let stub = Place::Stub {
+    let stub = PlanEntry::Stub {
         message: 1,
         call: 0,
         text: "[lost]",
     };
     let places = || {
         vec![
-            Place::Message(0),
-            Place::Message(1),
+            PlanEntry::Message(0),
+            PlanEntry::Message(1),
             stub,
-            Place::Message(3),
-            Place::Message(4),
+            PlanEntry::Message(3),
+            PlanEntry::Message(4),
         ]
     };
     for document in [CHAT, ANTHROPIC, RESPONSES] {
@@ -709,7 +715,7 @@ fn a_stub_stands_where_the_format_wants_the_answer() {
             );
         }
     }
-    let orphan = window(vec![Place::Message(0), stub]);
+    let orphan = window(vec![PlanEntry::Message(0), stub]);
     assert!(matches!(
         one(CHAT).render(&orphan),
         Err(FormatError::Window(_))
@@ -759,8 +765,8 @@ fn the_spellings_of_calls_and_results() {
         index: 0,
         arguments: r#"{"input":"…"}"#.to_owned(),
     }];
-    let mut entries: Vec<_> = (0..5).map(Place::Message).collect();
-    entries[1] = Place::Replaced {
+    let mut entries: Vec<_> = (0..5).map(PlanEntry::Message).collect();
+    entries[1] = PlanEntry::Replaced {
         index: 1,
         text: None,
         arguments: &short,
@@ -833,13 +839,13 @@ fn a_claude_code_log_is_its_live_branch() {
 fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
     let log = one(LOG);
     let places = vec![
-        Place::Summary {
+        PlanEntry::Summary {
             text: "the first part",
         },
-        Place::Message(1),
-        Place::Message(2),
-        Place::Message(3),
-        Place::Message(4),
+        PlanEntry::Message(1),
+        PlanEntry::Message(2),
+        PlanEntry::Message(3),
+        PlanEntry::Message(4),
     ];
     let out = log.convert(&window(places), Format::ClaudeCode).unwrap();
     assert!(out.starts_with(LOG), "the earlier lines stay");
@@ -861,7 +867,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
         assert!(!LOG.contains(pair[1]["uuid"].as_str().unwrap()));
     }
     // The summary keeps its mark in other formats.
-    let whole = Window::whole(5);
+    let whole = RenderPlan::whole(5);
     let anthropic = one(&resumed.convert(&whole, Format::Anthropic).unwrap());
     assert_eq!(anthropic.messages()[0].kind, MessageKind::Summary);
     assert_eq!(anthropic.messages()[1].thinking, "hm");
@@ -883,7 +889,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
         Format::OpenAiResponses,
         Format::ClaudeCode,
     ] {
-        let out = one(&native.convert(&Window::whole(1), to).unwrap());
+        let out = one(&native.convert(&RenderPlan::whole(1), to).unwrap());
         assert_eq!(out.messages()[0].kind, MessageKind::Summary, "{to}");
     }
 }
@@ -944,7 +950,7 @@ fn a_codex_log_is_read_from_its_last_compaction() {
         (2, 100, 40)
     );
     let items = one(&log
-        .convert(&Window::whole(4), Format::OpenAiResponses)
+        .convert(&RenderPlan::whole(4), Format::OpenAiResponses)
         .unwrap());
     assert_eq!(roles(&items), ["user", "user", "assistant", "tool"]);
     assert_eq!(items.messages()[0].kind, MessageKind::Summary);
@@ -961,7 +967,7 @@ fn several_conversations_in_one_document() {
     let both = read(lines.as_str(), None).unwrap();
     assert_eq!(both.len(), 2);
     assert_eq!(both[1].format(), Format::Anthropic);
-    let places = window(vec![Place::Message(0)]);
+    let places = window(vec![PlanEntry::Message(0)]);
     let out = both[1].render(&places).unwrap();
     assert!(
         out.starts_with(&CHAT.replace('\n', "")),
@@ -978,9 +984,9 @@ fn one_message_a_line_with_times() {
     assert_eq!(lines.messages()[2].time_ms, Some(1_767_225_660_500));
     let out = lines
         .render(&window(vec![
-            Place::Summary { text: "S" },
-            Place::Message(1),
-            Place::Message(2),
+            PlanEntry::Summary { text: "S" },
+            PlanEntry::Message(1),
+            PlanEntry::Message(2),
         ]))
         .unwrap();
     assert_eq!(out.lines().count(), 3);
@@ -1052,11 +1058,11 @@ fn an_error_names_the_place_the_cause_and_the_way_out() {
         "{error}"
     );
     assert!(matches!(
-        one(CHAT).convert(&Window::whole(6), Format::Tau2),
+        one(CHAT).convert(&RenderPlan::whole(6), Format::Tau2),
         Err(FormatError::NoWriter(_))
     ));
     assert!(matches!(
-        one(CHAT).render(&Window::whole(7)),
+        one(CHAT).render(&RenderPlan::whole(7)),
         Err(FormatError::Window(_))
     ));
 }
@@ -1076,7 +1082,7 @@ fn odd_documents_are_read() {
     let conversation = one(surrogate);
     assert_eq!(conversation.messages()[0].text, "\u{fffd} \0");
     let out = conversation
-        .render(&window(vec![Place::Message(0)]))
+        .render(&window(vec![PlanEntry::Message(0)]))
         .unwrap();
     assert!(out.contains(r#""\ud800 \u0000""#));
     let twice = one(r#"{"messages":[{"role":"user","content":"a","content":"b"}]}"#);
@@ -1108,24 +1114,22 @@ mod any_document {
             return;
         };
         for conversation in &conversations {
-            let count = conversation.messages().len();
-            let calls = conversation.call_views();
-            assert_eq!(conversation.views(&calls, &[]).len(), count);
+            views(conversation, |view| view.text().len());
             let mut entries = Vec::new();
             for (index, message) in conversation.messages().iter().enumerate() {
                 match picks.get(index % picks.len().max(1)).copied().unwrap_or(0) % 5 {
-                    0 => entries.push(Place::Message(index)),
-                    1 => entries.push(Place::Replaced {
+                    0 => entries.push(PlanEntry::Message(index)),
+                    1 => entries.push(PlanEntry::Replaced {
                         index,
                         text: Some("short"),
                         arguments: &[],
                     }),
-                    2 => entries.push(Place::Summary {
+                    2 => entries.push(PlanEntry::Summary {
                         text: "## Goal\n\"x\"",
                     }),
                     3 => {
-                        entries.push(Place::Message(index));
-                        entries.extend((0..message.calls.len()).map(|call| Place::Stub {
+                        entries.push(PlanEntry::Message(index));
+                        entries.extend((0..message.calls.len()).map(|call| PlanEntry::Stub {
                             message: index,
                             call,
                             text: "[lost]",
@@ -1134,7 +1138,7 @@ mod any_document {
                     _ => {}
                 }
             }
-            let places = Window {
+            let places = RenderPlan {
                 entries,
                 system_note: Some("[Note]"),
                 own_summaries: false,
@@ -1202,12 +1206,12 @@ mod any_document {
                 .collect();
             let system = if anthropic { r#""system":"s","# } else { "" };
             let document = one(&format!("{{{system}\"messages\":[{}]}}", messages.join(",")));
-            let mut entries: Vec<Place<'_>> = Vec::new();
+            let mut entries: Vec<PlanEntry<'_>> = Vec::new();
             for (at, covered) in covered.iter().enumerate() {
                 match (covered, entries.last()) {
-                    (false, _) => entries.push(Place::Message(at)),
-                    (true, Some(Place::Summary { .. })) => {}
-                    (true, _) => entries.push(Place::Summary { text: "S" }),
+                    (false, _) => entries.push(PlanEntry::Message(at)),
+                    (true, Some(PlanEntry::Summary { .. })) => {}
+                    (true, _) => entries.push(PlanEntry::Summary { text: "S" }),
                 }
             }
             let out = document.render(&window(entries)).unwrap();
@@ -1235,10 +1239,7 @@ const NAMES: [&str; 6] = ["ana", "helper", "-", "-", "小明", "-"];
 
 /// Who says each message; `-` where nobody is named.
 fn names(conversation: &Conversation) -> Vec<String> {
-    let calls = conversation.call_views();
-    let views = conversation.views(&calls, &[]);
-    let name = |view: &MessageView<'_>| view.name().unwrap_or("-").to_owned();
-    views.iter().map(name).collect()
+    views(conversation, |view| view.name().unwrap_or("-").to_owned())
 }
 
 #[test]
@@ -1257,21 +1258,21 @@ fn who_says_it_is_seen_in_every_format_that_tells() {
         let tool = &conversation.messages()[2];
         assert_eq!(tool.tool_name.as_deref(), Some("ls"));
         // As it came, and with a message rewritten.
-        let whole = Window::whole(6);
+        let whole = RenderPlan::whole(6);
         assert_eq!(conversation.render(&whole).unwrap(), *document);
-        let shorter = Place::Replaced {
+        let shorter = PlanEntry::Replaced {
             index: 0,
             text: Some("[Shortened to save context space] ls"),
             arguments: &[],
         };
-        let rest = (1..6).map(Place::Message);
+        let rest = (1..6).map(PlanEntry::Message);
         let entries = std::iter::once(shorter).chain(rest).collect();
         let out = one(&conversation.render(&window(entries)).unwrap());
         assert_eq!(names(&out), NAMES, "{}", conversation.format());
     }
     let lines = one(&documents[4]);
     let chat = lines
-        .convert(&Window::whole(6), Format::OpenAiChat)
+        .convert(&RenderPlan::whole(6), Format::OpenAiChat)
         .unwrap();
     assert_eq!(names(&one(&chat)), NAMES);
 }
@@ -1284,9 +1285,9 @@ fn a_result_and_a_summary_in_a_users_message_are_not_said_by_the_user() {
     let earlier = r#"{"role":"user","content":"go"},{"role":"assistant","content":"gone"}"#;
     let now =
         r#"{"role":"user","name":"ana","content":"and now?"},{"role":"assistant","content":"so"}"#;
-    let summary = Place::Summary { text: "earlier" };
+    let summary = PlanEntry::Summary { text: "earlier" };
     let joined = one(&format!(r#"{{"messages":[{earlier},{now}]}}"#));
-    let window = window(vec![summary, Place::Message(2)]);
+    let window = window(vec![summary, PlanEntry::Message(2)]);
     let conversation = one(&joined.render(&window).unwrap());
     assert_eq!(conversation.messages().len(), 2);
     assert_eq!(names(&conversation), ["-", "ana"]);

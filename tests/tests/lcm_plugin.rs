@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use contexture::engines::Source;
-use contexture::formats::{self, Format, Window};
+use contexture::formats::{self, Format, RenderPlan};
 use contexture::session::{AgentWindow, Record, Session, SessionOptions};
 use contexture_tests::lcm::{expand, frontier, tool};
 use contexture_tests::{Home, chat, engines, shared_data};
@@ -166,7 +166,7 @@ fn a_plugin_compacts_and_answers_as_the_engine_linked_in() {
 fn a_plugin_does_the_same_with_a_real_conversation() {
     let text = std::fs::read_to_string(shared_data().join("claude-code/main.jsonl")).unwrap();
     let conversation = formats::read(text, None).unwrap().remove(0);
-    let whole = Window::whole(conversation.messages().len());
+    let whole = RenderPlan::whole(conversation.messages().len());
     let body = conversation.convert(&whole, Format::OpenAiChat).unwrap();
     assert_same(&serde_json::from_str(&body).unwrap(), 50_000);
 }

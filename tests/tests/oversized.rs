@@ -46,7 +46,7 @@ fn what_the_window_cannot_hold_is_kept_as_a_preview() {
             report.notes.iter().any(|note| note.contains("shortened")),
             "{what}"
         );
-        let window = session.layout(&conversation);
+        let window = session.render_plan(&conversation);
         let rendered = conversation.render(&window).unwrap();
         let back = formats::read(rendered, None).unwrap().remove(0);
         let shortened = back

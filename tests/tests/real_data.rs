@@ -125,7 +125,7 @@ fn every_engine_over_every_conversation() {
 }
 
 fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session, place: &str) {
-    let window = session.layout(conversation);
+    let window = session.render_plan(conversation);
     for to in [
         None,
         Some(Format::OpenAiChat),

@@ -1,14 +1,14 @@
 //! Any text is read or refused, and what is read can be rendered.
 #![no_main]
 
-use contexture::formats::{Format, Place, Window, read};
+use contexture::formats::{Format, PlanEntry, RenderPlan, read};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|document: &str| {
     let formats = Format::ALL.into_iter().map(Some).chain([None]);
     for conversation in formats.filter_map(|format| read(document, format).ok()).flatten() {
-        let window = Window {
-            entries: vec![Place::Summary { text: "summary" }, Place::Message(0)],
+        let window = RenderPlan {
+            entries: vec![PlanEntry::Summary { text: "summary" }, PlanEntry::Message(0)],
             system_note: Some("note"),
         };
         let _ = conversation.render(&window);

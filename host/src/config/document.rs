@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::schema::{Found, Problem, Schema};
+use super::check::{Found, Problem};
+use super::schema::Schema;
 use super::secrets;
 use super::yaml::{self, Aim, Location, YamlError};
 

@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::check::Problem;
 use super::document::{Document, DocumentError, Finding};
-use super::schema::{Problem, Schema};
+use super::schema::Schema;
 use super::sections::{Compression, Config};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;

@@ -3,7 +3,7 @@
 use contexture_digest::{SECRET_MASK, mask_secrets};
 use serde_json::Value;
 
-use super::schema::{Found, Problem};
+use super::check::{Found, Problem};
 use super::yaml::KeyPath;
 
 /// Every value that is an API key, by the name of its key or by its form.

@@ -1,4 +1,4 @@
-//! What a wire item is made of, told from the item alone: one reader for the parts that OpenAI,
+//! The parts of a wire item, told from the item alone: one reader for the parts that OpenAI,
 //! Anthropic and their like put into messages.
 
 use std::borrow::Cow;

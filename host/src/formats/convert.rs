@@ -6,14 +6,14 @@ use super::conversation::Conversation;
 use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
 use super::message::{Media, MediaKind, Message};
-use super::plan::{Kept, Part, Slot, Window, plan};
+use super::plan::{Kept, Part, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
 use super::seal::sealed_summary;
 use super::splice::{new_message, part_type, splice, text_part};
 use super::{Format, FormatError};
 
 impl Conversation {
-    /// Renders a window as a document of its own, in another format or the same: `openai`, `anthropic`, `responses`, or a log
+    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log
     /// that Claude Code can resume (of such a log the earlier lines stay, and the window follows as a
     /// compaction). Between formats of one family (Anthropic and Claude Code, Responses and Codex) the
     /// blocks leave byte for byte; between others thinking stays behind, because a provider takes back
@@ -21,38 +21,38 @@ impl Conversation {
     ///
     /// # Errors
     /// Where the window does not fit the conversation, or `to` is a format that has no writer.
-    pub fn convert(&self, window: &Window<'_>, to: Format) -> Result<String, FormatError> {
+    pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
         match to {
-            Format::ClaudeCode => write_log(self, window),
-            _ if to == self.format() && to != Format::Codex => self.render_alone(window),
-            Format::OpenAiChat => self.to_chat(window),
-            Format::Anthropic => self.to_anthropic(window),
-            Format::OpenAiResponses => self.to_responses(window),
+            Format::ClaudeCode => write_log(self, plan),
+            _ if to == self.format() && to != Format::Codex => self.render_alone(plan),
+            Format::OpenAiChat => self.to_chat(plan),
+            Format::Anthropic => self.to_anthropic(plan),
+            Format::OpenAiResponses => self.to_responses(plan),
             _ => Err(FormatError::NoWriter(to)),
         }
     }
 
     /// The text of the system prompt with the window's note.
-    fn system_with_note(&self, window: &Window<'_>) -> Option<String> {
-        match (self.system(), self.new_note(window)) {
+    fn system_with_note(&self, plan: &RenderPlan<'_>) -> Option<String> {
+        match (self.system(), self.new_note(plan)) {
             (Some(system), Some(note)) if !system.is_empty() => Some(format!("{system}\n\n{note}")),
             (_, Some(note)) => Some(note.to_owned()),
             (system, None) => system.map(ToOwned::to_owned),
         }
     }
 
-    fn to_chat(&self, window: &Window<'_>) -> Result<String, FormatError> {
+    fn to_chat(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         let mut messages: Vec<String> = self
-            .system_with_note(window)
+            .system_with_note(plan)
             .iter()
             .map(|system| new_message(Format::OpenAiChat, "system", system))
             .collect();
-        for slot in plan(self, window, Format::OpenAiChat)? {
-            match slot {
-                Slot::Summary { role, text } => {
+        for out in planned_messages(self, plan, Format::OpenAiChat)? {
+            match out {
+                PlannedMessage::Summary { role, text } => {
                     messages.push(new_message(Format::OpenAiChat, role, &text))
                 }
-                Slot::Kept(kept) => {
+                PlannedMessage::Kept(kept) => {
                     for view in self.kept_views(&kept)? {
                         messages.push(self.chat_message(&view));
                         let stubs = view
@@ -67,13 +67,13 @@ impl Conversation {
         Ok(self.document_of(&[("messages", list(&messages))], Format::OpenAiChat))
     }
 
-    fn to_responses(&self, window: &Window<'_>) -> Result<String, FormatError> {
+    fn to_responses(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         const TO: Format = Format::OpenAiResponses;
         let mut items = Vec::new();
-        for slot in plan(self, window, TO)? {
-            match slot {
-                Slot::Summary { role, text } => items.push(new_message(TO, role, &text)),
-                Slot::Kept(kept) if self.format() == Format::Codex => {
+        for out in planned_messages(self, plan, TO)? {
+            match out {
+                PlannedMessage::Summary { role, text } => items.push(new_message(TO, role, &text)),
+                PlannedMessage::Kept(kept) if self.format() == Format::Codex => {
                     let kept_items = splice(self, &kept)?;
                     items.extend(kept_items.iter().map(|item| codex_item(self.text_of(item))));
                     for view in self.kept_views(&kept)? {
@@ -84,7 +84,7 @@ impl Conversation {
                         );
                     }
                 }
-                Slot::Kept(kept) => {
+                PlannedMessage::Kept(kept) => {
                     for view in self.kept_views(&kept)? {
                         self.push_response_items(&view, &mut items);
                     }
@@ -92,15 +92,15 @@ impl Conversation {
             }
         }
         let mut members = Vec::new();
-        if let Some(system) = self.system_with_note(window) {
+        if let Some(system) = self.system_with_note(plan) {
             members.push(("instructions", quote(&system)));
         }
         members.push(("input", list(&items)));
         Ok(self.document_of(&members, TO))
     }
 
-    fn to_anthropic(&self, window: &Window<'_>) -> Result<String, FormatError> {
-        let turns = merged(self.turns(window, Format::Anthropic)?);
+    fn to_anthropic(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
+        let turns = merged(self.turns(plan, Format::Anthropic)?);
         let messages: Vec<_> = turns
             .iter()
             .map(|turn| {
@@ -112,7 +112,7 @@ impl Conversation {
             })
             .collect();
         let mut members = Vec::new();
-        if let Some(system) = self.system_with_note(window) {
+        if let Some(system) = self.system_with_note(plan) {
             members.push(("system", quote(&system)));
         }
         members.push(("messages", list(&messages)));
@@ -355,13 +355,17 @@ impl Conversation {
     }
 
     /// The window as turns of Anthropic's, one a wire message, not yet merged.
-    pub(super) fn turns(&self, window: &Window<'_>, to: Format) -> Result<Vec<Turn>, FormatError> {
+    pub(super) fn turns(
+        &self,
+        plan: &RenderPlan<'_>,
+        to: Format,
+    ) -> Result<Vec<Turn>, FormatError> {
         let is_family = matches!(self.format(), Format::Anthropic | Format::ClaudeCode);
         let mut turns = Vec::new();
         let mut time_ms = None;
-        for slot in plan(self, window, to)? {
-            let kept = match slot {
-                Slot::Summary { role, text } => {
+        for out in planned_messages(self, plan, to)? {
+            let kept = match out {
+                PlannedMessage::Summary { role, text } => {
                     let blocks = vec![text_part("text", &quote(&text))];
                     turns.push(Turn {
                         role,
@@ -371,7 +375,7 @@ impl Conversation {
                     });
                     continue;
                 }
-                Slot::Kept(kept) => kept,
+                PlannedMessage::Kept(kept) => kept,
             };
             let views = self.kept_views(&kept)?;
             time_ms = views

@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::conversation::Conversation;
 use super::convert::{Turn, list};
 use super::json::{Edits, Raw, on_one_line, quote};
-use super::plan::{Slot, Window, plan};
+use super::plan::{PlannedMessage, RenderPlan, planned_messages};
 use super::render::tool_result;
 use super::splice::{Item, splice, text_part};
 use super::{Format, FormatError, time};
@@ -14,7 +14,7 @@ use super::{Format, FormatError, time};
 /// kept lines again under new ids. Any other conversation becomes a log of its own.
 pub(super) fn write_log(
     conversation: &Conversation,
-    window: &Window<'_>,
+    plan: &RenderPlan<'_>,
 ) -> Result<String, FormatError> {
     let mut log = LogWriter::new(conversation);
     if conversation.format() == Format::ClaudeCode {
@@ -23,10 +23,10 @@ pub(super) fn write_log(
             log.out.push('\n');
         }
         log.boundary();
-        log.kept_lines(window)?;
+        log.kept_lines(plan)?;
         return Ok(log.out);
     }
-    let turns = conversation.turns(window, Format::ClaudeCode)?;
+    let turns = conversation.turns(plan, Format::ClaudeCode)?;
     if turns.iter().any(|turn| turn.is_summary) {
         log.boundary();
     }
@@ -156,11 +156,11 @@ impl<'a> LogWriter<'a> {
     }
 
     /// The window of a log of Claude Code: its own lines again, whatever else they hold.
-    fn kept_lines(&mut self, window: &Window<'_>) -> Result<(), FormatError> {
+    fn kept_lines(&mut self, plan: &RenderPlan<'_>) -> Result<(), FormatError> {
         let conversation = self.conversation;
-        for slot in plan(conversation, window, Format::ClaudeCode)? {
-            let kept = match slot {
-                Slot::Summary { role, text } => {
+        for out in planned_messages(conversation, plan, Format::ClaudeCode)? {
+            let kept = match out {
+                PlannedMessage::Summary { role, text } => {
                     let blocks = vec![text_part("text", &quote(&text))];
                     self.turn(&Turn {
                         role,
@@ -170,7 +170,7 @@ impl<'a> LogWriter<'a> {
                     });
                     continue;
                 }
-                Slot::Kept(kept) => kept,
+                PlannedMessage::Kept(kept) => kept,
             };
             for item in splice(conversation, &kept)? {
                 let (index, body) = match &item {

@@ -40,7 +40,7 @@ pub struct Message {
     /// The wire items it stands in: one, but for formats that split a message over several.
     pub items: Range<usize>,
     /// Which of the views of its wire items it is, from 0.
-    pub(super) unit: usize,
+    pub(super) view_index: usize,
 }
 
 impl Message {

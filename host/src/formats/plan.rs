@@ -10,29 +10,29 @@ use super::{Format, FormatError};
 /// What a model is to see of a conversation: its messages by their index in
 /// [`Conversation::messages`](super::Conversation::messages), and what stands in place of others.
 #[derive(Debug, Clone, Default)]
-pub struct Window<'a> {
+pub struct RenderPlan<'a> {
     /// The window, in order.
-    pub entries: Vec<Place<'a>>,
+    pub entries: Vec<PlanEntry<'a>>,
     /// A note to append to the system prompt, unless it is there already.
     pub system_note: Option<&'a str>,
     /// Whether every summary stands in a message of its own, whatever the roles around it are.
     pub own_summaries: bool,
 }
 
-impl Window<'_> {
+impl RenderPlan<'_> {
     /// The window that holds all `messages` messages as they are.
     pub fn whole(messages: usize) -> Self {
         Self {
-            entries: (0..messages).map(Place::Message).collect(),
+            entries: (0..messages).map(PlanEntry::Message).collect(),
             system_note: None,
             own_summaries: false,
         }
     }
 }
 
-/// One place in a window.
+/// One entry of a [`RenderPlan`].
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum PlanEntry<'a> {
     /// The message as it is, byte for byte.
     Message(usize),
     /// A shorter form of a message.
@@ -61,7 +61,7 @@ pub enum Place<'a> {
 }
 
 /// A wire message of the new window.
-pub(super) enum Slot<'a> {
+pub(super) enum PlannedMessage<'a> {
     Kept(Kept<'a>),
     Summary { role: &'static str, text: String },
 }
@@ -93,7 +93,7 @@ impl Kept<'_> {
     }
 }
 
-/// A message that is kept, and what of it changes.
+/// A message that is kept, and its changes.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) index: usize,
@@ -107,17 +107,17 @@ impl Part<'_> {
     }
 }
 
-/// Whether tool results leave in messages of the user's.
+/// Whether tool results are part of the user's messages.
 pub(super) fn results_are_users(format: Format) -> bool {
     matches!(format, Format::Anthropic | Format::ClaudeCode)
 }
 
 /// Lays the window out for `target`.
-pub(super) fn plan<'a>(
+pub(super) fn planned_messages<'a>(
     conversation: &Conversation,
-    window: &Window<'a>,
+    plan: &RenderPlan<'a>,
     target: Format,
-) -> Result<Vec<Slot<'a>>, FormatError> {
+) -> Result<Vec<PlannedMessage<'a>>, FormatError> {
     let messages = conversation.messages();
     let message = |index: usize| {
         messages.get(index).ok_or_else(|| {
@@ -127,15 +127,15 @@ pub(super) fn plan<'a>(
             ))
         })
     };
-    let mut slots: Vec<Slot<'a>> = Vec::with_capacity(window.entries.len());
-    for place in &window.entries {
-        let part = match *place {
-            Place::Message(index) => Part {
+    let mut planned: Vec<PlannedMessage<'a>> = Vec::with_capacity(plan.entries.len());
+    for entry in &plan.entries {
+        let part = match *entry {
+            PlanEntry::Message(index) => Part {
                 index,
                 text: None,
                 arguments: &[],
             },
-            Place::Replaced {
+            PlanEntry::Replaced {
                 index,
                 text,
                 arguments,
@@ -144,18 +144,18 @@ pub(super) fn plan<'a>(
                 text,
                 arguments,
             },
-            Place::Summary { text } => {
-                slots.push(Slot::Summary {
+            PlanEntry::Summary { text } => {
+                planned.push(PlannedMessage::Summary {
                     role: "",
                     text: sealed_summary(text),
                 });
                 continue;
             }
-            Place::Stub { .. } => continue,
+            PlanEntry::Stub { .. } => continue,
         };
         let items = &message(part.index)?.items;
-        match slots.last_mut() {
-            Some(Slot::Kept(kept))
+        match planned.last_mut() {
+            Some(PlannedMessage::Kept(kept))
                 if kept.parts.last().is_some_and(|last| {
                     last.index < part.index
                         && messages
@@ -165,21 +165,21 @@ pub(super) fn plan<'a>(
             {
                 kept.parts.push(part);
             }
-            _ => slots.push(Slot::Kept(Kept {
+            _ => planned.push(PlannedMessage::Kept(Kept {
                 parts: vec![part],
                 ..Kept::default()
             })),
         }
     }
-    for slot in &mut slots {
-        free_summary(messages, slot);
+    for out in &mut planned {
+        free_summary(messages, out);
     }
-    for place in &window.entries {
-        let Place::Stub {
+    for entry in &plan.entries {
+        let PlanEntry::Stub {
             message: index,
             call,
             text,
-        } = *place
+        } = *entry
         else {
             continue;
         };
@@ -189,8 +189,10 @@ pub(super) fn plan<'a>(
                 message(index)?.calls.len()
             )));
         }
-        let owner = slots.iter_mut().find_map(|slot| match slot {
-            Slot::Kept(kept) if kept.parts.iter().any(|part| part.index == index) => Some(kept),
+        let owner = planned.iter_mut().find_map(|out| match out {
+            PlannedMessage::Kept(kept) if kept.parts.iter().any(|part| part.index == index) => {
+                Some(kept)
+            }
             _ => None,
         });
         match owner {
@@ -202,17 +204,17 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    let mut slots = place_summaries(messages, slots, target, window.own_summaries);
+    let mut planned = place_summaries(messages, planned, target, plan.own_summaries);
     if results_are_users(target) {
-        open_with_user(conversation, &mut slots);
+        open_with_user(conversation, &mut planned);
     }
-    Ok(slots)
+    Ok(planned)
 }
 
 /// Anthropic takes the user's message first. Where an answer came to stand there, what is marked as
-/// nobody's words goes before it; what came so from Anthropic stays so.
-fn open_with_user(conversation: &Conversation, slots: &mut Vec<Slot<'_>>) {
-    let Some(Slot::Kept(first)) = slots.first() else {
+/// the host's goes before it; a conversation that came so from Anthropic stays so.
+fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<'_>>) {
+    let Some(PlannedMessage::Kept(first)) = planned.first() else {
         return;
     };
     let Some(index) = first.parts.first().map(|part| part.index) else {
@@ -228,9 +230,9 @@ fn open_with_user(conversation: &Conversation, slots: &mut Vec<Slot<'_>>) {
         } else {
             "Earlier messages were removed."
         };
-        slots.insert(
+        planned.insert(
             0,
-            Slot::Summary {
+            PlannedMessage::Summary {
                 role: "user",
                 text: sealed_summary(text),
             },
@@ -238,9 +240,11 @@ fn open_with_user(conversation: &Conversation, slots: &mut Vec<Slot<'_>>) {
     }
 }
 
-/// An earlier summary that stays while the message that it shared leaves stands on its own again.
-fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
-    let Slot::Kept(kept) = slot else { return };
+/// An earlier summary becomes a message of its own where the message that it shared leaves.
+fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
+    let PlannedMessage::Kept(kept) = out else {
+        return;
+    };
     let own: Vec<&Message> = kept
         .parts
         .iter()
@@ -263,7 +267,7 @@ fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
             .zip(&own)
             .map(|(part, message)| sealed_summary(part.text.unwrap_or(&message.text)))
             .collect();
-        *slot = Slot::Summary {
+        *out = PlannedMessage::Summary {
             role: "",
             text: texts.join("\n\n"),
         };
@@ -274,41 +278,42 @@ fn free_summary(messages: &[Message], slot: &mut Slot<'_>) {
 /// summary before it, else the message after it, else the user's message before it.
 fn place_summaries<'a>(
     messages: &[Message],
-    slots: Vec<Slot<'a>>,
+    planned: Vec<PlannedMessage<'a>>,
     target: Format,
     own: bool,
-) -> Vec<Slot<'a>> {
-    let mut placed: Vec<Slot<'a>> = Vec::with_capacity(slots.len());
+) -> Vec<PlannedMessage<'a>> {
+    let mut placed: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
     let mut joining: Vec<String> = Vec::new();
-    let mut rest = slots.into_iter().peekable();
-    let mut ahead: std::collections::VecDeque<Slot<'a>> = std::collections::VecDeque::new();
-    while let Some(slot) = ahead.pop_front().or_else(|| rest.next()) {
-        let text = match slot {
-            Slot::Kept(mut kept) => {
+    let mut rest = planned.into_iter().peekable();
+    let mut ahead: std::collections::VecDeque<PlannedMessage<'a>> =
+        std::collections::VecDeque::new();
+    while let Some(out) = ahead.pop_front().or_else(|| rest.next()) {
+        let text = match out {
+            PlannedMessage::Kept(mut kept) => {
                 kept.before.append(&mut joining);
-                placed.push(Slot::Kept(kept));
+                placed.push(PlannedMessage::Kept(kept));
                 continue;
             }
-            Slot::Summary { text, .. } => text,
+            PlannedMessage::Summary { text, .. } => text,
         };
         if own || target == Format::ClaudeCode {
             // Lines of one role may follow each other in a log, and its agent looks for a summary in a
             // line of its own.
-            placed.push(Slot::Summary { role: "user", text });
+            placed.push(PlannedMessage::Summary { role: "user", text });
             continue;
         }
         while ahead
             .iter()
-            .all(|slot| matches!(slot, Slot::Summary { .. }))
+            .all(|out| matches!(out, PlannedMessage::Summary { .. }))
         {
             let Some(next) = rest.next() else { break };
             ahead.push_back(next);
         }
-        let next = ahead.iter().find_map(|slot| match slot {
-            Slot::Kept(kept) => Some(messages.get(kept.parts.first()?.index)?),
-            Slot::Summary { .. } => None,
+        let next = ahead.iter().find_map(|out| match out {
+            PlannedMessage::Kept(kept) => Some(messages.get(kept.parts.first()?.index)?),
+            PlannedMessage::Summary { .. } => None,
         });
-        let previous_role = placed.last().map(|slot| last_role(messages, slot, target));
+        let previous_role = placed.last().map(|out| last_role(messages, out, target));
         let next_role = next.map(|next| wire_role(next, target));
         let next_thinks = next.is_some_and(|next| next.has_thinking);
         let user = Some("user");
@@ -316,26 +321,28 @@ fn place_summaries<'a>(
         // An answer that Anthropic finds at the end is one that it carries on.
         let may_end = next.is_some() || !results_are_users(target);
         if previous_role != user && next_role != user {
-            placed.push(Slot::Summary { role: "user", text });
+            placed.push(PlannedMessage::Summary { role: "user", text });
         } else if previous_role != assistant
             && next_role != assistant
             && previous_role.is_some()
             && !next_thinks
             && may_end
         {
-            placed.push(Slot::Summary {
+            placed.push(PlannedMessage::Summary {
                 role: "assistant",
                 text,
             });
-        } else if let Some(Slot::Summary { text: before, .. }) = placed.last_mut() {
+        } else if let Some(PlannedMessage::Summary { text: before, .. }) = placed.last_mut() {
             *before = format!("{before}\n\n{text}");
         } else if next.is_some_and(takes_a_summary) {
             joining.push(text);
         } else {
             match placed.last_mut() {
-                Some(Slot::Kept(kept)) if ends_as_user(messages, kept) => kept.after.push(text),
-                // After results, which leave in a message of the user's that it comes to stand in.
-                _ => placed.push(Slot::Summary { role: "user", text }),
+                Some(PlannedMessage::Kept(kept)) if ends_as_user(messages, kept) => {
+                    kept.after.push(text)
+                }
+                // After tool results, which are part of a user's message that the summary joins.
+                _ => placed.push(PlannedMessage::Summary { role: "user", text }),
             }
         }
     }
@@ -363,17 +370,17 @@ fn wire_role(message: &Message, target: Format) -> &str {
     }
 }
 
-fn last_role<'m>(messages: &'m [Message], slot: &Slot<'_>, target: Format) -> &'m str {
-    match slot {
-        Slot::Summary { role, .. } => role,
-        Slot::Kept(kept) if !kept.stubs.is_empty() => {
+fn last_role<'m>(messages: &'m [Message], out: &PlannedMessage<'_>, target: Format) -> &'m str {
+    match out {
+        PlannedMessage::Summary { role, .. } => role,
+        PlannedMessage::Kept(kept) if !kept.stubs.is_empty() => {
             if results_are_users(target) {
                 "user"
             } else {
                 "tool"
             }
         }
-        Slot::Kept(kept) => kept
+        PlannedMessage::Kept(kept) => kept
             .parts
             .last()
             .and_then(|part| messages.get(part.index))

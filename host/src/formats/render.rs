@@ -1,23 +1,25 @@
-//! A conversation out again, in the document it came in.
+//! Renders a conversation into the document it was read from.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::anatomy::{CallStyle, PieceKind, anatomy};
-use super::conversation::{Conversation, Layout};
+use super::conversation::{Container, Conversation};
 use super::json::{Edits, Raw, quote};
-use super::plan::{Kept, Place, Slot, Window, plan, results_are_users};
+use super::plan::{
+    Kept, PlanEntry, PlannedMessage, RenderPlan, planned_messages, results_are_users,
+};
 use super::rewrite::{Rewrite, system_items_with};
 use super::splice::{Item, new_message, splice, text_part};
 use super::{Format, FormatError};
 
 /// Renders the windows of several conversations of one document: the whole document, in which only their
-/// messages have changed. A document of which nothing changes is answered byte for byte.
+/// messages have changed. A document without changes is returned byte for byte.
 ///
 /// # Errors
 /// Where a window does not fit its conversation, where the conversations are not of one document, or
 /// where they are of a session log, which holds more than a window (see [`Conversation::convert`]).
-pub fn render_all(parts: &[(&Conversation, &Window<'_>)]) -> Result<String, FormatError> {
+pub fn render_all(parts: &[(&Conversation, &RenderPlan<'_>)]) -> Result<String, FormatError> {
     let Some((first, _)) = parts.first() else {
         return Err(FormatError::Window(
             "there is no conversation to render".to_owned(),
@@ -25,16 +27,16 @@ pub fn render_all(parts: &[(&Conversation, &Window<'_>)]) -> Result<String, Form
     };
     let document = first.document();
     let mut edits = Edits::default();
-    for (conversation, window) in parts {
+    for (conversation, plan) in parts {
         if !std::sync::Arc::ptr_eq(conversation.document(), document) {
             return Err(FormatError::Window(
                 "the conversations are of different documents".to_owned(),
             ));
         }
-        if conversation.is_whole(window) {
+        if conversation.is_whole(plan) {
             continue;
         }
-        conversation.edit_document(window, &mut edits)?;
+        conversation.edit_document(plan, &mut edits)?;
     }
     Ok(edits.apply(document, 0..document.len()))
 }
@@ -53,63 +55,50 @@ impl Conversation {
     ///
     /// # Errors
     /// Where the window does not fit the conversation.
-    pub fn render(&self, window: &Window<'_>) -> Result<String, FormatError> {
-        match self.layout {
-            Layout::Log => self.convert(window, Format::OpenAiChat),
-            Layout::List(_) | Layout::Lines(_) => render_all(&[(self, window)]),
+    pub fn render(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
+        match self.container {
+            Container::Log => self.convert(plan, Format::OpenAiChat),
+            Container::List(_) | Container::Lines(_) => render_all(&[(self, plan)]),
         }
     }
 
     /// Renders a window in the conversation's own format, without what else its document holds.
-    pub(super) fn render_alone(&self, window: &Window<'_>) -> Result<String, FormatError> {
-        let Layout::List(body) = &self.layout else {
-            return self.render(window);
+    pub(super) fn render_alone(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
+        let Container::List(body) = &self.container else {
+            return self.render(plan);
         };
         let mut edits = Edits::default();
-        if !self.is_whole(window) {
-            self.edit_document(window, &mut edits)?;
+        if !self.is_whole(plan) {
+            self.edit_document(plan, &mut edits)?;
         }
         Ok(edits.apply(self.document(), body.span.clone()))
     }
 
     /// Whether the window holds every message as it is.
-    fn is_whole(&self, window: &Window<'_>) -> bool {
-        let all_read = match &self.layout {
-            Layout::List(body) => body.items.len() == self.system_items.len() + self.items.len(),
-            Layout::Lines(_) | Layout::Log => true,
-        };
-        let all_kept = all_read
-            && window.entries.len() == self.messages().len()
-            && window
-                .entries
-                .iter()
-                .enumerate()
-                .all(|(at, place)| matches!(place, Place::Message(index) if *index == at));
-        all_kept && self.new_note(window).is_none()
+    fn is_whole(&self, plan: &RenderPlan<'_>) -> bool {
+        let mut entries = plan.entries.iter().enumerate();
+        let all_kept = plan.entries.len() == self.messages().len()
+            && entries
+                .all(|(at, entry)| matches!(entry, PlanEntry::Message(index) if *index == at));
+        all_kept && self.new_note(plan).is_none()
     }
 
     /// The note that the system prompt still lacks.
-    pub(super) fn new_note<'a>(&self, window: &Window<'a>) -> Option<&'a str> {
-        window
-            .system_note
+    pub(super) fn new_note<'a>(&self, plan: &RenderPlan<'a>) -> Option<&'a str> {
+        plan.system_note
             .filter(|note| !self.system().is_some_and(|system| system.contains(note)))
     }
 
-    fn edit_document(&self, window: &Window<'_>, edits: &mut Edits) -> Result<(), FormatError> {
-        let note = self.new_note(window);
-        let items = self.outgoing(window, &|item| item)?;
-        match &self.layout {
-            Layout::List(body) => {
-                // Not every item of the list need have been read.
-                let place = |index: usize| {
-                    let start = self.items.get(index)?.outer.start;
-                    let found = body.items.binary_search_by_key(&start, |item| item.start);
-                    found.ok()
-                };
+    fn edit_document(&self, plan: &RenderPlan<'_>, edits: &mut Edits) -> Result<(), FormatError> {
+        let note = self.new_note(plan);
+        let items = self.outgoing(plan, &|item| item)?;
+        match &self.container {
+            Container::List(body) => {
+                let leading = self.system_items.len();
                 let messages: Vec<_> = items
                     .iter()
                     .map(|item| match item {
-                        Item::Original(index) => (place(*index), self.text_of(item)),
+                        Item::Original(index) => (Some(leading + index), self.text_of(item)),
                         Item::New { .. } => (None, self.text_of(item)),
                     })
                     .collect();
@@ -121,7 +110,7 @@ impl Conversation {
                 };
                 rewrite.edit(note, &messages, edits);
             }
-            Layout::Lines(span) => {
+            Container::Lines(span) => {
                 let system =
                     system_items_with(self.document(), self.format(), &self.system_items, note);
                 let lines: Vec<_> = system
@@ -131,7 +120,7 @@ impl Conversation {
                     .collect();
                 edits.replace(span.clone(), lines.join("\n"));
             }
-            Layout::Log => return Err(FormatError::NoWriter(self.format())),
+            Container::Log => return Err(FormatError::NoWriter(self.format())),
         }
         Ok(())
     }
@@ -140,29 +129,29 @@ impl Conversation {
     /// item stood, so that neighbours are known.
     pub(crate) fn outgoing(
         &self,
-        window: &Window<'_>,
+        plan: &RenderPlan<'_>,
         place: &dyn Fn(usize) -> usize,
     ) -> Result<Vec<Item>, FormatError> {
-        let wires = self.wires(window, place)?;
+        let wires = self.wires(plan, place)?;
         Ok(wires.into_iter().flat_map(|wire| wire.out).collect())
     }
 
     /// The wire messages of the window, in the conversation's own format.
     fn wires(
         &self,
-        window: &Window<'_>,
+        plan: &RenderPlan<'_>,
         place: &dyn Fn(usize) -> usize,
     ) -> Result<Vec<Wire>, FormatError> {
         let format = self.format();
         let mut wires = Vec::new();
-        for slot in plan(self, window, format)? {
-            match slot {
-                Slot::Summary { role, text } => wires.push(Wire {
+        for out in planned_messages(self, plan, format)? {
+            match out {
+                PlannedMessage::Summary { role, text } => wires.push(Wire {
                     role: role.into(),
                     items: None,
                     out: vec![Item::new(new_message(format, role, &text))],
                 }),
-                Slot::Kept(kept) => {
+                PlannedMessage::Kept(kept) => {
                     let message = kept
                         .parts
                         .first()

@@ -1,4 +1,4 @@
-//! A document with another list of messages in it: what stands around the messages stays as it is.
+//! Puts another list of messages into a document: everything around the list stays as it is.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -60,7 +60,7 @@ impl Rewrite<'_> {
         out
     }
 
-    /// Puts `note` where it stands outside the list; gives it back where it belongs into the list.
+    /// Adds `note` to a system prompt outside the list; returns it where it has to go into the list.
     fn edit_around_list<'n>(&self, note: Option<&'n str>, edits: &mut Edits) -> Option<&'n str> {
         if !self.note_in_member() {
             return note;

@@ -1,5 +1,5 @@
 //! How the host's own words are told from anybody else's without a record: by a checksum in the mark at
-//! their end. A text that only begins like a summary is somebody's text.
+//! their end. A text that only begins like a summary is not one.
 
 use contexture_engine_api::{SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK};
 use xxhash_rust::xxh3::xxh3_64;

@@ -8,7 +8,7 @@ use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
 use super::message::Message;
 use super::plan::{Kept, Part};
 use super::seal::sealed_summary;
-use super::views::{Unit, flatten, own_text, units};
+use super::views::{ViewSpan, flatten, own_text, view_spans};
 use super::{Format, FormatError};
 
 /// A wire item of the new window.
@@ -27,7 +27,7 @@ impl Item {
 }
 
 /// What becomes of a piece.
-enum Fate {
+enum PieceEdit {
     Keep,
     Drop,
     /// This JSON in place of its text, its arguments or its content.
@@ -45,14 +45,14 @@ pub(super) fn splice(
     };
     let range = first.items.clone();
     // The views of one wire message stand side by side.
-    let first_view = kept.parts.first().map_or(0, |part| part.index) - first.unit;
-    let views = messages
+    let first_view = kept.parts.first().map_or(0, |part| part.index) - first.view_index;
+    let view_count = messages
         .iter()
         .skip(first_view)
         .take_while(|message| message.items == range)
         .count();
     let joined = !kept.before.is_empty() || !kept.after.is_empty();
-    if !joined && kept.parts.len() == views && kept.parts.iter().all(Part::is_unchanged) {
+    if !joined && kept.parts.len() == view_count && kept.parts.iter().all(Part::is_unchanged) {
         return Ok(range.map(Item::Original).collect());
     }
     let group = range
@@ -66,8 +66,8 @@ pub(super) fn splice(
         return Ok(Vec::new());
     };
     let pieces = flatten(&group);
-    let units = units(&pieces);
-    let (fates, new_text) = fates(messages, kept, &pieces, &units)?;
+    let views = view_spans(&pieces);
+    let (piece_edits, new_text) = piece_edits(messages, kept, &pieces, &views)?;
     let format = conversation.format();
 
     let mut out = Vec::new();
@@ -97,12 +97,12 @@ pub(super) fn splice(
     for (at, item) in group.iter().enumerate() {
         let own: Vec<_> = pieces
             .iter()
-            .zip(&fates)
+            .zip(&piece_edits)
             .filter(|((owner, _), _)| *owner == at)
-            .map(|((_, piece), fate)| (*piece, fate))
+            .map(|((_, piece), edit)| (*piece, edit))
             .collect();
         let hosts = host == Some(at) && !insert.is_empty();
-        let gone = !own.is_empty() && own.iter().all(|(_, fate)| matches!(fate, Fate::Drop));
+        let gone = !own.is_empty() && own.iter().all(|(_, edit)| matches!(edit, PieceEdit::Drop));
         if gone && !hosts {
             continue;
         }
@@ -122,70 +122,70 @@ pub(super) fn splice(
 }
 
 /// What becomes of each piece, and a new text for which there is no piece yet.
-fn fates<'a>(
+fn piece_edits<'a>(
     messages: &[Message],
     kept: &Kept<'a>,
     pieces: &[(usize, &Piece<'_>)],
-    units: &[Unit],
-) -> Result<(Vec<Fate>, Option<&'a str>), FormatError> {
-    let mut fates: Vec<Fate> = pieces.iter().map(|_| Fate::Drop).collect();
+    views: &[ViewSpan],
+) -> Result<(Vec<PieceEdit>, Option<&'a str>), FormatError> {
+    let mut piece_edits: Vec<PieceEdit> = pieces.iter().map(|_| PieceEdit::Drop).collect();
     let mut new_text = None;
-    // The parts of one wire message are in the order of its views.
-    let part_of = |unit: usize| {
-        let unit_of = |part: &Part<'_>| messages.get(part.index).map(|message| message.unit);
-        let at = kept.parts.binary_search_by_key(&Some(unit), unit_of).ok()?;
+    // The parts of one wire message are in the order of its view_count.
+    let part_of = |view: usize| {
+        let view_of = |part: &Part<'_>| messages.get(part.index).map(|message| message.view_index);
+        let at = kept.parts.binary_search_by_key(&Some(view), view_of).ok()?;
         kept.parts.get(at)
     };
-    for (at, unit) in units.iter().enumerate() {
+    for (at, view) in views.iter().enumerate() {
         let Some(part) = part_of(at) else { continue };
         let mut call = 0;
         let mut text = part.text;
         for (piece_at, (_, piece)) in pieces
             .iter()
             .enumerate()
-            .skip(unit.pieces.start)
-            .take(unit.pieces.len())
+            .skip(view.pieces.start)
+            .take(view.pieces.len())
         {
-            let fate = match (&piece.kind, text) {
+            let edit = match (&piece.kind, text) {
                 (PieceKind::Text(raw), _) => {
-                    let sharers: Vec<_> = units
+                    let sharers: Vec<_> = views
                         .iter()
                         .enumerate()
-                        .filter(|(_, unit)| unit.pieces.contains(&piece_at))
-                        .map(|(at, unit)| (unit, part_of(at)))
+                        .filter(|(_, view)| view.pieces.contains(&piece_at))
+                        .map(|(at, view)| (view, part_of(at)))
                         .collect();
                     let replaced = part.text.is_some();
                     let later = replaced && text.is_none();
                     text = None;
                     if later {
-                        Fate::Drop
+                        PieceEdit::Drop
                     } else {
-                        text_fate(*raw, piece_at, &sharers)
+                        text_edit(*raw, piece_at, &sharers)
                     }
                 }
                 (PieceKind::Result(_), Some(new)) => {
                     text = None;
-                    Fate::Change(quote(new))
+                    PieceEdit::Change(quote(new))
                 }
                 (PieceKind::Call(piece), _) => {
                     let new = part.arguments.iter().find(|new| new.index == call);
                     call += 1;
                     match new {
-                        None => Fate::Keep,
-                        Some(new) => Fate::Change(piece.encode_arguments(&new.arguments).map_err(
-                            |what| {
+                        None => PieceEdit::Keep,
+                        Some(new) => PieceEdit::Change(
+                            piece.encode_arguments(&new.arguments).map_err(|what| {
                                 FormatError::Window(format!(
                                     "call {} of message {}: {what}",
                                     new.index, part.index
                                 ))
-                            },
-                        )?),
+                            })?,
+                        ),
                     }
                 }
-                _ => Fate::Keep,
+                _ => PieceEdit::Keep,
             };
-            if let Some(place) = fates.get_mut(piece_at) {
-                *place = fate;
+            if let Some(place) = piece_edits.get_mut(piece_at) {
+                *place = edit;
             }
         }
         if let Some(missing) = part.arguments.iter().find(|new| new.index >= call) {
@@ -196,33 +196,33 @@ fn fates<'a>(
         }
         new_text = text.filter(|text| !text.is_empty()).or(new_text);
     }
-    Ok((fates, new_text))
+    Ok((piece_edits, new_text))
 }
 
-/// What becomes of a text that several views may share: a summary and the rest.
-fn text_fate(raw: Raw<'_>, at: usize, sharers: &[(&Unit, Option<&Part<'_>>)]) -> Fate {
+/// What becomes of a text that several view_count may share: a summary and the rest.
+fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]) -> PieceEdit {
     if sharers
         .iter()
         .all(|(_, part)| part.is_some_and(|part| part.text.is_none()))
     {
-        return Fate::Keep;
+        return PieceEdit::Keep;
     }
     let text = raw.string().unwrap_or_default();
     let inner = raw.inner().unwrap_or("");
     let kept: Vec<_> = sharers
         .iter()
-        .filter_map(|(unit, part)| Some((unit, (*part)?)))
+        .filter_map(|(view, part)| Some((view, (*part)?)))
         .collect();
-    if let [(unit, part)] = kept.as_slice() {
-        return Fate::Change(match part.text {
+    if let [(view, part)] = kept.as_slice() {
+        return PieceEdit::Change(match part.text {
             Some(new) => quote(new),
-            None if at != unit.pieces.start => return Fate::Keep,
+            None if at != view.pieces.start => return PieceEdit::Keep,
             None => {
-                let end = unit
+                let end = view
                     .until
                     .map_or(inner.len(), |until| escaped_offset(inner, until));
                 let own = inner
-                    .get(escaped_offset(inner, unit.from)..end)
+                    .get(escaped_offset(inner, view.from)..end)
                     .unwrap_or("");
                 format!("\"{own}\"")
             }
@@ -230,22 +230,24 @@ fn text_fate(raw: Raw<'_>, at: usize, sharers: &[(&Unit, Option<&Part<'_>>)]) ->
     }
     let texts: Vec<_> = kept
         .iter()
-        .map(|(unit, part)| {
-            let own = part.text.unwrap_or_else(|| own_text(unit, at, &text));
-            if unit.is_summary {
+        .map(|(view, part)| {
+            let own = part.text.unwrap_or_else(|| own_text(view, at, &text));
+            if view.is_summary {
                 sealed_summary(own)
             } else {
                 own.to_owned()
             }
         })
         .collect();
-    Fate::Change(quote(&texts.join("\n\n")))
+    PieceEdit::Change(quote(&texts.join("\n\n")))
 }
 
 /// Changes inside pieces, but for a `content` that is a string.
-fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &Fate)], edits: &mut Edits) {
-    for (piece, fate) in own {
-        let Fate::Change(new) = fate else { continue };
+fn edit_pieces(item: &Anatomy<'_>, own: &[(&Piece<'_>, &PieceEdit)], edits: &mut Edits) {
+    for (piece, edit) in own {
+        let PieceEdit::Change(new) = edit else {
+            continue;
+        };
         let place = match &piece.kind {
             PieceKind::Text(raw) if !is_string_content(item, piece) => Some(*raw),
             PieceKind::Call(call) => call.arguments,
@@ -282,7 +284,7 @@ pub(super) fn insert_member(object: Raw<'_>, key: &str, value: &str, edits: &mut
     edits.replace(end..end, format!("{comma}\"{key}\":{value}"));
 }
 
-/// What is put into the content of a message beside what it has.
+/// Text that is added to the content of a message.
 struct Insert {
     before: Vec<String>,
     text: Option<String>,
@@ -326,7 +328,7 @@ pub(super) fn new_message(format: Format, role: &str, text: &str) -> String {
 
 fn edit_content(
     item: &Anatomy<'_>,
-    own: &[(&Piece<'_>, &Fate)],
+    own: &[(&Piece<'_>, &PieceEdit)],
     insert: Option<&Insert>,
     edits: &mut Edits,
 ) {
@@ -340,14 +342,14 @@ fn edit_content(
         let listed: Vec<_> = own.iter().filter(|(piece, _)| piece.in_list).collect();
         let spans: Vec<_> = listed
             .iter()
-            .map(|(piece, fate)| (piece.raw.span(), !matches!(fate, Fate::Drop)))
+            .map(|(piece, edit)| (piece.raw.span(), !matches!(edit, PieceEdit::Drop)))
             .collect();
         remove_elements(item.raw, content, &spans, edits);
         if let Some(insert) = insert {
             let results = listed
                 .iter()
                 .take_while(|(piece, _)| matches!(piece.kind, PieceKind::Result(_)))
-                .filter(|(_, fate)| !matches!(fate, Fate::Drop))
+                .filter(|(_, edit)| !matches!(edit, PieceEdit::Drop))
                 .map(|(piece, _)| piece.raw.span().end)
                 .last();
             let any_left = spans.iter().any(|(_, keep)| *keep);
@@ -356,14 +358,14 @@ fn edit_content(
         return;
     }
     // A string or null, with what becomes of it.
-    let fate = own
+    let edit = own
         .iter()
         .find(|(piece, _)| is_string_content(item, piece))
-        .map(|(_, fate)| *fate);
-    let string = match fate {
-        Some(Fate::Keep) => Some(content.text().to_owned()),
-        Some(Fate::Change(new)) => Some(new.clone()),
-        Some(Fate::Drop) | None => None,
+        .map(|(_, edit)| *edit);
+    let string = match edit {
+        Some(PieceEdit::Keep) => Some(content.text().to_owned()),
+        Some(PieceEdit::Change(new)) => Some(new.clone()),
+        Some(PieceEdit::Drop) | None => None,
     };
     let new = match (insert, string) {
         (None, Some(string)) => string,

@@ -67,7 +67,7 @@ fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
 }
 
 /// One view among those of a group of wire items that make up a message.
-pub(super) struct Unit {
+pub(super) struct ViewSpan {
     /// Its pieces, by their index in [`flatten`]'s order.
     pub(super) pieces: Range<usize>,
     /// The part of its first text that is its own, in bytes: a summary may share a text with the rest.
@@ -89,13 +89,13 @@ pub(super) fn flatten<'g, 'a>(group: &'g [Anatomy<'a>]) -> Vec<(usize, &'g Piece
 
 /// The views that a group of items holds: each tool result is one, what stands between them is one, and
 /// a summary that shares the message is one.
-pub(super) fn units(pieces: &[(usize, &Piece<'_>)]) -> Vec<Unit> {
-    let mut units = Vec::new();
+pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
+    let mut views = Vec::new();
     let mut start = 0;
     for (at, (_, piece)) in pieces.iter().enumerate() {
         if matches!(piece.kind, PieceKind::Result(_)) {
-            push_run(pieces, start..at, &mut units);
-            units.push(Unit {
+            push_run(pieces, start..at, &mut views);
+            views.push(ViewSpan {
                 pieces: at..at + 1,
                 from: 0,
                 until: None,
@@ -106,17 +106,17 @@ pub(super) fn units(pieces: &[(usize, &Piece<'_>)]) -> Vec<Unit> {
         }
     }
     if start < pieces.len() || pieces.is_empty() {
-        push_run(pieces, start..pieces.len(), &mut units);
+        push_run(pieces, start..pieces.len(), &mut views);
     }
-    units
+    views
 }
 
 /// Splits a run of pieces into the summaries at its head, the rest, and the summaries at its end.
-fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, units: &mut Vec<Unit>) {
+fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
     if run.is_empty() && !pieces.is_empty() {
         return;
     }
-    let unit = |pieces, from, until, is_summary| Unit {
+    let view = |pieces, from, until, is_summary| ViewSpan {
         pieces,
         from,
         until,
@@ -129,7 +129,7 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, units: &mut Vec<U
     };
     let (mut start, mut end, mut from) = (run.start, run.end, 0);
     let mut trailing = Vec::new();
-    // The host never lets a summary share a message with thinking: there it is the model's own echo.
+    // The host never lets a summary share a message with thinking: there the model repeats one.
     let thinks = pieces.get(run.clone()).is_some_and(|run| {
         run.iter()
             .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
@@ -140,7 +140,7 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, units: &mut Vec<U
             let Some((summary, rest)) = leading_summary(text.get(from..).unwrap_or("")) else {
                 break;
             };
-            units.push(unit(
+            views.push(view(
                 start..start + 1,
                 from,
                 Some(from + summary.len()),
@@ -157,21 +157,21 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, units: &mut Vec<U
                 break;
             };
             end -= 1;
-            trailing.push(unit(end..end + 1, 0, Some(summary.len()), true));
+            trailing.push(view(end..end + 1, 0, Some(summary.len()), true));
         }
     }
-    if start < end || (units.is_empty() && trailing.is_empty()) {
-        units.push(unit(start..end, from, None, false));
+    if start < end || (views.is_empty() && trailing.is_empty()) {
+        views.push(view(start..end, from, None, false));
     }
-    units.extend(trailing.into_iter().rev());
+    views.extend(trailing.into_iter().rev());
 }
 
-/// The part of the text of the piece `at` that belongs to `unit`.
-pub(super) fn own_text<'t>(unit: &Unit, at: usize, text: &'t str) -> &'t str {
-    if at != unit.pieces.start {
+/// The part of the text of the piece `at` that belongs to `view`.
+pub(super) fn own_text<'t>(view: &ViewSpan, at: usize, text: &'t str) -> &'t str {
+    if at != view.pieces.start {
         return text;
     }
-    text.get(unit.from..unit.until.unwrap_or(text.len()))
+    text.get(view.from..view.until.unwrap_or(text.len()))
         .unwrap_or("")
 }
 
@@ -184,9 +184,9 @@ fn push_group(
 ) {
     let Some(head) = group.first() else { return };
     let pieces = flatten(group);
-    for (index, unit) in units(&pieces).into_iter().enumerate() {
+    for (index, view) in view_spans(&pieces).into_iter().enumerate() {
         let mut message = Message {
-            role: if unit.is_result { "tool" } else { &head.role }.to_owned(),
+            role: if view.is_result { "tool" } else { &head.role }.to_owned(),
             name: None,
             text: String::new(),
             thinking: String::new(),
@@ -201,9 +201,9 @@ fn push_group(
             media: Vec::new(),
             identity: 0,
             items: first..first + group.len(),
-            unit: index,
+            view_index: index,
         };
-        let unread = fill(&mut message, &unit, group, &pieces);
+        let unread = fill(&mut message, &view, group, &pieces);
         for call in &message.calls {
             names.insert(call.id.clone(), call.name.clone());
         }
@@ -215,9 +215,9 @@ fn push_group(
         }
         message.kind = kind_of(
             &mut message,
-            unit.is_summary || (is_summary && !unit.is_result),
+            view.is_summary || (is_summary && !view.is_result),
         );
-        if !unit.is_result && !message.is_summary() {
+        if !view.is_result && !message.is_summary() {
             message.name = group.iter().find_map(|item| item.name.clone());
         }
         message.identity = identity(&message, &unread);
@@ -225,10 +225,10 @@ fn push_group(
     }
 }
 
-/// Fills in what the pieces of `unit` hold; answers those whose content is in no field of the message.
+/// Fills in what the pieces of `view` hold; answers those whose content is in no field of the message.
 fn fill<'a>(
     message: &mut Message,
-    unit: &Unit,
+    view: &ViewSpan,
     group: &[Anatomy<'a>],
     pieces: &[(usize, &Piece<'a>)],
 ) -> Vec<Raw<'a>> {
@@ -237,8 +237,8 @@ fn fill<'a>(
     let own = pieces
         .iter()
         .enumerate()
-        .skip(unit.pieces.start)
-        .take(unit.pieces.len());
+        .skip(view.pieces.start)
+        .take(view.pieces.len());
     for (at, (item, piece)) in own {
         let mut media = Vec::new();
         match &piece.kind {
@@ -247,7 +247,7 @@ fn fill<'a>(
                     message.text.push('\n');
                 }
                 let text = text.string().unwrap_or_default();
-                message.text.push_str(own_text(unit, at, &text));
+                message.text.push_str(own_text(view, at, &text));
                 texts += 1;
             }
             PieceKind::Thinking(text) => {
@@ -289,7 +289,7 @@ fn fill<'a>(
     unread
 }
 
-/// What a message is by its marks alone; a shortened one loses its seal.
+/// The kind of a message by its marks; the seal of a shortened one is taken off.
 fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
     if is_summary {
         return MessageKind::Summary;

@@ -21,7 +21,7 @@ pub enum CacheStatus {
 pub enum DisabledReason {
     /// `prompt_caching.enabled: false`.
     SwitchedOff,
-    /// Nobody asked for markers where they have to be asked for.
+    /// Markers have to be asked for here, and were not.
     NotAskedFor,
     /// The model is not a Claude model. Holds its name.
     NotClaude(String),

@@ -1,4 +1,4 @@
-//! What stands for [`network`](super) in a build without it: there is no model to ask.
+//! Replaces [`network`](super) in a build without it: there is no model to ask.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -24,7 +24,7 @@ use crate::tokens::TOOL_TOKENS;
 pub struct Played {
     /// The engine's name.
     pub engine: String,
-    /// Whence it came.
+    /// Where it comes from.
     pub source: Source,
     /// The prompts as they would have been sent.
     pub prompts: Prompts,

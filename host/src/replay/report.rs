@@ -12,7 +12,7 @@ use crate::prompt_cache::Ttl;
 pub struct Row {
     /// `recorded`, `none`, or the engine's name.
     pub engine: String,
-    /// Whence the engine came; none for the rows that have no engine.
+    /// Where the engine comes from; none for the rows that have no engine.
     pub source: Option<Source>,
     /// Its prompts.
     #[serde(flatten)]

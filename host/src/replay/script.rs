@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::recording::Recording;
-use crate::formats::{self, Format, FormatError, Window};
+use crate::formats::{self, Format, FormatError, RenderPlan};
 
 /// The bodies of a recording's requests, and the answers to them.
 pub(super) struct Script {
@@ -29,7 +29,7 @@ impl Script {
             _ => Format::OpenAiChat,
         };
         let recorded = conversation.messages();
-        let body = conversation.convert(&Window::whole(recorded.len()), format)?;
+        let body = conversation.convert(&RenderPlan::whole(recorded.len()), format)?;
         let wire = formats::split(&body, Some(format))?;
         let start = |text: &str| text.as_ptr() as usize - body.as_ptr() as usize;
         let wires = wire

@@ -68,7 +68,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Nobody waits for a model that is no longer of use.
+        // The answers are no longer wanted.
         self.cancel.store(true, Ordering::Release);
     }
 }
@@ -155,7 +155,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`background_done`](Self::background_done).
-    pub fn finish_background(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn finish_background(&mut self) -> Result<(), SessionError> {
         if let Some(thread) = self.background.running.take() {
             // A panic in it has left no answers, and the engine asks again.
             let _ = thread.join();

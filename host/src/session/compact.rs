@@ -12,8 +12,9 @@ use contexture_engine_api::{
 use super::hand_out::summary_text;
 use super::record::InForce;
 use super::report::{CompactionReport, OutcomeKind};
-use super::window::{Slot, Window};
-use super::written::Ids;
+use super::slot::Slot;
+use super::window::Window;
+use super::written::IdSet;
 use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::contract::{self, Checked, Limits};
@@ -51,7 +52,7 @@ impl Way {
     }
 }
 
-/// What an engine's answer came to.
+/// The result of an engine's answer.
 enum Answer {
     Checked(Box<Compaction>, Checked),
     Unchanged(OutcomeKind, String),
@@ -67,7 +68,7 @@ impl Session {
     }
 
     /// Where a summary waits or failed and the prompt does not fit: old tool results are shortened, nothing is
-    /// summarised, no model is called. A later summary reads what was pruned as it came. (In front of every
+    /// summarised, no model is called. A later summary reads pruned messages in full. (In front of every
     /// summary it does not pay: what it leaves is dearer than a summary, and says less.)
     ///
     /// # Errors
@@ -336,7 +337,7 @@ impl Session {
                 _ => {}
             }
         }
-        // What leaves without a trace stands, for whoever carries on, where the first summary stands.
+        // For a client that carries on, dropped messages count as covered by the first summary.
         if let Some(first) = covered.first_mut() {
             first.append(&mut dropped);
         }
@@ -351,7 +352,7 @@ impl Session {
         let mut left_out: Vec<MessageId> = dropped;
         for ((id, text), covers) in summaries.into_iter().zip(covered) {
             left_out.extend(&covers);
-            let covers: Ids = covers.into_iter().collect();
+            let covers: IdSet = covers.into_iter().collect();
             self.history.write(summary_text(id, &text, covers));
         }
         if let Some(earlier) = self.history.in_force() {
@@ -368,7 +369,7 @@ impl Session {
         self.save();
     }
 
-    /// What was said under an id of the window: the message, or what the host's text stands for.
+    /// The messages that an id of the window stands for: the message itself, or those that a summary covers.
     fn said_under(&self, id: MessageId) -> Vec<MessageId> {
         match self.history.written.covers(id) {
             Some(covers) => covers.iter().collect(),

@@ -1,4 +1,4 @@
-//! What a message costs: its text, thinking, calls and media, counted once when it joins the window.
+//! Token counts of a message: its text, thinking, calls and media, counted once when it joins the window.
 
 use contexture_engine_api::ShortArguments;
 
@@ -18,7 +18,7 @@ pub(crate) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) 
     system + counter.count_tools(&tools)
 }
 
-/// The tokens of a message as it came.
+/// The tokens of an unchanged message.
 pub(crate) fn message_tokens(
     counter: &TokenCounter,
     conversation: &Conversation,

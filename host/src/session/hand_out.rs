@@ -11,11 +11,12 @@ use contexture_engine_api::MessageId;
 
 use super::Session;
 use super::align::{Mark, raw_hash};
-use super::options::Place;
+use super::options::BodyMessage;
 use super::request::{Request, Source};
+use super::slot::Slot;
 use super::trail::{Origin, Trail, Unit};
-use super::window::{Slot, Window};
-use super::written::{Ids, Text};
+use super::window::Window;
+use super::written::{IdSet, WrittenText};
 use crate::formats::{self, Conversation, Format, FormatError, Item, summary_identity};
 
 /// A wire message on its way out.
@@ -27,7 +28,7 @@ enum Out {
     Made(Arc<str>, Option<usize>),
 }
 
-/// The wire messages that a window comes to.
+/// A window as wire messages.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     out: Vec<Out>,
@@ -36,7 +37,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The request as it came.
+    /// The request unchanged.
     fn whole(request: &Request<'_>) -> Self {
         let wires = request.raw.len();
         Self {
@@ -53,20 +54,20 @@ impl Layout {
         }
     }
 
-    fn places(&self) -> Vec<Place> {
-        let place = |out: &Out| match out {
-            Out::Kept(wire) => Place::Kept(*wire),
-            Out::Made(text, Some(wire)) => Place::Changed(*wire, text.to_string()),
-            Out::Made(text, None) => Place::Added(text.to_string()),
+    fn messages(&self) -> Vec<BodyMessage> {
+        let message = |out: &Out| match out {
+            Out::Kept(wire) => BodyMessage::Kept(*wire),
+            Out::Made(text, Some(wire)) => BodyMessage::Changed(*wire, text.to_string()),
+            Out::Made(text, None) => BodyMessage::Added(text.to_string()),
         };
-        self.out.iter().map(place).collect()
+        self.out.iter().map(message).collect()
     }
 }
 
 /// What is handed out for a request.
 pub(super) struct Handed<'b> {
     pub(super) body: Cow<'b, str>,
-    pub(super) places: Vec<Place>,
+    pub(super) messages: Vec<BodyMessage>,
     /// Whether it is anything but what the client sent.
     pub(super) changed: bool,
 }
@@ -116,13 +117,13 @@ impl Session {
             (Source::Document(_), _) => Cow::Borrowed(""),
         };
         let changed = layout.is_some() || note.is_some();
-        let places = match layout {
-            Some(layout) => layout.places(),
-            None => (0..request.raw.len()).map(Place::Kept).collect(),
+        let messages = match layout {
+            Some(layout) => layout.messages(),
+            None => (0..request.raw.len()).map(BodyMessage::Kept).collect(),
         };
         Handed {
             body,
-            places,
+            messages,
             changed,
         }
     }
@@ -179,7 +180,7 @@ impl Session {
             Origin::Host(id) => (id, false),
         };
         let covers = self.history.written.covers(id).cloned();
-        self.history.write(Text {
+        self.history.write(WrittenText {
             identity: unit.mark.identity,
             id,
             shortens,
@@ -214,13 +215,13 @@ impl Session {
     /// Lays a window out: its wire messages.
     fn layout_of(&mut self, request: &Request<'_>, window: &Window) -> Result<Layout, FormatError> {
         let source = self.material(request, window)?;
-        let entries = window.places_by(|slot| source.index.get(&slot.id()).copied());
-        let new_window = formats::Window {
+        let entries = window.plan_entries(|slot| source.index.get(&slot.id()).copied());
+        let new_window = formats::RenderPlan {
             entries,
             system_note: None,
             own_summaries: self.options.own_summaries,
         };
-        // What is not the request's is nobody's neighbour.
+        // A message that is not in the request has no neighbours there.
         let place = |item: usize| {
             let wire = source.wires.get(item).copied().flatten();
             wire.unwrap_or(usize::MAX / 2 + item * 2)
@@ -376,8 +377,8 @@ struct Material {
 }
 
 /// The hash by which a summary is known.
-pub(super) fn summary_text(id: MessageId, text: &str, covers: Ids) -> Text {
-    Text {
+pub(super) fn summary_text(id: MessageId, text: &str, covers: IdSet) -> WrittenText {
+    WrittenText {
         identity: summary_identity(text),
         id,
         shortens: false,

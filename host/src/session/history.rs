@@ -4,19 +4,19 @@
 use std::collections::{HashMap, HashSet};
 
 use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::align::Known;
-use super::record::{Change, InForce, Logged, Place, RecordError, Saved};
+use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSession};
 use super::trail::{Trail, Unit};
-use super::window::chain_link;
-use super::written::{Text, Written};
+use super::written::{Written, WrittenText};
 use crate::formats::Format;
 
 /// A session's knowledge of its conversation.
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// Where it is kept; nowhere, or nowhere any more.
-    place: Option<Place>,
+    stored: Option<StoredSession>,
     /// The conversation as it stands, in order.
     branch: Vec<Known>,
     /// Every message of the conversation that the engine is to be shown, earlier forms included, in the
@@ -31,7 +31,7 @@ pub(super) struct History {
     shown: Option<Observed>,
     /// Whether the engine said itself how far it has seen.
     remembers: bool,
-    /// The engine gave back another chain hash than it was given: what it says is no use.
+    /// The engine gave back another chain hash than it was given, so its answers are not trusted.
     pub(super) distrusted: bool,
     /// A cut that the engine has yet to be told of: the last message that stays.
     pub(super) pending_cut: Option<Option<MessageId>>,
@@ -57,7 +57,7 @@ struct Unsaved {
     log_from: usize,
     sent_from: usize,
     handed_from: usize,
-    written: Vec<Text>,
+    written: Vec<WrittenText>,
     in_force: bool,
     shown: bool,
     lacking: bool,
@@ -79,13 +79,13 @@ impl Default for Unsaved {
 
 impl History {
     /// The history that the record has of a session.
-    pub(super) fn of(place: Place, saved: Saved) -> Self {
+    pub(super) fn of(stored: StoredSession, saved: Saved) -> Self {
         let mut written = Written::default();
         for text in saved.written {
             written.add(text);
         }
         Self {
-            place: Some(place),
+            stored: Some(stored),
             resumed: !saved.log.is_empty(),
             branch: branch_of(&saved.log),
             sent: saved.sent,
@@ -104,9 +104,11 @@ impl History {
 
     /// Says which engine the session runs under. Another one than before has seen nothing.
     pub(super) fn set_engine(&mut self, engine: &str) {
-        let Some(place) = &mut self.place else { return };
-        if place.engine != engine {
-            engine.clone_into(&mut place.engine);
+        let Some(stored) = &mut self.stored else {
+            return;
+        };
+        if stored.engine != engine {
+            engine.clone_into(&mut stored.engine);
             (self.shown, self.remembers) = (None, false);
             self.unsaved.shown = true;
         }
@@ -328,7 +330,7 @@ impl History {
         self.log.get(from..).unwrap_or(&[])
     }
 
-    /// Whether the log agrees with what an engine says that it has seen.
+    /// Whether the log agrees with what an engine says it has seen.
     pub(super) fn agrees(&self, seen: Observed) -> bool {
         let logged = self.logged(seen.last);
         logged.is_some_and(|logged| logged.chain == seen.chain)
@@ -396,7 +398,7 @@ impl History {
     }
 
     /// Notes something that the host wrote.
-    pub(super) fn write(&mut self, text: Text) {
+    pub(super) fn write(&mut self, text: WrittenText) {
         if self.written.add(text.clone()) {
             self.unsaved.written.push(text);
         }
@@ -420,11 +422,11 @@ impl History {
             || unsaved.lacking
     }
 
-    /// Writes what changed, in one transaction.
-    pub(super) fn save(&mut self, next_id: u64) -> Lost {
+    /// Writes what changed, in one transaction; the warning where the record has just been lost.
+    pub(super) fn save(&mut self, next_id: u64) -> Option<String> {
         let unsaved = std::mem::take(&mut self.unsaved);
-        let place = self.place.as_ref()?;
-        let change = Change {
+        let stored = self.stored.as_ref()?;
+        let change = SessionChange {
             next_id,
             compactions: self.compactions,
             format: self.format,
@@ -444,16 +446,16 @@ impl History {
         if change.is_empty() {
             return None;
         }
-        let error = place.save(&change).err()?;
+        let error = stored.save(&change).err()?;
         // A write that is tried at every turn would hold up every turn.
-        self.place = None;
+        self.stored = None;
         Some(without_record(&error))
     }
 
     /// Forgets the conversation; what it was called before stays in nobody's way.
     pub(super) fn forget(&mut self) {
         *self = Self {
-            place: self.place.take(),
+            stored: self.stored.take(),
             compactions: self.compactions,
             unsaved: Unsaved {
                 log_from: 0,
@@ -468,7 +470,7 @@ impl History {
     }
 }
 
-/// The conversation that a log comes to: revisions stand in the places of what they replace.
+/// The conversation that a log describes: each revision in the place of what it replaces.
 fn branch_of(log: &[Logged]) -> Vec<Known> {
     let mut branch: Vec<Known> = Vec::with_capacity(log.len());
     let mut place: HashMap<MessageId, usize> = HashMap::with_capacity(log.len());
@@ -488,10 +490,15 @@ fn branch_of(log: &[Logged]) -> Vec<Known> {
     branch
 }
 
-/// The warning of a session that has just lost its record.
-pub(super) type Lost = Option<String>;
-
 /// What a person should know where the record cannot be used.
 pub(super) fn without_record(error: &RecordError) -> String {
     format!("this session goes on in memory and will not survive a restart whole: {error}")
+}
+
+/// The chain hash `chain`, continued over a message.
+fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
+    let mut hash = Xxh3::with_seed(chain);
+    hash.update(&id.0.to_le_bytes());
+    hash.update(&identity.to_le_bytes());
+    hash.digest()
 }

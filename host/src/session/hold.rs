@@ -17,15 +17,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often one looks whether the other is done.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A session that nobody else has open for as long as this is there.
+/// The lock on a session: released when it is dropped.
 #[derive(Debug)]
 pub struct Hold(File);
 
 impl Hold {
-    /// Waits until nobody has the session open.
+    /// Waits until the session is open nowhere else.
     ///
     /// # Errors
-    /// Somebody still has it after `patience`; or the file cannot be had.
+    /// It is still open elsewhere after `patience`, or the file cannot be locked.
     pub(super) fn take(
         home: &Path,
         session: &str,
@@ -68,7 +68,7 @@ impl Hold {
         }
     }
 
-    /// Leaves word of who has it. Whoever waits does without where that fails.
+    /// Writes down who holds it, for the error of others that wait. A failure is ignored.
     fn signed(mut file: File) -> Self {
         let _ = file
             .set_len(0)

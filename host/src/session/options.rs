@@ -42,7 +42,7 @@ pub struct SessionOptions {
     pub background: BackgroundBy,
     /// Whether bodies leave with prompt cache markers where the configuration has them for this model.
     pub cache_markers: bool,
-    /// How long to wait for a session that somebody else has open.
+    /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
 }
 
@@ -90,10 +90,10 @@ pub struct TurnOptions {
     pub wait_for_model: Option<bool>,
 }
 
-/// What stands in one place of what the model is to see. Wire messages of the request are named by their index
-/// after the system prompt.
+/// One message of the body that the model is to see. Wire messages of the request are named by their index after
+/// the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum BodyMessage {
     /// The caller's wire message, byte for byte.
     Kept(usize),
     /// Another form of the caller's wire message: its JSON.

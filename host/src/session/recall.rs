@@ -7,9 +7,9 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageKind, Observed};
 
 use super::align::{Known, Mark};
-use super::request::Read;
+use super::request::ReadMessage;
 use super::show::Start;
-use super::window::Slot;
+use super::slot::Slot;
 use super::{Session, SessionError};
 use crate::engines::{Occasion, Opened};
 use crate::formats::{self, Format};
@@ -31,7 +31,7 @@ impl Session {
         Ok(asked?)
     }
 
-    /// Where the engine and the host part, and what the engine is to be told: after the last message that
+    /// Where the engine and the host differ, and what the engine is told: after the last message that
     /// both have.
     pub(super) fn agreement(&mut self, seen: Option<Observed>) -> Result<Start, SessionError> {
         let pending = self.history.pending_cut;
@@ -69,7 +69,7 @@ impl Session {
                 .collect();
             let recalled = recall(&mut self.engine, ids.clone(), self.history.format());
             for id in ids {
-                let message = recalled.get(&id).and_then(Read::message);
+                let message = recalled.get(&id).and_then(ReadMessage::message);
                 let mark = marks.get(&id);
                 if message.map(|message| message.identity) != mark.map(|mark| mark.identity) {
                     break 'pieces;
@@ -98,7 +98,7 @@ impl Session {
         for ids in all.chunks(PIECE) {
             let recalled = recall(&mut self.engine, ids.to_vec(), Some(format));
             for id in ids {
-                if let Some(message) = recalled.get(id).and_then(Read::message) {
+                if let Some(message) = recalled.get(id).and_then(ReadMessage::message) {
                     let mark = Mark::of(message);
                     messages.push(Known { id: *id, mark });
                 }
@@ -124,7 +124,7 @@ impl Session {
     ) -> HashMap<MessageId, Slot> {
         let format = self.history.format();
         let mut slots = HashMap::new();
-        // Behind a cut there may be what it saw, and is to be shown again.
+        // After a cut, messages that it saw before may have to be shown again.
         if self.history.shown().0.is_some() {
             slots = recall_slots(&mut self.engine, missing, format, &self.counter);
         }
@@ -181,7 +181,7 @@ fn recall(
     engine: &mut Opened,
     ids: Vec<MessageId>,
     format: Option<Format>,
-) -> HashMap<MessageId, Read> {
+) -> HashMap<MessageId, ReadMessage> {
     let asked = ids.clone();
     let answer = engine.call("recall", Pace::Long, move |engine| engine.recall(&asked));
     let texts = match answer {
@@ -214,7 +214,7 @@ fn recall(
         let views = conversation.messages().len().max(1);
         for (at, (id, _)) in run.iter().enumerate() {
             let index = at % views;
-            let read = Read {
+            let read = ReadMessage {
                 conversation: Arc::clone(&conversation),
                 index,
                 wires: 0..0,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::engines::Source;
 
-/// What came of a request to compact.
+/// The result of a request to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
@@ -14,7 +14,7 @@ pub enum OutcomeKind {
     NothingToDo,
     /// Not now.
     Deferred,
-    /// What may never be removed is already too large.
+    /// The messages that may not be removed are too large already.
     FloorTooHigh,
     /// The engine failed; the window is as it was.
     Failed,
@@ -25,9 +25,9 @@ pub enum OutcomeKind {
 pub struct CompactionReport {
     /// The engine that did it; after a failure, the one that stood in.
     pub engine: String,
-    /// Whence that engine came.
+    /// Where that engine comes from.
     pub source: Source,
-    /// What came of it.
+    /// The result.
     pub outcome: OutcomeKind,
     /// Why.
     pub reason: String,

@@ -25,14 +25,14 @@ pub(super) enum Source<'b> {
 
 /// A message that was read, and the wire messages of the request that it stands in.
 #[derive(Debug, Clone)]
-pub(super) struct Read {
+pub(super) struct ReadMessage {
     pub(super) conversation: Arc<Conversation>,
     pub(super) index: usize,
     pub(super) wires: Range<usize>,
 }
 
-impl Read {
-    /// The message; there is one wherever a `Read` was made.
+impl ReadMessage {
+    /// The message; there is one wherever a `ReadMessage` was made.
     pub(super) fn message(&self) -> Option<&Message> {
         self.conversation.messages().get(self.index)
     }
@@ -85,7 +85,7 @@ impl<'b> Request<'b> {
         &self,
         wires: &[usize],
         names: &mut HashMap<String, String>,
-    ) -> Result<Vec<Read>, FormatError> {
+    ) -> Result<Vec<ReadMessage>, FormatError> {
         let wire = match &self.source {
             Source::Document(conversation) => return Ok(read_document(conversation, wires)),
             Source::Body { wire, .. } => wire,
@@ -102,7 +102,7 @@ impl<'b> Request<'b> {
             let mut alone: HashMap<usize, Arc<Conversation>> = HashMap::new();
             for (index, message) in conversation.messages().iter().enumerate() {
                 let items = &message.items;
-                let read = |conversation: &Arc<Conversation>, index| Read {
+                let read = |conversation: &Arc<Conversation>, index| ReadMessage {
                     conversation: Arc::clone(conversation),
                     index,
                     wires: first + items.start..first + items.end,
@@ -133,11 +133,11 @@ impl<'b> Request<'b> {
     }
 }
 
-fn read_document(conversation: &Arc<Conversation>, wires: &[usize]) -> Vec<Read> {
+fn read_document(conversation: &Arc<Conversation>, wires: &[usize]) -> Vec<ReadMessage> {
     let messages = conversation.messages().iter().enumerate();
     let wanted = messages.filter(|(_, message)| wires.binary_search(&message.items.start).is_ok());
     wanted
-        .map(|(index, message)| Read {
+        .map(|(index, message)| ReadMessage {
             conversation: Arc::clone(conversation),
             index,
             wires: message.items.clone(),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use contexture_engine_api::{ContextEngine, Decision, MessageId, Observed, WindowState};
 
 use super::request::Request;
-use super::window::{Slot, Window};
+use super::slot::Slot;
+use super::window::Window;
 use super::{Session, SessionError};
 use crate::supervision::{CallError, Pace};
 
@@ -25,7 +26,7 @@ pub(super) struct Start {
     pub(super) cut: Option<Option<MessageId>>,
 }
 
-/// What an engine answered to what it was to be shown.
+/// An engine's answer to the messages it was shown.
 enum Shown {
     /// It saw it: what it says to have seen now, and whether to compact; none where that needs exact figures.
     Seen(Option<Observed>, Option<Decision>),
@@ -53,7 +54,7 @@ impl Expected {
 }
 
 impl Session {
-    /// Shows the engine what it has not seen. `progress` is told how many messages went over at a time.
+    /// Shows the engine what it has not seen. `progress` is told the number of messages after each delivery.
     pub(super) fn show(
         &mut self,
         request: Option<&Request<'_>>,
@@ -227,7 +228,7 @@ impl Session {
         // After a cut inside what was shown at once, an engine has no chain hash for its place.
         let nothing_shown = self.history.after(from).is_empty();
         let same_place = seen.map(|seen| seen.last) == end.map(|end| end.last);
-        // What comes after it may be messages that are nowhere any more: there is nothing to show of them.
+        // Messages after it may have been lost everywhere: they cannot be shown.
         let agrees = seen.is_some_and(|seen| self.history.agrees(seen));
         let remembers = seen.is_some() && (seen == end || (nothing_shown && same_place) || agrees);
         if seen.is_some() && !remembers && !self.history.distrusted {
@@ -400,7 +401,7 @@ impl Session {
     }
 }
 
-/// What an engine says before anything is counted.
+/// The engine's decision before anything is counted.
 pub(super) fn preflight(engine: &dyn ContextEngine, state: &WindowState) -> Decision {
     let decision = engine.should_compress_preflight(state);
     if decision.is_yes() && engine.defers_preflight_to_reported_usage(state) {

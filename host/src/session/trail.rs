@@ -10,7 +10,7 @@ use super::align::Mark;
 /// What a message on the wire is to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Somebody said it: the message of this id as it came.
+    /// A message of the conversation, unchanged.
     Said(MessageId),
     /// A shorter form of the message of this id, which the host wrote.
     Shortened(MessageId),
@@ -26,7 +26,7 @@ impl Origin {
     }
 }
 
-/// A message on the wire.
+/// A message on the wire, and what it is to the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) origin: Origin,
@@ -37,7 +37,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Whether it is a message as somebody said it.
+    /// Whether it is a message of the conversation, unchanged.
     pub(super) fn is_said(&self) -> bool {
         matches!(self.origin, Origin::Said(_))
     }

@@ -10,25 +10,25 @@ use contexture_engine_api::{Decision, MessageId, Usage};
 
 use super::align::{Known, Mark, raw_hash};
 use super::hand_out::marker_shape;
-use super::options::{Compact, Comparison, Place, Revision, TurnOptions};
+use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
 use super::report::{CompactionReport, OutcomeKind};
 use super::request::{Request, Source};
+use super::slot::Slot;
 use super::trail::{Origin, Unit};
-use super::window::Slot;
 use super::{Ask, Frame, Session, SessionError, Window};
 use crate::formats::{self, Conversation, Format, FormatError};
 use crate::hygiene::{self, Hygiene};
 use crate::prompt_cache::{self, CacheStatus};
 use contexture_engine_api::MessageKind;
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Debug)]
 pub struct Turn<'b> {
-    /// The body to send: the very bytes that came where nothing of it changes. Empty for a conversation that
-    /// was read from a document, which [`Session::layout`] lays out for any format.
+    /// The body to send: the bytes of the request where nothing changes. Empty for a conversation that
+    /// was read from a document, which [`Session::render_plan`] lays out for any format.
     pub body: Cow<'b, str>,
-    /// What stands in each place of the body's list of messages, in order; prompt cache markers aside.
-    pub places: Vec<Place>,
+    /// The messages of the body, in order, without prompt cache markers.
+    pub messages: Vec<BodyMessage>,
     /// The tokens of the messages of a view that the engine selected for this request alone; none where the body
     /// is the window.
     pub selected: Option<u64>,
@@ -80,7 +80,7 @@ impl Session {
     }
 
     /// A turn over a conversation that was read from a document: a client that sends everything. `progress` is
-    /// told how many messages went over to the engine at a time.
+    /// told the number of messages after each delivery to the engine.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
@@ -109,20 +109,22 @@ impl Session {
     }
 
     /// The window in the terms of the format that renders it, for the conversation of the last turn.
-    pub fn layout(&self, conversation: &Arc<Conversation>) -> formats::Window<'_> {
+    pub fn render_plan(&self, conversation: &Arc<Conversation>) -> formats::RenderPlan<'_> {
         let units = &self.history.sent.units;
         let index: std::collections::HashMap<MessageId, usize> = (units.iter().enumerate())
             .take(conversation.messages().len())
             .map(|(at, unit)| (unit.origin.id(), at))
             .collect();
-        formats::Window {
-            entries: self.window.places_by(|slot| index.get(&slot.id()).copied()),
+        formats::RenderPlan {
+            entries: self
+                .window
+                .plan_entries(|slot| index.get(&slot.id()).copied()),
             system_note: self.window.system_note().filter(|_| self.options.note),
             own_summaries: self.options.own_summaries,
         }
     }
 
-    /// The way that every request goes.
+    /// What every kind of turn does.
     fn run<'b>(
         &mut self,
         request: &Request<'b>,
@@ -151,7 +153,7 @@ impl Session {
         }
         Ok(Turn {
             body,
-            places: handed.places,
+            messages: handed.messages,
             selected,
             changed: handed.changed,
             decision,
@@ -224,7 +226,7 @@ impl Session {
         let window = Arc::make_mut(&mut self.window);
         let (mut units, mut new) = (Vec::new(), Vec::new());
         for (index, message) in conversation.messages().iter().enumerate() {
-            let read = super::request::Read {
+            let read = super::request::ReadMessage {
                 conversation: Arc::clone(&conversation),
                 index,
                 wires: message.items.clone(),
@@ -270,7 +272,7 @@ impl Session {
         });
         let is_known = self.frame.as_ref().is_some_and(|frame| frame.hash == hash);
         if !is_known {
-            let conversation = formats::read_part(*text, wire.format, |_| false)?;
+            let conversation = formats::read_frame(*text, wire.format)?;
             self.set_frame(&conversation, options);
             if let Some(frame) = &mut self.frame {
                 frame.hash = hash;
@@ -379,7 +381,7 @@ impl Session {
         }
     }
 
-    /// The window as it stands. Whoever keeps a copy of it makes the next message copy all of it.
+    /// The window now. A caller that keeps a copy of it makes the next message copy the whole window.
     pub fn window(&self) -> &Arc<Window> {
         &self.window
     }

@@ -1,74 +1,22 @@
 //! The window: what the model would see of a conversation now, message by message.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, OnceLock};
 
-use contexture_engine_api::{
-    Compaction, Entry, MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK,
-    ShortArguments, TokenSource, ToolCallView,
-};
+use contexture_engine_api::{Compaction, Entry, MessageId, MessageView, ToolCallView};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::Xxh3;
 
-use super::counting;
-use super::request::Read;
-use super::written::Ids;
-use crate::formats::{Conversation, Message, Place, sealed_short, sealed_summary, unsealed_short};
+use super::slot::{Content, Slot, marked};
+use super::written::IdSet;
+use crate::formats::PlanEntry;
 use crate::tokens::TokenCounter;
 
-/// So few bytes make a token hardly anywhere: less only in texts of single symbols.
-const BYTES_A_TOKEN: u64 = 2;
-
-/// More than a message or a call costs beside its text.
-const FRAME_TOKENS: u64 = 16;
-
-/// What one position of the window shows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Content {
-    /// A message as it came.
-    Message,
-    /// A shorter form of it.
-    Replaced {
-        text: Option<String>,
-        arguments: Vec<ShortArguments>,
-        /// Whether it was pruned alone: a later summary reads the message as it came.
-        #[serde(default)]
-        pruned: bool,
-    },
-    /// A summary.
-    Summary { text: String },
-    /// A made-up answer to a call.
-    Stub {
-        call: MessageId,
-        index: usize,
-        text: String,
-    },
-}
-
-/// What the places of messages as they came share.
-static AS_IT_CAME: LazyLock<Arc<Content>> = LazyLock::new(|| Arc::new(Content::Message));
-
-/// One place of the window. What it holds is shared, so that a copy of a window is cheap.
-#[derive(Debug, Clone)]
-pub(super) struct Slot {
-    id: MessageId,
-    kind: MessageKind,
-    /// Where the message came from; for a summary or a stub, nowhere.
-    source: Option<(Arc<Conversation>, usize)>,
-    content: Arc<Content>,
-    counter: TokenCounter,
-    /// Counted when somebody first asks.
-    tokens: OnceLock<u64>,
-}
-
-/// A window without the messages' own text: what of it survives a restart.
+/// A window without the text of its messages: what is saved.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SavedWindow {
     places: Vec<(MessageId, Content)>,
     system_note: Option<String>,
     /// The messages of the conversation that have no place in it: summarised or dropped.
-    left_out: Ids,
+    left_out: IdSet,
 }
 
 impl SavedWindow {
@@ -81,7 +29,7 @@ impl SavedWindow {
         self.system_note.as_deref()
     }
 
-    pub(super) fn left_out(&self) -> &Ids {
+    pub(super) fn left_out(&self) -> &IdSet {
         &self.left_out
     }
 
@@ -95,200 +43,7 @@ impl SavedWindow {
     }
 }
 
-impl Slot {
-    /// A message as it came.
-    pub(super) fn new(
-        id: MessageId,
-        kind: MessageKind,
-        read: &Read,
-        counter: &TokenCounter,
-    ) -> Self {
-        let (source, content) = match (kind, read.message()) {
-            (MessageKind::Summary, Some(message)) => {
-                let text = message.text.clone();
-                (None, Arc::new(Content::Summary { text }))
-            }
-            _ => {
-                let source = (Arc::clone(&read.conversation), read.index);
-                (Some(source), Arc::clone(&AS_IT_CAME))
-            }
-        };
-        Self {
-            id,
-            kind,
-            source,
-            content,
-            counter: *counter,
-            tokens: OnceLock::new(),
-        }
-    }
-
-    /// The same, to be counted anew by `counter`.
-    fn counted(self, counter: &TokenCounter) -> Self {
-        Self {
-            counter: *counter,
-            tokens: OnceLock::new(),
-            ..self
-        }
-    }
-
-    pub(super) fn id(&self) -> MessageId {
-        self.id
-    }
-
-    /// The message as it came, where it was only pruned.
-    fn unpruned(&self, counter: &TokenCounter) -> Option<Self> {
-        let is_pruned = matches!(*self.content, Content::Replaced { pruned: true, .. });
-        is_pruned.then(|| {
-            let content = Arc::new(Content::Message);
-            Self {
-                content,
-                ..self.clone()
-            }
-            .counted(counter)
-        })
-    }
-
-    /// The same as what pruning left of it.
-    fn into_pruned(mut self) -> Self {
-        if let Content::Replaced {
-            text, arguments, ..
-        } = &*self.content
-        {
-            self.content = Arc::new(Content::Replaced {
-                text: text.clone(),
-                arguments: arguments.clone(),
-                pruned: true,
-            });
-        }
-        self
-    }
-
-    /// The same under another id.
-    pub(super) fn renamed(self, id: MessageId) -> Self {
-        Self { id, ..self }
-    }
-
-    /// What it costs in the prompt.
-    pub(super) fn tokens(&self) -> u64 {
-        *self.tokens.get_or_init(|| self.count(&self.counter))
-    }
-
-    /// What it costs at most, as far as that is known without counting.
-    pub(super) fn most_tokens(&self) -> u64 {
-        match (self.tokens.get(), self.message()) {
-            (Some(tokens), _) => *tokens,
-            (None, Some(message)) if message.media.is_empty() => {
-                let arguments = message.calls.iter().map(|call| call.arguments.len());
-                let bytes = message.text.len()
-                    + message.thinking.len()
-                    + message.opaque.len()
-                    + arguments.sum::<usize>();
-                bytes as u64 / BYTES_A_TOKEN + FRAME_TOKENS * (1 + message.calls.len() as u64)
-            }
-            (None, _) => self.tokens(),
-        }
-    }
-
-    /// Whether it is a message as it came.
-    pub(super) fn is_verbatim(&self) -> bool {
-        *self.content == Content::Message
-    }
-
-    pub(super) fn is_summary(&self) -> bool {
-        matches!(*self.content, Content::Summary { .. })
-    }
-
-    pub(super) fn is_stub(&self) -> bool {
-        matches!(*self.content, Content::Stub { .. })
-    }
-
-    /// The text of a summary.
-    pub(super) fn summary(&self) -> Option<&str> {
-        match &*self.content {
-            Content::Summary { text } => Some(text),
-            _ => None,
-        }
-    }
-
-    /// The same place for another form of its message; what a compaction made of it stays.
-    pub(super) fn moved_to(&self, message: &Self, counter: &TokenCounter) -> Self {
-        Self {
-            content: Arc::clone(&self.content),
-            ..message.clone()
-        }
-        .counted(counter)
-    }
-
-    /// Whether it is somebody's message as it came.
-    pub(super) fn is_original(&self) -> bool {
-        self.is_verbatim() && self.kind == MessageKind::Original
-    }
-
-    /// Whether it is a message of the user's own that says something.
-    pub(super) fn is_real_user(&self) -> bool {
-        self.is_original()
-            && self.message().is_some_and(|message| {
-                let says_something = !message.text.trim().is_empty() || !message.media.is_empty();
-                message.role == "user" && says_something
-            })
-    }
-
-    /// Whether a message that was read of what was handed out may be this one.
-    pub(super) fn may_be(&self, read: &Message) -> bool {
-        let same_place = |own: &Message| {
-            own.role == read.role
-                && own.tool_call_id == read.tool_call_id
-                && own.calls.len() == read.calls.len()
-        };
-        match &*self.content {
-            Content::Summary { text } => read.is_summary() && read.text.trim() == text.trim(),
-            Content::Stub { text, .. } => read.tool_call_id.is_some() && read.text == *text,
-            Content::Message => self
-                .message()
-                .is_some_and(|own| own.identity == read.identity),
-            Content::Replaced { .. } => self.message().is_some_and(same_place),
-        }
-    }
-
-    /// The wire messages that its message stands in, as they are remembered.
-    pub(super) fn wire(&self) -> Option<Wire<'_>> {
-        let (conversation, _) = self.source.as_ref()?;
-        let message = self.message()?;
-        let shares = |other: &&Message| other.items == message.items;
-        let sharers: Vec<&Message> = conversation.messages().iter().filter(shares).collect();
-        Some(Wire {
-            key: (Arc::as_ptr(conversation) as usize, message.items.start),
-            texts: message
-                .items
-                .clone()
-                .map(|item| conversation.item(item))
-                .collect(),
-            place: sharers
-                .iter()
-                .position(|other| std::ptr::eq(*other, message))?,
-            views: sharers.len(),
-        })
-    }
-
-    pub(super) fn message(&self) -> Option<&Message> {
-        let (conversation, index) = self.source.as_ref()?;
-        conversation.messages().get(*index)
-    }
-}
-
-/// The wire messages of one message, with all that stands in them.
-pub(super) struct Wire<'a> {
-    /// The same for all messages in them.
-    pub(super) key: (usize, usize),
-    pub(super) texts: Vec<&'a str>,
-    /// Which of the messages in them it is.
-    pub(super) place: usize,
-    /// How many messages are in them.
-    pub(super) views: usize,
-}
-
-/// What the model would see of a conversation: messages as they came and what compactions left,
+/// What the model would see of a conversation: unchanged messages and what compactions left,
 /// each with the host's id and its token count.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
@@ -315,8 +70,8 @@ impl Window {
         }
     }
 
-    /// What of it survives a restart; `left_out` is what has no place in it.
-    pub(super) fn save(&self, left_out: Ids) -> SavedWindow {
+    /// The window as it is saved; `left_out` are the messages that have no place in it.
+    pub(super) fn save(&self, left_out: IdSet) -> SavedWindow {
         let place = |slot: &Slot| (slot.id, Content::clone(&slot.content));
         SavedWindow {
             places: self.slots.iter().map(place).collect(),
@@ -332,22 +87,21 @@ impl Window {
         messages: &HashMap<MessageId, Slot>,
         counter: &TokenCounter,
     ) -> Vec<Slot> {
-        let slots = saved.places.iter().filter_map(|(id, content)| {
-            let slot = match content {
-                Content::Message => return messages.get(id).cloned(),
-                Content::Replaced { .. } => messages.get(id)?.clone(),
-                Content::Summary { .. } | Content::Stub { .. } => Slot {
-                    id: *id,
-                    kind: MessageKind::Summary,
-                    source: None,
-                    content: Arc::clone(&AS_IT_CAME),
-                    counter: *counter,
-                    tokens: OnceLock::new(),
-                },
-            };
-            let content = Arc::new(content.clone());
-            Some(Slot { content, ..slot }.counted(counter))
-        });
+        let slots = saved
+            .places
+            .iter()
+            .filter_map(|(id, content)| match content {
+                Content::Message => messages.get(id).cloned(),
+                Content::Replaced { .. } => Some(
+                    messages
+                        .get(id)?
+                        .clone()
+                        .with_content(content.clone(), counter),
+                ),
+                Content::Summary { .. } | Content::Stub { .. } => {
+                    Some(Slot::put_in(*id, content.clone(), counter))
+                }
+            });
         slots.collect()
     }
 
@@ -397,7 +151,7 @@ impl Window {
         self.slots.iter().map(Slot::tokens).sum()
     }
 
-    /// What they are at most, as far as that is known without counting.
+    /// An upper bound of that, without tokenising.
     pub(super) fn most_message_tokens(&self) -> u64 {
         self.slots.iter().map(Slot::most_tokens).sum()
     }
@@ -424,7 +178,7 @@ impl Window {
         }
     }
 
-    /// The window as a summary is to read it: with what was only pruned as it came.
+    /// The window as a summary reads it: pruned messages in full.
     pub(super) fn unpruned(&self, counter: &TokenCounter) -> Self {
         let slots = self.slots.iter();
         let slots = slots.map(|slot| slot.unpruned(counter).unwrap_or_else(|| slot.clone()));
@@ -492,15 +246,8 @@ impl Window {
     }
 
     fn put_in(&mut self, content: Content, counter: &TokenCounter) {
-        let slot = Slot {
-            id: self.fresh_id(),
-            kind: MessageKind::Summary,
-            source: None,
-            content: Arc::new(content),
-            counter: *counter,
-            tokens: OnceLock::new(),
-        };
-        self.push_slot(slot);
+        let id = self.fresh_id();
+        self.push_slot(Slot::put_in(id, content, counter));
     }
 
     /// The window that a checked proposal makes of this one.
@@ -553,21 +300,24 @@ impl Window {
 
     /// The window in the terms of the format that renders it, where `index_of` says which message of the
     /// conversation to render a place holds.
-    pub(super) fn places_by(&self, index_of: impl Fn(&Slot) -> Option<usize>) -> Vec<Place<'_>> {
+    pub(super) fn plan_entries(
+        &self,
+        index_of: impl Fn(&Slot) -> Option<usize>,
+    ) -> Vec<PlanEntry<'_>> {
         self.slots
             .iter()
             .filter_map(|slot| {
                 Some(match &*slot.content {
-                    Content::Message => Place::Message(index_of(slot)?),
+                    Content::Message => PlanEntry::Message(index_of(slot)?),
                     Content::Replaced {
                         text, arguments, ..
-                    } => Place::Replaced {
+                    } => PlanEntry::Replaced {
                         index: index_of(slot)?,
                         text: text.as_deref(),
                         arguments,
                     },
-                    Content::Summary { text } => Place::Summary { text },
-                    Content::Stub { call, index, text } => Place::Stub {
+                    Content::Summary { text } => PlanEntry::Summary { text },
+                    Content::Stub { call, index, text } => PlanEntry::Stub {
                         message: self
                             .slots
                             .iter()
@@ -580,9 +330,7 @@ impl Window {
             })
             .collect()
     }
-}
 
-impl Window {
     /// Its places in the order in which they leave: a made-up answer follows its call.
     pub(super) fn leaving_order(&self) -> Vec<&Slot> {
         let mut order: Vec<&Slot> = self.slots.iter().filter(|slot| !slot.is_stub()).collect();
@@ -595,166 +343,5 @@ impl Window {
             }
         }
         order
-    }
-}
-
-impl Slot {
-    fn raw(&self) -> &str {
-        match &self.source {
-            Some((conversation, index)) => conversation.raw(*index),
-            None => "",
-        }
-    }
-
-    fn arguments_of(&self, index: usize) -> Option<&str> {
-        let Content::Replaced { arguments, .. } = &*self.content else {
-            return None;
-        };
-        arguments
-            .iter()
-            .find(|short| short.index == index)
-            .map(|short| short.arguments.as_str())
-    }
-
-    fn view<'a>(&'a self, calls: &'a [ToolCallView<'a>], window: &'a Window) -> MessageView<'a> {
-        let view = match &*self.content {
-            Content::Summary { text } => MessageView::new(self.id, "user")
-                .with_text(text)
-                .with_kind(MessageKind::Summary),
-            Content::Stub { call, index, text } => {
-                let answered = window
-                    .slots
-                    .iter()
-                    .find(|slot| slot.id == *call)
-                    .and_then(Slot::message)
-                    .and_then(|message| message.calls.get(*index));
-                let (id, name) = answered.map_or(("", ""), |call| (&call.id, &call.name));
-                MessageView::new(self.id, "tool")
-                    .with_text(text)
-                    .with_result_of(id, name)
-                    .with_kind(MessageKind::Replaced)
-            }
-            Content::Message | Content::Replaced { .. } => match self.message() {
-                Some(message) => self.message_view(message, calls),
-                None => MessageView::new(self.id, "user"),
-            },
-        };
-        match self.tokens.get() {
-            Some(tokens) => view.with_tokens(*tokens),
-            None => view.with_token_source(self),
-        }
-    }
-
-    fn message_view<'a>(
-        &'a self,
-        message: &'a Message,
-        calls: &'a [ToolCallView<'a>],
-    ) -> MessageView<'a> {
-        let view = message
-            .view(self.id, self.raw(), calls)
-            .with_kind(self.kind);
-        match &*self.content {
-            Content::Replaced { text, .. } => {
-                let view = view.with_kind(MessageKind::Replaced);
-                match text {
-                    Some(text) => view.with_text(unsealed_short(text).unwrap_or(text)),
-                    None => view,
-                }
-            }
-            _ => view,
-        }
-    }
-
-    /// This place with a replacement in it. What an earlier replacement left stays where the new one
-    /// says nothing.
-    fn replaced(&self, replacement: &Replacement, counter: &TokenCounter) -> Self {
-        let mut slot = self.clone();
-        let content = match &*self.content {
-            Content::Summary { text } => Content::Summary {
-                text: replacement
-                    .text
-                    .as_deref()
-                    .map_or_else(|| text.clone(), marked),
-            },
-            Content::Stub { call, index, text } => Content::Stub {
-                call: *call,
-                index: *index,
-                text: replacement.text.clone().unwrap_or_else(|| text.clone()),
-            },
-            Content::Message => Content::Replaced {
-                text: replacement.text.as_deref().map(sealed_short),
-                arguments: replacement.arguments.clone(),
-                pruned: false,
-            },
-            Content::Replaced {
-                text, arguments, ..
-            } => {
-                let mut arguments = arguments.clone();
-                arguments.retain(|old| {
-                    !replacement
-                        .arguments
-                        .iter()
-                        .any(|new| new.index == old.index)
-                });
-                arguments.extend(replacement.arguments.iter().cloned());
-                Content::Replaced {
-                    text: replacement
-                        .text
-                        .as_deref()
-                        .map(sealed_short)
-                        .or_else(|| text.clone()),
-                    arguments,
-                    pruned: false,
-                }
-            }
-        };
-        slot.content = Arc::new(content);
-        slot.counted(counter)
-    }
-
-    fn count(&self, counter: &TokenCounter) -> u64 {
-        match (&*self.content, &self.source, self.message()) {
-            (Content::Summary { text }, _, _) => {
-                counting::text_tokens(counter, &sealed_summary(text))
-            }
-            (Content::Stub { text, .. }, _, _) => counting::text_tokens(counter, text),
-            (Content::Message, Some((conversation, _)), Some(message)) => {
-                counting::message_tokens(counter, conversation, message)
-            }
-            (
-                Content::Replaced {
-                    text, arguments, ..
-                },
-                Some((conversation, _)),
-                Some(message),
-            ) => {
-                let text = text.as_deref();
-                counting::replaced_tokens(counter, conversation, message, text, arguments)
-            }
-            _ => 0,
-        }
-    }
-}
-
-impl TokenSource for Slot {
-    fn tokens_of(&self, _id: MessageId) -> u64 {
-        self.tokens()
-    }
-}
-
-/// The chain hash `chain`, continued over a message.
-pub(super) fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
-    let mut hash = Xxh3::with_seed(chain);
-    hash.update(&id.0.to_le_bytes());
-    hash.update(&identity.to_le_bytes());
-    hash.digest()
-}
-
-/// A summary's text with its mark.
-fn marked(text: &str) -> String {
-    if text.trim_start().starts_with(SUMMARY_MARK) {
-        text.to_owned()
-    } else {
-        format!("{SUMMARY_MARK}\n{text}")
     }
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use contexture_engine_api::MessageId;
 
-/// Ids, as runs of neighbours: (first, last).
+/// A set of ids, as runs of neighbours: (first, last).
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub(super) struct Ids(Vec<(u64, u64)>);
+pub(super) struct IdSet(Vec<(u64, u64)>);
 
-impl Ids {
+impl IdSet {
     pub(super) fn contains(&self, id: MessageId) -> bool {
         let after = self.0.partition_point(|(first, _)| *first <= id.0);
         let run = after.checked_sub(1).and_then(|at| self.0.get(at));
@@ -37,7 +37,7 @@ impl Ids {
     }
 }
 
-impl FromIterator<MessageId> for Ids {
+impl FromIterator<MessageId> for IdSet {
     fn from_iter<T: IntoIterator<Item = MessageId>>(ids: T) -> Self {
         let sorted: BTreeSet<u64> = ids.into_iter().map(|id| id.0).collect();
         let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -53,7 +53,7 @@ impl FromIterator<MessageId> for Ids {
 
 /// Something that the host wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Text {
+pub(super) struct WrittenText {
     /// The hash of its content, see [`Message::identity`](crate::formats::Message::identity).
     pub(super) identity: u128,
     /// The id of what the host put in; of a shorter form, that of the message.
@@ -61,20 +61,20 @@ pub(super) struct Text {
     /// Whether it is a shorter form of a message.
     pub(super) shortens: bool,
     /// The messages that it stands for, those of earlier summaries under it included.
-    pub(super) covers: Ids,
+    pub(super) covers: IdSet,
 }
 
 /// All that the host wrote in a session.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    texts: Vec<Text>,
+    texts: Vec<WrittenText>,
     by_identity: HashMap<u128, Vec<usize>>,
     by_id: HashMap<MessageId, usize>,
 }
 
 impl Written {
     /// Adds a text, unless it is there already; says whether it was added.
-    pub(super) fn add(&mut self, text: Text) -> bool {
+    pub(super) fn add(&mut self, text: WrittenText) -> bool {
         let same = self.by_identity.entry(text.identity).or_default();
         if same.iter().any(|at| self.texts.get(*at) == Some(&text)) {
             return false;
@@ -88,19 +88,19 @@ impl Written {
     }
 
     /// What the host wrote with this content, the newest first.
-    pub(super) fn find(&self, identity: u128) -> impl Iterator<Item = &Text> {
+    pub(super) fn find(&self, identity: u128) -> impl Iterator<Item = &WrittenText> {
         let places = self.by_identity.get(&identity);
         let places = places.into_iter().flatten().rev();
         places.filter_map(|at| self.texts.get(*at))
     }
 
     /// What the summary or made-up result of this id stands for; none for an id that is not the host's.
-    pub(super) fn covers(&self, id: MessageId) -> Option<&Ids> {
+    pub(super) fn covers(&self, id: MessageId) -> Option<&IdSet> {
         let at = self.by_id.get(&id)?;
         self.texts.get(*at).map(|text| &text.covers)
     }
 
-    pub(super) fn all(&self) -> &[Text] {
+    pub(super) fn all(&self) -> &[WrittenText] {
         &self.texts
     }
 

@@ -8,7 +8,7 @@ use crate::wire::{Dialect, Wire};
 use Holds::{Handed, Originals};
 use Words::{Chinese, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark};
 
-fn check(wire: Wire, window: u64, acts: &[Act]) {
+pub(crate) fn check(wire: Wire, window: u64, acts: &[Act]) {
     let script = Script {
         wire,
         window,
@@ -22,7 +22,7 @@ fn check(wire: Wire, window: u64, acts: &[Act]) {
 const REPLY: Reply = Reply::PLAIN;
 
 /// A turn: the client says this, holding that, and the model answers.
-fn turn(holds: Holds, words: Words, reply: Reply) -> Act {
+pub(crate) fn turn(holds: Holds, words: Words, reply: Reply) -> Act {
     Act::Turn {
         words,
         holds,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use contexture::formats::{self, Conversation, Format, Window};
+use contexture::formats::{self, Conversation, Format, RenderPlan};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -38,7 +38,7 @@ impl Chat {
             Format::ClaudeCode => Format::Anthropic,
             _ => Format::OpenAiChat,
         };
-        let whole = Window::whole(conversation.messages().len());
+        let whole = RenderPlan::whole(conversation.messages().len());
         let body = conversation.convert(&whole, format).unwrap();
         let body: Map<String, Value> = serde_json::from_str(&body).unwrap();
         let mut head = String::new();

@@ -1,0 +1,319 @@
+//! Checks values against a schema: what is wrong, in words, and what would be allowed.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::schema::{Format, Schema, Type};
+use super::secrets::shorten;
+use super::yaml::KeyPath;
+use crate::suggest::nearest;
+
+/// What is wrong with one key or value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Problem {
+    /// A key that nothing reads.
+    #[error("unknown key `{key}`{hint}")]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// A suggestion, or the known keys.
+        hint: String,
+    },
+    /// A value that is not allowed.
+    #[error("`{key}` is {value}, but must be {allowed}{hint}")]
+    WrongValue {
+        /// Its path.
+        key: KeyPath,
+        /// The value, shortened.
+        value: String,
+        /// What is allowed, in words.
+        allowed: String,
+        /// A suggestion, if there is one.
+        hint: String,
+    },
+    /// A value that is not allowed and is ignored.
+    #[error("`{key}` is {value}, but must be {allowed}; it is ignored")]
+    Ignored {
+        /// Its path.
+        key: KeyPath,
+        /// The value, shortened.
+        value: String,
+        /// What is allowed, in words.
+        allowed: String,
+    },
+    /// A key that must be there.
+    #[error("`{key}` is missing: {description}")]
+    Missing {
+        /// Its path.
+        key: KeyPath,
+        /// What it is for.
+        description: String,
+    },
+    /// Two values that conflict.
+    #[error("{message}")]
+    Contradiction {
+        /// Which, and what is allowed.
+        message: String,
+    },
+    /// A secret in the file.
+    #[error(
+        "`{key}` holds what looks like {what}: take it out of the file and set it in the environment \
+         (for example `export {variable}=…`)"
+    )]
+    Secret {
+        /// Its path. The value itself is never shown.
+        key: KeyPath,
+        /// What kind of secret it looks like.
+        what: String,
+        /// The environment variable to set instead.
+        variable: String,
+    },
+}
+
+impl Problem {
+    /// Whether the rest of the file can be used.
+    pub(crate) fn is_warning(&self) -> bool {
+        matches!(self, Self::UnknownKey { .. } | Self::Ignored { .. })
+    }
+}
+
+/// A problem and the path of the value it is about.
+pub(crate) type Found = (KeyPath, Problem);
+
+impl Schema {
+    /// Finds what is wrong with `value`, and normalises it: null values with a default and ignored values
+    /// are removed, and words and numbers are converted to the expected type (`yes` is true, 20.0 is 20).
+    pub(crate) fn check(&self, value: &mut Value) -> Vec<Found> {
+        self.check_under(value, &KeyPath::default())
+    }
+
+    /// As [`check`](Self::check), for a value at the path `at` in its file.
+    pub(crate) fn check_under(&self, value: &mut Value, at: &KeyPath) -> Vec<Found> {
+        let mut found = Vec::new();
+        self.check_at(value, at, self, &mut found);
+        found
+    }
+
+    fn check_at(&self, value: &mut Value, at: &KeyPath, root: &Self, found: &mut Vec<Found>) {
+        self.tidy(value);
+        if let Err(hint) = self.admits(value) {
+            let problem = Problem::WrongValue {
+                key: at.clone(),
+                value: shorten(value),
+                allowed: self.allowed_in_words(),
+                hint,
+            };
+            found.push((at.clone(), problem));
+            return;
+        }
+        match value {
+            Value::Object(object) => self.check_object(object, at, root, found),
+            Value::Array(list) => {
+                if let Some(items) = &self.items {
+                    for (index, item) in list.iter_mut().enumerate() {
+                        items.check_at(item, &at.index(index), root, found);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_object(
+        &self,
+        object: &mut Map<String, Value>,
+        at: &KeyPath,
+        root: &Self,
+        found: &mut Vec<Found>,
+    ) {
+        for key in &self.required {
+            if object.get(key).is_none_or(Value::is_null) {
+                let description = self
+                    .property(key)
+                    .and_then(|schema| schema.description.clone());
+                let problem = Problem::Missing {
+                    key: at.key(key),
+                    description: description.unwrap_or_else(|| "it is required".into()),
+                };
+                found.push((at.clone(), problem));
+            }
+        }
+        object.retain(|key, value| {
+            let path = at.key(key);
+            let Some(schema) = self.property(key) else {
+                if !self.is_open() {
+                    let hint = self.hint_for(key, at, root);
+                    let key = path.to_string();
+                    found.push((path, Problem::UnknownKey { key, hint }));
+                }
+                return true;
+            };
+            // A section whose lines are all commented out is null and means the defaults.
+            if value.is_null() {
+                return false;
+            }
+            let before = found.len();
+            schema.check_at(value, &path, root, found);
+            if found.len() == before || !schema.ignore_invalid {
+                return true;
+            }
+            found.truncate(before);
+            let problem = Problem::Ignored {
+                key: path.clone(),
+                value: shorten(value),
+                allowed: schema.allowed_in_words(),
+            };
+            found.push((path, problem));
+            false
+        });
+    }
+
+    fn hint_for(&self, key: &str, at: &KeyPath, root: &Self) -> String {
+        let siblings = || self.properties().map(|(name, _)| name);
+        if let Some(near) = nearest(key, siblings()) {
+            return format!(", did you mean `{}`?", at.key(near));
+        }
+        let mut hint = format!(
+            "; known here: {}",
+            siblings().collect::<Vec<_>>().join(", ")
+        );
+        let mut elsewhere = Vec::new();
+        root.paths_to(key, &KeyPath::default(), &mut elsewhere);
+        if let Some(path) = elsewhere.first() {
+            hint.push_str(&format!("; there is a `{path}`"));
+        }
+        hint
+    }
+
+    /// The paths of all keys with this name.
+    fn paths_to(&self, key: &str, at: &KeyPath, paths: &mut Vec<KeyPath>) {
+        for (name, schema) in self.properties() {
+            let path = at.key(name);
+            schema.paths_to(key, &path, paths);
+            if name == key {
+                paths.push(path);
+            }
+        }
+    }
+
+    fn allows(&self, wanted: Type) -> bool {
+        self.types.contains(&wanted)
+    }
+
+    fn tidy(&self, value: &mut Value) {
+        let tidied = match value {
+            // YAML 1.1, which Python programs still use, has more words for true and false.
+            Value::String(word) if self.allows(Type::Boolean) && !self.allows(Type::String) => {
+                match word.to_ascii_lowercase().as_str() {
+                    "yes" | "on" => Value::Bool(true),
+                    "no" | "off" => Value::Bool(false),
+                    _ => return,
+                }
+            }
+            Value::Number(number) if self.allows(Type::Integer) && !self.allows(Type::Number) => {
+                match number.as_f64() {
+                    Some(float)
+                        if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 =>
+                    {
+                        Value::from(float as i64)
+                    }
+                    _ => return,
+                }
+            }
+            _ => return,
+        };
+        *value = tidied;
+    }
+
+    /// Whether the value itself, without what is inside it, is allowed; if not, a hint.
+    fn admits(&self, value: &Value) -> Result<(), String> {
+        let fits = self.types.is_empty() || self.types.iter().any(|wanted| wanted.holds(value));
+        if !fits {
+            return Err(match value {
+                Value::Number(_) if self.allows(Type::String) => "; put it in quotes".into(),
+                Value::String(text)
+                    if text.parse::<f64>().is_ok()
+                        && (self.allows(Type::Number) || self.allows(Type::Integer)) =>
+                {
+                    "; take it out of the quotes".into()
+                }
+                _ => String::new(),
+            });
+        }
+        if value.is_null() && self.allows(Type::Null) {
+            return Ok(());
+        }
+        if !self.allowed.is_empty() && !self.allowed.contains(value) {
+            let words = self.allowed.iter().filter_map(Value::as_str);
+            return Err(value
+                .as_str()
+                .and_then(|word| nearest(word, words))
+                .map_or_else(String::new, |near| format!("; did you mean `{near}`?")));
+        }
+        let in_range = value.as_f64().is_none_or(|number| {
+            self.minimum.is_none_or(|least| number >= least)
+                && self.maximum.is_none_or(|most| number <= most)
+        });
+        let well_formed = value.as_str().is_none_or(|text| {
+            text.trim().chars().count() as u64 >= self.min_length
+                && self.format.is_none_or(|format| format.holds(text))
+        });
+        if in_range && well_formed {
+            Ok(())
+        } else {
+            Err(String::new())
+        }
+    }
+
+    /// Describes what is allowed.
+    fn allowed_in_words(&self) -> String {
+        if !self.allowed.is_empty() {
+            let words: Vec<_> = self
+                .allowed
+                .iter()
+                .map(|value| format!("`{}`", plain(value)))
+                .collect();
+            return either(&words);
+        }
+        let range = match (self.minimum, self.maximum) {
+            (Some(least), Some(most)) => format!(" from {least} to {most}"),
+            (Some(least), None) => format!(" of at least {least}"),
+            (None, Some(most)) => format!(" of at most {most}"),
+            (None, None) => String::new(),
+        };
+        let words: Vec<_> = self
+            .types
+            .iter()
+            .map(|allowed| match allowed {
+                Type::Null => "null".into(),
+                Type::Boolean => "true or false".into(),
+                Type::Integer => format!("a whole number{range}"),
+                Type::Number => format!("a number{range}"),
+                Type::String => match self.format {
+                    Some(Format::Url) => "an address that begins with http:// or https://".into(),
+                    Some(Format::EngineName) => crate::engine_name::NAME_RULE.into(),
+                    None if self.min_length > 0 => "text that is not empty".into(),
+                    None => "text".into(),
+                },
+                Type::Array => "a list".into(),
+                Type::Object => "a mapping (`key: value` lines, indented)".into(),
+            })
+            .collect();
+        either(&words)
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), String::from)
+}
+
+fn either(words: &[String]) -> String {
+    match words {
+        [] => "anything".into(),
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        [only, ..] => only.clone(),
+    }
+}

@@ -1,0 +1,454 @@
+//! Reading a document: which format it is, and the conversations in it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::body::{Body, is_system, system_text};
+use super::conversation::{Container, Conversation, ItemSpan};
+use super::json::{JsonError, Raw, skip_space, value_end};
+use super::logs::{self, Log, LoggedUsage};
+use super::views::{WireItem, read_items};
+use super::{Format, FormatError};
+
+/// Reads a document: every conversation in it, in order.
+///
+/// # Errors
+/// Where the document is no JSON, no format fits it (each that was tried, and why), or a message is not
+/// one of its format.
+pub fn read(
+    document: impl Into<Arc<str>>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let document: Arc<str> = document.into();
+    match syntax(&document)? {
+        Syntax::Value(span) => read_value(&document, span, format),
+        Syntax::Lines { lines, warnings } => read_lines(&document, &lines, warnings, format),
+    }
+}
+
+/// Reads what stands outside the messages of a request body: system prompt, tools and model.
+///
+/// # Errors
+/// As for [`read`].
+pub(crate) fn read_frame(
+    body: impl Into<Arc<str>>,
+    format: Format,
+) -> Result<Conversation, FormatError> {
+    let document = body.into();
+    let start = skip_space(&document, 0);
+    read_body(&document, start, Some(format), Vec::new(), true)
+}
+
+/// The outer form of a document.
+enum Syntax {
+    Value(Range<usize>),
+    Lines {
+        lines: Vec<Range<usize>>,
+        warnings: Vec<String>,
+    },
+}
+
+fn syntax(document: &str) -> Result<Syntax, FormatError> {
+    let fail = |error| FormatError::json(document, 0, error);
+    // A byte order mark is no JSON, but Windows tools write it.
+    let start = skip_space(
+        document,
+        if document.starts_with('\u{feff}') {
+            3
+        } else {
+            0
+        },
+    );
+    if start == document.len() {
+        return Err(fail(JsonError {
+            at: start,
+            what: "the document is empty",
+        }));
+    }
+    let end = value_end(document, start).map_err(fail)?;
+    let next = skip_space(document, end);
+    if next == document.len() {
+        return Ok(Syntax::Value(start..end));
+    }
+    if !document.get(end..next).unwrap_or("").contains('\n') {
+        return Err(fail(JsonError {
+            at: next,
+            what: "a new line or the end was expected here",
+        }));
+    }
+    let (mut lines, mut warnings) = (Vec::new(), Vec::new());
+    lines.push(start..end);
+    let mut at = next;
+    while at < document.len() {
+        let line_end = memchr::memchr(b'\n', document.get(at..).unwrap_or("").as_bytes())
+            .map_or(document.len(), |length| at + length);
+        let line = document.get(at..line_end).unwrap_or("");
+        let next = skip_space(document, line_end);
+        match Raw::parse(line) {
+            Ok(raw) => lines.push(at + raw.span().start..at + raw.span().end),
+            Err(error) if next == document.len() && error.what != CUT_IS_NO_EXCUSE => {
+                warnings.push(format!(
+                    "the last line is cut off ({}); read up to there",
+                    FormatError::json(document, at, error)
+                ));
+            }
+            Err(error) => return Err(FormatError::json(document, at, error)),
+        }
+        at = next;
+    }
+    Ok(Syntax::Lines { lines, warnings })
+}
+
+/// The error of a damaged line; a line that is cut off ends early instead.
+const CUT_IS_NO_EXCUSE: &str = "something follows after the end of the value";
+
+fn read_value(
+    document: &Arc<str>,
+    span: Range<usize>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let raw = Raw::trusted(document, span.clone());
+    let has_list = |key| raw.get(key).is_some_and(Raw::is_array);
+    let detected = if raw.is_array() {
+        None
+    } else if has_list("simulations") {
+        Some(Format::Tau2)
+    } else if has_list("messages") {
+        None
+    } else if raw
+        .get("input")
+        .is_some_and(|input| input.is_array() || input.is_string())
+    {
+        Some(Format::OpenAiResponses)
+    } else if has_list("history") {
+        Some(Format::SweAgent)
+    } else {
+        let one_line = [span];
+        return read_lines(document, &one_line, Vec::new(), format);
+    };
+    if !raw.is_array() && !raw.is_object() {
+        return Err(unrecognised(raw));
+    }
+    match format.or(detected) {
+        Some(Format::Tau2) => read_tau2(document, raw),
+        Some(Format::ClaudeCode | Format::Codex) => {
+            read_lines(document, &[span], Vec::new(), format)
+        }
+        Some(Format::MessageLines) if !raw.is_array() => {
+            read_lines(document, &[span], Vec::new(), format)
+        }
+        wanted => Ok(vec![read_body(
+            document,
+            span.start,
+            wanted,
+            Vec::new(),
+            false,
+        )?]),
+    }
+}
+
+/// A body with a list of messages, or the bare list, that starts at `at`.
+fn read_body(
+    document: &Arc<str>,
+    at: usize,
+    format: Option<Format>,
+    warnings: Vec<String>,
+    only_frame: bool,
+) -> Result<Conversation, FormatError> {
+    let body = Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
+    let format = format.unwrap_or_else(|| body.dialect(document));
+    let list_key = match format {
+        Format::OpenAiResponses => "input",
+        Format::SweAgent => "history",
+        _ => "messages",
+    };
+    if !body.is_bare && (body.list.is_none() || body.list_key != list_key) {
+        return Err(FormatError::NotThis {
+            format,
+            what: format!("it has no list `{list_key}`"),
+        });
+    }
+    let mut builder = Builder::new(document, format);
+    builder.warnings = warnings;
+    builder.tools = body.tools.clone();
+    builder.model = body
+        .model
+        .clone()
+        .and_then(|span| Raw::trusted(document, span).string())
+        .map(Into::into);
+    builder.system = body
+        .system
+        .clone()
+        .and_then(|span| system_text(Raw::trusted(document, span)))
+        .into_iter()
+        .collect();
+    let items = match only_frame {
+        true => body.leading_system(document),
+        false => body.items.len(),
+    };
+    let items = body.items.iter().take(items).cloned();
+    builder.items = items.map(ItemSpan::bare).collect();
+    builder.finish(Container::List(body))
+}
+
+fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, FormatError> {
+    let not_this = |what: &str| FormatError::NotThis {
+        format: Format::Tau2,
+        what: what.to_owned(),
+    };
+    let Some(simulations) = raw.get("simulations").filter(|list| list.is_array()) else {
+        return Err(not_this("it has no list `simulations`"));
+    };
+    simulations
+        .elements()
+        .map(|simulation| {
+            if !simulation.is_object() {
+                return Err(not_this("an entry of `simulations` is no object"));
+            }
+            read_body(
+                document,
+                simulation.span().start,
+                Some(Format::Tau2),
+                Vec::new(),
+                false,
+            )
+        })
+        .collect()
+}
+
+fn read_lines(
+    document: &Arc<str>,
+    lines: &[Range<usize>],
+    warnings: Vec<String>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let raws: Vec<_> = lines
+        .iter()
+        .map(|line| Raw::trusted(document, line.clone()))
+        .collect();
+    let detected = raws.iter().find_map(|line| line_kind(*line));
+    let kind = match (format, detected) {
+        (Some(Format::ClaudeCode), _) => LineKind::ClaudeCode,
+        (Some(Format::Codex), _) => LineKind::Codex,
+        (Some(Format::MessageLines), _) => LineKind::Message,
+        (_, Some(LineKind::Body)) => LineKind::Body,
+        (Some(format), _) => {
+            return Err(FormatError::NotThis {
+                format,
+                what: "it holds one JSON object a line, none with a list of messages".to_owned(),
+            });
+        }
+        (None, Some(kind)) => kind,
+        (None, None) => {
+            let first = raws.first().copied();
+            return Err(first.map_or_else(|| unrecognised(Raw::trusted("{}", 0..2)), unrecognised));
+        }
+    };
+    match kind {
+        LineKind::Body => raws
+            .iter()
+            .enumerate()
+            .map(|(at, line)| {
+                let warnings = if at == 0 {
+                    warnings.clone()
+                } else {
+                    Vec::new()
+                };
+                read_body(document, line.span().start, format, warnings, false)
+            })
+            .collect(),
+        LineKind::Message => {
+            // Of the formats with a message a line only Responses has items without a role.
+            let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
+            let format = match raws.iter().any(is_item) {
+                true => Format::OpenAiResponses,
+                false => Format::MessageLines,
+            };
+            let mut builder = Builder::new(document, format);
+            builder.warnings = warnings;
+            builder.items = lines.iter().cloned().map(ItemSpan::bare).collect();
+            let start = lines.first().map_or(0, |line| line.start);
+            let end = lines.last().map_or(0, |line| line.end);
+            Ok(vec![builder.finish(Container::Lines(start..end))?])
+        }
+        LineKind::ClaudeCode => {
+            let log = logs::claude_code(&raws);
+            Ok(vec![read_log(document, Format::ClaudeCode, log, warnings)?])
+        }
+        LineKind::Codex => {
+            let log = logs::codex(&raws);
+            Ok(vec![read_log(document, Format::Codex, log, warnings)?])
+        }
+    }
+}
+
+fn read_log(
+    document: &Arc<str>,
+    format: Format,
+    log: Log<'_>,
+    mut warnings: Vec<String>,
+) -> Result<Conversation, FormatError> {
+    if log.items.is_empty() {
+        let what = "none of its lines holds a message".to_owned();
+        return Err(FormatError::NotThis { format, what });
+    }
+    let mut builder = Builder::new(document, format);
+    warnings.extend(log.warnings);
+    builder.warnings = warnings;
+    builder.model = log.model;
+    builder.system = log.system.and_then(system_text).into_iter().collect();
+    builder.logged = log.usage;
+    builder.items = log
+        .items
+        .into_iter()
+        .map(|item| ItemSpan {
+            outer: item.line.span(),
+            body: item.body.span(),
+            is_summary: item.is_summary,
+            continues: item.continues,
+            time_ms: item.time_ms,
+        })
+        .collect();
+    builder.finish(Container::Log)
+}
+
+/// What a line of a document of lines is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineKind {
+    Body,
+    Message,
+    ClaudeCode,
+    Codex,
+}
+
+fn line_kind(line: Raw<'_>) -> Option<LineKind> {
+    let has = |key| line.get(key).is_some();
+    let kind = line.get("type").is_some_and(Raw::is_string);
+    if line.get("messages").is_some_and(Raw::is_array)
+        || line.get("input").is_some_and(Raw::is_array)
+    {
+        Some(LineKind::Body)
+    } else if kind && has("payload") {
+        Some(LineKind::Codex)
+    } else if kind
+        && ["uuid", "sessionId", "messageId", "leafUuid"]
+            .into_iter()
+            .any(has)
+    {
+        Some(LineKind::ClaudeCode)
+    } else if line.get("role").is_some_and(Raw::is_string) {
+        Some(LineKind::Message)
+    } else {
+        None
+    }
+}
+
+/// Why nothing fits a document: what each format would have needed.
+fn unrecognised(raw: Raw<'_>) -> FormatError {
+    let found = if raw.is_object() {
+        let keys: Vec<_> = raw
+            .members()
+            .map(|(key, _)| format!("`{key}`"))
+            .take(6)
+            .collect();
+        format!(
+            "an object with {}",
+            if keys.is_empty() {
+                "no members".to_owned()
+            } else {
+                keys.join(", ")
+            }
+        )
+    } else {
+        raw.kind().to_owned()
+    };
+    FormatError::Unrecognised {
+        tried: vec![
+            format!("found {found}"),
+            "openai and anthropic need a list `messages`, or a bare list of messages".to_owned(),
+            "responses needs `input`".to_owned(),
+            "swe-agent needs a list `history`".to_owned(),
+            "tau2 needs a list `simulations`".to_owned(),
+            "claude-code needs lines with `type` and `uuid` or `sessionId`".to_owned(),
+            "codex needs lines with `type` and `payload`".to_owned(),
+            "lines needs a `role` in every line".to_owned(),
+        ],
+    }
+}
+
+/// A conversation being read.
+struct Builder<'d> {
+    document: &'d Arc<str>,
+    format: Format,
+    items: Vec<ItemSpan>,
+    /// The texts of the system prompt, in order.
+    system: Vec<String>,
+    tools: Option<Range<usize>>,
+    model: Option<String>,
+    logged: Vec<(usize, LoggedUsage)>,
+    warnings: Vec<String>,
+}
+
+impl<'d> Builder<'d> {
+    fn new(document: &'d Arc<str>, format: Format) -> Self {
+        Self {
+            document,
+            format,
+            items: Vec::new(),
+            system: Vec::new(),
+            tools: None,
+            model: None,
+            logged: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn finish(mut self, container: Container) -> Result<Conversation, FormatError> {
+        let document = self.document;
+        let raw = |span: &Range<usize>| Raw::trusted(document, span.clone());
+        let leading = self
+            .items
+            .iter()
+            .take_while(|item| is_system(raw(&item.body)))
+            .count();
+        let items = self.items.split_off(leading);
+        let system_items: Vec<_> = self.items.into_iter().map(|item| item.body).collect();
+        self.system.extend(
+            system_items
+                .iter()
+                .filter_map(|item| system_text(raw(item))),
+        );
+        let wire = items.iter().map(|item| WireItem {
+            raw: raw(&item.body),
+            continues: item.continues,
+            is_summary: item.is_summary,
+            time_ms: item.time_ms,
+        });
+        let messages =
+            read_items(self.format, wire, &mut HashMap::new()).map_err(|error| match error {
+                FormatError::Message { index, what } => FormatError::Message {
+                    index: index + leading,
+                    what,
+                },
+                other => other,
+            })?;
+        let mut conversation = Conversation {
+            document: Arc::clone(document),
+            format: self.format,
+            container,
+            system_items,
+            items,
+            messages,
+            scattered: HashMap::new(),
+            system: (!self.system.is_empty()).then(|| self.system.join("\n\n")),
+            tools: self.tools,
+            model: self.model,
+            usage: Vec::new(),
+            warnings: self.warnings,
+        };
+        conversation.scattered = conversation.gather_scattered();
+        conversation.usage = conversation.gather_usage(&self.logged, leading);
+        Ok(conversation)
+    }
+}

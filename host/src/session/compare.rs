@@ -1,0 +1,280 @@
+//! A request compared with the conversation: which of its messages are known, another form of a known one, the
+//! host's own, or new.
+
+use std::collections::{HashMap, HashSet};
+
+use contexture_engine_api::{MessageId, MessageKind};
+
+use super::align::{Alignment, Fate, Known, Mark, align};
+use super::request::{ReadMessage, Request};
+use super::trail::{Origin, Unit};
+use super::written::{IdSet, WrittenText};
+use super::{Comparison, Session, SessionError};
+use crate::formats::FormatError;
+
+/// A message of a request on its way to its id.
+pub(super) struct Incoming {
+    /// Known where the bytes are, or where the host wrote it.
+    pub(super) origin: Option<Origin>,
+    pub(super) mark: Mark,
+    pub(super) wires: std::ops::Range<usize>,
+    pub(super) kind: MessageKind,
+    pub(super) read: Option<ReadMessage>,
+}
+
+impl Incoming {
+    pub(super) fn known(unit: &Unit) -> Self {
+        Self {
+            origin: Some(unit.origin),
+            mark: unit.mark,
+            wires: unit.wires.clone(),
+            kind: MessageKind::Original,
+            read: None,
+        }
+    }
+
+    fn is_foreign_summary(&self) -> bool {
+        self.kind == MessageKind::Summary && self.origin.is_none()
+    }
+}
+
+/// A request compared with the conversation.
+pub(super) struct Compared {
+    /// How many messages at the head of what the client sent last stand there again; `incoming` are the rest.
+    pub(super) kept: usize,
+    pub(super) incoming: Vec<Incoming>,
+    pub(super) alignment: Alignment,
+    /// Which of the incoming messages the fates of the alignment are for.
+    pub(super) aligned: Vec<usize>,
+    /// Whether all of the conversation is in it, and what is new stands at the end.
+    pub(super) appends: bool,
+}
+
+impl Compared {
+    fn count(&self, is: impl Fn(&Fate) -> bool) -> usize {
+        self.alignment.fates.iter().filter(|fate| is(fate)).count()
+    }
+
+    /// Whether anything of the conversation is in the request.
+    pub(super) fn is_related(&self) -> bool {
+        self.kept > 0
+            || self
+                .incoming
+                .iter()
+                .any(|incoming| incoming.origin.is_some())
+            || self.count(|fate| matches!(fate, Fate::Same(_))) > 0
+            || !self.alignment.abridged.is_empty()
+    }
+}
+
+impl Session {
+    /// How a request compares with the conversation; nothing is changed but the names of tools.
+    pub(super) fn comparison(&mut self, request: &Request<'_>) -> Result<Comparison, SessionError> {
+        let held = self.history.branch().len();
+        let compared = self.compare_with(request)?;
+        let new = compared.count(|fate| *fate == Fate::New);
+        let revised = compared.count(|fate| matches!(fate, Fate::Revises(_)));
+        let said = compared.kept + compared.incoming.len() - compared.aligned.len();
+        let same = compared.count(|fate| matches!(fate, Fate::Same(_)));
+        Ok(Comparison {
+            held,
+            common: said + same,
+            revised,
+            new,
+            cut: match compared.alignment.cut {
+                true => compared.alignment.lost.len(),
+                false => 0,
+            },
+        })
+    }
+
+    /// Compares a request with the conversation.
+    pub(super) fn compare_with(&mut self, request: &Request<'_>) -> Result<Compared, SessionError> {
+        let (trail, mut wires) = self.history.nearest(&request.raw);
+        let ends_alike = wires == trail.raw.len() && wires == request.raw.len();
+        if request.joins() && !ends_alike {
+            // What follows may belong to the message that the common part ends with.
+            let last = trail.units_within(wires).saturating_sub(1);
+            wires = trail
+                .units
+                .get(last)
+                .map_or(0, |unit| unit.wires.start.min(wires));
+        }
+        let within = trail.units_within(wires);
+        let (head, expected) = trail.units.split_at(within);
+        let kept = match std::ptr::eq(trail, &self.history.sent) {
+            true => within,
+            false => 0,
+        };
+        let head: Vec<Incoming> = head.iter().skip(kept).map(Incoming::known).collect();
+        let expected = expected.to_vec();
+        let mut rest = self.incoming(request, wires)?;
+        let goes_on = rest.len() >= expected.len()
+            && expected
+                .iter()
+                .zip(rest.iter())
+                .all(|(unit, new)| unit.mark.identity == new.mark.identity);
+        let echoes = expected.len().min(rest.len());
+        let (echoed, added) = rest.split_at_mut(echoes);
+        let is_plain = |new: &Incoming| new.origin.is_none() && new.kind == MessageKind::Original;
+        if goes_on && added.iter().all(is_plain) && !(within == 0 && expected.is_empty()) {
+            for (unit, new) in expected.iter().zip(echoed) {
+                new.origin = Some(unit.origin);
+            }
+            let first = head.len() + expected.len();
+            let incoming: Vec<Incoming> = head.into_iter().chain(rest).collect();
+            let aligned: Vec<usize> = (first..incoming.len()).collect();
+            return Ok(Compared {
+                kept,
+                alignment: Alignment {
+                    fates: vec![Fate::New; aligned.len()],
+                    ..Alignment::default()
+                },
+                aligned,
+                incoming,
+                appends: true,
+            });
+        }
+        let sent = self.history.sent.units.iter().take(kept);
+        let head = sent.map(Incoming::known).chain(head);
+        Ok(self.compare_at_large(head.chain(rest).collect(), within))
+    }
+
+    /// The messages of a request from the wire message `first` on. Those whose bytes are known are not read.
+    fn incoming(
+        &mut self,
+        request: &Request<'_>,
+        first: usize,
+    ) -> Result<Vec<Incoming>, FormatError> {
+        let trails = match request.joins() {
+            true => Vec::new(),
+            false => [&self.history.sent, self.history.handed()]
+                .into_iter()
+                .map(|trail| (trail, trail.by_hash(first.saturating_sub(1))))
+                .collect(),
+        };
+        let rest = request.raw.get(first..).unwrap_or(&[]);
+        let mut unknown = Vec::new();
+        let mut incoming: Vec<Incoming> = Vec::new();
+        for (at, hash) in rest.iter().enumerate() {
+            let wire = first + at;
+            let found = trails
+                .iter()
+                .find_map(|(trail, places)| Some(trail.beginning_in(*places.get(hash)?)));
+            match found {
+                // Equal bytes are an equal message, but not the same one, unless the host wrote it.
+                Some(units) => incoming.extend(units.iter().map(|unit| Incoming {
+                    origin: Some(unit.origin).filter(|origin| matches!(origin, Origin::Host(_))),
+                    wires: wire..wire + 1,
+                    ..Incoming::known(unit)
+                })),
+                None => unknown.push(wire),
+            }
+        }
+        let read = request.read(&unknown, &mut self.history.names)?;
+        incoming.extend(read.into_iter().filter_map(|read| {
+            let message = read.message()?;
+            Some(Incoming {
+                origin: None,
+                mark: Mark::of(message),
+                wires: read.wires.clone(),
+                kind: message.kind,
+                read: Some(read),
+            })
+        }));
+        // Stable: the messages of one wire message stay in their order.
+        incoming.sort_by_key(|incoming| incoming.wires.start);
+        for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
+            let host = |text: &&WrittenText| !text.shortens;
+            if let Some(text) = self.history.written.find(new.mark.identity).find(host) {
+                new.origin = Some(Origin::Host(text.id));
+            }
+        }
+        Ok(incoming)
+    }
+
+    /// Compares all messages of a request, the first `within` of which are known, with the conversation.
+    fn compare_at_large(&self, mut incoming: Vec<Incoming>, within: usize) -> Compared {
+        let covers: Vec<&IdSet> = (incoming.iter())
+            .filter_map(|incoming| match incoming.origin {
+                Some(Origin::Host(id)) => self.history.written.covers(id),
+                _ => None,
+            })
+            .collect();
+        let branch = self.history.branch();
+        let head: HashSet<MessageId> = (incoming.iter().take(within))
+            .filter_map(|incoming| match incoming.origin? {
+                Origin::Said(id) | Origin::Shortened(id) => Some(id),
+                Origin::Host(_) => None,
+            })
+            .collect();
+        let from = branch.iter().rposition(|known| head.contains(&known.id));
+        let old: Vec<Known> = (branch.iter().skip(from.map_or(0, |at| at + 1)))
+            .filter(|known| !covers.iter().any(|ids| ids.contains(known.id)))
+            .copied()
+            .collect();
+        self.recognise_short_forms(&mut incoming, &old, within);
+        let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
+        let aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
+            .filter(|(_, new)| {
+                !matches!(new.origin, Some(Origin::Host(_))) && !new.is_foreign_summary()
+            })
+            .map(|(at, _)| at)
+            .collect();
+        let mark_of: HashMap<MessageId, Mark> =
+            old.iter().map(|known| (known.id, known.mark)).collect();
+        let marks: Vec<Mark> = aligned
+            .iter()
+            .filter_map(|at| incoming.get(*at))
+            .map(|new| match new.origin {
+                Some(Origin::Shortened(id)) => mark_of.get(&id).copied().unwrap_or(new.mark),
+                _ => new.mark,
+            })
+            .collect();
+        let alignment = align(&old, &marks, is_abridged && !branch.is_empty());
+        let appends = alignment.lost.is_empty()
+            && alignment.abridged.is_empty()
+            && !is_abridged
+            && !alignment
+                .fates
+                .iter()
+                .any(|fate| matches!(fate, Fate::Revises(_)));
+        Compared {
+            kept: 0,
+            incoming,
+            alignment,
+            aligned,
+            appends,
+        }
+    }
+
+    /// Finds the messages of which the host wrote shorter forms: by what it wrote, or, without a record of
+    /// that, by the mark and the call that a result answers.
+    fn recognise_short_forms(&self, incoming: &mut [Incoming], old: &[Known], within: usize) {
+        let ids: HashSet<MessageId> = old.iter().map(|known| known.id).collect();
+        let own: HashSet<u128> = old.iter().map(|known| known.mark.identity).collect();
+        let mut taken: HashSet<MessageId> = HashSet::new();
+        for new in incoming.iter_mut().skip(within) {
+            // A tool may say what the host writes.
+            if new.origin.is_some() || own.contains(&new.mark.identity) {
+                continue;
+            }
+            let is_free = |id: &MessageId| ids.contains(id) && !taken.contains(id);
+            let written = self.history.written.find(new.mark.identity);
+            let written = written.filter(|text| text.shortens).map(|text| text.id);
+            let by_mark = || {
+                let is_marked = new.kind == MessageKind::Replaced;
+                let same =
+                    |known: &&Known| known.mark.shape == new.mark.shape && is_free(&known.id);
+                old.iter()
+                    .find(|known| is_marked && same(known))
+                    .map(|known| known.id)
+            };
+            let known = written.filter(is_free).min().or_else(by_mark);
+            if let Some(id) = known {
+                taken.insert(id);
+                new.origin = Some(Origin::Shortened(id));
+            }
+        }
+    }
+}

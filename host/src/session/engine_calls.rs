@@ -1,0 +1,170 @@
+//! What a session asks its engine and tells it outside of a turn, and what stands in for one that fails.
+
+use contexture_engine_api::{ContextEngine, Decision, ToolCall, ToolSpec, WindowState};
+
+use super::{Session, SessionError, show};
+use crate::config::OnFailure;
+use crate::engines::{Occasion, OpenError, Opened};
+use crate::supervision::{CallError, Pace};
+
+impl Session {
+    /// Asks the engine, before anything is counted, whether a prompt of about `estimated` tokens would
+    /// make it compact. Cheap enough to be asked for every request; where it is a no, nothing has to
+    /// stand between the request and the model.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub fn preflight(&mut self, estimated: u64) -> Result<Decision, SessionError> {
+        let state = WindowState {
+            prompt_tokens: estimated,
+            estimated: true,
+            reported_tokens: None,
+            ..self.state()
+        };
+        let asked = state.clone();
+        let answer = self
+            .engine
+            .call("should_compress_preflight", Pace::Short, move |engine| {
+                Ok(show::preflight(engine, &asked))
+            });
+        answer.or_else(|error| self.decide_without_engine(error, &state))
+    }
+
+    /// Opens the engine anew after a call of it came back too late: the abandoned object is never touched
+    /// again, and what it may have done meanwhile is found out from what it says to have seen.
+    pub(super) fn reopen_engine(&mut self) {
+        if !self.engine.is_stalled() {
+            return;
+        }
+        let name = self.engine.name().to_owned();
+        let compaction = self.history.current_compaction();
+        let occasion = Occasion {
+            session: &self.id,
+            window: &self.state(),
+            counter: self.counter,
+            model_calls: &self.model_calls,
+            compaction: compaction.as_ref(),
+        };
+        match self.engines.open(Some(&name), &occasion, &mut Vec::new()) {
+            Ok(engine) => {
+                tracing::info!("engine `{name}` is opened again for session `{}`", self.id);
+                self.engine = engine;
+            }
+            Err(error) => tracing::warn!("engine `{name}` cannot be opened again: {error}"),
+        }
+    }
+
+    /// Asks whether to compact now.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(super) fn should_compress(&mut self) -> Result<Decision, SessionError> {
+        let state = self.state();
+        let asked = state.clone();
+        let answer = self
+            .engine
+            .call("should_compress", Pace::Short, move |engine| {
+                Ok(engine.should_compress(&asked))
+            });
+        answer.or_else(|error| self.decide_without_engine(error, &state))
+    }
+
+    pub(super) fn decide_without_engine(
+        &mut self,
+        error: CallError,
+        state: &WindowState,
+    ) -> Result<Decision, SessionError> {
+        tracing::warn!("{error}");
+        match self.on_failure {
+            OnFailure::Fail => Err(error.into()),
+            OnFailure::Passthrough => {
+                self.warnings.push(error.to_string());
+                Ok(Decision::No(error.to_string()))
+            }
+            OnFailure::Fallback => {
+                self.warnings.push(error.to_string());
+                let state = state.clone();
+                let decision =
+                    self.fallback()?
+                        .call("should_compress", Pace::Short, move |engine| {
+                            Ok(engine.should_compress(&state))
+                        })?;
+                Ok(decision)
+            }
+        }
+    }
+
+    /// The built-in compressor, opened when it is first needed.
+    pub(super) fn fallback(&mut self) -> Result<&mut Opened, SessionError> {
+        if self.fallback.is_none() {
+            let compaction = self.history.current_compaction();
+            let occasion = Occasion {
+                session: &self.id,
+                window: &self.state(),
+                counter: self.counter,
+                model_calls: &self.model_calls,
+                compaction: compaction.as_ref(),
+            };
+            self.fallback = Some(self.engines.open_builtin(&occasion)?);
+        }
+        // Just filled where it was empty.
+        self.fallback
+            .as_mut()
+            .ok_or_else(|| OpenError::NoFallback.into())
+    }
+
+    pub(super) fn tell(
+        &mut self,
+        method: &'static str,
+        say: impl FnOnce(&mut dyn ContextEngine) + Send + 'static,
+    ) -> Result<(), SessionError> {
+        let told = self.engine.call(method, Pace::Short, move |engine| {
+            say(engine);
+            Ok(())
+        });
+        told.or_else(|error| self.not_told(error.into()))
+    }
+
+    /// Handles a failed call of the engine that the turn can do without.
+    pub(super) fn not_told(&mut self, error: SessionError) -> Result<(), SessionError> {
+        match error {
+            error if self.on_failure == OnFailure::Fail => Err(error),
+            // A closed session said so when it was closed.
+            SessionError::Call(CallError::Closed { .. }) => Ok(()),
+            error => {
+                self.warn(error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// The tools that the engine gives to the agent.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn tools(&mut self) -> Result<Vec<ToolSpec>, SessionError> {
+        Ok(self
+            .engine
+            .call("tools", Pace::Short, |engine| Ok(engine.tools()))?)
+    }
+
+    /// Has the engine answer a call of one of its tools.
+    ///
+    /// # Errors
+    /// The engine failed, or refused the arguments.
+    pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
+        Ok(self.engine.call("call_tool", Pace::Long, move |engine| {
+            engine.call_tool(&call)
+        })?)
+    }
+
+    /// What the engine says of itself.
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn status(&mut self) -> Result<serde_json::Value, SessionError> {
+        Ok(self
+            .engine
+            .call("status", Pace::Short, |engine| Ok(engine.status()))?)
+    }
+}

@@ -1,0 +1,259 @@
+//! The window after a request: what was in it, with what the request changed and added.
+
+use std::collections::{HashMap, HashSet};
+
+use contexture_engine_api::{MessageId, MessageKind};
+
+use super::record::InForce;
+use super::request::Request;
+use super::slot::Slot;
+use super::trail::{Origin, Unit};
+use super::window::Window;
+use super::written::IdSet;
+use super::{Session, SessionError};
+
+/// What a request changes.
+pub(super) struct Changes {
+    pub(super) lost: HashSet<MessageId>,
+    pub(super) cut: bool,
+    /// The new ids of messages that have another form now, by the old.
+    pub(super) revised: HashMap<MessageId, MessageId>,
+    /// The new ids of messages that are said again, by the old.
+    pub(super) said_again: HashMap<MessageId, MessageId>,
+    pub(super) appends: bool,
+}
+
+impl Session {
+    /// Makes the window what the request makes of it. `read` holds what was read of the request.
+    pub(super) fn bring_window_up_to_date(
+        &mut self,
+        request: &Request<'_>,
+        changes: &Changes,
+        read: &HashMap<MessageId, Slot>,
+        new: &[MessageId],
+        next_id: u64,
+    ) -> Result<(), SessionError> {
+        let resumed = self.history.resumed;
+        if changes.appends && !resumed && !self.window.is_empty() {
+            let window = std::sync::Arc::make_mut(&mut self.window);
+            window.set_next_id(next_id);
+            for slot in new.iter().filter_map(|id| read.get(id)) {
+                window.push_slot(slot.clone());
+            }
+            return Ok(());
+        }
+        let in_force = self.history.in_force().cloned();
+        let is_in_force = in_force.is_some() && !self.is_void(changes);
+        self.layout = None;
+        let mut applied = None;
+        if let Some(in_force) = in_force.filter(|_| is_in_force) {
+            let slots = self.window_in_force(request, &in_force, changes, read)?;
+            // A rewind may make a message the user's last that a summary covers; it has to be there in full.
+            let hides_the_user = changes.cut
+                && !slots.iter().any(Slot::is_real_user)
+                && self.history.sent.units.iter().all(Unit::is_said);
+            let note = in_force.window.system_note().map(str::to_owned);
+            applied = (!hides_the_user).then_some((slots, note, Some(in_force)));
+        }
+        let (slots, note, mut in_force) = match applied {
+            Some(applied) => applied,
+            None => {
+                let slots = self.window_as_sent(request, read)?;
+                let said_all = self.history.sent.units.iter().all(Unit::is_said);
+                let derived = (!said_all).then(|| InForce {
+                    number: self.history.compactions,
+                    engine: String::new(),
+                    window: Default::default(),
+                });
+                (slots, None, derived)
+            }
+        };
+        let window = Window::of(slots, note, next_id);
+        if let Some(in_force) = &mut in_force {
+            let left_out = self.left_out(&window, in_force, changes);
+            in_force.window = window.save(left_out);
+        }
+        self.window = std::sync::Arc::new(window);
+        self.history.set_in_force(in_force);
+        Ok(())
+    }
+
+    /// Whether a summary in force tells of messages that are cut off or read otherwise now.
+    fn is_void(&self, changes: &Changes) -> bool {
+        let Some(in_force) = self.history.in_force() else {
+            return false;
+        };
+        if changes.appends {
+            return false;
+        }
+        let is_gone = |id: MessageId| changes.cut && changes.lost.contains(&id);
+        // The engine forgets what came after the cut, and the summaries of it, before it is shown it again.
+        let cut = self.history.pending_cut.filter(|_| changes.cut);
+        let comes_again = |id: MessageId| cut.is_some_and(|last| Some(id) > last);
+        in_force.window.ids().any(|place| {
+            let Some(covers) = self.history.written.covers(place) else {
+                return false;
+            };
+            let touched = |id| is_gone(id) || comes_again(id) || changes.revised.contains_key(&id);
+            // A summary of which every message is gone goes with them.
+            covers.iter().any(touched) && !covers.iter().all(is_gone)
+        })
+    }
+
+    /// The window of a compaction in force, after what the request changed.
+    fn window_in_force(
+        &mut self,
+        request: &Request<'_>,
+        in_force: &InForce,
+        changes: &Changes,
+        read: &HashMap<MessageId, Slot>,
+    ) -> Result<Vec<Slot>, SessionError> {
+        let slots = match self.history.resumed {
+            false => self.window.slots().to_vec(),
+            true => {
+                let wanted: HashSet<MessageId> = in_force.window.ids().collect();
+                let forms: HashMap<MessageId, MessageId> = (changes.revised.iter())
+                    .chain(&changes.said_again)
+                    .map(|(old, new)| (*new, *old))
+                    .collect();
+                let then = |id: MessageId| forms.get(&id).copied().unwrap_or(id);
+                let messages = self.slots_of(request, read, |id| wanted.contains(&then(id)))?;
+                let messages = messages
+                    .into_iter()
+                    .map(|(id, slot)| (then(id), slot))
+                    .collect();
+                Window::restore(&in_force.window, &messages, &self.counter)
+            }
+        };
+        let mut next = Vec::with_capacity(slots.len());
+        let mut placed = HashSet::new();
+        for slot in slots {
+            let id = slot.id();
+            let moved = changes
+                .revised
+                .get(&id)
+                .or_else(|| changes.said_again.get(&id));
+            let slot = match moved.and_then(|new| read.get(new)) {
+                Some(message) if changes.said_again.contains_key(&id) => {
+                    slot.moved_to(message, &self.counter)
+                }
+                Some(message) => message.clone(),
+                None if changes.lost.contains(&id) => continue,
+                None => match self.history.written.covers(id) {
+                    Some(covers)
+                        if changes.cut
+                            && !covers.is_empty()
+                            && covers.iter().all(|id| changes.lost.contains(&id)) =>
+                    {
+                        continue;
+                    }
+                    _ => slot,
+                },
+            };
+            placed.insert(slot.id());
+            next.push(slot);
+        }
+        let left_out = in_force.window.left_out();
+        let missing: HashSet<MessageId> = (self.history.branch().iter())
+            .map(|known| known.id)
+            .filter(|id| !placed.contains(id) && !left_out.contains(*id))
+            .collect();
+        let mut since = self.slots_of(request, read, |id| missing.contains(&id))?;
+        let branch = self.history.branch().iter().enumerate();
+        let order: HashMap<MessageId, usize> = branch.map(|(at, known)| (known.id, at)).collect();
+        let mut at = 0;
+        let mut places: Vec<usize> = Vec::with_capacity(next.len());
+        for slot in &next {
+            // A summary stands where the last message under it does.
+            let covers = self.history.written.covers(slot.id());
+            let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
+            at = order.get(&id).copied().unwrap_or(at);
+            places.push(at);
+        }
+        for known in self.history.branch() {
+            let Some(slot) = since.remove(&known.id) else {
+                continue;
+            };
+            let own = order.get(&known.id).copied().unwrap_or(usize::MAX);
+            let before = places.iter().rposition(|place| *place < own);
+            let at = before.map_or(0, |before| before + 1);
+            next.insert(at, slot);
+            places.insert(at, own);
+        }
+        Ok(next)
+    }
+
+    /// The window as the request shows it.
+    fn window_as_sent(
+        &mut self,
+        request: &Request<'_>,
+        read: &HashMap<MessageId, Slot>,
+    ) -> Result<Vec<Slot>, SessionError> {
+        let mut slots: HashMap<MessageId, Slot> = (self.window.slots().iter())
+            .filter(|slot| slot.is_verbatim() || slot.is_summary())
+            .map(|slot| (slot.id(), slot.clone()))
+            .collect();
+        let there: HashSet<MessageId> = slots.keys().copied().collect();
+        slots.extend(self.slots_of(request, read, |id| !there.contains(&id))?);
+        let units = self.history.sent.units.iter();
+        Ok(units
+            .filter_map(|unit| slots.remove(&unit.origin.id()))
+            .collect())
+    }
+
+    /// The messages of the request that are `wanted`; those that were not read yet are read.
+    pub(super) fn slots_of(
+        &mut self,
+        request: &Request<'_>,
+        read: &HashMap<MessageId, Slot>,
+        wanted: impl Fn(MessageId) -> bool,
+    ) -> Result<HashMap<MessageId, Slot>, SessionError> {
+        let mut slots = HashMap::new();
+        let mut wires = Vec::new();
+        for unit in &self.history.sent.units {
+            let id = unit.origin.id();
+            if !wanted(id) {
+                continue;
+            }
+            match read.get(&id) {
+                Some(slot) => {
+                    slots.insert(id, slot.clone());
+                }
+                None => wires.extend(unit.wires.clone()),
+            }
+        }
+        wires.dedup();
+        if wires.is_empty() {
+            return Ok(slots);
+        }
+        let messages = request.read(&wires, &mut self.history.names)?;
+        for run in messages.chunk_by(|one, next| one.wires.start == next.wires.start) {
+            let Some(first) = run.first() else { continue };
+            let units = self.history.sent.beginning_in(first.wires.start);
+            for (unit, message) in units.iter().zip(run) {
+                let id = unit.origin.id();
+                let kind = match (unit.origin, message.message()) {
+                    (Origin::Host(_) | Origin::Shortened(_), Some(message)) => message.kind,
+                    _ => MessageKind::Original,
+                };
+                if wanted(id) && !slots.contains_key(&id) {
+                    slots.insert(id, Slot::new(id, kind, message, &self.counter));
+                }
+            }
+        }
+        Ok(slots)
+    }
+
+    /// The messages of the conversation that have no place in a window.
+    fn left_out(&self, window: &Window, in_force: &InForce, changes: &Changes) -> IdSet {
+        let covers = window
+            .slots()
+            .iter()
+            .filter_map(|slot| self.history.written.covers(slot.id()));
+        let earlier = in_force.window.left_out();
+        let placed: HashSet<MessageId> = window.slots().iter().map(Slot::id).collect();
+        let has_no_place = |id: &MessageId| !changes.lost.contains(id) && !placed.contains(id);
+        let ids = covers.flat_map(IdSet::iter).chain(earlier.iter());
+        ids.filter(has_no_place).collect()
+    }
+}

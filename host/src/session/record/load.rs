@@ -1,0 +1,153 @@
+//! Reading a session from the record.
+
+use contexture_engine_api::Observed;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::units::{UNIT_BYTES, decode};
+use super::{Form, InForce, Logged, ReadError, message_id};
+use crate::formats::Format;
+use crate::services::now_ms;
+use crate::session::align::Mark;
+use crate::session::trail::Trail;
+use crate::session::window::SavedWindow;
+use crate::session::written::{IdSet, WrittenText};
+
+/// What the record has of a session.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Saved {
+    pub(in crate::session) next_id: u64,
+    /// The engine that was shown the messages.
+    pub(in crate::session) engine: String,
+    pub(in crate::session) format: Option<Format>,
+    pub(in crate::session) shown: Option<Observed>,
+    /// Whether that engine said itself how far it was shown them.
+    pub(in crate::session) remembers: bool,
+    /// What that engine lacks.
+    pub(in crate::session) lacking: IdSet,
+    pub(in crate::session) compactions: u64,
+    pub(in crate::session) log: Vec<Logged>,
+    pub(in crate::session) sent: Trail,
+    pub(in crate::session) handed: Trail,
+    pub(in crate::session) written: Vec<WrittenText>,
+    pub(in crate::session) compaction: Option<InForce>,
+}
+
+pub(super) fn read_session(
+    connection: &mut Connection,
+    id: &str,
+) -> Result<(i64, Saved), ReadError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute(
+        "INSERT INTO sessions (id, created_ms, next_id, engine) VALUES (?1, ?2, 1, '')
+         ON CONFLICT DO NOTHING",
+        params![id, now_ms()],
+    )?;
+    let (key, mut saved) = transaction.query_row(
+        "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions, format, lacking
+         FROM sessions WHERE id = ?1",
+        [id],
+        |row| {
+            let shown: Option<i64> = row.get(3)?;
+            let chain: Option<i64> = row.get(4)?;
+            let saved = Saved {
+                next_id: row.get::<_, i64>(1)?.cast_unsigned(),
+                engine: row.get(2)?,
+                shown: shown.zip(chain).map(|(last, chain)| Observed {
+                    last: message_id(last),
+                    chain: chain.cast_unsigned(),
+                }),
+                remembers: row.get(5)?,
+                compactions: row.get::<_, i64>(6)?.cast_unsigned(),
+                format: row.get::<_, String>(7)?.parse().ok(),
+                // Runs of ids that make no sense are none.
+                lacking: serde_json::from_str(&row.get::<_, String>(8)?).unwrap_or_default(),
+                ..Saved::default()
+            };
+            Ok((row.get::<_, i64>(0)?, saved))
+        },
+    )?;
+    saved.log = transaction
+        .prepare(
+            "SELECT id, identity, shape, chain, replaces FROM messages WHERE session = ?1 ORDER BY id",
+        )?
+        .query_map([key], |row| {
+            Ok(Logged {
+                id: message_id(row.get(0)?),
+                mark: Mark {
+                    identity: u128::from_le_bytes(row.get(1)?),
+                    shape: row.get::<_, i64>(2)?.cast_unsigned(),
+                },
+                chain: row.get::<_, i64>(3)?.cast_unsigned(),
+                replaces: row.get::<_, Option<i64>>(4)?.map(message_id),
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    saved.sent = read_trail(&transaction, key, Form::Sent)?;
+    saved.handed = read_trail(&transaction, key, Form::Handed)?;
+    saved.written = read_written(&transaction, key, id)?;
+    let compaction = transaction
+        .query_row(
+            "SELECT number, engine, entries FROM compactions WHERE session = ?1",
+            [key],
+            |row| {
+                let in_force = InForce {
+                    number: row.get::<_, i64>(0)?.cast_unsigned(),
+                    engine: row.get(1)?,
+                    window: SavedWindow::default(),
+                };
+                Ok((in_force, row.get::<_, String>(2)?))
+            },
+        )
+        .optional()?;
+    if let Some((mut in_force, entries)) = compaction {
+        in_force.window = serde_json::from_str(&entries).map_err(|error| {
+            ReadError::Damaged(format!("the compaction of session `{id}`: {error}"))
+        })?;
+        saved.compaction = Some(in_force);
+    }
+    transaction.commit()?;
+    Ok((key, saved))
+}
+
+fn read_written(
+    transaction: &Transaction<'_>,
+    key: i64,
+    id: &str,
+) -> Result<Vec<WrittenText>, ReadError> {
+    let mut statement = transaction.prepare(
+        "SELECT identity, id, shortens, covers FROM written WHERE session = ?1 ORDER BY id",
+    )?;
+    let mut rows = statement.query([key])?;
+    let mut written = Vec::new();
+    while let Some(row) = rows.next()? {
+        let covers = serde_json::from_str(&row.get::<_, String>(3)?).map_err(|error| {
+            ReadError::Damaged(format!("what was written in session `{id}`: {error}"))
+        })?;
+        written.push(WrittenText {
+            identity: u128::from_le_bytes(row.get(0)?),
+            id: message_id(row.get(1)?),
+            shortens: row.get(2)?,
+            covers,
+        });
+    }
+    Ok(written)
+}
+
+fn read_trail(transaction: &Transaction<'_>, key: i64, form: Form) -> Result<Trail, ReadError> {
+    let mut trail = Trail::default();
+    let mut statement = transaction.prepare(
+        "SELECT raw, messages FROM wire WHERE session = ?1 AND form = ?2 ORDER BY place",
+    )?;
+    let mut rows = statement.query(params![key, form as i64])?;
+    while let Some(row) = rows.next()? {
+        let raw = row.get::<_, i64>(0)?.cast_unsigned();
+        let blob: Vec<u8> = row.get(1)?;
+        let (records, rest) = blob.as_chunks::<UNIT_BYTES>();
+        if !rest.is_empty() {
+            let what = "a wire message's list of messages is cut off".to_owned();
+            return Err(ReadError::Damaged(what));
+        }
+        trail.push(&[raw], records.iter().map(decode));
+    }
+    Ok(trail)
+}

@@ -1,0 +1,242 @@
+//! Writing what changed in a session to the record.
+
+use std::sync::Arc;
+
+use contexture_engine_api::Observed;
+use rusqlite::{Transaction, TransactionBehavior, params};
+
+use super::units::encode;
+use super::{Form, InForce, Logged, Record, RecordError};
+use crate::formats::Format;
+use crate::session::trail::Trail;
+use crate::session::written::{IdSet, WrittenText};
+
+/// What changed in a session. The record writes that and no more.
+#[derive(Debug)]
+pub(in crate::session) struct SessionChange<'a> {
+    pub(in crate::session) next_id: u64,
+    pub(in crate::session) compactions: u64,
+    pub(in crate::session) format: Option<Format>,
+    pub(in crate::session) log: &'a [Logged],
+    /// Where the log differs from what is stored.
+    pub(in crate::session) log_from: usize,
+    pub(in crate::session) sent: &'a Trail,
+    pub(in crate::session) sent_from: usize,
+    pub(in crate::session) handed: &'a Trail,
+    pub(in crate::session) handed_from: usize,
+    /// What the host wrote since.
+    pub(in crate::session) written: &'a [WrittenText],
+    /// The compaction in force, where that changed.
+    pub(in crate::session) in_force: Option<Option<&'a InForce>>,
+    /// How far the engine was shown the conversation, where that changed.
+    pub(in crate::session) shown: Option<(Option<Observed>, bool)>,
+    /// What the engine lacks, where that changed.
+    pub(in crate::session) lacking: Option<IdSet>,
+}
+
+impl SessionChange<'_> {
+    pub(in crate::session) fn is_empty(&self) -> bool {
+        let from = [self.log_from, self.sent_from, self.handed_from];
+        from == [usize::MAX; 3]
+            && self.written.is_empty()
+            && self.in_force.is_none()
+            && self.shown.is_none()
+            && self.lacking.is_none()
+    }
+}
+
+/// A session in the store: what writes its changes.
+#[derive(Debug)]
+pub(in crate::session) struct StoredSession {
+    pub(super) record: Arc<Record>,
+    pub(super) key: i64,
+    /// The engine that it runs under.
+    pub(in crate::session) engine: String,
+}
+
+impl StoredSession {
+    /// Writes what changed, in one transaction.
+    pub(in crate::session) fn save(&self, change: &SessionChange<'_>) -> Result<(), RecordError> {
+        self.write(|transaction| {
+            let format = change.format.map_or("", Format::name);
+            transaction
+                .prepare_cached(
+                    "UPDATE sessions SET next_id = ?2, format = ?3, compactions = max(compactions, ?4)
+                     WHERE key = ?1",
+                )?
+                .execute(params![
+                    self.key,
+                    change.next_id.cast_signed(),
+                    format,
+                    change.compactions.cast_signed()
+                ])?;
+            if let Some((shown, remembers)) = change.shown {
+                self.write_shown(transaction, shown, remembers)?;
+            }
+            if let Some(lacking) = &change.lacking {
+                let lacking = serde_json::to_string(lacking)
+                    .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+                transaction.execute(
+                    "UPDATE sessions SET lacking = ?2 WHERE key = ?1",
+                    params![self.key, lacking],
+                )?;
+            }
+            self.write_log(transaction, change)?;
+            self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)?;
+            self.write_trail(transaction, Form::Handed, change.handed, change.handed_from)?;
+            for text in change.written {
+                self.write_text(transaction, text)?;
+            }
+            match change.in_force {
+                Some(in_force) => self.write_compaction(transaction, in_force),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn write_log(
+        &self,
+        transaction: &Transaction<'_>,
+        change: &SessionChange<'_>,
+    ) -> rusqlite::Result<()> {
+        let Some(new) = change.log.get(change.log_from..) else {
+            return Ok(());
+        };
+        let kept = change.log.get(..change.log_from).and_then(<[_]>::last);
+        transaction
+            .prepare_cached("DELETE FROM messages WHERE session = ?1 AND id > ?2")?
+            .execute(params![
+                self.key,
+                kept.map_or(0, |last| last.id.0).cast_signed()
+            ])?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO messages (session, id, identity, shape, chain, replaces)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?;
+        for message in new {
+            insert.execute(params![
+                self.key,
+                message.id.0.cast_signed(),
+                message.mark.identity.to_le_bytes(),
+                message.mark.shape.cast_signed(),
+                message.chain.cast_signed(),
+                message.replaces.map(|old| old.0.cast_signed()),
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_trail(
+        &self,
+        transaction: &Transaction<'_>,
+        form: Form,
+        trail: &Trail,
+        from: usize,
+    ) -> rusqlite::Result<()> {
+        if from == usize::MAX {
+            return Ok(());
+        }
+        transaction
+            .prepare_cached("DELETE FROM wire WHERE session = ?1 AND form = ?2 AND place >= ?3")?
+            .execute(params![self.key, form as i64, from as i64])?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO wire (session, form, place, raw, messages) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let mut blob = Vec::new();
+        for (place, raw) in trail.raw.iter().enumerate().skip(from) {
+            blob.clear();
+            for unit in trail.beginning_in(place) {
+                encode(unit, &mut blob);
+            }
+            insert.execute(params![
+                self.key,
+                form as i64,
+                place as i64,
+                raw.cast_signed(),
+                blob
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_shown(
+        &self,
+        transaction: &Transaction<'_>,
+        shown: Option<Observed>,
+        remembers: bool,
+    ) -> rusqlite::Result<()> {
+        transaction
+            .prepare_cached(
+                "UPDATE sessions SET engine = ?2, shown_last = ?3, shown_chain = ?4, remembers = ?5
+                 WHERE key = ?1",
+            )?
+            .execute(params![
+                self.key,
+                self.engine,
+                shown.map(|shown| shown.last.0.cast_signed()),
+                shown.map(|shown| shown.chain.cast_signed()),
+                remembers,
+            ])?;
+        Ok(())
+    }
+
+    fn write_text(
+        &self,
+        transaction: &Transaction<'_>,
+        text: &WrittenText,
+    ) -> rusqlite::Result<()> {
+        let covers = serde_json::to_string(&text.covers)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        transaction
+            .prepare_cached(
+                "INSERT OR REPLACE INTO written (session, identity, id, shortens, covers)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                self.key,
+                text.identity.to_le_bytes(),
+                text.id.0.cast_signed(),
+                text.shortens,
+                covers
+            ])?;
+        Ok(())
+    }
+
+    fn write_compaction(
+        &self,
+        transaction: &Transaction<'_>,
+        compaction: Option<&InForce>,
+    ) -> rusqlite::Result<()> {
+        let Some(compaction) = compaction else {
+            transaction.execute("DELETE FROM compactions WHERE session = ?1", [self.key])?;
+            return Ok(());
+        };
+        let entries = serde_json::to_string(&compaction.window)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        transaction.execute(
+            "INSERT OR REPLACE INTO compactions (session, number, engine, entries)
+             VALUES (?1, ?2, ?3, ?4)",
+            params![
+                self.key,
+                compaction.number.cast_signed(),
+                compaction.engine,
+                entries
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), RecordError> {
+        let mut connection = self.record.lock();
+        let run = || {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            work(&transaction)?;
+            transaction.commit()
+        };
+        run().map_err(|error| self.record.error(error.into()))
+    }
+}

@@ -1,0 +1,98 @@
+//! The tables of the record.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+/// The version of the tables, in `PRAGMA user_version`.
+pub(super) const SCHEMA_VERSION: i64 = 2;
+
+/// How long a write waits for another process, in milliseconds. A turn never waits longer: the session
+/// then goes on in memory.
+const BUSY_TIMEOUT_MS: u64 = 250;
+
+const SCHEMA: &str = "
+CREATE TABLE sessions (
+    key          INTEGER PRIMARY KEY,
+    id           TEXT NOT NULL UNIQUE,
+    created_ms   INTEGER NOT NULL,
+    next_id      INTEGER NOT NULL,
+    engine       TEXT NOT NULL,
+    -- The format of the last request.
+    format       TEXT NOT NULL DEFAULT '',
+    shown_last   INTEGER,
+    shown_chain  INTEGER,
+    remembers    INTEGER NOT NULL DEFAULT 0,
+    -- The messages that the engine was to be shown and that were nowhere, as runs of ids.
+    lacking      TEXT NOT NULL DEFAULT '[]',
+    -- How many compactions there were; the number of the last.
+    compactions  INTEGER NOT NULL DEFAULT 0
+) STRICT;
+-- Every message of the conversation that an engine is to be shown, in order.
+CREATE TABLE messages (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    id       INTEGER NOT NULL,
+    identity BLOB NOT NULL,
+    shape    INTEGER NOT NULL,
+    chain    INTEGER NOT NULL,
+    -- The earlier form of the same message.
+    replaces INTEGER,
+    PRIMARY KEY (session, id)
+) STRICT, WITHOUT ROWID;
+-- The wire messages as they crossed last: what the client sent (0) and what was handed out for it (1).
+CREATE TABLE wire (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    form     INTEGER NOT NULL,
+    place    INTEGER NOT NULL,
+    raw      INTEGER NOT NULL,
+    -- The messages that begin here: whose they are (1 byte), id, shape, wire messages (8 bytes each) and
+    -- identity (16 bytes).
+    messages BLOB NOT NULL,
+    PRIMARY KEY (session, form, place)
+) STRICT, WITHOUT ROWID;
+-- The compaction in force.
+CREATE TABLE compactions (
+    session    INTEGER PRIMARY KEY REFERENCES sessions(key) ON DELETE CASCADE,
+    number     INTEGER NOT NULL,
+    engine     TEXT NOT NULL,
+    entries    TEXT NOT NULL
+) STRICT;
+-- What the host wrote: summaries, made-up results and shorter forms of messages.
+CREATE TABLE written (
+    session  INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,
+    identity BLOB NOT NULL,
+    id       INTEGER NOT NULL,
+    shortens INTEGER NOT NULL,
+    covers   TEXT NOT NULL,
+    PRIMARY KEY (session, identity, id)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Sets the connection up and makes or migrates the tables; answers the version that was found where it
+/// is newer than ours, else ours.
+pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
+    connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    let version = |connection: &Connection| {
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
+    };
+    let found = version(connection)?;
+    if found >= SCHEMA_VERSION {
+        return Ok(found);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have been faster.
+    if version(&transaction)? < SCHEMA_VERSION {
+        // Drafts of the tables were never released, and hold only hashes and ids.
+        transaction.execute_batch(
+            "DROP TABLE IF EXISTS compactions; DROP TABLE IF EXISTS wire; DROP TABLE IF EXISTS messages;
+             DROP TABLE IF EXISTS written; DROP TABLE IF EXISTS sessions;",
+        )?;
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    transaction.commit()?;
+    version(connection)
+}

@@ -1,0 +1,97 @@
+//! How full the window is: what is counted, and what the provider reported.
+
+use contexture_engine_api::{Usage, WindowState};
+
+use super::{AgentWindow, Session};
+
+/// System prompt and tools of the last request.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The hash of their bytes.
+    pub(super) hash: u64,
+    pub(super) system: Option<String>,
+}
+
+/// What the provider reported last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reported {
+    /// Tokens of the prompt.
+    pub(super) tokens: u64,
+    /// What the window counted when it was sent.
+    pub(super) counted: u64,
+}
+
+impl Session {
+    /// How full the window is, with all that is known of it.
+    pub fn state(&self) -> WindowState {
+        self.state_of(self.counted_tokens(), false)
+    }
+
+    /// An upper bound of how full the window is, without tokenising what is not counted yet.
+    pub(super) fn rough_state(&self) -> WindowState {
+        match self.window.is_counted() {
+            true => self.state(),
+            false => self.state_of(
+                self.frame_tokens() + self.window.most_message_tokens(),
+                true,
+            ),
+        }
+    }
+
+    pub(super) fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
+        WindowState {
+            prompt_tokens: self.correction.apply(tokens),
+            estimated,
+            fixed_tokens: self.frame_tokens(),
+            has_system_prompt: (self.frame.as_ref()).map(|frame| frame.system.is_some()),
+            reported_tokens: self
+                .reported
+                .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
+            messages: self.window.len(),
+            new_since_compaction: self.new_since_compaction,
+            ..empty_state(&self.agent)
+        }
+    }
+
+    pub(super) fn counted_tokens(&self) -> u64 {
+        self.frame_tokens() + self.window.message_tokens()
+    }
+
+    /// The tokens of system prompt, tools, and the note that a compaction appended.
+    pub(crate) fn frame_tokens(&self) -> u64 {
+        self.fixed_tokens
+            + self
+                .note_to_add()
+                .map_or(0, |note| self.counter.count_text(note))
+    }
+
+    /// The note that the system prompt still lacks.
+    pub(super) fn note_to_add(&self) -> Option<&str> {
+        let note = self.window.system_note().filter(|_| self.options.note)?;
+        let frame = self.frame.as_ref();
+        let system = frame.and_then(|frame| frame.system.as_deref());
+        (!system.is_some_and(|system| system.contains(note))).then_some(note)
+    }
+
+    /// Takes in what the provider reported for the answer to the window as it was sent; the answer
+    /// itself is observed after this. The engine learns of it with its next call.
+    pub fn update_usage(&mut self, usage: &Usage) {
+        let counted = self.counted_tokens();
+        self.correction.learn(counted, usage.input_tokens);
+        // The answer joins the window and is counted there, so only the prompt is taken from the report.
+        self.reported = Some(Reported {
+            tokens: usage.input_tokens,
+            counted,
+        });
+        self.engine.update_usage(*usage);
+    }
+}
+
+pub(super) fn empty_state(agent: &AgentWindow) -> WindowState {
+    WindowState {
+        model: agent.model.clone(),
+        context_length: agent.context_length,
+        max_output_tokens: agent.max_output_tokens,
+        ..WindowState::default()
+    }
+}
