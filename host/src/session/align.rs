@@ -87,7 +87,7 @@ pub(super) struct Alignment {
 pub(super) fn align(old: &[Known], new: &[Mark], abridged: bool) -> Alignment {
     let mut alignment = Alignment::default();
     if abridged {
-        (alignment.fates, alignment.abridged) = pair_abridged(old, new);
+        alignment = pair_abridged(old, new);
     } else {
         (alignment.fates, alignment.lost, alignment.cut) = pair(old, new);
     }
@@ -120,15 +120,14 @@ impl Alignment {
 
 /// Pairs with a conversation of which summaries of unknown extent hide parts: the common beginning, the longest
 /// common end, and between them whatever is found again in order. What is not found is under the summaries.
-fn pair_abridged(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
+fn pair_abridged(old: &[Known], new: &[Mark]) -> Alignment {
     let same = |(old, new): &(&Known, &Mark)| old.mark.identity == new.identity;
     let head = old.iter().zip(new).take_while(same).count();
     let (suffix, end) = anchor(&old[head..], &new[head..]);
-    let (suffix, end) = match suffix {
-        // Nothing says where the conversation ends, so that what follows is new.
-        0 => (0, 0),
-        _ => (suffix, head + end),
-    };
+    if suffix == 0 {
+        return pair_with_end_cut_off(old, new, head);
+    }
+    let end = head + end;
     let mut fates = vec![Fate::New; new.len()];
     let mut hidden: Vec<MessageId> = Vec::new();
     for (fate, old) in fates.iter_mut().zip(&old[..head]) {
@@ -156,7 +155,50 @@ fn pair_abridged(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
         }
     }
     hidden.extend(old.get(head..left).unwrap_or(&[]).iter().map(|old| old.id));
-    (fates, hidden)
+    Alignment {
+        fates,
+        abridged: hidden,
+        ..Alignment::default()
+    }
+}
+
+/// As [`pair_abridged`], where the request does not hold the end of the conversation: what follows its summaries
+/// stands somewhere before the end, and the rest was cut off. Where that is not found, all of it is new.
+fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize) -> Alignment {
+    let (mut known, visible) = (
+        old.get(head..).unwrap_or(&[]),
+        new.get(head..).unwrap_or(&[]),
+    );
+    let both: Vec<u128> = (visible.iter().map(|new| new.identity))
+        .chain(known.iter().map(|old| old.mark.identity))
+        .collect();
+    let agrees = agreement_with_beginning(&both);
+    let lengths = agrees.get(visible.len()..).unwrap_or(&[]).iter();
+    let longest = lengths
+        .map(|length| (*length).min(visible.len()))
+        .enumerate();
+    // Of equally long ones, the last.
+    let found = longest.max_by_key(|(_, length)| *length);
+    let found = found.filter(|(_, length)| *length >= ANCHOR);
+    let mut fates: Vec<Fate> = (old.iter().take(head))
+        .map(|old| Fate::Same(old.id))
+        .collect();
+    let mut lost = Vec::new();
+    if let Some((at, length)) = found {
+        let (hidden, rest) = known.split_at(at);
+        let (again, after) = rest.split_at(length);
+        fates.extend(again.iter().map(|old| Fate::Same(old.id)));
+        lost.extend(after.iter().map(|old| old.id));
+        known = hidden;
+    }
+    fates.resize(new.len(), Fate::New);
+    Alignment {
+        fates,
+        cut: !lost.is_empty(),
+        lost,
+        abridged: known.iter().map(|old| old.id).collect(),
+        ..Alignment::default()
+    }
 }
 
 /// What each incoming message is, which of the old ones are lost, and whether that is a cut.
@@ -202,26 +244,10 @@ fn pair(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>, bool) {
 /// The longest end of `old` that `new` holds, and where in `new` it ends; of equally long ones the one that
 /// stands where it stood.
 fn anchor(old: &[Known], new: &[Mark]) -> (usize, usize) {
-    // The Z function over both, backwards: for each place, how far it agrees with the beginning.
     let backwards: Vec<u128> = (old.iter().rev().map(|old| old.mark.identity))
         .chain(new.iter().rev().map(|new| new.identity))
         .collect();
-    let mut agrees = vec![0; backwards.len()];
-    let (mut left, mut right) = (0, 0);
-    for at in 1..backwards.len() {
-        let mut length = if at < right {
-            usize::min(agrees[at - left], right - at)
-        } else {
-            0
-        };
-        while at + length < backwards.len() && backwards[length] == backwards[at + length] {
-            length += 1;
-        }
-        agrees[at] = length;
-        if at + length > right {
-            (left, right) = (at, at + length);
-        }
-    }
+    let agrees = agreement_with_beginning(&backwards);
     let mut best = (0, new.len());
     for end in 1..=new.len() {
         let length = agrees[old.len() + new.len() - end].min(old.len());
@@ -231,6 +257,27 @@ fn anchor(old: &[Known], new: &[Mark]) -> (usize, usize) {
         }
     }
     best
+}
+
+/// For each place of a sequence, how far what stands from there on agrees with its beginning (the Z function).
+fn agreement_with_beginning(sequence: &[u128]) -> Vec<usize> {
+    let mut agrees = vec![0; sequence.len()];
+    let (mut left, mut right) = (0, 0);
+    for at in 1..sequence.len() {
+        let mut length = if at < right {
+            usize::min(agrees[at - left], right - at)
+        } else {
+            0
+        };
+        while at + length < sequence.len() && sequence[length] == sequence[at + length] {
+            length += 1;
+        }
+        agrees[at] = length;
+        if at + length > right {
+            (left, right) = (at, at + length);
+        }
+    }
+    agrees
 }
 
 /// What lies between the common beginning and the common end.

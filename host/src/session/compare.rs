@@ -33,7 +33,7 @@ impl Incoming {
         }
     }
 
-    fn is_foreign_summary(&self) -> bool {
+    pub(super) fn is_foreign_summary(&self) -> bool {
         self.kind == MessageKind::Summary && self.origin.is_none()
     }
 }

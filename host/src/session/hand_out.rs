@@ -208,8 +208,11 @@ impl Session {
 
     /// Whether a shorter form on the wire is the one that a place holds.
     fn reads_as(&self, slot: &Slot, unit: &Unit) -> bool {
-        let mut forms = self.short_forms.get(&slot.id()).into_iter();
-        forms.any(|identity| *identity == unit.mark.identity)
+        match self.short_forms.get(&slot.id()) {
+            Some(identity) => *identity == unit.mark.identity,
+            // The record knows what was written last.
+            None => self.history.written.last_short_form(slot.id()) == Some(unit.mark.identity),
+        }
     }
 
     /// Lays a window out: its wire messages.

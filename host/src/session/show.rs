@@ -255,7 +255,7 @@ impl Session {
         expected: Expected,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Result<Shown, CallError>, SessionError> {
-        let mut messages = self.messages_after(request, start.after)?;
+        let mut messages = self.messages_after(request, start.after, start.cut.is_some())?;
         self.renumber_after(start.after, &mut messages);
         let revisions = self.revisions_in(&messages, start.after);
         let chain = self.history.end().map_or(0, |end| end.chain);
@@ -348,6 +348,7 @@ impl Session {
         &mut self,
         request: Option<&Request<'_>>,
         from: Option<MessageId>,
+        again: bool,
     ) -> Result<Vec<Slot>, SessionError> {
         let ids: Vec<MessageId> = self
             .history
@@ -358,23 +359,37 @@ impl Session {
         let Some(first) = ids.iter().min().copied() else {
             return Ok(Vec::new());
         };
-        let window = Arc::clone(&self.window);
-        let mut at_hand: HashMap<MessageId, Slot> = (window.slots().iter())
-            .filter(|slot| slot.id() >= first && slot.is_verbatim())
-            .map(|slot| (slot.id(), slot.clone()))
-            .collect();
-        let unshown = self.unshown.iter().filter(|(id, _)| **id >= first);
-        at_hand.extend(unshown.map(|(id, slot)| (*id, slot.clone())));
-        let mut missing: HashSet<MessageId> = ids
-            .iter()
-            .copied()
-            .filter(|id| !at_hand.contains_key(id))
-            .collect();
-        if let Some(request) = request.filter(|_| !missing.is_empty()) {
+        let mut missing: HashSet<MessageId> = ids.iter().copied().collect();
+        let mut at_hand: HashMap<MessageId, Slot> = HashMap::new();
+        let mut take = |slots: &mut dyn Iterator<Item = Slot>, missing: &mut HashSet<MessageId>| {
+            for slot in slots {
+                if missing.remove(&slot.id()) {
+                    at_hand.insert(slot.id(), slot);
+                }
+            }
+        };
+        // What is shown again is shown as the client sends it now: what was handed out may be only a part of the
+        // wire message.
+        if let Some(request) = request.filter(|_| again) {
             let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
-            let said = read.into_iter().filter(|(_, slot)| slot.is_original());
-            at_hand.extend(said);
-            missing.retain(|id| !at_hand.contains_key(id));
+            take(
+                &mut read.into_values().filter(Slot::is_original),
+                &mut missing,
+            );
+        }
+        let window = Arc::clone(&self.window);
+        take(&mut self.unshown.values().cloned(), &mut missing);
+        let verbatim = window
+            .slots()
+            .iter()
+            .filter(|slot| slot.id() >= first && slot.is_verbatim());
+        take(&mut verbatim.cloned(), &mut missing);
+        if let Some(request) = request.filter(|_| !again && !missing.is_empty()) {
+            let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
+            take(
+                &mut read.into_values().filter(Slot::is_original),
+                &mut missing,
+            );
         }
         if !missing.is_empty() {
             let recalled = self.recall_from_engines(&missing);

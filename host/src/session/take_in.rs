@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::{Fate, Known};
-use super::compare::Compared;
+use super::compare::{Compared, Incoming};
 use super::next_window::Changes;
 use super::request::Request;
 use super::slot::Slot;
@@ -82,7 +82,7 @@ impl Session {
             appends,
         } = compared;
         let was_empty = self.history.branch().is_empty();
-        let holds_marks = incoming.iter().any(|new| new.kind == MessageKind::Summary);
+        let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
         let mut changes = Changes {
             lost: alignment.lost.iter().copied().collect(),
             cut: alignment.cut,
@@ -105,7 +105,7 @@ impl Session {
                 Fate::Same(id) | Fate::Revises(id) if short => Origin::Shortened(id),
                 Fate::Same(id) => Origin::Said(id),
                 // Without a record, a message with the mark of a shorter form counts as the host's.
-                Fate::New if new.kind == MessageKind::Replaced && was_empty && holds_marks => {
+                Fate::New if new.kind == MessageKind::Replaced && is_abridged => {
                     let id = fresh();
                     self.history.write(WrittenText {
                         identity: new.mark.identity,
@@ -139,7 +139,10 @@ impl Session {
             }
         }
         let covers: IdSet = alignment.abridged.iter().copied().collect();
+        let known = alignment.abridged.len();
+        let mut foreign = 0;
         for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
+            foreign += 1;
             let id = fresh();
             new.origin = Some(Origin::Host(id));
             self.history.write(WrittenText {
@@ -148,6 +151,12 @@ impl Session {
                 shortens: false,
                 covers: covers.clone(),
             });
+        }
+        if foreign > 0 && !was_empty {
+            self.warn(format!(
+                "the request holds {foreign} summaries of which this session has no record. {known} messages that it \
+                 knows are under them; of any others neither it nor the engine has the words"
+            ));
         }
         let mut units = Vec::with_capacity(incoming.len());
         let mut slots = HashMap::new();

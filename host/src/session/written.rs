@@ -100,6 +100,13 @@ impl Written {
         self.texts.get(*at).map(|text| &text.covers)
     }
 
+    /// The hash of the shorter form of this message that was written last.
+    pub(super) fn last_short_form(&self, id: MessageId) -> Option<u128> {
+        let mut newest = self.texts.iter().rev();
+        let text = newest.find(|text| text.shortens && text.id == id)?;
+        Some(text.identity)
+    }
+
     pub(super) fn all(&self) -> &[WrittenText] {
         &self.texts
     }

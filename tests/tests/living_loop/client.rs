@@ -552,27 +552,40 @@ impl Client {
     fn entries(&self, messages: &[String]) -> Result<Vec<Entry>, Wrong> {
         let mut end = self.truth.branch.len();
         let mut entries = Vec::with_capacity(messages.len());
-        for bytes in messages.iter().rev() {
-            let carries = carried(bytes).map_err(wrong("body"))?;
+        let carried: Vec<Value> = (messages.iter())
+            .map(|bytes| carried(bytes).map_err(wrong("body")))
+            .collect::<Result<_, _>>()?;
+        for (number, bytes) in messages.iter().enumerate().rev() {
+            let carries = &carried[number];
             let earlier = &self.truth.branch[..end];
+            // What stands before it in the body and was said only later shows that it is not that message, but
+            // the host's own words: a tool may have said the like.
+            let is_passed_over = |at: usize| {
+                carried[..number].iter().any(|before| {
+                    let said = earlier.iter().position(|said| said.carries == *before);
+                    said.is_some_and(|said| said > at)
+                })
+            };
             let mut entry = Entry {
                 bytes: bytes.clone(),
                 whole: None,
                 holds: Vec::new(),
             };
-            if let Some(at) = earlier.iter().rposition(|said| said.carries == carries) {
+            let whole = earlier.iter().rposition(|said| said.carries == *carries);
+            if let Some(at) = whole.filter(|at| !is_passed_over(*at)) {
                 entry.whole = Some(earlier[at].serial);
                 entry.holds.push(earlier[at].serial);
                 end = at;
             } else {
                 // Several in one, or one beside a summary: each of them is in it whole.
-                let mut parts = parts_of(&carries);
+                let mut parts = parts_of(carries);
                 for (at, said) in earlier.iter().enumerate().rev() {
                     let own = parts_of(&said.carries);
                     let is_in = |own: &Value| parts.iter().any(|part| holds(part, own));
-                    if beside_content(&said.carries) == beside_content(&carries)
+                    if beside_content(&said.carries) == beside_content(carries)
                         && !own.is_empty()
                         && own.iter().all(is_in)
+                        && !is_passed_over(at)
                     {
                         parts.retain(|part| !own.iter().any(|own| holds(part, own)));
                         entry.holds.push(said.serial);

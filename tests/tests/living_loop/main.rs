@@ -12,6 +12,8 @@ mod client;
 mod driver;
 mod explore;
 mod flaky;
+
+mod long_regressions;
 mod regressions;
 mod rules;
 mod truth;
