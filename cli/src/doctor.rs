@@ -1,7 +1,6 @@
 //! `contexture engines doctor`: one doctor that tells the truth. It reports what runs, not what is
 //! configured: the chosen engine is loaded and opened under supervision, as for a session.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
@@ -75,10 +74,7 @@ pub(crate) fn run(global: &Global, json: bool) -> Result<u8, CliError> {
     if json {
         output::print_json(&serde_json::json!({"healthy": healthy, "findings": findings.0}))?;
     } else {
-        output::print(&text(
-            &findings,
-            global.color.on(std::io::stdout().is_terminal()),
-        ))?;
+        output::print(&text(&findings, global.color.on(output::is_terminal())))?;
     }
     Ok(if healthy { OK } else { NEGATIVE })
 }

@@ -1,13 +1,13 @@
 //! What ends a command: what happened, where, why, and the way out.
 
 use std::error::Error;
-use std::io::Write;
 use std::path::PathBuf;
 
 use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use crate::interrupt::INTERRUPTED;
+use crate::terminal;
 use contexture::config::ConfigError;
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
@@ -207,7 +207,7 @@ impl CliError {
                 text.push_str(&format!("  help: {help}\n"));
             }
         }
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        terminal::say(&text);
     }
 }
 

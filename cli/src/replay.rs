@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use crate::error::{CliError, Lines};
 use crate::terminal::{self, Progress};
@@ -64,7 +64,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
     /// Write all figures, of each conversation too, to FILE as JSON; `-` prints them in place of the table
-    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
 }
 

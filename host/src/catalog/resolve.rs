@@ -110,6 +110,7 @@ pub fn resolve(
                 resolution
                     .notes
                     .extend(passed_over(catalog, name, &plugin.folder));
+                resolution.warnings.extend(plugin.warnings.iter().cloned());
                 resolution.engine = Choice::Plugin {
                     manifest: Box::new(manifest.clone()),
                     library: library.clone(),

@@ -332,7 +332,7 @@ mod tests {
         let config = &loaded.config;
         assert_eq!(config.context.on_failure, OnFailure::Passthrough);
         assert_eq!(config.context.supervision.grace_ms, 250);
-        assert_eq!(config.context.supervision.call_deadline_ms, 2_000);
+        assert_eq!(config.context.supervision.call_deadline_ms, 10_000);
         assert_eq!(config.compression.threshold, 1.0);
         assert_eq!(config.prompt_caching.cache_ttl, Ttl::OneHour);
         assert_eq!(config.hygiene.max_messages, Some(400));

@@ -247,7 +247,9 @@ impl Session {
     ) -> Result<Shown, CallError> {
         let ids = piece.slots().iter().map(Slot::id);
         let revised = self.history.revisions_among(ids);
-        self.engine.call("observe", Pace::Short, move |engine| {
+        let tokens = piece.slots().iter().map(Slot::most_tokens).sum();
+        let allowance = Pace::Short.with(piece.len(), tokens);
+        self.engine.call("observe", allowance, move |engine| {
             if let Some(expected) = expected {
                 let seen = engine.observed_through();
                 if !expected.allows(seen) {
