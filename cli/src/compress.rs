@@ -373,7 +373,7 @@ impl Job<'_> {
             // An engine that was named and does not open cannot be had; one that the configuration
             // chose failed at its first call.
             SessionError::Open(OpenError::Call(call)) if fails && !named => call.to_string(),
-            SessionError::Open(error) => return CliError::NoEngine(error),
+            SessionError::Open(error) => return CliError::of_open(error),
             error @ SessionError::Unrelated { .. } => {
                 return CliError::usage(
                     error.to_string(),

@@ -338,7 +338,7 @@ fn registered(engine: &RegisteredEngine) -> Listed {
         state: State::Ready,
         problem: None,
         chosen: false,
-        settings: None,
+        settings: engine.declared_settings.clone(),
         manifest: None,
     }
 }

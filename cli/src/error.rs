@@ -175,6 +175,14 @@ impl CliError {
                 because: "what it keeps is its own",
                 reason: Lines(error.to_string()),
             },
+            error => Self::of_open(error),
+        }
+    }
+
+    /// An engine that cannot be had.
+    pub(crate) fn of_open(error: OpenError) -> Self {
+        match error {
+            OpenError::Settings { .. } => Self::Findings(Lines(error.to_string())),
             error => Self::NoEngine(error),
         }
     }

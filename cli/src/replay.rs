@@ -189,7 +189,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
 
 fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
     let client = setup::model_client(&loaded.config, global.offline, args.model.as_deref())?;
-    Stage::new(loaded, client).map_err(CliError::Stage)
+    Stage::new(setup::patient(loaded), client).map_err(CliError::Stage)
 }
 
 fn warn(what: &str) {
@@ -198,7 +198,7 @@ fn warn(what: &str) {
 
 fn failed(error: SessionError) -> CliError {
     match error {
-        SessionError::Open(error) => CliError::NoEngine(error),
+        SessionError::Open(error) => CliError::of_open(error),
         failed => CliError::EngineFailed {
             because: "`context.on_failure` is `fail`",
             reason: Lines(failed.to_string()),

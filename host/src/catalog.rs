@@ -12,10 +12,13 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 pub(crate) use library::Library;
 pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
 pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
+use crate::config::Schema;
 pub use crate::engine_name::BUILT_IN;
 
 /// The engines besides the built-in one.
@@ -84,7 +87,7 @@ pub enum PluginState {
 }
 
 /// An engine registered in this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RegisteredEngine {
     /// Its name.
     pub name: String,
@@ -94,6 +97,10 @@ pub struct RegisteredEngine {
     pub description: String,
     /// Who registered it: a crate or module.
     pub owner: String,
+    /// The settings that it accepts; any, if it declares none.
+    pub settings: Schema,
+    /// The settings as it declares them: a JSON schema for each key.
+    pub declared_settings: Option<Value>,
 }
 
 impl Catalog {

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::catalog::{
     BUILT_IN, Catalog, Choice, Library, RegisteredEngine, Resolution, ResolveError, resolve,
 };
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, Schema};
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
 use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock};
@@ -46,7 +46,15 @@ pub enum OpenError {
     Resolve(#[from] ResolveError),
     /// It was found and could not be opened.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(CallError),
+    /// Its settings are wrong. Nothing stands in for it, whatever the configuration says of failures.
+    #[error("the settings of the engine `{engine}` are wrong:\n{problems}")]
+    Settings {
+        /// The engine.
+        engine: String,
+        /// What is wrong, a line each.
+        problems: String,
+    },
     /// Its data directory cannot be made.
     #[error("cannot make the data directory {}: {source}", path.display())]
     DataDir {
@@ -73,6 +81,20 @@ pub enum OpenError {
     /// The fallback to the built-in compressor failed.
     #[error("the built-in compressor is not open")]
     NoFallback,
+}
+
+impl From<CallError> for OpenError {
+    fn from(error: CallError) -> Self {
+        match error {
+            // What no schema says, such as one setting that has to be above another.
+            CallError::Failed {
+                engine,
+                error: EngineError::Settings(problems),
+                ..
+            } => Self::Settings { engine, problems },
+            error => Self::Call(error),
+        }
+    }
 }
 
 /// A name that two engines claim.
@@ -148,12 +170,25 @@ fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
     registered
         .iter()
         .map(|definition| RegisteredEngine {
+            settings: schema_of(definition),
+            declared_settings: (definition.settings_schema())
+                .and_then(|schema| schema.get("properties").cloned()),
             name: definition.name.to_owned(),
             version: definition.version.to_owned(),
             description: definition.description.to_owned(),
             owner: definition.owner.to_owned(),
         })
         .collect()
+}
+
+/// The settings that an engine declares; any where the host cannot read that.
+fn schema_of(definition: &EngineDefinition) -> Schema {
+    let declared = definition.settings_schema().unwrap_or(true.into());
+    Schema::parse(&declared).unwrap_or_else(|error| {
+        let name = definition.name;
+        tracing::warn!("the settings of the engine `{name}` are not checked: {error}");
+        Schema::default()
+    })
 }
 
 fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
@@ -396,10 +431,9 @@ impl Engines {
                 },
             })?;
         let data_dir = self.data_dir(&found.name)?;
-        let settings = self.config().engine_settings(&found.name).to_string();
         let name = found.name.clone();
         let key = (found.source, found.name);
-        let factory = self.factory(key, &settings, &data_dir, found.create)?;
+        let factory = self.factory(key, &found.settings, &data_dir, found.create)?;
         let command = command.clone();
         let manage = move || factory.manage(&command);
         Ok(self.supervisor.manage(&name, manage)?)
@@ -410,7 +444,7 @@ impl Engines {
     /// # Errors
     /// Its data directory cannot be made, or its settings are invalid.
     pub(crate) fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
-        self.open_made(built_in(), occasion)
+        self.open_made(self.built_in(), occasion)
     }
 
     fn open_choice(
@@ -425,7 +459,7 @@ impl Engines {
     /// The chosen engine, with its library loaded.
     fn find(&self, choice: &Choice) -> Result<ChosenEngine, Failure> {
         match choice {
-            Choice::BuiltIn => Ok(built_in()),
+            Choice::BuiltIn => Ok(self.built_in()),
             Choice::Registered(name) => {
                 let definition = self
                     .registered
@@ -434,6 +468,7 @@ impl Engines {
                     .copied()
                     .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
                 Ok(ChosenEngine {
+                    settings: self.settings(name, &schema_of(&definition))?,
                     name: name.clone(),
                     source: Source::Registered,
                     origin: format!("{} {}", definition.owner, definition.version),
@@ -441,12 +476,7 @@ impl Engines {
                 })
             }
             Choice::Plugin { manifest, library } => {
-                let problems = self
-                    .loaded
-                    .check_engine_settings(&manifest.name, &manifest.settings);
-                if let Some(problem) = problems.iter().find(|found| !found.problem.is_warning()) {
-                    return Err(Failure::Load(problem.to_string()));
-                }
+                let settings = self.settings(&manifest.name, &manifest.settings)?;
                 let library = manifest
                     .read_library(library)
                     .map_err(|problem| Failure::Load(problem.to_string()))?;
@@ -458,6 +488,7 @@ impl Engines {
                     .map_err(|error| not_loaded(error, &origin))?;
                 let plugin = loaded.map_err(Failure::Load)?;
                 Ok(ChosenEngine {
+                    settings,
                     name: manifest.name.clone(),
                     source: Source::Plugin,
                     origin,
@@ -470,7 +501,7 @@ impl Engines {
     fn open_made(&self, found: ChosenEngine, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
         let name = found.name.as_str();
         let data_dir = self.data_dir(name)?;
-        let settings = self.config().engine_settings(name).to_string();
+        let settings = found.settings;
         let state = Arc::new(CallState::default());
         let key = (found.source, name.to_owned());
         let factory = self.factory(key, &settings, &data_dir, found.create)?;
@@ -525,6 +556,31 @@ impl Engines {
         Ok(Arc::clone(lock(&self.factories).entry(key).or_insert(made)))
     }
 
+    fn built_in(&self) -> ChosenEngine {
+        const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
+        ChosenEngine {
+            name: BUILT_IN.to_owned(),
+            settings: self.config().engine_settings(BUILT_IN).to_string(),
+            source: Source::Builtin,
+            origin: "built in".to_owned(),
+            create: Box::new(|request| COMPRESSOR.create(request)),
+        }
+    }
+
+    /// The settings of an engine as it is given them.
+    fn settings(&self, name: &str, schema: &Schema) -> Result<String, OpenError> {
+        let checked = self.loaded.engine_settings(name, schema);
+        let settings = checked.map_err(|wrong| OpenError::Settings {
+            engine: name.to_owned(),
+            problems: wrong
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        })?;
+        Ok(settings.to_string())
+    }
+
     fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
         let path = self.loaded.home.join("engines").join(name);
         std::fs::create_dir_all(&path).map_err(|source| OpenError::DataDir {
@@ -553,20 +609,12 @@ type Create =
 /// A chosen engine, ready to be created.
 struct ChosenEngine {
     name: String,
+    /// Its settings as JSON, checked.
+    settings: String,
     source: Source,
     /// The library or the crate.
     origin: String,
     create: Create,
-}
-
-fn built_in() -> ChosenEngine {
-    const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
-    ChosenEngine {
-        name: BUILT_IN.to_owned(),
-        source: Source::Builtin,
-        origin: "built in".to_owned(),
-        create: Box::new(|request| COMPRESSOR.create(request)),
-    }
 }
 
 /// Why a chosen engine is not open.

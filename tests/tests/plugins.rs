@@ -226,3 +226,114 @@ fn a_failed_engine_stops_the_command_or_leaves_the_conversation_as_it_was() {
         assert_eq!(report["outcome"], "failed", "{policy}");
     }
 }
+
+/// Each engine's settings are checked before it runs, by every command alike, and nothing stands in for one whose
+/// settings are wrong.
+#[test]
+fn wrong_settings_are_an_error_of_the_configuration() {
+    let wrong = [
+        (
+            "lcm",
+            "soft_treshold: 0.4",
+            "did you mean `context.engines.lcm.soft_threshold`?",
+        ),
+        ("lcm", "hard_threshold: 0.3", "must be from 0.5 to 0.98"),
+        ("lcm", "redact: 7", "`context.engines.lcm.redact` is 7"),
+        (
+            "compressor",
+            "treshold: 0.4",
+            "did you mean `context.engines.compressor.threshold`?",
+        ),
+        (
+            "keep-tail",
+            "keep_lst: 5",
+            "did you mean `context.engines.keep-tail.keep_last`?",
+        ),
+    ];
+    for (engine, setting, says) in wrong {
+        let home = Home::new();
+        put_chat(&home);
+        home.install("plugins/context_engine/keep-tail", "keep-tail");
+        home.configure(&format!(
+            "context:\n  engine: {engine}\n  on_failure: fallback\n  engines:\n    {engine}: {{{setting}}}\n"
+        ));
+        let mut commands: Vec<&[&str]> = vec![&COMPRESS, &["replay", "chat.json"]];
+        // One setting against another is no matter of a schema.
+        if !setting.starts_with("hard") {
+            commands.push(&["config", "check"]);
+        }
+        if engine == "lcm" {
+            commands.extend([
+                &["import", "chat.json", "--session", "s"][..],
+                &["tool", "--session", "s"],
+                &["sessions", "list"],
+            ]);
+        }
+        for command in commands {
+            let Ran {
+                code,
+                stdout,
+                stderr,
+            } = ran(&mut home.contexture(command));
+            assert_eq!(
+                (code, stdout.as_str()),
+                (Some(2), ""),
+                "{command:?}: {stderr}"
+            );
+            assert!(stderr.contains(says), "{command:?} {setting}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn settings_of_an_engine_that_is_not_there_are_named_with_the_nearest() {
+    let home = Home::new();
+    home.configure("context:\n  engines:\n    lmc: {redact: true}\n");
+    put_chat(&home);
+    let says =
+        "`context.engines.lmc` has settings, but there is no such engine; did you mean `lcm`?";
+    for (command, expected) in [(&["config", "check"][..], 2), (&COMPRESS, 0)] {
+        let Ran { code, stderr, .. } = ran(&mut home.contexture(command));
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+}
+
+#[test]
+fn the_settings_of_an_engine_are_shown_and_its_plugin_declares_the_same() {
+    let home = Home::new();
+    let shown = ran(&mut home.contexture(&["engines", "show", "lcm", "--json"]));
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(
+        (&shown["name"], &shown["source"]),
+        (&"lcm".into(), &"registered".into())
+    );
+    let linked = shown["settings_schema"].as_object().unwrap();
+    home.install("plugins/context_engine/lcm", "lcm");
+    let both = ran(&mut home.contexture(&["engines", "show", "lcm", "--json"]));
+    let both: Value = serde_json::from_str(&both.stdout).unwrap();
+    let plugin = both
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["source"] == "plugin");
+    let plugin = plugin.unwrap()["settings_schema"].as_object().unwrap();
+    let names =
+        |schema: &serde_json::Map<String, Value>| schema.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(linked), names(plugin));
+    for (key, one) in linked {
+        for word in ["type", "default", "description", "minimum", "maximum"] {
+            let number = |value: &Value| value.as_f64();
+            let (one, other) = (&one[word], &plugin[key][word]);
+            assert!(
+                one == other || number(one) == number(other),
+                "{key} {word}: {one} {other}"
+            );
+        }
+    }
+    let text = home.command(&["engines", "show", "lcm"]).0;
+    assert!(
+        text.contains("soft_threshold") && text.contains("0.5"),
+        "{text}"
+    );
+}
