@@ -337,3 +337,109 @@ fn the_settings_of_an_engine_are_shown_and_its_plugin_declares_the_same() {
         "{text}"
     );
 }
+
+/// Sequences that set a terminal's title, clear it, or go back in the line.
+const ESCAPES: &str = "\x1b]0;owned\x07\x1b[2J\u{9b}31m\r\x08";
+
+/// Whatever a plugin or a file says, no control character of it comes out.
+#[test]
+fn no_control_character_of_a_plugin_or_a_file_reaches_the_terminal() {
+    let shown = |home: &Home, arguments: &[&str], must_say: bool| {
+        let Ran { stdout, stderr, .. } = ran(&mut home.contexture(arguments));
+        let all = format!("{stdout}{stderr}");
+        let control = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+        assert!(!all.contains(control), "{arguments:?}: {all:?}");
+        assert!(
+            !must_say || all.contains("]0;owned"),
+            "{arguments:?}: {all}"
+        );
+    };
+    // In what a plugin says while it runs.
+    for fault in [
+        "escape-error:open",
+        "escape-error:compress",
+        "escape-panic:open",
+        "escape-panic:compress",
+        "escape-panic:drop",
+    ] {
+        let home = misbehaving(fault, "");
+        shown(&home, &COMPRESS, true);
+        shown(&home, &[&COMPRESS[..], &["-vvv"]].concat(), true);
+        shown(&home, &["engines", "doctor"], fault.contains("open"));
+        shown(
+            &home,
+            &["replay", "chat.json", "--context-length", "20000"],
+            false,
+        );
+        shown(
+            &home,
+            &["tool", "x", "--session", "s", "--engine", "misbehaving"],
+            false,
+        );
+    }
+    let home = misbehaving("escape-reason", "");
+    shown(
+        &home,
+        &["compress", "chat.json", "--context-length", "200000"],
+        true,
+    );
+    // In the texts of a manifest: its description, an unknown key, a wrong value, a name.
+    let escaped = ESCAPES
+        .chars()
+        .map(|one| format!("\\u{:04x}", u32::from(one)));
+    let quoted = format!("\"{}\"", escaped.collect::<String>());
+    for line in [
+        format!("description: {quoted}"),
+        format!("{quoted}: 1"),
+        format!("api: {quoted}"),
+        format!("library: {quoted}"),
+        format!("settings: {{a: {{type: integer, description: {quoted}}}}}"),
+        format!("settings: {{{quoted}: {{type: integer}}}}"),
+    ] {
+        let home = Home::new();
+        put_chat(&home);
+        let folder = home.plugin_dir("odd");
+        std::fs::create_dir_all(&folder).unwrap();
+        let manifest = format!("name: odd\nversion: \"1\"\n{line}\n");
+        std::fs::write(folder.join("plugin.yaml"), manifest).unwrap();
+        let says = line.starts_with("description");
+        shown(&home, &["engines", "show", "odd"], says);
+        for arguments in [
+            &["engines", "list"][..],
+            &["engines", "doctor"],
+            &["plugins", "list"],
+            &["config", "check"],
+            &[&COMPRESS[..], &["--engine", "odd"]].concat(),
+        ] {
+            shown(&home, arguments, false);
+        }
+    }
+    // In unknown keys and values of the configuration, and in names on the command line.
+    for line in [
+        format!("{quoted}: 1"),
+        format!("context: {{engine: {quoted}}}"),
+        format!("context: {{engines: {{{quoted}: {{}}}}}}"),
+        format!("context: {{engines: {{lcm: {{{quoted}: 1}}}}}}"),
+        format!("compression: {{threshold: {quoted}}}"),
+    ] {
+        let home = Home::new();
+        put_chat(&home);
+        home.configure(&line);
+        shown(&home, &["config", "check"], false);
+        shown(&home, &COMPRESS, false);
+        shown(&home, &["engines", "doctor"], false);
+        shown(&home, &["sessions", "list"], false);
+    }
+    let home = Home::new();
+    put_chat(&home);
+    for arguments in [
+        &["engines", "show", ESCAPES][..],
+        &["tool", "x", "--session", ESCAPES],
+        &["tool", ESCAPES, "--session", "s"],
+        &["sessions", "show", ESCAPES],
+        &["compress", ESCAPES],
+        &[&COMPRESS[..], &["--engine", ESCAPES]].concat(),
+    ] {
+        shown(&home, arguments, false);
+    }
+}

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_no_engine_are_noted() {
+    fn settings_of_no_engine_are_warned_of() {
         let mut config = config("keep-tail");
         for name in ["lmc", "keep-tail", "compressor"] {
             config
@@ -448,11 +448,11 @@ mod tests {
                 .engines
                 .insert(name.into(), Default::default());
         }
-        let notes = resolve(&scan(&[], &["lcm", "keep-tail"]), &config, None)
+        let warnings = resolve(&scan(&[], &["lcm", "keep-tail"]), &config, None)
             .unwrap()
-            .notes;
+            .warnings;
         assert_eq!(
-            notes,
+            warnings,
             [
                 "`context.engines.lmc` has settings, but there is no such engine; did you mean `lcm`?"
             ]

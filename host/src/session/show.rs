@@ -218,7 +218,7 @@ impl Session {
         let messages = self.messages_after(request, start.after)?;
         let chain = self.history.end().map_or(0, |end| end.chain);
         let state = self.rough_state();
-        let mut pieces = self.pieces(&messages, start.after);
+        let mut pieces = self.pieces(messages, start.after);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
         let (mut cut, mut expected) = (start.cut, Some(expected));
         // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
@@ -279,19 +279,21 @@ impl Session {
     }
 
     /// Messages in pieces, each with the chain hash after it.
-    fn pieces(&self, messages: &[Slot], from: Option<MessageId>) -> Vec<(Window, u64)> {
-        let chains: HashMap<MessageId, u64> = (self.history.after(from).iter())
-            .map(|logged| (logged.id, logged.chain))
-            .collect();
+    fn pieces(&self, messages: Vec<Slot>, from: Option<MessageId>) -> Vec<(Window, u64)> {
+        // The messages are some of those that were logged, in the same order.
+        let mut logged = self.history.after(from).iter();
         let mut pieces = Vec::new();
         let mut piece: Vec<Slot> = Vec::new();
         let mut tokens = 0;
-        for (at, slot) in messages.iter().enumerate() {
+        let mut messages = messages.into_iter().peekable();
+        while let Some(slot) = messages.next() {
+            let id = slot.id();
             tokens += slot.most_tokens();
-            piece.push(slot.clone());
-            let is_last = at + 1 == messages.len();
+            piece.push(slot);
+            let is_last = messages.peek().is_none();
             if is_last || piece.len() >= PIECE_MESSAGES || tokens >= PIECE_TOKENS {
-                let chain = chains.get(&slot.id()).copied().unwrap_or(0);
+                let end = logged.find(|logged| logged.id == id);
+                let chain = end.map_or(0, |logged| logged.chain);
                 pieces.push((Window::of(std::mem::take(&mut piece), None, 0), chain));
                 tokens = 0;
             }
@@ -316,16 +318,20 @@ impl Session {
             return Ok(Vec::new());
         };
         let window = Arc::clone(&self.window);
-        let mut at_hand: HashMap<MessageId, Slot> = (window.slots().iter())
+        // A first request may hold a million messages: nothing is copied that is not shown.
+        let mut shown: Vec<&Slot> = (window.slots().iter())
             .filter(|slot| slot.id() >= first && slot.is_verbatim())
-            .map(|slot| (slot.id(), slot.clone()))
             .collect();
-        let unshown = self.unshown.iter().filter(|(id, _)| **id >= first);
-        at_hand.extend(unshown.map(|(id, slot)| (*id, slot.clone())));
+        shown.sort_by_key(|slot| slot.id());
+        let in_window = |id: &MessageId| {
+            let at = shown.binary_search_by_key(id, |slot| slot.id()).ok()?;
+            shown.get(at).copied()
+        };
+        let mut at_hand = std::mem::take(&mut self.unshown);
         let mut missing: HashSet<MessageId> = ids
             .iter()
             .copied()
-            .filter(|id| !at_hand.contains_key(id))
+            .filter(|id| !at_hand.contains_key(id) && in_window(id).is_none())
             .collect();
         if let Some(request) = request.filter(|_| !missing.is_empty()) {
             let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
@@ -354,7 +360,10 @@ impl Session {
                 self.engine.name()
             ));
         }
-        Ok(ids.iter().filter_map(|id| at_hand.remove(id)).collect())
+        let found = |id| at_hand.get(id).or_else(|| in_window(id)).cloned();
+        let messages = ids.iter().filter_map(found).collect();
+        self.unshown = at_hand;
+        Ok(messages)
     }
 }
 

@@ -426,7 +426,7 @@ impl Session {
             });
         }
         let mut units = Vec::with_capacity(incoming.len());
-        let mut slots = HashMap::new();
+        let mut slots = HashMap::with_capacity(incoming.len());
         let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
         for unit in incoming {
             let Some(origin) = unit.origin else { continue };
@@ -461,7 +461,10 @@ impl Session {
         }
         self.bring_window_up_to_date(request, &changes, &slots, &arrival.new, next_id)?;
         slots.retain(|id, _| new.contains(id));
-        self.unshown.extend(slots);
+        match self.unshown.is_empty() {
+            true => self.unshown = slots,
+            false => self.unshown.extend(slots),
+        }
         self.new_since_compaction |= !arrival.new.is_empty();
         self.history.resumed = false;
         self.save();
@@ -637,11 +640,16 @@ impl Session {
             .filter(|slot| slot.is_verbatim() || slot.is_summary())
             .map(|slot| (slot.id(), slot.clone()))
             .collect();
-        let there: HashSet<MessageId> = slots.keys().copied().collect();
-        slots.extend(self.slots_of(request, read, |id| !there.contains(&id))?);
+        let is_unread = |id| !slots.contains_key(&id) && !read.contains_key(&id);
+        let unread = self.slots_of(request, read, is_unread)?;
+        slots.extend(unread);
+        // What stands there twice is one message.
+        let mut placed = HashSet::new();
         let units = self.history.sent.units.iter();
         Ok(units
-            .filter_map(|unit| slots.remove(&unit.origin.id()))
+            .map(|unit| unit.origin.id())
+            .filter(|id| placed.insert(*id))
+            .filter_map(|id| slots.remove(&id).or_else(|| read.get(&id).cloned()))
             .collect())
     }
 
