@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{
+    NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser,
+};
 
-use crate::error::{CliError, Lines};
+use crate::error::{CliError, ENGINE_FAILED, Lines};
 use crate::input::Input;
 use crate::rehearsal::Rehearsal;
 use crate::terminal::{self, Progress};
@@ -32,7 +34,8 @@ Examples:
   cat body.json | contexture compress - --model claude-sonnet-4-5 --cache-markers
 
 Exit codes: 0 compacted, nothing to do, or cannot be made to fit (the report says which), 1 nothing changed
-(with --check), 2 wrong usage, input or configuration, 3 the engine failed and no other may stand in.")]
+(with --check), 2 wrong usage, input or configuration, 3 the engine failed, and no other may stand in or
+it failed, too.")]
 pub(crate) struct CompressArgs {
     /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is stdin
     /// [default: choose among the recent sessions of this machine]
@@ -67,10 +70,10 @@ pub(crate) struct CompressArgs {
     #[arg(long, value_name = "N", help_heading = "Input and output")]
     select: Option<usize>,
     /// Write the conversation to FILE, whole or not at all; it may be the input
-    #[arg(short, long, value_name = "FILE", help_heading = "Input and output")]
+    #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     output: Option<PathBuf>,
     /// Write the report to FILE as JSON
-    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
     /// Put prompt cache markers (Anthropic's `cache_control`) into the output
     #[arg(long, help_heading = "Input and output")]
@@ -152,13 +155,14 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         progress: Progress::new(read.conversations.len(), "compacting"),
         reports: Vec::new(),
         said: HashSet::new(),
+        session: None,
     };
     let documents: Result<Vec<_>, _> = read
         .conversations
         .into_iter()
         .map(|conversation| job.compact(conversation))
         .collect();
-    let reports = job.finish();
+    let (reports, session) = job.finish();
     // The report of a failure is worth having, too.
     if let (Some(file), Some(first)) = (&args.report, reports.first()) {
         let json = match several {
@@ -175,15 +179,19 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         };
         match &args.output {
             Some(file) if file.as_os_str() != "-" => output::write_file(file, &text)?,
-            _ => output::print(&text)?,
+            _ => output::print_bytes(text.as_bytes())?,
         }
     }
-    let changed = reports.iter().any(is_compacted);
-    Ok(if args.check && !changed { NEGATIVE } else { OK })
-}
-
-fn is_compacted(report: &CompactionReport) -> bool {
-    report.outcome == OutcomeKind::Compacted
+    // The result is written before anything of the engine ends, which may hang.
+    if let Some(Err(error)) = session.map(Session::end) {
+        terminal::say(&format!("{}\n", terminal::warning(&error.to_string())));
+    }
+    let is = |outcome| reports.iter().any(|report| report.outcome == outcome);
+    Ok(match is(OutcomeKind::Failed) {
+        true => ENGINE_FAILED,
+        false if args.check && !is(OutcomeKind::Compacted) => NEGATIVE,
+        false => OK,
+    })
 }
 
 /// Several documents as one JSON list.
@@ -268,11 +276,16 @@ struct Job<'a> {
     reports: Vec<CompactionReport>,
     /// What was said already: 50 conversations without a model are worth one warning.
     said: HashSet<String>,
+    /// The last one, until its result is written.
+    session: Option<Session>,
 }
 
 impl Job<'_> {
     /// Compacts a conversation and gives back the document that it becomes.
     fn compact(&mut self, conversation: Conversation) -> Result<String, CliError> {
+        if let Some(Err(error)) = self.session.take().map(Session::end) {
+            self.warn(&error.to_string());
+        }
         let chosen = window::choose(
             self.args.context_length,
             self.args.model.as_deref(),
@@ -319,9 +332,7 @@ impl Job<'_> {
             None => document,
         };
         self.reports.push(report);
-        if let Err(error) = session.end() {
-            self.warn(&error.to_string());
-        }
+        self.session = Some(session);
         Ok(document)
     }
 
@@ -362,7 +373,7 @@ impl Job<'_> {
             // An engine that was named and does not open cannot be had; one that the configuration
             // chose failed at its first call.
             SessionError::Open(OpenError::Call(call)) if fails && !named => call.to_string(),
-            SessionError::Open(error) => return CliError::NoEngine(error),
+            SessionError::Open(error) => return CliError::of_open(error),
             error @ SessionError::Unrelated { .. } => {
                 return CliError::usage(
                     error.to_string(),
@@ -495,13 +506,13 @@ impl Job<'_> {
         }
     }
 
-    /// Closes the report on several conversations with their sum.
-    fn finish(self) -> Vec<CompactionReport> {
+    /// Closes the report on several conversations with their sum. The last session is still open.
+    fn finish(self) -> (Vec<CompactionReport>, Option<Session>) {
         if self.count > 1 {
             self.progress
                 .say(&summary::total(&self.reports, self.colors));
         }
-        self.reports
+        (self.reports, self.session)
     }
 }
 

@@ -5,6 +5,7 @@ use clap::Subcommand;
 use crate::error::{CliError, Lines};
 use crate::{Global, OK, engines, output, setup, terminal};
 use contexture::catalog::PluginState;
+use contexture::config::{Loaded, Schema};
 use contexture::providers::{NoModel, Resolved};
 
 #[derive(Debug, Subcommand)]
@@ -48,9 +49,12 @@ fn check(global: &Global) -> Result<u8, CliError> {
         else {
             continue;
         };
-        let found = loaded.check_engine_settings(&manifest.name, &manifest.settings);
-        problems.extend(found.iter().map(ToString::to_string));
+        problems.extend(wrong_settings(&loaded, &manifest.name, &manifest.settings));
     }
+    for engine in &catalog.registered {
+        problems.extend(wrong_settings(&loaded, &engine.name, &engine.settings));
+    }
+    problems.extend(catalog.unused_settings(&loaded.config, ""));
     match setup::resolve_model(&loaded.config, global.offline, None) {
         Err(error) => problems.push(error.to_string()),
         Ok(Resolved::NoModel(reason @ NoModel::MissingKey(_))) => problems.push(reason.to_string()),
@@ -66,6 +70,13 @@ fn check(global: &Global) -> Result<u8, CliError> {
         }
     })?;
     Ok(OK)
+}
+
+/// What is wrong with the settings of an engine.
+pub(crate) fn wrong_settings(loaded: &Loaded, engine: &str, schema: &Schema) -> Vec<String> {
+    let wrong = loaded.engine_settings(engine, schema).err();
+    let wrong = wrong.iter().flatten();
+    wrong.map(ToString::to_string).collect()
 }
 
 /// Also of a file that cannot be used, so that it can be found and mended.

@@ -1,12 +1,12 @@
 //! `contexture engines doctor`: one doctor that tells the truth. It reports what runs, not what is
 //! configured: the chosen engine is loaded and opened under supervision, as for a session.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
+use crate::config::wrong_settings;
 use crate::error::CliError;
 use crate::{Global, NEGATIVE, OK, engines, output, setup, window};
 use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
@@ -75,10 +75,7 @@ pub(crate) fn run(global: &Global, json: bool) -> Result<u8, CliError> {
     if json {
         output::print_json(&serde_json::json!({"healthy": healthy, "findings": findings.0}))?;
     } else {
-        output::print(&text(
-            &findings,
-            global.color.on(std::io::stdout().is_terminal()),
-        ))?;
+        output::print(&text(&findings, global.color.on(output::is_terminal())))?;
     }
     Ok(if healthy { OK } else { NEGATIVE })
 }
@@ -184,10 +181,18 @@ fn examine_catalog(catalog: &Catalog, loaded: &Loaded, findings: &mut Findings) 
         examine_plugin(plugin, loaded, findings);
     }
     for engine in &catalog.registered {
-        findings.ok(
-            format!("engine {}", engine.name),
-            format!("{}, from the crate {}", engine.version, engine.owner),
-        );
+        let about = format!("engine {}", engine.name);
+        let wrong = wrong_settings(loaded, &engine.name, &engine.settings);
+        if wrong.is_empty() {
+            let message = format!("{}, from the crate {}", engine.version, engine.owner);
+            findings.ok(about.as_str(), message);
+        }
+        for problem in wrong {
+            findings.problem(about.as_str(), problem);
+        }
+    }
+    for problem in catalog.unused_settings(&loaded.config, &loaded.config.context.engine) {
+        findings.problem("config", problem);
     }
     for name in catalog.names() {
         let mut owners: Vec<_> = catalog
@@ -229,9 +234,9 @@ fn examine_plugin(plugin: &Plugin, loaded: &Loaded, findings: &mut Findings) {
             ),
         ),
         PluginState::Ready { manifest, library } => {
-            let wrong = loaded.check_engine_settings(&manifest.name, &manifest.settings);
-            for finding in &wrong {
-                findings.problem(about.as_str(), finding.to_string());
+            let wrong = wrong_settings(loaded, &manifest.name, &manifest.settings);
+            for problem in &wrong {
+                findings.problem(about.as_str(), problem.as_str());
             }
             match manifest.verify(library) {
                 Err(problem) => findings.problem(about, problem.to_string()),
@@ -286,7 +291,7 @@ fn examine_engine(loaded: Loaded, client: ModelClient, findings: &mut Findings) 
     let about = format!("engine {wanted}");
     let agent = window::choose(None, None, None, &loaded.config.model).agent;
     // A place that is thrown away: an engine that keeps sessions is to keep none of this.
-    let stage = match Stage::new(loaded, client) {
+    let stage = match Stage::new(setup::patient(loaded), client) {
         Ok(stage) => stage,
         // Two engines of one name were reported with the catalog.
         Err(StageError::NameTaken(_)) => return,

@@ -1,7 +1,6 @@
 //! `contexture engines`: what engines there are, and which one runs. Listing runs none of their code.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -130,7 +129,7 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
         let source = source_word(engine.source);
         table.row([mark, &engine.name, source, &engine.version, &description]);
     }
-    let mut text = table.render(global.color.on(std::io::stdout().is_terminal()));
+    let mut text = table.render(global.color.on(output::is_terminal()));
     text.push('\n');
     match &running.engine {
         Some(engine) => {
@@ -339,7 +338,7 @@ fn registered(engine: &RegisteredEngine) -> Listed {
         state: State::Ready,
         problem: None,
         chosen: false,
-        settings: None,
+        settings: engine.declared_settings.clone(),
         manifest: None,
     }
 }

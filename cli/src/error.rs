@@ -1,13 +1,13 @@
 //! What ends a command: what happened, where, why, and the way out.
 
 use std::error::Error;
-use std::io::Write;
 use std::path::PathBuf;
 
 use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use crate::interrupt::INTERRUPTED;
+use crate::terminal;
 use contexture::config::ConfigError;
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
@@ -175,6 +175,14 @@ impl CliError {
                 because: "what it keeps is its own",
                 reason: Lines(error.to_string()),
             },
+            error => Self::of_open(error),
+        }
+    }
+
+    /// An engine that cannot be had.
+    pub(crate) fn of_open(error: OpenError) -> Self {
+        match error {
+            OpenError::Settings { .. } => Self::Findings(Lines(error.to_string())),
             error => Self::NoEngine(error),
         }
     }
@@ -207,7 +215,7 @@ impl CliError {
                 text.push_str(&format!("  help: {help}\n"));
             }
         }
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        terminal::say(&text);
     }
 }
 

@@ -11,8 +11,11 @@ use crate::kept::Kept;
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, setup, window};
 use contexture::config::OnFailure;
+use contexture::engines::OpenError;
 use contexture::formats::Format;
-use contexture::session::{Compact, Comparison, Session, SessionOptions, TurnOptions};
+use contexture::session::{
+    Compact, Comparison, Session, SessionError, SessionOptions, TurnOptions,
+};
 
 /// The engine that keeps what it is shown.
 pub(crate) const KEEPER: &str = "lcm";
@@ -81,9 +84,12 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     }
     let configured = &engines.config().model;
     let agent = window::choose(None, None, conversation.model(), configured).agent;
-    let failed = |error: contexture::session::SessionError| CliError::EngineFailed {
-        because: "an import is for one engine",
-        reason: Lines(error.to_string()),
+    let failed = |error: SessionError| match error {
+        SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
+        error => CliError::EngineFailed {
+            because: "an import is for one engine",
+            reason: Lines(error.to_string()),
+        },
     };
     let options = SessionOptions {
         engine: Some(engine.to_owned()),

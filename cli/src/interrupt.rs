@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
+use contexture_engine_api::unwatch_exit;
 use tokio::runtime::Builder;
 use tokio::signal::ctrl_c;
 
@@ -39,6 +40,7 @@ impl Interrupt {
                 };
                 noted.store(heard.is_ok(), Ordering::Relaxed);
                 if ctrl_c().await.is_ok() {
+                    unwatch_exit();
                     exit(INTERRUPTED.into());
                 }
             });

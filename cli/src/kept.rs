@@ -239,7 +239,7 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
                 None => lost += 1,
             }
         }
-        output::print(&lines)?;
+        output::print_bytes(lines.as_bytes())?;
         after = page.get("next").and_then(Value::as_u64);
         if after.is_none() {
             break;

@@ -25,9 +25,11 @@ mod window;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use contexture_engine_api::{leave, show_panics_plainly, watch_exit};
 
 use error::CliError;
 use terminal::ColorChoice;
@@ -124,9 +126,11 @@ enum Command {
 
 /// Runs the command that the program's arguments name, and says how it went: 0 done or nothing to do,
 /// 1 a check that found something (`--check`, `doctor`) or a failed build, 2 wrong usage, input or
-/// configuration, 3 an engine that failed where no other may stand in, 130 stopped by Ctrl-C.
+/// configuration, 3 an engine that failed where no other stood in, 130 stopped by Ctrl-C.
 ///
-/// It takes its arguments, environment and standard streams from the process and never panics on them.
+/// It takes its arguments, environment and standard streams from the process and never panics on them. Stdout is
+/// the command's alone from then on: what else the process writes to it goes to stderr. Return from `main` after
+/// it: where it loaded a plugin, whose threads may hang, it ends the process two seconds later.
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -136,17 +140,27 @@ pub fn run() -> ExitCode {
             return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(error::BAD_INPUT));
         }
     };
+    // Before anything of a plugin is loaded.
+    output::keep_stdout();
+    watch_exit(error::ENGINE_FAILED);
+    show_panics_plainly();
     let colors = cli.global.color.on(std::io::stderr().is_terminal());
+    terminal::allow_colors(colors || cli.global.color.on(output::is_terminal()));
     terminal::log_to_stderr(cli.global.verbose, colors);
-    match dispatch(&cli) {
-        Ok(code) => ExitCode::from(code),
-        Err(CliError::ReaderGone) => ExitCode::from(OK),
+    let code = match dispatch(&cli) {
+        Ok(code) => code,
+        Err(CliError::ReaderGone) => OK,
         Err(error) => {
             error.print(colors);
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
-    }
+    };
+    leave(code, TEARDOWN);
+    ExitCode::from(code)
 }
+
+/// How long the threads and destructors of plugins have at the end of the process.
+const TEARDOWN: Duration = Duration::from_secs(2);
 
 fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     let global = &cli.global;

@@ -1,19 +1,55 @@
 //! What a command writes: to stdout, or to a file that is there whole or not at all.
 
-use std::io::{ErrorKind, Write};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::error::CliError;
+use crate::terminal;
 
-/// Writes text to stdout.
-pub(crate) fn print(text: &str) -> Result<(), CliError> {
-    print_bytes(text.as_bytes())
+/// The stdout that the command was started with, where it is kept for the result.
+static STDOUT: OnceLock<File> = OnceLock::new();
+
+/// Keeps stdout for the result: whatever else in this process writes to it, such as a plugin, writes to stderr
+/// from now on. Where that is not possible, all share it.
+pub(crate) fn keep_stdout() {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+
+        let Ok(kept) = std::io::stdout().as_fd().try_clone_to_owned() else {
+            return;
+        };
+        if rustix::stdio::dup2_stdout(std::io::stderr()).is_ok() {
+            // Set once, at the start of the command.
+            let _ = STDOUT.set(kept.into());
+        }
+    }
 }
 
-/// Writes bytes to stdout.
+/// Whether the result goes to a terminal.
+pub(crate) fn is_terminal() -> bool {
+    match STDOUT.get() {
+        Some(stdout) => stdout.is_terminal(),
+        None => std::io::stdout().is_terminal(),
+    }
+}
+
+/// Writes text for a person, or JSON, to stdout. Control characters are shown, in JSON as its escapes.
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    print_bytes(terminal::visible(text).as_bytes())
+}
+
+/// Writes bytes to stdout as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    let written = match STDOUT.get() {
+        Some(mut stdout) => stdout.write_all(bytes),
+        None => {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(bytes).and_then(|()| stdout.flush())
+        }
+    };
     written.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => CliError::ReaderGone,
         _ => CliError::Stdout(error),
@@ -31,6 +67,14 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// Where a file goes that is named now and written later: a plugin may change the working directory.
+pub(crate) fn destination(path: PathBuf) -> std::io::Result<PathBuf> {
+    match path.as_os_str() == "-" {
+        true => Ok(path),
+        false => std::path::absolute(path),
+    }
 }
 
 /// Writes a file by way of another beside it, so that a reader, or a crash, never meets half of it. A

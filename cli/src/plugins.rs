@@ -1,7 +1,7 @@
 //! `contexture plugins`: building them, and what there is.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -61,7 +61,7 @@ fn list(global: &Global) -> Result<u8, CliError> {
             let folder = plugin.folder.display().to_string();
             table.row([&plugin.name, version, state, &folder]);
         }
-        text = table.render(global.color.on(std::io::stdout().is_terminal()));
+        text = table.render(global.color.on(output::is_terminal()));
         text.push('\n');
         text.push_str(&problems);
     }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use crate::error::{CliError, Lines};
 use crate::terminal::{self, Progress};
@@ -64,7 +64,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
     /// Write all figures, of each conversation too, to FILE as JSON; `-` prints them in place of the table
-    #[arg(long, value_name = "FILE", help_heading = "Input and output")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
 }
 
@@ -189,7 +189,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
 
 fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
     let client = setup::model_client(&loaded.config, global.offline, args.model.as_deref())?;
-    Stage::new(loaded, client).map_err(CliError::Stage)
+    Stage::new(setup::patient(loaded), client).map_err(CliError::Stage)
 }
 
 fn warn(what: &str) {
@@ -198,7 +198,7 @@ fn warn(what: &str) {
 
 fn failed(error: SessionError) -> CliError {
     match error {
-        SessionError::Open(error) => CliError::NoEngine(error),
+        SessionError::Open(error) => CliError::of_open(error),
         failed => CliError::EngineFailed {
             because: "`context.on_failure` is `fail`",
             reason: Lines(failed.to_string()),

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use contexture_engine_api::printable;
 use inquire::{InquireError, Select};
 use serde_json::Value;
 
@@ -151,10 +152,7 @@ fn words_of(line: &Value) -> Option<String> {
         None => content.as_str().filter(|text| is_said(text))?,
     };
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SHOWN_WORDS) {
-        Some((end, _)) => Some(format!("{}…", line.get(..end)?)),
-        None => Some(line),
-    }
+    Some(printable(&line, SHOWN_WORDS).into_owned())
 }
 
 fn is_said(text: &str) -> bool {
@@ -232,5 +230,12 @@ mod tests {
         let words = words_of(&line).unwrap();
         assert_eq!(words.chars().count(), SHOWN_WORDS + 1);
         assert!(words.ends_with('…'));
+    }
+
+    #[test]
+    fn first_words_hold_no_control_characters() {
+        let line = serde_json::json!({"message": {"role": "user", "content": "\x1b]0;t\x07\u{9b}2J\x08 hi"}});
+        let words = words_of(&line).unwrap();
+        assert_eq!(words, "\\u001b]0;t\\u0007\\u009b2J\\u0008 hi");
     }
 }

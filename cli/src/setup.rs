@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use crate::error::CliError;
 use crate::{Global, terminal};
-use contexture::config::{Config, ConfigError, Loaded};
+use contexture::config::{Config, ConfigError, Loaded, Supervision};
 use contexture::engines::Engines;
 use contexture::providers::{
     ModelClient, ProviderError, Resolved, configured_agent, configured_client, resolve_configured,
 };
 use contexture::session::Record;
+
+/// The deadline of an engine's call where none is configured: who waits at a terminal would rather wait than have
+/// another engine.
+const PATIENCE_MS: u64 = 60_000;
 
 /// Reads the configuration, and says on stderr what is doubtful in it.
 pub(crate) fn load_config(global: &Global) -> Result<Loaded, CliError> {
@@ -25,6 +29,15 @@ pub(crate) fn read_config(global: &Global) -> Result<Loaded, ConfigError> {
     Config::load(global.config.as_deref(), &|name| std::env::var_os(name))
 }
 
+/// A configuration with the command line's patience.
+pub(crate) fn patient(mut loaded: Loaded) -> Loaded {
+    let deadline = &mut loaded.config.context.supervision.call_deadline_ms;
+    if *deadline == Supervision::default().call_deadline_ms {
+        *deadline = PATIENCE_MS;
+    }
+    loaded
+}
+
 /// The engines of a configuration, with the model provider that it names.
 pub(crate) fn open_engines(
     loaded: Loaded,
@@ -32,7 +45,7 @@ pub(crate) fn open_engines(
     agent_model: Option<&str>,
 ) -> Result<Arc<Engines>, CliError> {
     let client = model_client(&loaded.config, offline, agent_model)?;
-    Engines::new(loaded, client).map_err(CliError::NameTaken)
+    Engines::new(patient(loaded), client).map_err(CliError::NameTaken)
 }
 
 /// The client of the model that writes summaries. Says on stderr where one was asked for and there is

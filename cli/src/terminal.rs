@@ -1,9 +1,12 @@
 //! What depends on the terminal: colours, the log, progress.
 
+use std::borrow::Cow;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anstyle::Style;
+use contexture_engine_api::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing_subscriber::EnvFilter;
 
@@ -45,16 +48,65 @@ pub(crate) fn log_to_stderr(verbose: u8, colors: bool) {
     // stays.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| VisibleStderr)
         .with_ansi(colors)
         .without_time()
         .with_target(verbose > 1)
         .try_init();
 }
 
+/// Whether the command's own colours may be among what it shows.
+static COLORS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the command may show colours anywhere.
+pub(crate) fn allow_colors(any: bool) {
+    COLORS.store(any, Ordering::Relaxed);
+}
+
+/// Text as it may be shown at a terminal: control characters are visible, whoever wrote them. The colours of the
+/// command stay where it uses any.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if !COLORS.load(Ordering::Relaxed) || !text.contains('\x1b') {
+        return printable(text, usize::MAX);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\x1b[") {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(&printable(before, usize::MAX));
+        let is_parameter = |byte: u8| byte.is_ascii_digit() || byte == b';';
+        let parameters = from.bytes().skip(2).take_while(|byte| is_parameter(*byte));
+        let end = 2 + parameters.count();
+        let sequence = match from.as_bytes().get(end) {
+            // A colour, and no other sequence.
+            Some(b'm') => from.split_at(end + 1),
+            _ => ("\\u001b", from.split_at(1).1),
+        };
+        shown.push_str(sequence.0);
+        rest = sequence.1;
+    }
+    shown.push_str(&printable(rest, usize::MAX));
+    Cow::Owned(shown)
+}
+
 /// Writes text to stderr. A closed stderr is ignored.
 pub(crate) fn say(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let _ = std::io::stderr().write_all(visible(text).as_bytes());
+}
+
+/// Stderr for the log, line by line as [`visible`] has it.
+struct VisibleStderr;
+
+impl Write for VisibleStderr {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        std::io::stderr().write_all(visible(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A warning as it is shown.

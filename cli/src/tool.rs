@@ -9,7 +9,7 @@ use crate::error::{CliError, Lines, did_you_mean};
 use crate::import::KEEPER;
 use crate::kept::Kept;
 use crate::{Global, OK, output, setup, terminal, window};
-use contexture::engines::CallError;
+use contexture::engines::{CallError, OpenError};
 use contexture::session::{Delivered, Session, SessionError, SessionOptions};
 
 #[derive(Debug, clap::Args)]
@@ -53,9 +53,12 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         });
     }
     let agent = window::choose(None, None, None, &engines.config().model).agent;
-    let failed = |error: SessionError| CliError::EngineFailed {
-        because: "a tool is its engine's alone",
-        reason: Lines(error.to_string()),
+    let failed = |error: SessionError| match error {
+        SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
+        error => CliError::EngineFailed {
+            because: "a tool is its engine's alone",
+            reason: Lines(error.to_string()),
+        },
     };
     // To read beside the agent that has the session open, and to take no part in it.
     let options = SessionOptions {

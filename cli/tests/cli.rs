@@ -369,42 +369,6 @@ fn an_engine_that_is_named_runs_or_the_command_fails() {
 }
 
 #[test]
-fn an_engine_that_fails_stops_the_command_or_leaves_the_conversation_as_it_was() {
-    let home = Home::new();
-    // More than any engine gets done in the time that it is given.
-    let input = home.put("chat.json", &chat(20_000));
-    let impatient = |on_failure: &str| {
-        let supervision =
-            "supervision: {compress_deadline_ms: 100, call_deadline_ms: 60000, grace_ms: 0}";
-        let config = format!("context: {{on_failure: {on_failure}, {supervision}}}\n");
-        home.put("home/config.yaml", &config);
-        let report = home.path("report.json");
-        home.run([
-            "compress",
-            &input,
-            "--context-length",
-            "8000",
-            "--check",
-            "--report",
-            &report,
-        ])
-    };
-    let ran = impatient("fail");
-    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("`context.on_failure` is `fail`") && ran.stderr.contains("100 ms"),
-        "{}",
-        ran.stderr
-    );
-    assert_eq!(json(&home.read("report.json"))["outcome"], "failed");
-
-    let ran = impatient("passthrough");
-    assert_eq!(ran.code, 1, "nothing changed: {}", ran.stderr);
-    assert!(ran.stdout == home.read("chat.json"), "it is not as it was");
-    assert!(ran.stderr.contains("failed, unchanged"), "{}", ran.stderr);
-}
-
-#[test]
 fn input_that_cannot_be_read_is_refused_with_its_name_and_the_place() {
     let home = Home::new();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

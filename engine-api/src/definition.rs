@@ -21,6 +21,7 @@ pub struct EngineDefinition {
     /// The crate that brings it.
     pub owner: &'static str,
     create: Create,
+    settings_schema: fn() -> Option<serde_json::Value>,
 }
 
 /// The crate that brings an engine; [`export_engine!`](crate::export_engine) and
@@ -49,7 +50,13 @@ impl EngineDefinition {
             description: owner.description,
             owner: owner.name,
             create: |request| Ok(Box::new(F::create(request)?)),
+            settings_schema: F::settings_schema,
         }
+    }
+
+    /// The engine's settings, see [`ContextEngine::settings_schema`].
+    pub fn settings_schema(&self) -> Option<serde_json::Value> {
+        (self.settings_schema)()
     }
 
     /// Makes the engine's factory.
@@ -69,6 +76,10 @@ struct SharesNothing<E>(PhantomData<fn() -> E>);
 impl<E: ContextEngine + 'static> EngineFactory for SharesNothing<E> {
     fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self(PhantomData))
+    }
+
+    fn settings_schema() -> Option<serde_json::Value> {
+        E::settings_schema()
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {

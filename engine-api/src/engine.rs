@@ -67,6 +67,15 @@ pub trait ContextEngine: Send {
     where
         Self: Sized;
 
+    /// The settings under `context.engines.<name>`, as JSON Schema of an object; none for any. The host checks
+    /// what is configured before it opens the engine. A plugin declares them in its `plugin.yaml`.
+    fn settings_schema() -> Option<serde_json::Value>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Whether to compact now, with the reason. Cheap: it is asked every turn.
     fn should_compress(&self, window: &WindowState) -> Decision;
 
@@ -240,6 +249,14 @@ pub trait EngineFactory: Send + Sync {
     fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError>
     where
         Self: Sized;
+
+    /// As [`ContextEngine::settings_schema`].
+    fn settings_schema() -> Option<serde_json::Value>
+    where
+        Self: Sized,
+    {
+        None
+    }
 
     /// Opens the engine of one session.
     ///

@@ -26,13 +26,16 @@ mod message;
 mod model;
 mod services;
 mod store;
+mod text;
 mod tool;
 mod window;
 
+#[cfg(feature = "host")]
+pub use abi::exit::{end_watched, leave, unwatch_exit, watch_exit};
 pub use abi::export::EngineDescription;
 #[cfg(feature = "host")]
 pub use abi::load::{LoadError, Plugin};
-pub use abi::{ABI_VERSION, panic_text};
+pub use abi::{ABI_VERSION, panic_text, show_panics_plainly};
 pub use background::BackgroundCall;
 pub use boundary::{safe_cut, safe_cut_after, tool_groups};
 pub use compaction::{
@@ -49,6 +52,7 @@ pub use message::{
 pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
+pub use text::printable;
 pub use tool::{ToolCall, ToolSpec};
 pub use window::{Decision, Usage, WindowState};
 

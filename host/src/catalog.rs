@@ -1,10 +1,10 @@
 //! Which engines exist, and which one runs. Nothing here runs any of their code.
 //!
 //! An engine is the built-in, a plugin (a folder with a `plugin.yaml` and a library beside it), or
-//! registered in this process. A plugin's library may be a link to a file elsewhere, as in a build
-//! directory: someone who can write the folder could put the file itself there. In-process code is fully
-//! trusted either way, so a plugin runs only when it is named.
+//! registered in this process. In-process code is fully trusted, so a plugin runs only when it is named, and
+//! only where nobody but the user and root may write it. Links are followed inside the plugin folder alone.
 
+mod library;
 mod manifest;
 mod resolve;
 
@@ -12,10 +12,13 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
+pub(crate) use library::Library;
 pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
 pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
-use crate::config::Finding;
+use crate::config::Schema;
 pub use crate::engine_name::BUILT_IN;
 
 /// The engines besides the built-in one.
@@ -58,8 +61,8 @@ pub struct Plugin {
     pub folder: PathBuf,
     /// Whether it can be used.
     pub state: PluginState,
-    /// Warnings about its manifest.
-    pub warnings: Vec<Finding>,
+    /// Who else may write it.
+    pub warnings: Vec<String>,
 }
 
 /// Whether a plugin can be used.
@@ -84,7 +87,7 @@ pub enum PluginState {
 }
 
 /// An engine registered in this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RegisteredEngine {
     /// Its name.
     pub name: String,
@@ -94,6 +97,10 @@ pub struct RegisteredEngine {
     pub description: String,
     /// Who registered it: a crate or module.
     pub owner: String,
+    /// The settings that it accepts; any, if it declares none.
+    pub settings: Schema,
+    /// The settings as it declares them: a JSON schema for each key.
+    pub declared_settings: Option<Value>,
 }
 
 impl Catalog {
@@ -147,19 +154,31 @@ fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
         }
     }
     folders.sort();
-    Ok(folders.into_iter().map(Plugin::inspect).collect())
+    Ok(folders
+        .into_iter()
+        .map(|folder| Plugin::inspect(dir, folder))
+        .collect())
 }
 
 impl Plugin {
-    fn inspect(folder: PathBuf) -> Self {
+    fn inspect(dir: &Path, folder: PathBuf) -> Self {
         let name = folder
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let (state, warnings) = match Manifest::read(&folder, &name) {
-            Ok((manifest, warnings)) => (library_state(&folder, manifest), warnings),
-            Err(problem) => (PluginState::Broken(problem), Vec::new()),
-        };
+        let mut warnings = Vec::new();
+        let state = Manifest::read(&folder, &name)
+            .and_then(|manifest| {
+                for path in [dir, &folder, &folder.join(MANIFEST_FILE)] {
+                    warnings.extend(check(dir, path)?);
+                }
+                let library = folder.join(&manifest.library);
+                if library.exists() {
+                    warnings.extend(check(dir, &library)?);
+                }
+                Ok(library_state(library, manifest))
+            })
+            .unwrap_or_else(PluginState::Broken);
         Self {
             name,
             folder,
@@ -169,8 +188,26 @@ impl Plugin {
     }
 }
 
-fn library_state(folder: &Path, manifest: Manifest) -> PluginState {
-    let library = folder.join(&manifest.library);
+/// Refuses what somebody else may write, and what lies outside the plugin folder `dir`; a warning where its
+/// group may write it.
+fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
+    let unreadable = |source| PluginProblem::Unreadable {
+        library: path.to_owned(),
+        source,
+    };
+    let target = std::fs::canonicalize(path).map_err(unreadable)?;
+    if !target.starts_with(std::fs::canonicalize(dir).map_err(unreadable)?) {
+        return Err(PluginProblem::LeadsOutside {
+            path: path.to_owned(),
+            folder: dir.to_owned(),
+            target,
+        });
+    }
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    library::check_writers(path, &metadata)
+}
+
+fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
     match std::fs::metadata(&library) {
         Ok(found) if found.is_file() => PluginState::Ready { manifest, library },
         Ok(_) => PluginState::Broken(PluginProblem::NotAFile { library }),
@@ -277,12 +314,12 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_library_may_be_a_link_and_a_dead_link_is_not_built() {
+    fn a_library_may_be_a_link_inside_the_folder_and_a_dead_link_is_not_built() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("plugins/x");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("plugin.yaml"), "name: x\nversion: \"1\"\n").unwrap();
-        let target = dir.path().join("target");
+        let target = dir.path().join("plugins/target");
         let link = folder.join(format!(
             "{}x{}",
             std::env::consts::DLL_PREFIX,
@@ -296,5 +333,58 @@ mod tests {
         ));
         std::fs::write(&target, "").unwrap();
         assert!(matches!(scan().plugins[0].state, PluginState::Ready { .. }));
+
+        std::fs::remove_file(&target).unwrap();
+        let outside = dir.path().join("outside");
+        std::fs::write(&outside, "").unwrap();
+        std::os::unix::fs::symlink(&outside, &target).unwrap();
+        let told = scan().plugins[0].to_string();
+        assert!(told.contains("leads out of"), "{told}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_everybody_may_write_is_refused_and_what_a_group_may_is_a_warning() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let plugins = dir.path().join("plugins");
+        let folder = plugins.join("x");
+        std::fs::create_dir_all(&folder).unwrap();
+        let library = folder.join(format!(
+            "{}x{}",
+            std::env::consts::DLL_PREFIX,
+            std::env::consts::DLL_SUFFIX
+        ));
+        let manifest = folder.join(MANIFEST_FILE);
+        std::fs::write(&manifest, "name: x\nversion: \"1\"\n").unwrap();
+        std::fs::write(&library, "").unwrap();
+        let places = [&plugins, &folder, &manifest, &library];
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        places.iter().for_each(|path| set(path, 0o755));
+        let scan = || {
+            Catalog::scan(std::slice::from_ref(&plugins), vec![])
+                .plugins
+                .remove(0)
+        };
+        assert_eq!(scan().warnings, Vec::<String>::new());
+        for path in places {
+            set(path, 0o757);
+            let told = scan().to_string();
+            assert!(
+                told.contains(&format!("`chmod o-w '{}'`", path.display())),
+                "{told}"
+            );
+            set(path, 0o775);
+            let plugin = scan();
+            assert!(
+                matches!(plugin.state, PluginState::Ready { .. }),
+                "{plugin}"
+            );
+            assert!(plugin.warnings[0].contains(&format!("`chmod g-w '{}'`", path.display())));
+            set(path, 0o755);
+        }
     }
 }

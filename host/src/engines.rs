@@ -2,25 +2,25 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
     ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState, define_engine,
+    LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState, define_engine, end_watched,
     linked_engines, panic_text,
 };
 use serde::Serialize;
 
 use crate::catalog::{
-    BUILT_IN, Catalog, Choice, RegisteredEngine, Resolution, ResolveError, resolve,
+    BUILT_IN, Catalog, Choice, Library, RegisteredEngine, Resolution, ResolveError, resolve,
 };
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, Schema};
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
-use crate::supervision::{Pace, Policy, Supervised, Supervisor, lock};
+use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock};
 use crate::tokens::TokenCounter;
 
 pub use crate::supervision::{CallError, EngineHealth, HealthState};
@@ -46,7 +46,15 @@ pub enum OpenError {
     Resolve(#[from] ResolveError),
     /// It was found and could not be opened.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(CallError),
+    /// Its settings are wrong. Nothing stands in for it, whatever the configuration says of failures.
+    #[error("the settings of the engine `{engine}` are wrong:\n{problems}")]
+    Settings {
+        /// The engine.
+        engine: String,
+        /// What is wrong, a line each.
+        problems: String,
+    },
     /// Its data directory cannot be made.
     #[error("cannot make the data directory {}: {source}", path.display())]
     DataDir {
@@ -55,12 +63,38 @@ pub enum OpenError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Its library does not return from being loaded. The process should end: the library holds a lock of the
+    /// system's, without which threads neither begin nor end.
+    #[error(
+        "the library {library} did not return from being loaded within {deadline_ms} ms, and nothing can run beside \
+         it: take the plugin away, or raise `context.supervision.call_deadline_ms` if it only needs more time"
+    )]
+    Hangs {
+        /// The library.
+        library: String,
+        /// The deadline, in milliseconds.
+        deadline_ms: u64,
+    },
     /// It cannot be loaded, and no other engine has its stored data.
     #[error("{0}")]
     NotLoaded(String),
     /// The fallback to the built-in compressor failed.
     #[error("the built-in compressor is not open")]
     NoFallback,
+}
+
+impl From<CallError> for OpenError {
+    fn from(error: CallError) -> Self {
+        match error {
+            // What no schema says, such as one setting that has to be above another.
+            CallError::Failed {
+                engine,
+                error: EngineError::Settings(problems),
+                ..
+            } => Self::Settings { engine, problems },
+            error => Self::Call(error),
+        }
+    }
 }
 
 /// A name that two engines claim.
@@ -136,12 +170,25 @@ fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
     registered
         .iter()
         .map(|definition| RegisteredEngine {
+            settings: schema_of(definition),
+            declared_settings: (definition.settings_schema())
+                .and_then(|schema| schema.get("properties").cloned()),
             name: definition.name.to_owned(),
             version: definition.version.to_owned(),
             description: definition.description.to_owned(),
             owner: definition.owner.to_owned(),
         })
         .collect()
+}
+
+/// The settings that an engine declares; any where the host cannot read that.
+fn schema_of(definition: &EngineDefinition) -> Schema {
+    let declared = definition.settings_schema().unwrap_or(true.into());
+    Schema::parse(&declared).unwrap_or_else(|error| {
+        let name = definition.name;
+        tracing::warn!("the settings of the engine `{name}` are not checked: {error}");
+        Schema::default()
+    })
 }
 
 fn same(one: &EngineDefinition, other: &EngineDefinition) -> bool {
@@ -236,12 +283,12 @@ impl Opened {
     pub(crate) fn call<T: Send + 'static>(
         &mut self,
         method: &'static str,
-        pace: Pace,
+        allowance: impl Into<Allowance>,
         code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
         let began = Instant::now();
         let untold = std::mem::take(&mut self.untold);
-        let answer = self.supervised.call(method, pace, move |engine| {
+        let answer = self.supervised.call(method, allowance, move |engine| {
             tell_usage(engine, &untold)?;
             code(engine)
         });
@@ -255,9 +302,7 @@ fn tell_usage(engine: &mut dyn ContextEngine, untold: &[Usage]) -> Result<(), En
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         untold.iter().for_each(|usage| engine.update_usage(usage));
     }));
-    told.map_err(|panic| {
-        EngineError::Panicked(format!("update_usage: {}", panic_text(panic.as_ref())))
-    })
+    told.map_err(|panic| EngineError::Panicked(format!("update_usage: {}", panic_text(panic))))
 }
 
 /// What a session provides to open its engine.
@@ -386,10 +431,9 @@ impl Engines {
                 },
             })?;
         let data_dir = self.data_dir(&found.name)?;
-        let settings = self.config().engine_settings(&found.name).to_string();
         let name = found.name.clone();
         let key = (found.source, found.name);
-        let factory = self.factory(key, &settings, &data_dir, found.create)?;
+        let factory = self.factory(key, &found.settings, &data_dir, found.create)?;
         let command = command.clone();
         let manage = move || factory.manage(&command);
         Ok(self.supervisor.manage(&name, manage)?)
@@ -413,7 +457,7 @@ impl Engines {
     /// # Errors
     /// Its data directory cannot be made, or its settings are invalid.
     pub(crate) fn open_builtin(&self, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
-        self.open_made(built_in(), occasion)
+        self.open_made(self.built_in(), occasion)
     }
 
     fn open_choice(
@@ -428,7 +472,7 @@ impl Engines {
     /// The chosen engine, with its library loaded.
     fn find(&self, choice: &Choice) -> Result<ChosenEngine, Failure> {
         match choice {
-            Choice::BuiltIn => Ok(built_in()),
+            Choice::BuiltIn => Ok(self.built_in()),
             Choice::Registered(name) => {
                 let definition = self
                     .registered
@@ -437,6 +481,7 @@ impl Engines {
                     .copied()
                     .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
                 Ok(ChosenEngine {
+                    settings: self.settings(name, &schema_of(&definition))?,
                     name: name.clone(),
                     source: Source::Registered,
                     origin: format!("{} {}", definition.owner, definition.version),
@@ -444,20 +489,22 @@ impl Engines {
                 })
             }
             Choice::Plugin { manifest, library } => {
-                let problems = self
-                    .loaded
-                    .check_engine_settings(&manifest.name, &manifest.settings);
-                if let Some(problem) = problems.iter().find(|found| !found.problem.is_warning()) {
-                    return Err(Failure::Load(problem.to_string()));
-                }
-                manifest
-                    .verify(library)
+                let settings = self.settings(&manifest.name, &manifest.settings)?;
+                let library = manifest
+                    .read_library(library)
                     .map_err(|problem| Failure::Load(problem.to_string()))?;
-                let plugin = load(library, &manifest.name)?;
+                let origin = library.path.display().to_string();
+                let name = manifest.name.clone();
+                let loaded = self
+                    .supervisor
+                    .load(&manifest.name, move || load(&library, &name))
+                    .map_err(|error| not_loaded(error, &origin))?;
+                let plugin = loaded.map_err(Failure::Load)?;
                 Ok(ChosenEngine {
+                    settings,
                     name: manifest.name.clone(),
                     source: Source::Plugin,
-                    origin: library.display().to_string(),
+                    origin,
                     create: Box::new(move |request| plugin.create(request)),
                 })
             }
@@ -467,21 +514,21 @@ impl Engines {
     fn open_made(&self, found: ChosenEngine, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
         let name = found.name.as_str();
         let data_dir = self.data_dir(name)?;
-        let settings = self.config().engine_settings(name).to_string();
-        let cancel = Arc::new(AtomicBool::new(false));
+        let settings = found.settings;
+        let state = Arc::new(CallState::default());
         let key = (found.source, name.to_owned());
         let factory = self.factory(key, &settings, &data_dir, found.create)?;
         let services = SessionServices::lend(
             name,
             self.client.clone(),
             occasion.counter,
-            Arc::clone(&cancel),
+            Arc::clone(&state),
             Arc::clone(occasion.model_calls),
         );
         let session = occasion.session.to_owned();
         let window = occasion.window.clone();
         let compaction = occasion.compaction.cloned();
-        let supervised = self.supervisor.open(name, cancel, move || {
+        let supervised = self.supervisor.open(name, state, move || {
             factory.open(&OpenRequest {
                 session: &session,
                 settings: &settings,
@@ -522,6 +569,31 @@ impl Engines {
         Ok(Arc::clone(lock(&self.factories).entry(key).or_insert(made)))
     }
 
+    fn built_in(&self) -> ChosenEngine {
+        const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
+        ChosenEngine {
+            name: BUILT_IN.to_owned(),
+            settings: self.config().engine_settings(BUILT_IN).to_string(),
+            source: Source::Builtin,
+            origin: "built in".to_owned(),
+            create: Box::new(|request| COMPRESSOR.create(request)),
+        }
+    }
+
+    /// The settings of an engine as it is given them.
+    fn settings(&self, name: &str, schema: &Schema) -> Result<String, OpenError> {
+        let checked = self.loaded.engine_settings(name, schema);
+        let settings = checked.map_err(|wrong| OpenError::Settings {
+            engine: name.to_owned(),
+            problems: wrong
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        })?;
+        Ok(settings.to_string())
+    }
+
     fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
         let path = self.loaded.home.join("engines").join(name);
         std::fs::create_dir_all(&path).map_err(|source| OpenError::DataDir {
@@ -532,26 +604,30 @@ impl Engines {
     }
 }
 
+impl Drop for Engines {
+    fn drop(&mut self) {
+        let factories = self
+            .factories
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for ((_, name), factory) in factories.drain() {
+            self.supervisor.let_go(&name, factory);
+        }
+    }
+}
+
 type Create =
     Box<dyn FnOnce(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError> + Send>;
 
 /// A chosen engine, ready to be created.
 struct ChosenEngine {
     name: String,
+    /// Its settings as JSON, checked.
+    settings: String,
     source: Source,
     /// The library or the crate.
     origin: String,
     create: Create,
-}
-
-fn built_in() -> ChosenEngine {
-    const COMPRESSOR: EngineDefinition = define_engine!("compressor", Compressor);
-    ChosenEngine {
-        name: BUILT_IN.to_owned(),
-        source: Source::Builtin,
-        origin: "built in".to_owned(),
-        create: Box::new(|request| COMPRESSOR.create(request)),
-    }
 }
 
 /// Why a chosen engine is not open.
@@ -568,21 +644,70 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// Loads a plugin's library and checks that the engine's name matches the manifest.
-fn load(library: &Path, name: &str) -> Result<Plugin, Failure> {
-    let plugin = Plugin::load(library).map_err(|error| {
-        if let LoadError::Layout { report, .. } = &error {
-            tracing::debug!("{report}");
+/// A library that does not return from being loaded holds a lock of the system's, without which no thread begins or
+/// ends. So no other engine can stand in.
+fn not_loaded(error: CallError, library: &str) -> Failure {
+    match error {
+        CallError::TimedOut { deadline_ms, .. } => {
+            let hangs = OpenError::Hangs {
+                library: library.to_owned(),
+                deadline_ms,
+            };
+            end_watched(&format!("error: {hangs}\n"));
+            Failure::Open(hangs)
         }
-        Failure::Load(error.to_string())
-    })?;
+        error => Failure::Load(error.to_string()),
+    }
+}
+
+/// The libraries of this process, by their hashes. Each is loaded once, for two copies of an engine would open
+/// the same files, and never unloaded.
+static LIBRARIES: Mutex<Vec<(u128, Slot)>> = Mutex::new(Vec::new());
+
+type Slot = Arc<Mutex<Option<Arc<Plugin>>>>;
+
+/// Loads a plugin's library and checks that the engine's name matches the manifest.
+fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
+    let hash = library.hash();
+    let slot = {
+        let mut libraries = lock(&LIBRARIES);
+        match libraries.iter().find(|(other, _)| *other == hash) {
+            Some((_, slot)) => Arc::clone(slot),
+            None => {
+                let slot = Slot::default();
+                libraries.push((hash, Arc::clone(&slot)));
+                slot
+            }
+        }
+    };
+    let mut slot = lock(&slot);
+    let plugin = match &*slot {
+        Some(plugin) => Arc::clone(plugin),
+        None => {
+            let loaded = library
+                .with_copy(|copy| Plugin::load_copy(&library.path, copy))
+                .map_err(|error| {
+                    format!(
+                        "{}: no copy of it can be made: {error}",
+                        library.path.display()
+                    )
+                })?;
+            let plugin = Arc::new(loaded.map_err(|error| {
+                if let LoadError::Layout { report, .. } = &error {
+                    tracing::debug!("{report}");
+                }
+                error.to_string()
+            })?);
+            Arc::clone(slot.insert(plugin))
+        }
+    };
     let own = &plugin.description().name;
     if own == name {
         Ok(plugin)
     } else {
-        Err(Failure::Load(format!(
+        Err(format!(
             "{} calls its engine `{own}`, and its plugin.yaml says `{name}`: make the two the same",
-            library.display()
-        )))
+            library.path.display()
+        ))
     }
 }

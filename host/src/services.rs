@@ -9,6 +9,7 @@ use contexture_engine_api::{
 };
 
 use crate::providers::ModelClient;
+use crate::supervision::CallState;
 use crate::tokens::{TokenCounter, known_window};
 
 /// The assumed window of an unknown auxiliary model, in tokens. Every recent model has at least this, so
@@ -21,30 +22,36 @@ pub(crate) struct SessionServices {
     engine: String,
     client: ModelClient,
     counter: TokenCounter,
-    cancel: Arc<AtomicBool>,
+    call: Arc<CallState>,
     model_calls: Arc<AtomicU64>,
 }
 
 impl SessionServices {
-    /// The services for `engine`. Supervision sets `cancel`; `model_calls` is the counter.
+    /// The services for `engine`. `call` is what supervision shares with them; `model_calls` is the counter.
     pub(crate) fn lend(
         engine: &str,
         client: ModelClient,
         counter: TokenCounter,
-        cancel: Arc<AtomicBool>,
+        call: Arc<CallState>,
         model_calls: Arc<AtomicU64>,
     ) -> Services {
         Services::new(Arc::new(Self {
             engine: engine.to_owned(),
             client,
             counter,
-            cancel,
+            call,
             model_calls,
         }))
     }
 }
 
 impl SessionServices {
+    /// Makes model calls, during which the engine's deadline waits.
+    fn at_model<T>(&self, calls: impl FnOnce(&ModelClient, &AtomicBool) -> T) -> T {
+        let _underway = self.call.call_model();
+        calls(&self.client, &self.call.cancel)
+    }
+
     /// Without a model there is no call to count.
     fn count_calls(&self, calls: usize) {
         if self.client.endpoint().is_ok() {
@@ -68,12 +75,12 @@ impl HostServices for SessionServices {
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
         self.count_calls(1);
-        self.client.complete(request, &self.cancel)
+        self.at_model(|client, cancel| client.complete(request, cancel))
     }
 
     fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
         self.count_calls(requests.len());
-        self.client.complete_many(requests, &self.cancel)
+        self.at_model(|client, cancel| client.complete_many(requests, cancel))
     }
 
     fn count_tokens(&self, text: &str) -> u64 {
@@ -91,7 +98,7 @@ impl HostServices for SessionServices {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Acquire)
+        self.call.cancel.load(Ordering::Acquire)
     }
 
     fn now_ms(&self) -> i64 {

@@ -1,6 +1,9 @@
 //! Keeps engines honest: every call runs on one of the host's threads, with a deadline, behind a panic
 //! guard, and an engine that keeps failing is put in quarantine.
 //!
+//! Deadlines are on progress: they grow with the messages that a call is given, and a call that waits for a
+//! model, which has a time limit of its own, begins anew after it.
+//!
 //! When a call misses its deadline, its cancel flag is set. After a grace period the call is abandoned: its
 //! object is never touched again and its result is discarded. Everything the call borrowed is owned by its
 //! thread and lives until the call returns.
@@ -10,12 +13,13 @@ mod health;
 mod tests;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text};
+use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text, printable};
 
 pub use health::{EngineHealth, HealthState};
 
@@ -25,7 +29,7 @@ use worker::Workers;
 /// How long engines may take and how often they may fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// The deadline of a compaction or a tool call, in which an engine may wait for a model.
+    /// The deadline of a compaction.
     pub(crate) long_deadline: Duration,
     /// The deadline of every other call.
     pub(crate) short_deadline: Duration,
@@ -43,7 +47,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             long_deadline: Duration::from_secs(120),
-            short_deadline: Duration::from_secs(2),
+            short_deadline: Duration::from_secs(10),
             grace: Duration::from_millis(500),
             failure_limit: 3,
             quarantine: Duration::from_secs(300),
@@ -55,10 +59,59 @@ impl Default for Policy {
 /// Which of the two deadlines applies to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It may wait for a model.
+    /// A compaction.
     Long,
-    /// It may not.
+    /// Any other call.
     Short,
+}
+
+/// How long a call may take: its deadline, and time for the messages that it is given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    pace: Pace,
+    work: Duration,
+}
+
+impl Pace {
+    /// For a call that is given so many messages with so many tokens: an engine that stores and indexes them
+    /// takes a tenth of a millisecond for each message, and a disk 10 MB a second at its worst.
+    pub(crate) fn with(self, messages: usize, tokens: u64) -> Allowance {
+        let work = Duration::from_millis(messages as u64)
+            .saturating_add(Duration::from_micros(tokens.saturating_mul(4)));
+        Allowance { pace: self, work }
+    }
+}
+
+impl From<Pace> for Allowance {
+    fn from(pace: Pace) -> Self {
+        pace.with(0, 0)
+    }
+}
+
+/// What a call shares with the services that the host lends it.
+#[derive(Debug, Default)]
+pub(crate) struct CallState {
+    /// Whether it is asked to stop.
+    pub(crate) cancel: AtomicBool,
+    /// Model calls that ended, each of which is progress.
+    model_calls: AtomicU64,
+    /// Model calls that are under way; each has a time limit of its own.
+    at_model: AtomicU64,
+}
+
+impl CallState {
+    /// A model call begins, and is under way until the answer is dropped.
+    pub(crate) fn call_model(&self) -> impl Drop {
+        struct Underway<'a>(&'a CallState);
+        impl Drop for Underway<'_> {
+            fn drop(&mut self) {
+                self.0.model_calls.fetch_add(1, Ordering::AcqRel);
+                self.0.at_model.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.at_model.fetch_add(1, Ordering::AcqRel);
+        Underway(self)
+    }
 }
 
 /// Why a call of an engine failed.
@@ -146,7 +199,15 @@ pub(crate) struct Supervised {
     closed: String,
     /// Whether it was closed because a call came back too late.
     stalled: bool,
-    cancel: Arc<AtomicBool>,
+    state: Arc<CallState>,
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            self.supervisor.let_go(&self.engine, cell);
+        }
+    }
 }
 
 impl std::fmt::Debug for Supervised {
@@ -181,7 +242,33 @@ impl Supervisor {
         engine: &str,
         create: impl FnOnce() -> Result<Box<dyn EngineFactory>, EngineError> + Send + 'static,
     ) -> Result<Box<dyn EngineFactory>, CallError> {
-        self.run(engine, "create", Pace::Long, &Arc::default(), create)
+        self.run(engine, "create", Pace::Short, &Arc::default(), create)
+    }
+
+    /// Loads a plugin's library, whose constructors are its code, too.
+    ///
+    /// # Errors
+    /// Any failure, quarantine included.
+    pub(crate) fn load<T: Send + 'static>(
+        &self,
+        engine: &str,
+        load: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.run(engine, "load", Pace::Short, &Arc::default(), || Ok(load()))
+    }
+
+    /// Drops an object of an engine as any call of it is made, for its destructor is the engine's code. One that
+    /// cannot be dropped in time is left.
+    pub(crate) fn let_go<T: Send + 'static>(&self, engine: &str, object: T) {
+        // Where no thread runs it, it is not to be dropped on this one.
+        let object = ManuallyDrop::new(object);
+        let dropped = self.run(engine, "drop", Pace::Short, &Arc::default(), move || {
+            drop(ManuallyDrop::into_inner(object));
+            Ok(())
+        });
+        if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = dropped {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Sends a store command to a factory. Checking or copying a store can take long, so there is no
@@ -201,28 +288,28 @@ impl Supervisor {
                 method: METHOD,
                 error,
             }),
-            Err(panic) => Err(panicked(engine, METHOD, panic_text(panic.as_ref()))),
+            Err(panic) => Err(panicked(engine, METHOD, panic_text(panic))),
         }
     }
 
-    /// Opens a session's engine. `cancel` is the flag that the engine sees through its services.
+    /// Opens a session's engine. `state` is what it shares with its services.
     ///
     /// # Errors
     /// Any failure to open it, quarantine included.
     pub(crate) fn open(
         self: &Arc<Self>,
         engine: &str,
-        cancel: Arc<AtomicBool>,
+        state: Arc<CallState>,
         open: impl FnOnce() -> Result<Box<dyn ContextEngine>, EngineError> + Send + 'static,
     ) -> Result<Supervised, CallError> {
-        let cell = self.run(engine, "open", Pace::Long, &cancel, open)?;
+        let cell = self.run(engine, "open", Pace::Short, &state, open)?;
         Ok(Supervised {
             engine: engine.to_owned(),
             supervisor: Arc::clone(self),
             cell: Some(Arc::new(Mutex::new(cell))),
             closed: String::new(),
             stalled: false,
-            cancel,
+            state,
         })
     }
 
@@ -231,12 +318,12 @@ impl Supervisor {
         &self,
         engine: &str,
         method: &'static str,
-        pace: Pace,
-        cancel: &Arc<AtomicBool>,
+        allowance: impl Into<Allowance>,
+        state: &Arc<CallState>,
         code: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
         self.health.admit(engine)?;
-        cancel.store(false, Ordering::Relaxed);
+        state.cancel.store(false, Ordering::Relaxed);
         let (answer_to, answer) = sync_channel(1);
         let abandoned = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&abandoned);
@@ -257,13 +344,14 @@ impl Supervisor {
                 engine: engine.to_owned(),
                 cause: error.to_string(),
             })?;
-        let deadline = match pace {
+        let Allowance { pace, work } = allowance.into();
+        let deadline = work.saturating_add(match pace {
             Pace::Long => self.policy.long_deadline,
             Pace::Short => self.policy.short_deadline,
-        };
-        let received = match wait(&answer, deadline) {
+        });
+        let received = match wait(&answer, deadline, state, engine, method) {
             Err(RecvTimeoutError::Timeout) => {
-                cancel.store(true, Ordering::Release);
+                state.cancel.store(true, Ordering::Release);
                 answer.recv_timeout(self.policy.grace)
             }
             received => received,
@@ -283,15 +371,12 @@ impl Supervisor {
                 CallError::Failed {
                     engine: engine.to_owned(),
                     method,
-                    error,
+                    error: shown(error),
                 }
             }
             Ok(Err(panic)) => {
                 self.workers.finish(ticket);
-                let message = panic
-                    .downcast_ref::<EngineError>()
-                    .map_or_else(|| panic_text(panic.as_ref()), EngineError::to_string);
-                panicked(engine, method, message)
+                panicked(engine, method, panic_text(panic))
             }
             Err(_) => {
                 abandoned.store(true, Ordering::Release);
@@ -327,7 +412,17 @@ impl Supervisor {
 /// How long a caller polls for its answer before it sleeps. Most calls take less time than waking a thread.
 const LOOK: Duration = Duration::from_micros(50);
 
-fn wait<T>(answer: &Receiver<T>, deadline: Duration) -> Result<T, RecvTimeoutError> {
+/// How long a caller waits before it says so.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// Waits for an answer until nothing has happened for the length of the deadline.
+fn wait<T>(
+    answer: &Receiver<T>,
+    deadline: Duration,
+    state: &CallState,
+    engine: &str,
+    method: &'static str,
+) -> Result<T, RecvTimeoutError> {
     let began = Instant::now();
     while began.elapsed() < LOOK {
         match answer.try_recv() {
@@ -337,7 +432,51 @@ fn wait<T>(answer: &Receiver<T>, deadline: Duration) -> Result<T, RecvTimeoutErr
             Err(TryRecvError::Empty) => std::thread::yield_now(),
         }
     }
-    answer.recv_timeout(deadline)
+    let at_model = || state.at_model.load(Ordering::Acquire) > 0;
+    let mut told = false;
+    let mut waits = deadline;
+    let mut model_calls = state.model_calls.load(Ordering::Acquire);
+    loop {
+        let step = match told {
+            false => waits.min(SILENT),
+            true => waits,
+        };
+        match answer.recv_timeout(step) {
+            Err(RecvTimeoutError::Timeout) => waits -= step,
+            received => return received,
+        }
+        let now = state.model_calls.load(Ordering::Acquire);
+        if at_model() || now != model_calls {
+            model_calls = now;
+            waits = deadline;
+        } else if waits.is_zero() {
+            return Err(RecvTimeoutError::Timeout);
+        } else if !told {
+            tracing::warn!(
+                "waiting for engine `{engine}` to return from {method}, for {} s more at most",
+                waits.as_secs() + 1
+            );
+            told = true;
+        }
+    }
+}
+
+/// The most characters of an engine's error that are shown.
+const ERROR_TEXT: usize = 4_000;
+
+/// An error of an engine as it may be shown.
+fn shown(error: EngineError) -> EngineError {
+    let shown = |text: String| printable(&text, ERROR_TEXT).into_owned();
+    match error {
+        EngineError::Settings(text) => EngineError::Settings(shown(text)),
+        EngineError::Storage(text) => EngineError::Storage(shown(text)),
+        EngineError::Unsupported(text) => EngineError::Unsupported(shown(text)),
+        EngineError::InvalidInput(text) => EngineError::InvalidInput(shown(text)),
+        EngineError::Panicked(text) => EngineError::Panicked(shown(text)),
+        EngineError::Protocol(text) => EngineError::Protocol(shown(text)),
+        EngineError::Other(text) => EngineError::Other(shown(text)),
+        other => other,
+    }
 }
 
 fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
@@ -368,7 +507,7 @@ impl Supervised {
     pub(crate) fn call<T: Send + 'static>(
         &mut self,
         method: &'static str,
-        pace: Pace,
+        allowance: impl Into<Allowance>,
         code: impl FnOnce(&mut dyn ContextEngine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, CallError> {
         let Some(cell) = self.cell.clone() else {
@@ -379,7 +518,7 @@ impl Supervised {
         };
         let result = self
             .supervisor
-            .run(&self.engine, method, pace, &self.cancel, move || {
+            .run(&self.engine, method, allowance, &self.state, move || {
                 // The guard would poison the lock, but a panicked engine is never locked again.
                 let mut engine = lock(&cell);
                 code(engine.as_mut())

@@ -97,6 +97,12 @@ pub fn library_name(name: &str) -> String {
     format!("{prefix}{}{suffix}", name.replace('-', "_"))
 }
 
+/// The SHA-256 of a file, in hex.
+pub fn sha256(file: &Path) -> String {
+    let digest = hmac_sha256::Hash::hash(&std::fs::read(file).expect("the file is read"));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A Contexture home of a test's own.
 pub struct Home(TempDir);
 
@@ -150,17 +156,21 @@ impl Home {
         self
     }
 
-    /// Runs the `contexture` command in this home, as a user would, and gives what it printed and what it
-    /// said on stderr.
-    pub fn command(&self, args: &[&str]) -> (String, String) {
+    /// The `contexture` command in this home, as a user would run it.
+    pub fn contexture(&self, args: &[&str]) -> Command {
         let program = built_plugins().join(format!("contexture{}", std::env::consts::EXE_SUFFIX));
-        let output = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(args)
             .arg("--offline")
             .env("CONTEXTURE_HOME", self.path())
-            .current_dir(self.path())
-            .output()
-            .expect("the command runs");
+            .current_dir(self.path());
+        command
+    }
+
+    /// Runs the command and gives what it printed and what it said on stderr.
+    pub fn command(&self, args: &[&str]) -> (String, String) {
+        let output = self.contexture(args).output().expect("the command runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "contexture {args:?}: {stderr}");
         let stdout = String::from_utf8(output.stdout).expect("the output is text");

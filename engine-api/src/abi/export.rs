@@ -111,6 +111,8 @@ pub fn describe(definition: &EngineDefinition) -> RString {
 
 /// Makes the engine's factory, from a request as JSON.
 pub fn create(definition: &EngineDefinition, request: RStr<'_>) -> RResult<FactoryObject, RString> {
+    // A library has a standard library of its own, and so a panic hook.
+    super::show_panics_plainly();
     let made = guarded(|| {
         let message: CreateMessage = read(request.as_str())?;
         definition.create(&FactoryRequest {

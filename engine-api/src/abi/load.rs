@@ -12,6 +12,7 @@ use abi_stable::prefix_type::WithMetadata;
 use abi_stable::std_types::{RResult, RSlice, RStr};
 use libloading::Library;
 
+use super::exit::note_loaded;
 use super::export::{AnswerToCall, CreateMessage, EngineDescription, OpenMessage};
 use super::tables::{
     EngineObject, EngineTableRef, FactoryObject, PluginModuleRef, ServicesObject, ServicesTable,
@@ -119,9 +120,18 @@ impl Plugin {
     /// # Errors
     /// [`LoadError`], for each way in which it does not fit.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        check_complete(path)?;
-        check_abi_version(path)?;
-        let header = lib_header_from_path(path).map_err(|error| LoadError::Init {
+        Self::load_copy(path, path)
+    }
+
+    /// As [`load`](Self::load), from a copy of the library at `path`, which is what messages call it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_copy(path: &Path, copy: &Path) -> Result<Self, LoadError> {
+        note_loaded(path);
+        check_complete(path, copy)?;
+        check_abi_version(path, copy)?;
+        let header = lib_header_from_path(copy).map_err(|error| LoadError::Init {
             path: path.to_owned(),
             cause: error.to_string(),
         })?;
@@ -168,12 +178,12 @@ impl Plugin {
 
 /// Refuses an ELF file that ends before its section headers, which linkers put last. Opening one that
 /// was cut (by a full disk, say) ends the process with a bus error instead of an error.
-fn check_complete(path: &Path) -> Result<(), LoadError> {
+fn check_complete(path: &Path, copy: &Path) -> Result<(), LoadError> {
     let cannot_open = |error: std::io::Error| LoadError::Open {
         path: path.to_owned(),
         cause: error.to_string(),
     };
-    let mut file = std::fs::File::open(path).map_err(cannot_open)?;
+    let mut file = std::fs::File::open(copy).map_err(cannot_open)?;
     let found = file.metadata().map_err(cannot_open)?.len();
     let mut header = [0; 64];
     if std::io::Read::read_exact(&mut file, &mut header).is_err() {
@@ -203,11 +213,11 @@ fn check_complete(path: &Path) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn check_abi_version(path: &Path) -> Result<(), LoadError> {
+fn check_abi_version(path: &Path, copy: &Path) -> Result<(), LoadError> {
     const SYMBOL: &str = "contexture_abi_version";
     // SAFETY: opening a library runs its constructors. In-process plugins are trusted code, and only
     // one that the configuration names is ever opened.
-    let library = unsafe { Library::new(path) }.map_err(|error| LoadError::Open {
+    let library = unsafe { Library::new(copy) }.map_err(|error| LoadError::Open {
         path: path.to_owned(),
         cause: error.to_string(),
     })?;
@@ -392,7 +402,8 @@ impl PluginEngine {
     /// For methods that cannot answer with an error: a broken answer becomes a panic, which the host's
     /// supervision catches as it catches one in an engine that is linked in.
     fn must<T>(&self, answer: Result<T, EngineError>) -> T {
-        answer.unwrap_or_else(|error| std::panic::panic_any(error))
+        // Not a panic of this program's own, which would be shown twice.
+        answer.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
     }
 }
 

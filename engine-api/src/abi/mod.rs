@@ -9,6 +9,8 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(feature = "host")]
+pub(crate) mod exit;
 pub(crate) mod export;
 #[cfg(feature = "host")]
 pub(crate) mod load;
@@ -69,16 +71,39 @@ fn unreadable(error: serde_json::Error) -> EngineError {
 /// Runs what crosses the boundary so that a panic comes out as an error instead of ending the process.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
-        .unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic.as_ref()))))
+        .unwrap_or_else(|panic| Err(EngineError::Panicked(panic_text(panic))))
 }
 
-/// What a panic said.
-pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
+/// The most characters of a panic's message that are shown.
+const PANIC_TEXT: usize = 1_000;
+
+/// What a panic said, as it may be shown. What it carried is dropped here, guarded: its destructor may panic.
+pub fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic
+        .downcast_ref::<EngineError>()
+        .map(EngineError::to_string)
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
+        .unwrap_or_else(|| "a panic without a message".to_owned());
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic)));
+    if let Err(another) = dropped {
+        std::mem::forget(another);
+    }
+    crate::printable(&text, PANIC_TEXT).into_owned()
+}
+
+/// Has panics of this program, or of the library that says it, shown on stderr as they always are, but with
+/// control characters made visible.
+pub fn show_panics_plainly() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = std::thread::current();
+            let message = format!("thread `{}` {panic}\n", thread.name().unwrap_or("unnamed"));
+            let shown = crate::printable(&message, PANIC_TEXT);
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), shown.as_bytes());
+        }));
+    });
 }
 
 pub(crate) fn rstr(text: &str) -> RStr<'_> {

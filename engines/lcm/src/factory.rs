@@ -62,6 +62,10 @@ impl EngineFactory for Lcm {
         }
     }
 
+    fn settings_schema() -> Option<Value> {
+        Some(schemars::schema_for!(Settings).to_value())
+    }
+
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         let settings = Settings::read(request.settings)?;
         let engine = Engine::new(self.store()?, settings, request)?;

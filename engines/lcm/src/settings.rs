@@ -1,30 +1,34 @@
 //! The settings under `context.engines.lcm`, and the token budgets derived from them.
 
 use contexture_engine_api::{EngineError, WindowState};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The settings of the engine. Every key has a default; an unknown key is an error.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The doc comments, defaults and ranges are the schema that a configuration is checked against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The share of the model's window, 0.05 to 0.95, from which summaries are prepared between turns and
-    /// put into the window. Default: 0.50.
+    /// The share of the window from which summaries are prepared and put in
+    #[schemars(range(min = 0.05, max = 0.95))]
     pub soft_threshold: f64,
-    /// The share of the window, above `soft_threshold` and at most 0.98, from which a compaction does not
-    /// wait for the model. Default: 0.80.
+    /// The share of the window from which a compaction does not wait for the model
+    #[schemars(range(min = 0.05, max = 0.98))]
     pub hard_threshold: f64,
-    /// The share of the soft threshold, 0.05 to 0.80, that the fresh tail may take. Default: 0.20.
+    /// The share of the soft threshold that the newest messages may take
+    #[schemars(range(min = 0.05, max = 0.8))]
     pub fresh_tail: f64,
-    /// The least number of messages in the fresh tail, where they fit. Default: 20.
+    /// The least number of newest messages that stay as they are, where they fit
     pub fresh_tail_messages: usize,
-    /// The share of the soft threshold, 0.02 to 0.50, that all summaries together may take. Default: 0.15.
+    /// The share of the soft threshold that all summaries together may take
+    #[schemars(range(min = 0.02, max = 0.5))]
     pub summaries: f64,
-    /// A message of more tokens than this is shown as a preview once the model has seen it. Default: 10,000.
+    /// A message of more tokens is shown as a preview once the model has seen it
+    #[schemars(range(min = 1))]
     pub large_message_tokens: u64,
-    /// The other sessions that this one may search: their ids, or `*` for all. Default: none.
+    /// The other sessions that a session may search, by id, or * for all
     pub searchable_sessions: Vec<String>,
-    /// Whether secrets are masked before messages are stored. What is masked cannot be had back.
-    /// Default: false.
+    /// Mask secrets before messages are stored; what is masked cannot be had back
     pub redact: bool,
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -10,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::library::Library;
 use crate::config::{Document, DocumentError, Finding, Schema, SchemaError};
 use crate::engine_name::{NAME_RULE, is_engine_name};
 
@@ -165,6 +165,42 @@ pub enum PluginProblem {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Everybody may write it, and it runs as the user.
+    #[error(
+        "{} may be written by everybody, and would run as you: `chmod o-w '{0}'`, if you trust what is in it",
+        path.display()
+    )]
+    WritableByAll {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// It belongs to another user, and would run as this one.
+    #[error(
+        "{} belongs to the user {owner}, and would run as you: `sudo chown -R {own} '{0}'`, if you trust what is \
+         in it",
+        path.display()
+    )]
+    ForeignOwner {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// This user's number.
+        own: u32,
+    },
+    /// A link leads out of the plugin folder.
+    #[error(
+        "{} is a link that leads out of {}, to {}: copy what it leads to there, or name its folder in `plugins.dirs`",
+        path.display(), folder.display(), target.display()
+    )]
+    LeadsOutside {
+        /// The link.
+        path: PathBuf,
+        /// The folder of plugins.
+        folder: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
     /// The library's path is not a file.
     #[error("{} is not a file: build the plugin and put its library there", library.display())]
     NotAFile {
@@ -174,11 +210,11 @@ pub enum PluginProblem {
 }
 
 impl Manifest {
-    /// Reads the manifest of the plugin in `folder`, with warnings about it.
+    /// Reads the manifest of the plugin in `folder`.
     ///
     /// # Errors
     /// Everything that makes the plugin unusable, except problems with the library itself.
-    pub(super) fn read(folder: &Path, name: &str) -> Result<(Self, Vec<Finding>), PluginProblem> {
+    pub(super) fn read(folder: &Path, name: &str) -> Result<Self, PluginProblem> {
         if !is_engine_name(name) {
             return Err(PluginProblem::BadFolderName {
                 folder: name.into(),
@@ -187,7 +223,8 @@ impl Manifest {
         let path = folder.join(MANIFEST_FILE);
         let mut document = Document::open(&path)?;
         let findings = document.check(&SCHEMA);
-        if findings.iter().any(|finding| !finding.problem.is_warning()) {
+        // An unknown key may be a pin that is misspelt.
+        if !findings.is_empty() {
             return Err(PluginProblem::Invalid(findings));
         }
         let raw: Raw =
@@ -219,7 +256,7 @@ impl Manifest {
                 PluginProblem::BadSettings { path, source }
             })?,
         };
-        let manifest = Self {
+        Ok(Self {
             path,
             name: raw.name,
             version: raw.version,
@@ -227,19 +264,25 @@ impl Manifest {
             library: format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}"),
             settings,
             sha256,
-        };
-        Ok((manifest, findings))
+        })
     }
 
-    /// Checks `library` against the digest pinned for this platform, if any. Call it before loading,
-    /// because a library's constructors run at load.
+    /// Checks `library` as it is checked before it is loaded.
     ///
     /// # Errors
-    /// The library differs from the pinned digest, is not pinned for this platform, or cannot be read.
+    /// Somebody else may have written it; it differs from the pinned digest, is not pinned for this platform,
+    /// or cannot be read.
     pub fn verify(&self, library: &Path) -> Result<(), PluginProblem> {
+        self.read_library(library).map(drop)
+    }
+
+    /// Reads `library` and checks it, see [`verify`](Self::verify). What is given back is what to load, for the
+    /// file may change.
+    pub(crate) fn read_library(&self, library: &Path) -> Result<Library, PluginProblem> {
+        let read = Library::read(library)?;
         let platform = format!("{OS}-{ARCH}");
         let pinned = match &self.sha256 {
-            Pin::None => return Ok(()),
+            Pin::None => return Ok(read),
             Pin::Any(digest) => digest,
             Pin::ByPlatform(digests) => {
                 digests
@@ -250,12 +293,9 @@ impl Manifest {
                     })?
             }
         };
-        let actual = sha256(library).map_err(|source| PluginProblem::Unreadable {
-            library: library.into(),
-            source,
-        })?;
+        let actual = read.sha256();
         if actual == *pinned {
-            Ok(())
+            Ok(read)
         } else {
             Err(PluginProblem::Sha256Mismatch {
                 library: library.into(),
@@ -298,23 +338,6 @@ fn is_library_stem(stem: &str) -> bool {
             .any(|ending| stem.ends_with(ending))
 }
 
-fn sha256(file: &Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(file)?;
-    let mut hasher = hmac_sha256::Hash::new();
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            read => hasher.update(&buffer[..read]),
-        }
-    }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -323,7 +346,7 @@ mod tests {
 
     const DIGEST_OF_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn read(name: &str, text: &str) -> (TempDir, Result<(Manifest, Vec<Finding>), PluginProblem>) {
+    fn read(name: &str, text: &str) -> (TempDir, Result<Manifest, PluginProblem>) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(MANIFEST_FILE), text).unwrap();
         let manifest = Manifest::read(dir.path(), name);
@@ -342,8 +365,7 @@ mod tests {
     #[test]
     fn a_manifest_of_two_lines_is_enough() {
         let (_dir, manifest) = read("keep-tail", "name: keep-tail\nversion: \"0.1.0\"\n");
-        let (manifest, warnings) = manifest.unwrap();
-        assert_eq!(warnings, []);
+        let manifest = manifest.unwrap();
         assert_eq!(
             manifest.library,
             format!("{DLL_PREFIX}keep_tail{DLL_SUFFIX}")
@@ -414,10 +436,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_a_warning() {
-        let (_dir, manifest) = read("x", "name: x\nversion: \"1\"\nlibary: y\n");
-        let warnings = manifest.unwrap().1;
-        assert!(warnings[0].to_string().contains("did you mean `library`?"));
+    fn an_unknown_key_is_an_error() {
+        for (key, near) in [("libary", "library"), ("SHA256", "sha256")] {
+            let text = format!("name: x\nversion: \"1\"\n{key}: y\n");
+            let message = problem("x", &text).to_string();
+            let hint = format!("did you mean `{near}`?");
+            assert!(message.contains(&hint), "{message}");
+        }
     }
 
     #[test]
@@ -426,7 +451,7 @@ mod tests {
             let (dir, manifest) = read("x", &format!("name: x\nversion: \"1\"\nsha256: {pin}\n"));
             let library = dir.path().join("lib");
             std::fs::write(&library, "abc").unwrap();
-            manifest.unwrap().0.verify(&library)
+            manifest.unwrap().verify(&library)
         };
         assert!(verify("null").is_ok());
         assert!(verify(DIGEST_OF_ABC).is_ok());
@@ -446,7 +471,7 @@ mod tests {
             &format!("name: x\nversion: \"1\"\nsha256: {DIGEST_OF_ABC}\n"),
         );
         assert!(matches!(
-            manifest.unwrap().0.verify(&dir.path().join("gone")),
+            manifest.unwrap().verify(&dir.path().join("gone")),
             Err(PluginProblem::Unreadable { .. })
         ));
     }

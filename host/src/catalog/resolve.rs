@@ -88,15 +88,15 @@ pub fn resolve(
     let mut resolution = Resolution {
         requested: name.into(),
         engine: Choice::BuiltIn,
-        warnings: Vec::new(),
-        notes: unused_settings(catalog, config, name),
+        warnings: catalog.unused_settings(config, name),
+        notes: Vec::new(),
         on_load_failure: match named {
             Some(_) => OnLoadFailure::Fail,
             None => config.context.on_load_failure,
         },
     };
     if name == BUILT_IN {
-        resolution.warnings = imposters(catalog);
+        resolution.warnings.extend(imposters(catalog));
         return Ok(resolution);
     }
 
@@ -110,6 +110,7 @@ pub fn resolve(
                 resolution
                     .notes
                     .extend(passed_over(catalog, name, &plugin.folder));
+                resolution.warnings.extend(plugin.warnings.iter().cloned());
                 resolution.engine = Choice::Plugin {
                     manifest: Box::new(manifest.clone()),
                     library: library.clone(),
@@ -198,20 +199,25 @@ fn passed_over(catalog: &Catalog, name: &str, chosen: &std::path::Path) -> Vec<S
         .collect()
 }
 
-/// Settings of engines that do not exist. A missing requested engine is reported elsewhere.
-fn unused_settings(catalog: &Catalog, config: &Config, name: &str) -> Vec<String> {
-    let known = catalog.names();
-    config
-        .context
-        .engines
-        .keys()
-        .filter(|engine| *engine != name && !known.contains(&engine.as_str()))
-        .map(|engine| {
-            let hint = nearest(engine, known.iter().copied())
-                .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            format!("`context.engines.{engine}` has settings, but there is no such engine{hint}")
-        })
-        .collect()
+impl Catalog {
+    /// Problems with settings of engines that do not exist, but for `requested`: that one is missing, which is
+    /// told where it is resolved.
+    pub fn unused_settings(&self, config: &Config, requested: &str) -> Vec<String> {
+        let known = self.names();
+        config
+            .context
+            .engines
+            .keys()
+            .filter(|engine| *engine != requested && !known.contains(&engine.as_str()))
+            .map(|engine| {
+                let hint = nearest(engine, known.iter().copied())
+                    .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                format!(
+                    "`context.engines.{engine}` has settings, but there is no such engine{hint}"
+                )
+            })
+            .collect()
+    }
 }
 
 /// Reports a missing engine: what exists, and where it was searched.
@@ -275,6 +281,8 @@ mod tests {
             version: "1.0".into(),
             description: String::new(),
             owner: "a test".into(),
+            settings: crate::config::Schema::default(),
+            declared_settings: None,
         }
     }
 
@@ -432,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_no_engine_are_noted() {
+    fn settings_of_no_engine_are_warned_of() {
         let mut config = config("keep-tail");
         for name in ["lmc", "keep-tail", "compressor"] {
             config
@@ -440,11 +448,11 @@ mod tests {
                 .engines
                 .insert(name.into(), Default::default());
         }
-        let notes = resolve(&scan(&[], &["lcm", "keep-tail"]), &config, None)
+        let warnings = resolve(&scan(&[], &["lcm", "keep-tail"]), &config, None)
             .unwrap()
-            .notes;
+            .warnings;
         assert_eq!(
-            notes,
+            warnings,
             [
                 "`context.engines.lmc` has settings, but there is no such engine; did you mean `lcm`?"
             ]

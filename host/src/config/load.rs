@@ -139,7 +139,15 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     let mut found = Vec::new();
     let compressor = KeyPath::of(["context", "engines", BUILT_IN]);
     if let Some(settings) = document.value.pointer_mut("/context/engines/compressor") {
-        found.extend(COMPRESSION.check_under(settings, &compressor));
+        // An engine's unknown key is an error: it would run with other settings than its user thinks.
+        let wrong = COMPRESSION.check_under(settings, &compressor);
+        found.extend(wrong.into_iter().map(|(at, problem)| match problem {
+            unknown @ Problem::UnknownKey { .. } => {
+                let message = unknown.to_string();
+                (at, Problem::Contradiction { message })
+            }
+            problem => (at, problem),
+        }));
     }
     let config = match serde_json::from_value::<Config>(document.value.clone()) {
         Ok(config) => config,
@@ -211,18 +219,22 @@ fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
 }
 
 impl Loaded {
-    /// Problems in the settings of the engine `name`, by the schema that its manifest declares.
-    pub fn check_engine_settings(&self, name: &str, schema: &Schema) -> Vec<Finding> {
-        let mut settings = self
-            .config
-            .context
-            .engines
-            .get(name)
-            .cloned()
-            .map_or_else(|| Value::Object(serde_json::Map::new()), Value::Object);
+    /// The settings of the engine `name` as it is given them, in the types that `schema` asks for.
+    ///
+    /// # Errors
+    /// What is wrong with them, unknown keys included.
+    pub fn engine_settings(&self, name: &str, schema: &Schema) -> Result<Value, Vec<Finding>> {
+        let mut settings = self.config.engine_settings(name);
+        if name == BUILT_IN {
+            // Checked when they were read.
+            return Ok(settings);
+        }
         let at = KeyPath::of(["context", "engines", name]);
-        self.document
-            .findings(schema.check_under(&mut settings, &at))
+        let found = schema.check_under(&mut settings, &at);
+        match found.is_empty() {
+            true => Ok(settings),
+            false => Err(self.document.findings(found)),
+        }
     }
 }
 
@@ -333,7 +345,7 @@ mod tests {
         let config = &loaded.config;
         assert_eq!(config.context.on_failure, OnFailure::Passthrough);
         assert_eq!(config.context.supervision.grace_ms, 250);
-        assert_eq!(config.context.supervision.call_deadline_ms, 2_000);
+        assert_eq!(config.context.supervision.call_deadline_ms, 10_000);
         assert_eq!(config.compression.threshold, 1.0);
         assert_eq!(config.prompt_caching.cache_ttl, Ttl::OneHour);
         assert_eq!(config.hygiene.max_messages, Some(400));
@@ -550,8 +562,8 @@ mod tests {
             loads("context:\n  engines:\n    lcm:\n      leaf_tokens: 5\n      leaf_tokns: 1\n");
         let declared = json!({"leaf_tokens": {"type": "integer", "minimum": 100}});
         let schema = Schema::of_properties(declared.as_object().unwrap()).unwrap();
-        let found: Vec<_> = loaded
-            .check_engine_settings("lcm", &schema)
+        let wrong = loaded.engine_settings("lcm", &schema).unwrap_err();
+        let found: Vec<_> = wrong
             .iter()
             .map(|found| (found.location.unwrap().line, found.problem.to_string()))
             .collect();
@@ -571,6 +583,10 @@ mod tests {
                 ),
             ]
         );
-        assert_eq!(loaded.check_engine_settings("other", &schema), []);
+        assert_eq!(loaded.engine_settings("other", &schema).unwrap(), json!({}));
+        // A number and a word are given as the types that the engine reads.
+        let loaded = loads("context:\n  engines:\n    lcm: {leaf_tokens: 500.0}\n");
+        let settings = loaded.engine_settings("lcm", &schema).unwrap();
+        assert_eq!(settings.to_string(), "{\"leaf_tokens\":500}");
     }
 }

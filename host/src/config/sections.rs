@@ -100,7 +100,8 @@ pub enum OnFailure {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Supervision {
-    /// The deadline of a compaction that may wait for a model, in ms.
+    /// The deadline of a compaction, in ms. Deadlines grow with the messages at hand, and the time of a model
+    /// call does not count.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub compress_deadline_ms: u64,
     /// The deadline of every other call, in ms.
@@ -123,7 +124,7 @@ impl Default for Supervision {
     fn default() -> Self {
         Self {
             compress_deadline_ms: 120_000,
-            call_deadline_ms: 2_000,
+            call_deadline_ms: 10_000,
             grace_ms: 500,
             abandoned_threads: 4,
             failures_before_quarantine: 3,

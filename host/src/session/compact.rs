@@ -164,7 +164,8 @@ impl Session {
             Some(standing_in) if fallback => standing_in,
             _ => &mut self.engine,
         };
-        let asked = engine.call(way.method(), Pace::Long, move |engine| {
+        let allowance = Pace::Long.with(window.len(), order.window.prompt_tokens);
+        let asked = engine.call(way.method(), allowance, move |engine| {
             let calls = window.call_views(0);
             let views = window.views(0, &calls);
             let views = views.get(..upto).unwrap_or(&views);

@@ -153,7 +153,7 @@ impl Session {
     /// # Errors
     /// The engine failed, or refused the arguments.
     pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
-        Ok(self.engine.call("call_tool", Pace::Long, move |engine| {
+        Ok(self.engine.call("call_tool", Pace::Short, move |engine| {
             engine.call_tool(&call)
         })?)
     }

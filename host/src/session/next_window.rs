@@ -193,11 +193,16 @@ impl Session {
             .filter(|slot| slot.is_verbatim() || slot.is_summary())
             .map(|slot| (slot.id(), slot.clone()))
             .collect();
-        let there: HashSet<MessageId> = slots.keys().copied().collect();
-        slots.extend(self.slots_of(request, read, |id| !there.contains(&id))?);
+        let is_unread = |id| !slots.contains_key(&id) && !read.contains_key(&id);
+        let unread = self.slots_of(request, read, is_unread)?;
+        slots.extend(unread);
+        // What stands there twice is one message.
+        let mut placed = HashSet::new();
         let units = self.history.sent.units.iter();
         Ok(units
-            .filter_map(|unit| slots.remove(&unit.origin.id()))
+            .map(|unit| unit.origin.id())
+            .filter(|id| placed.insert(*id))
+            .filter_map(|id| slots.remove(&id).or_else(|| read.get(&id).cloned()))
             .collect())
     }
 

@@ -34,7 +34,8 @@ impl Session {
             ..CompressOrder::default()
         };
         let window = Arc::clone(&self.window);
-        let asked = self.engine.call("select", Pace::Short, move |engine| {
+        let allowance = Pace::Short.with(window.len(), order.window.prompt_tokens);
+        let asked = self.engine.call("select", allowance, move |engine| {
             let calls = window.call_views(0);
             let views = window.views(0, &calls);
             engine.select(&CompressRequest {

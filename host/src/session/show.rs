@@ -261,7 +261,7 @@ impl Session {
         let chain = self.history.end().map_or(0, |end| end.chain);
         // After an answer nothing is sent that a compaction could make smaller.
         let state = request.map(|_| self.rough_state());
-        let mut pieces = self.pieces(&messages, start.after);
+        let mut pieces = self.pieces(messages, start.after);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
         let (mut cut, mut expected) = (start.cut, Some(expected));
         // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
@@ -292,7 +292,9 @@ impl Session {
         let ids: HashSet<MessageId> = piece.slots().iter().map(Slot::id).collect();
         let revisions = revisions.iter().filter(|(id, _)| ids.contains(id));
         let revised: Vec<_> = revisions.copied().collect();
-        self.engine.call("observe", Pace::Short, move |engine| {
+        let tokens = piece.slots().iter().map(Slot::most_tokens).sum();
+        let allowance = Pace::Short.with(piece.len(), tokens);
+        self.engine.call("observe", allowance, move |engine| {
             if let Some(expected) = expected {
                 let seen = engine.observed_through();
                 if !expected.allows(seen) {
@@ -322,19 +324,21 @@ impl Session {
     }
 
     /// Messages in pieces, each with the chain hash after it.
-    fn pieces(&self, messages: &[Slot], from: Option<MessageId>) -> Vec<(Window, u64)> {
-        let chains: HashMap<MessageId, u64> = (self.history.after(from).iter())
-            .map(|logged| (logged.id, logged.chain))
-            .collect();
+    fn pieces(&self, messages: Vec<Slot>, from: Option<MessageId>) -> Vec<(Window, u64)> {
+        // The messages are some of those that were logged, in the same order.
+        let mut logged = self.history.after(from).iter();
         let mut pieces = Vec::new();
         let mut piece: Vec<Slot> = Vec::new();
         let mut tokens = 0;
-        for (at, slot) in messages.iter().enumerate() {
+        let mut messages = messages.into_iter().peekable();
+        while let Some(slot) = messages.next() {
+            let id = slot.id();
             tokens += slot.most_tokens();
-            piece.push(slot.clone());
-            let is_last = at + 1 == messages.len();
+            piece.push(slot);
+            let is_last = messages.peek().is_none();
             if is_last || piece.len() >= PIECE_MESSAGES || tokens >= PIECE_TOKENS {
-                let chain = chains.get(&slot.id()).copied().unwrap_or(0);
+                let end = logged.find(|logged| logged.id == id);
+                let chain = end.map_or(0, |logged| logged.chain);
                 pieces.push((Window::of(std::mem::take(&mut piece), None, 0), chain));
                 tokens = 0;
             }

@@ -159,7 +159,7 @@ impl Session {
             ));
         }
         let mut units = Vec::with_capacity(incoming.len());
-        let mut slots = HashMap::new();
+        let mut slots = HashMap::with_capacity(incoming.len());
         let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
         for unit in incoming {
             let Some(origin) = unit.origin else { continue };
@@ -194,7 +194,10 @@ impl Session {
         }
         self.bring_window_up_to_date(request, &changes, &slots, &arrival.new, next_id)?;
         slots.retain(|id, _| new.contains(id));
-        self.unshown.extend(slots);
+        match self.unshown.is_empty() {
+            true => self.unshown = slots,
+            false => self.unshown.extend(slots),
+        }
         self.new_since_compaction |= !arrival.new.is_empty();
         self.history.resumed = false;
         self.save();

@@ -34,7 +34,7 @@ fn policy() -> Policy {
     }
 }
 
-fn open(supervisor: &Arc<Supervisor>, cancel: &Arc<AtomicBool>) -> Result<Supervised, CallError> {
+fn open(supervisor: &Arc<Supervisor>, cancel: &Arc<CallState>) -> Result<Supervised, CallError> {
     supervisor.open("plain", Arc::clone(cancel), || Ok(Box::new(Plain)))
 }
 
@@ -64,12 +64,12 @@ fn a_panic_closes_the_session_and_no_other() {
 #[test]
 fn a_call_that_hears_the_cancel_flag_is_no_lost_thread() {
     let supervisor = Supervisor::new(policy());
-    let cancel = Arc::new(AtomicBool::new(false));
+    let cancel = Arc::new(CallState::default());
     let mut session = open(&supervisor, &cancel).unwrap();
     let flag = Arc::clone(&cancel);
     let error = session
         .call::<()>("compress", Pace::Long, move |_| {
-            while !flag.load(Ordering::Acquire) {
+            while !flag.cancel.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(EngineError::Cancelled)
@@ -89,7 +89,7 @@ fn a_call_that_hears_the_cancel_flag_is_no_lost_thread() {
     // The session goes on, and the flag is down again.
     let flag = Arc::clone(&cancel);
     let raised = session.call("status", Pace::Short, move |_| {
-        Ok(flag.load(Ordering::Acquire))
+        Ok(flag.cancel.load(Ordering::Acquire))
     });
     assert!(!raised.unwrap());
 }

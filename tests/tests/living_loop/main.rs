@@ -12,7 +12,6 @@ mod client;
 mod driver;
 mod explore;
 mod flaky;
-
 mod long_regressions;
 mod regressions;
 mod rules;

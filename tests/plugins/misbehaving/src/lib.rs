@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Settings {
-    /// What to do wrong: `panic:METHOD`, `hang:METHOD`, `error:METHOD`, or one of the faults of
-    /// `Misbehaving::spoil`.
+    /// What to do wrong: `panic:METHOD`, `hang:METHOD`, `error:METHOD`, `exit:METHOD`, `print:METHOD`,
+    /// `chdir:METHOD`, `bomb:METHOD` (a panic whose payload panics when it is dropped), or one of the
+    /// faults of `Misbehaving::spoil`. `METHOD` may be `drop`.
     #[serde(default)]
     fault: String,
 }
@@ -21,16 +22,64 @@ struct Misbehaving {
 
 const KEEP_LAST: usize = 4;
 
+/// What a panic carries that panics again.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a payload that panics in its own drop");
+    }
+}
+
+impl Drop for Misbehaving {
+    fn drop(&mut self) {
+        self.enter_infallible("drop");
+    }
+}
+
+/// Does while the library is loaded what the environment says: `hang`, or anything else to say that it was.
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn constructor() {
+        match std::env::var("MISBEHAVING_CONSTRUCTOR").as_deref() {
+            Ok("hang") => hang(),
+            Ok(_) => eprintln!("the constructor ran"),
+            Err(_) => {}
+        }
+    }
+    constructor
+};
+
+/// Deaf to cancellation, but not for ever, so that a test ends; it says so where somebody waited for it.
+fn hang() {
+    std::thread::sleep(Duration::from_secs(30));
+    eprintln!("somebody waited for the hang to end");
+}
+
+/// A title for the terminal, and other sequences that no terminal is to get.
+const ESCAPES: &str = "\x1b]0;owned\x07\x1b[2J\u{9b}31m\r\x08";
+
 impl Misbehaving {
     /// Panics, hangs or fails if that is the fault of this method.
     fn enter(&self, method: &str) -> Result<(), EngineError> {
         match self.fault.split_once(':') {
             Some(("panic", at)) if at == method => panic!("misbehaving on purpose in {method}"),
             Some(("hang", at)) if at == method => {
-                // Deaf to cancellation, but not for ever, so that a test process can end.
-                std::thread::sleep(Duration::from_secs(20));
+                hang();
                 Ok(())
             }
+            Some(("exit", at)) if at == method => std::process::exit(0),
+            Some(("bomb", at)) if at == method => std::panic::panic_any(Bomb),
+            Some(("print", at)) if at == method => {
+                println!("printed on purpose in {method}");
+                Ok(())
+            }
+            Some(("chdir", at)) if at == method => std::env::set_current_dir("/")
+                .map_err(|error| EngineError::Other(error.to_string())),
+            Some(("escape-error", at)) if at == method => Err(EngineError::Other(ESCAPES.into())),
+            Some(("escape-panic", at)) if at == method => panic!("{ESCAPES}"),
             Some(("error", at)) if at == method => {
                 Err(EngineError::Storage("the disk is full, on purpose".into()))
             }
@@ -150,6 +199,9 @@ impl ContextEngine for Misbehaving {
 
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.enter_infallible("should_compress");
+        if self.fault == "escape-reason" {
+            return Decision::No(ESCAPES.into());
+        }
         if window.best_prompt_tokens() * 2 >= window.context_length {
             Decision::Yes("half full".into())
         } else {

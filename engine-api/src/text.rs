@@ -1,0 +1,47 @@
+//! Showing text of a plugin, a file or a model to a person.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Text that somebody else wrote, as it may be shown at a terminal: at most `limit` characters of it, and
+/// each control character (all but line feed and tab) as `\u` and its number in four hex digits, which is
+/// its escape in JSON, too. Marks that reverse the direction of writing count as control characters.
+pub fn printable(text: &str, limit: usize) -> Cow<'_, str> {
+    let is_long = text.len() > limit && text.chars().nth(limit).is_some();
+    if !is_long && !text.chars().any(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len().min(limit));
+    for character in text.chars().take(limit) {
+        match is_control(character) {
+            // Writing to a string does not fail.
+            true => drop(write!(shown, "\\u{:04x}", u32::from(character))),
+            false => shown.push(character),
+        }
+    }
+    if is_long {
+        shown.push('…');
+    }
+    Cow::Owned(shown)
+}
+
+fn is_control(character: char) -> bool {
+    let reverses = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    reverses || (character.is_control() && !matches!(character, '\n' | '\t'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn control_characters_are_shown_and_long_text_is_cut() {
+        assert_eq!(printable("plain\n\tüé", 100), "plain\n\tüé");
+        assert_eq!(
+            printable("\x1b]0;title\x07\u{9b}31m\r\u{202e}", 100),
+            "\\u001b]0;title\\u0007\\u009b31m\\u000d\\u202e"
+        );
+        assert_eq!(printable("äöü", 2), "äö…");
+        assert_eq!(printable("äöü", 3), "äöü");
+    }
+}

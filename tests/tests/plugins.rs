@@ -1,0 +1,445 @@
+//! Plugins with faults under the `contexture` command: none of them takes the result away, or passes for one.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::process::Command;
+
+use contexture_tests::{Home, built_plugins, chat, library_name};
+use serde_json::Value;
+
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+const SHORT: &str = "  supervision: {call_deadline_ms: 2000, grace_ms: 100}\n";
+
+const COMPRESS: [&str; 4] = ["compress", "chat.json", "--context-length", "20000"];
+
+/// A home in which `misbehaving` has this fault, with a conversation that is due.
+fn misbehaving(fault: &str, more: &str) -> Home {
+    let home = Home::new();
+    home.misbehave(fault, more);
+    put_chat(&home);
+    home
+}
+
+fn put_chat(home: &Home) {
+    std::fs::write(home.path().join("chat.json"), chat(30, 2_000).to_string()).unwrap();
+}
+
+fn messages(document: &str) -> usize {
+    let document: Value =
+        serde_json::from_str(document).unwrap_or_else(|error| panic!("{error}: {document:.300}"));
+    document["messages"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_hang_in_a_destructor_costs_neither_the_result_nor_the_end() {
+    let home = misbehaving("hang:drop", SHORT);
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = ran(&mut home.contexture(&COMPRESS));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(messages(&stdout) < 121);
+    assert!(stderr.contains("did not return from drop"), "{stderr}");
+    assert!(!stderr.contains("somebody waited"), "{stderr}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_library_that_hangs_while_it_is_loaded_is_a_clear_error() {
+    let home = misbehaving("", SHORT);
+    let mut command = home.contexture(&COMPRESS);
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = ran(command.env("MISBEHAVING_CONSTRUCTOR", "hang"));
+    assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+    let said = stderr.contains("misbehaving.so did not return from being loaded");
+    assert!(said && !stderr.contains("somebody waited"), "{stderr}");
+}
+
+#[test]
+fn what_a_plugin_prints_is_not_among_the_result() {
+    let home = misbehaving("print:compress", "");
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = ran(&mut home.contexture(&COMPRESS));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(messages(&stdout) < 121);
+    assert!(
+        stderr.contains("printed on purpose in compress"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_plugin_that_changes_the_directory_moves_no_file() {
+    let home = misbehaving("chdir:compress", "");
+    let files = ["-o", "small.json", "--report", "report.json"];
+    let Ran { code, stderr, .. } = ran(&mut home.contexture(&[&COMPRESS[..], &files].concat()));
+    assert_eq!(code, Some(0), "{stderr}");
+    for file in ["small.json", "report.json"] {
+        assert!(home.path().join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn a_plugin_that_ends_the_process_is_named() {
+    for method in ["open", "compress", "end"] {
+        let home = misbehaving(&format!("exit:{method}"), "");
+        let Ran {
+            code,
+            stdout,
+            stderr,
+        } = ran(&mut home.contexture(&COMPRESS));
+        assert_eq!(code, Some(3), "{method}: {stderr}");
+        assert!(
+            stderr.contains("a plugin ended the process") && stderr.contains("misbehaving"),
+            "{method}: {stderr}"
+        );
+        // At the end the result is written already.
+        assert_eq!(stdout.is_empty(), method != "end", "{method}");
+    }
+}
+
+#[test]
+fn a_panic_whose_payload_panics_in_its_own_drop_is_a_panic_like_others() {
+    for method in ["open", "compress", "drop"] {
+        let home = misbehaving(&format!("bomb:{method}"), "");
+        let Ran {
+            code,
+            stdout,
+            stderr,
+        } = ran(&mut home.contexture(&COMPRESS));
+        assert_eq!(code, Some(0), "{method}: {stderr}");
+        assert!(messages(&stdout) < 121, "{method}");
+    }
+}
+
+/// The library is replaced again and again while its digest is checked and it is loaded.
+#[cfg(target_os = "linux")]
+#[test]
+fn code_that_is_not_the_pinned_one_never_runs() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let home = Home::new();
+    home.install("plugins/context_engine/keep-tail", "keep-tail");
+    put_chat(&home);
+    let folder = home.plugin_dir("keep-tail");
+    let (library, spare) = (folder.join(library_name("keep-tail")), folder.join("spare"));
+    let [good, other] =
+        ["keep-tail", "misbehaving"].map(|name| built_plugins().join(library_name(name)));
+    let pin = contexture_tests::sha256(&good);
+    let manifest = folder.join("plugin.yaml");
+    let mut text = std::fs::read_to_string(&manifest).unwrap();
+    text.push_str(&format!("sha256: {pin}\n"));
+    std::fs::write(&manifest, text).unwrap();
+
+    let done = AtomicBool::new(false);
+    let runs: Vec<Ran> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for source in [&other, &good] {
+                    std::fs::copy(source, &spare).unwrap();
+                    std::fs::rename(&spare, &library).unwrap();
+                }
+            }
+        });
+        let arguments = [&COMPRESS[..], &["--engine", "keep-tail"]].concat();
+        let runs = (0..30).map(|_| {
+            ran(home
+                .contexture(&arguments)
+                .env("MISBEHAVING_CONSTRUCTOR", "say so"))
+        });
+        let runs = runs.collect();
+        done.store(true, Ordering::Relaxed);
+        runs
+    });
+    for Ran { code, stderr, .. } in &runs {
+        assert!(!stderr.contains("the constructor ran"), "{stderr}");
+        let refused = *code == Some(2) && stderr.contains("but the manifest pins");
+        assert!(*code == Some(0) || refused, "{stderr}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_library_that_everybody_may_write_is_not_loaded() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let home = Home::new();
+    home.install("plugins/context_engine/keep-tail", "keep-tail");
+    put_chat(&home);
+    let library = home.plugin_dir("keep-tail").join(library_name("keep-tail"));
+    std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o757)).unwrap();
+    let arguments = [&COMPRESS[..], &["--engine", "keep-tail"]].concat();
+    let Ran { code, stderr, .. } = ran(&mut home.contexture(&arguments));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains(&format!("`chmod o-w '{}'`", library.display())),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_failed_engine_stops_the_command_or_leaves_the_conversation_as_it_was() {
+    for (policy, says) in [
+        ("fail", "`context.on_failure` is `fail`"),
+        ("passthrough", "failed, unchanged"),
+    ] {
+        let home = misbehaving("error:compress", &format!("  on_failure: {policy}\n"));
+        let report = ["--report", "report.json"];
+        let Ran {
+            code,
+            stdout,
+            stderr,
+        } = ran(&mut home.contexture(&[&COMPRESS[..], &report].concat()));
+        assert_eq!(code, Some(3), "{policy}: {stderr}");
+        assert!(
+            stderr.contains(says) && stderr.contains("the disk is full"),
+            "{stderr}"
+        );
+        let before = std::fs::read_to_string(home.path().join("chat.json")).unwrap();
+        let expected = match policy {
+            "fail" => String::new(),
+            _ => before,
+        };
+        assert!(stdout == expected, "{policy}: {stdout:.300}");
+        let report = std::fs::read_to_string(home.path().join("report.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["outcome"], "failed", "{policy}");
+    }
+}
+
+/// Each engine's settings are checked before it runs, by every command alike, and nothing stands in for one whose
+/// settings are wrong.
+#[test]
+fn wrong_settings_are_an_error_of_the_configuration() {
+    let wrong = [
+        (
+            "lcm",
+            "soft_treshold: 0.4",
+            "did you mean `context.engines.lcm.soft_threshold`?",
+        ),
+        ("lcm", "hard_threshold: 0.3", "must be from 0.5 to 0.98"),
+        ("lcm", "redact: 7", "`context.engines.lcm.redact` is 7"),
+        (
+            "compressor",
+            "treshold: 0.4",
+            "did you mean `context.engines.compressor.threshold`?",
+        ),
+        (
+            "keep-tail",
+            "keep_lst: 5",
+            "did you mean `context.engines.keep-tail.keep_last`?",
+        ),
+    ];
+    for (engine, setting, says) in wrong {
+        let home = Home::new();
+        put_chat(&home);
+        home.install("plugins/context_engine/keep-tail", "keep-tail");
+        home.configure(&format!(
+            "context:\n  engine: {engine}\n  on_failure: fallback\n  engines:\n    {engine}: {{{setting}}}\n"
+        ));
+        let mut commands: Vec<&[&str]> = vec![&COMPRESS, &["replay", "chat.json"]];
+        // One setting against another is no matter of a schema.
+        if !setting.starts_with("hard") {
+            commands.push(&["config", "check"]);
+        }
+        if engine == "lcm" {
+            commands.extend([
+                &["import", "chat.json", "--session", "s"][..],
+                &["tool", "--session", "s"],
+                &["sessions", "list"],
+            ]);
+        }
+        for command in commands {
+            let Ran {
+                code,
+                stdout,
+                stderr,
+            } = ran(&mut home.contexture(command));
+            assert_eq!(
+                (code, stdout.as_str()),
+                (Some(2), ""),
+                "{command:?}: {stderr}"
+            );
+            assert!(stderr.contains(says), "{command:?} {setting}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn settings_of_an_engine_that_is_not_there_are_named_with_the_nearest() {
+    let home = Home::new();
+    home.configure("context:\n  engines:\n    lmc: {redact: true}\n");
+    put_chat(&home);
+    let says =
+        "`context.engines.lmc` has settings, but there is no such engine; did you mean `lcm`?";
+    for (command, expected) in [(&["config", "check"][..], 2), (&COMPRESS, 0)] {
+        let Ran { code, stderr, .. } = ran(&mut home.contexture(command));
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+}
+
+#[test]
+fn the_settings_of_an_engine_are_shown_and_its_plugin_declares_the_same() {
+    let home = Home::new();
+    let shown = ran(&mut home.contexture(&["engines", "show", "lcm", "--json"]));
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(
+        (&shown["name"], &shown["source"]),
+        (&"lcm".into(), &"registered".into())
+    );
+    let linked = shown["settings_schema"].as_object().unwrap();
+    home.install("plugins/context_engine/lcm", "lcm");
+    let both = ran(&mut home.contexture(&["engines", "show", "lcm", "--json"]));
+    let both: Value = serde_json::from_str(&both.stdout).unwrap();
+    let plugin = both
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["source"] == "plugin");
+    let plugin = plugin.unwrap()["settings_schema"].as_object().unwrap();
+    let names =
+        |schema: &serde_json::Map<String, Value>| schema.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(linked), names(plugin));
+    for (key, one) in linked {
+        for word in ["type", "default", "description", "minimum", "maximum"] {
+            let number = |value: &Value| value.as_f64();
+            let (one, other) = (&one[word], &plugin[key][word]);
+            assert!(
+                one == other || number(one) == number(other),
+                "{key} {word}: {one} {other}"
+            );
+        }
+    }
+    let text = home.command(&["engines", "show", "lcm"]).0;
+    assert!(
+        text.contains("soft_threshold") && text.contains("0.5"),
+        "{text}"
+    );
+}
+
+/// Sequences that set a terminal's title, clear it, or go back in the line.
+const ESCAPES: &str = "\x1b]0;owned\x07\x1b[2J\u{9b}31m\r\x08";
+
+/// Whatever a plugin or a file says, no control character of it comes out.
+#[test]
+fn no_control_character_of_a_plugin_or_a_file_reaches_the_terminal() {
+    let shown = |home: &Home, arguments: &[&str], must_say: bool| {
+        let Ran { stdout, stderr, .. } = ran(&mut home.contexture(arguments));
+        let all = format!("{stdout}{stderr}");
+        let control = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+        assert!(!all.contains(control), "{arguments:?}: {all:?}");
+        assert!(
+            !must_say || all.contains("]0;owned"),
+            "{arguments:?}: {all}"
+        );
+    };
+    // In what a plugin says while it runs.
+    for fault in [
+        "escape-error:open",
+        "escape-error:compress",
+        "escape-panic:open",
+        "escape-panic:compress",
+        "escape-panic:drop",
+    ] {
+        let home = misbehaving(fault, "");
+        shown(&home, &COMPRESS, true);
+        shown(&home, &[&COMPRESS[..], &["-vvv"]].concat(), true);
+        shown(&home, &["engines", "doctor"], fault.contains("open"));
+        shown(
+            &home,
+            &["replay", "chat.json", "--context-length", "20000"],
+            false,
+        );
+        shown(
+            &home,
+            &["tool", "x", "--session", "s", "--engine", "misbehaving"],
+            false,
+        );
+    }
+    let home = misbehaving("escape-reason", "");
+    shown(
+        &home,
+        &["compress", "chat.json", "--context-length", "200000"],
+        true,
+    );
+    // In the texts of a manifest: its description, an unknown key, a wrong value, a name.
+    let escaped = ESCAPES
+        .chars()
+        .map(|one| format!("\\u{:04x}", u32::from(one)));
+    let quoted = format!("\"{}\"", escaped.collect::<String>());
+    for line in [
+        format!("description: {quoted}"),
+        format!("{quoted}: 1"),
+        format!("api: {quoted}"),
+        format!("library: {quoted}"),
+        format!("settings: {{a: {{type: integer, description: {quoted}}}}}"),
+        format!("settings: {{{quoted}: {{type: integer}}}}"),
+    ] {
+        let home = Home::new();
+        put_chat(&home);
+        let folder = home.plugin_dir("odd");
+        std::fs::create_dir_all(&folder).unwrap();
+        let manifest = format!("name: odd\nversion: \"1\"\n{line}\n");
+        std::fs::write(folder.join("plugin.yaml"), manifest).unwrap();
+        let says = line.starts_with("description");
+        shown(&home, &["engines", "show", "odd"], says);
+        for arguments in [
+            &["engines", "list"][..],
+            &["engines", "doctor"],
+            &["plugins", "list"],
+            &["config", "check"],
+            &[&COMPRESS[..], &["--engine", "odd"]].concat(),
+        ] {
+            shown(&home, arguments, false);
+        }
+    }
+    // In unknown keys and values of the configuration, and in names on the command line.
+    for line in [
+        format!("{quoted}: 1"),
+        format!("context: {{engine: {quoted}}}"),
+        format!("context: {{engines: {{{quoted}: {{}}}}}}"),
+        format!("context: {{engines: {{lcm: {{{quoted}: 1}}}}}}"),
+        format!("compression: {{threshold: {quoted}}}"),
+    ] {
+        let home = Home::new();
+        put_chat(&home);
+        home.configure(&line);
+        shown(&home, &["config", "check"], false);
+        shown(&home, &COMPRESS, false);
+        shown(&home, &["engines", "doctor"], false);
+        shown(&home, &["sessions", "list"], false);
+    }
+    let home = Home::new();
+    put_chat(&home);
+    for arguments in [
+        &["engines", "show", ESCAPES][..],
+        &["tool", "x", "--session", ESCAPES],
+        &["tool", ESCAPES, "--session", "s"],
+        &["sessions", "show", ESCAPES],
+        &["compress", ESCAPES],
+        &[&COMPRESS[..], &["--engine", ESCAPES]].concat(),
+    ] {
+        shown(&home, arguments, false);
+    }
+}
