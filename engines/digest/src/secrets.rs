@@ -59,18 +59,6 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
     masked(text, secrets)
 }
 
-/// [`mask_secrets`] for the value of something with this name.
-pub(crate) fn mask_value<'t>(name: &str, text: &'t str) -> Cow<'t, str> {
-    if let Some(value) = shape::named(name) {
-        let mut places = Vec::new();
-        shape::in_value(text, value, &mut places);
-        if !places.is_empty() {
-            return masked(text, places.into_iter().map(Secret::text).collect());
-        }
-    }
-    mask_secrets(text)
-}
-
 fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
     if secrets.is_empty() {
         return Cow::Borrowed(text);

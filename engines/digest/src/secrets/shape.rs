@@ -109,7 +109,7 @@ fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
                 None => true,
             };
     }
-    const OF_OTHER_THINGS: [&str; 31] = [
+    const OF_OTHER_THINGS: [&str; 32] = [
         "length",
         "_len",
         "field",
@@ -141,6 +141,7 @@ fn names(text: &str, place: &Range<usize>, end: usize, whole: bool) -> bool {
         "ize",
         "endpoint",
         "authentication",
+        "algo",
     ];
     let rest = rest.to_ascii_lowercase();
     !OF_OTHER_THINGS.iter().any(|other| rest.contains(other)) && !rest.ends_with("id")
