@@ -160,6 +160,8 @@ fn recall_and_precision(_: &mut Criterion) {
                 placed += 1;
                 if leak(&mask_secrets(text), std::slice::from_ref(&case)).is_none() {
                     masked += 1;
+                } else {
+                    println!("missed: {} in {}", case.kind, place.place);
                 }
             }
         }

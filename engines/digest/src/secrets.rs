@@ -5,6 +5,7 @@
 //! JSON is searched string by string, as each reads without its escapes, and stays JSON (`json.rs`).
 
 mod cards;
+mod cues;
 mod escaped;
 mod json;
 mod rules;
@@ -86,7 +87,15 @@ fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
     let mut places = Vec::new();
     shape::scan(text, &mut places);
     secrets.extend(places.drain(..).map(Secret::text));
+    for region in escaped_regions(text) {
+        in_escapes(&text[region.clone()], region.start, secrets);
+    }
+}
+
+/// Appends the secrets of a text as it reads without its escapes, and without those that are in it then.
+fn in_escapes(text: &str, offset: usize, secrets: &mut Vec<Secret>) {
     let mut layers: Vec<Decoded> = Vec::new();
+    let mut places = Vec::new();
     for _ in 0..ESCAPES {
         let layer = layers.last().map_or(text, |layer| &layer.text);
         let Some(decoded) = Decoded::of(layer) else {
@@ -94,11 +103,44 @@ fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
         };
         shape::scan(&decoded.text, &mut places);
         layers.push(decoded);
-        secrets.extend(places.drain(..).map(|place| {
-            let outwards = layers.iter().rev();
-            Secret::text(outwards.fold(place, |place, layer| layer.original(&place)))
-        }));
+        for place in places.drain(..) {
+            let place = (0..layers.len()).rev().fold(place, |place, at| {
+                let outer = at.checked_sub(1).map_or(text, |outer| &layers[outer].text);
+                layers[at].original(outer, &place)
+            });
+            secrets.push(Secret::text(offset + place.start..offset + place.end));
+        }
     }
+}
+
+/// The parts of a text that may read otherwise without escapes: around each, as far as a name and a value
+/// may reach, from space to space.
+fn escaped_regions(text: &str) -> impl Iterator<Item = Range<usize>> {
+    const BEFORE: usize = 64;
+    const BEHIND: usize = 320;
+    let bytes = text.as_bytes();
+    let is_space = |byte: &u8| byte.is_ascii_whitespace();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let first = from + memchr::memchr(b'\\', bytes.get(from..)?)?;
+        let before = first.saturating_sub(BEFORE).max(from);
+        let start = bytes[from..before]
+            .iter()
+            .rposition(is_space)
+            .map_or(from, |at| from + at);
+        let mut end = first;
+        while let Some(step) = memchr::memchr(b'\\', &bytes[end..bytes.len().min(end + BEHIND)]) {
+            end += step + 1;
+        }
+        let rest = end.saturating_add(BEHIND).min(bytes.len());
+        end = rest
+            + bytes[rest..]
+                .iter()
+                .position(is_space)
+                .unwrap_or(bytes.len() - rest);
+        from = end;
+        Some(start..end)
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Text without its escapes, and the way back to the places in the original.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::arguments::unicode_escape;
@@ -7,55 +8,66 @@ use crate::arguments::unicode_escape;
 /// A text whose escapes are resolved.
 pub(super) struct Decoded {
     pub(super) text: String,
-    /// Behind each escape: the byte in `text`, and the byte in the original.
-    behind: Vec<(usize, usize)>,
+    /// Behind each escape: the byte in `text`, and the byte in the original. Few texts hold a secret, so it
+    /// is made when the first place is asked for.
+    behind: OnceCell<Vec<(usize, usize)>>,
 }
 
 impl Decoded {
     /// None for a text without a backslash.
     pub(super) fn of(original: &str) -> Option<Self> {
-        let bytes = original.as_bytes();
-        let mut next = memchr::memchr(b'\\', bytes)?;
-        let mut text = String::with_capacity(original.len());
-        let mut behind = Vec::new();
-        let mut copied = 0;
-        loop {
-            text.push_str(&original[copied..next]);
-            let mut rest = original[next + 1..].chars();
-            match rest.next() {
-                Some('n') => text.push('\n'),
-                Some('t') => text.push('\t'),
-                Some('r') => text.push('\r'),
-                Some('b' | 'f') => text.push(' '),
-                Some('u') => {
-                    let (character, used) = unicode_escape(rest.as_str());
-                    text.push(character);
-                    rest = rest.as_str()[used..].chars();
-                }
-                Some(other) => text.push(other),
-                None => text.push('\\'),
-            }
-            copied = original.len() - rest.as_str().len();
-            behind.push((text.len(), copied));
-            match memchr::memchr(b'\\', &bytes[copied..]) {
-                Some(step) => next = copied + step,
-                None => break,
-            }
-        }
-        text.push_str(&original[copied..]);
-        Some(Self { text, behind })
+        memchr::memchr(b'\\', original.as_bytes())?;
+        Some(Self {
+            text: decode(original, |_, _| {}),
+            behind: OnceCell::new(),
+        })
     }
 
     /// The bytes of the original that became these.
-    pub(super) fn original(&self, decoded: &Range<usize>) -> Range<usize> {
-        self.at(decoded.start)..self.at(decoded.end)
+    pub(super) fn original(&self, original: &str, decoded: &Range<usize>) -> Range<usize> {
+        let behind = self.behind.get_or_init(|| {
+            let mut behind = Vec::new();
+            decode(original, |decoded, original| {
+                behind.push((decoded, original))
+            });
+            behind
+        });
+        let place = |decoded: usize| {
+            let before = behind.partition_point(|(at, _)| *at <= decoded);
+            match before.checked_sub(1).map(|before| behind[before]) {
+                Some((at, original)) => original + (decoded - at),
+                None => decoded,
+            }
+        };
+        place(decoded.start)..place(decoded.end)
     }
+}
 
-    fn at(&self, decoded: usize) -> usize {
-        let before = self.behind.partition_point(|(at, _)| *at <= decoded);
-        match before.checked_sub(1).map(|before| self.behind[before]) {
-            Some((at, original)) => original + (decoded - at),
-            None => decoded,
+/// The text without its escapes. `behind` is told of the end of each, in the result and in the original.
+fn decode(original: &str, mut behind: impl FnMut(usize, usize)) -> String {
+    let bytes = original.as_bytes();
+    let mut text = String::with_capacity(original.len());
+    let mut copied = 0;
+    while let Some(step) = memchr::memchr(b'\\', &bytes[copied..]) {
+        let next = copied + step;
+        text.push_str(&original[copied..next]);
+        let mut rest = original[next + 1..].chars();
+        match rest.next() {
+            Some('n') => text.push('\n'),
+            Some('t') => text.push('\t'),
+            Some('r') => text.push('\r'),
+            Some('b' | 'f') => text.push(' '),
+            Some('u') => {
+                let (character, used) = unicode_escape(rest.as_str());
+                text.push(character);
+                rest = rest.as_str()[used..].chars();
+            }
+            Some(other) => text.push(other),
+            None => text.push('\\'),
         }
+        copied = original.len() - rest.as_str().len();
+        behind(text.len(), copied);
     }
+    text.push_str(&original[copied..]);
+    text
 }

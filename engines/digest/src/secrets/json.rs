@@ -61,7 +61,7 @@ pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
         }
         secrets.extend(found.into_iter().map(|secret| {
             let place = match &decoded {
-                Some(decoded) => decoded.original(&secret.place),
+                Some(decoded) => decoded.original(content, &secret.place),
                 None => secret.place,
             };
             let place = start + place.start..start + place.end;

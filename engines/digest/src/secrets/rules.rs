@@ -6,7 +6,7 @@ use self::Value::{Cookie, Header, Key, Password, Short};
 /// One kind of secret.
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// The text that makes a place a candidate; ASCII case is ignored when it is searched.
+    /// The text of three bytes or more that makes a place a candidate; ASCII case is ignored.
     pub(super) cue: &'static str,
     pub(super) shape: Shape,
     /// What of it stays visible.
@@ -45,7 +45,7 @@ pub(super) enum Shape {
     UserOption,
     /// A bot's number before the cue, 33 characters behind it.
     Telegram,
-    /// Three characters and a digit before the cue, 31 to 34 behind it.
+    /// Three characters before the cue, 31 to 34 behind it.
     AzureClient,
     /// Encoded bytes: no secret, and nothing in them is one.
     Encoded,
@@ -137,6 +137,10 @@ const fn pieced(cue: &'static str, piece: usize) -> Rule {
     rule(cue, Shape::Pieced { of: WORD, piece }, Nothing)
 }
 
+const fn azure(cue: &'static str) -> Rule {
+    rule(cue, Shape::AzureClient, Nothing)
+}
+
 const fn named(cue: &'static str, value: Value) -> Rule {
     let whole = false;
     rule(cue, Shape::Named { value, whole }, Cue)
@@ -188,7 +192,9 @@ pub(super) static RULES: &[Rule] = &[
     random("dor_v1_", HEX, 40),
     random("LTAI", ALNUM, 16),                          // Alibaba
     random("AKID", ALNUM, 32),                          // Tencent
-    rule("Q~", Shape::AzureClient, Nothing),            // Azure: client secret; keys and SAS have names
+    azure("0Q~"), azure("1Q~"), azure("2Q~"),           // Azure: client secret; keys and SAS have names
+    azure("3Q~"), azure("4Q~"), azure("5Q~"),
+    azure("6Q~"), azure("7Q~"), azure("8Q~"), azure("9Q~"),
     behind("sig=", TOKEN, 20),
     behind("signature=", TOKEN, 32),
     random("FlyV1 ", TOKEN, 40),                        // Fly

@@ -2,11 +2,9 @@
 //! that no other check looks at again, so that a scan takes time in proportion to the text.
 
 use std::ops::Range;
-use std::sync::LazyLock;
-
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 
 use super::SECRET_MASK;
+use super::cues::find;
 use super::rules::{ALNUM, BASE64, DOTTED, Keeps, RULES, Shape, TOKEN, Value, WORD, is_in};
 use super::value::{is_key, is_password, is_placeholder, is_short_key, is_strong, is_user_info};
 
@@ -22,22 +20,6 @@ const LONG_RUN: usize = 16;
 /// The longest key block, in bytes.
 const PEM: usize = 32 * 1024;
 
-static CUES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .match_kind(MatchKind::LeftmostLongest)
-        .kind(Some(AhoCorasickKind::DFA))
-        .build(RULES.iter().map(|rule| rule.cue))
-        // It only fails for gigabytes of cues.
-        .ok()
-});
-
-/// The first cue in these bytes of a text: its place in the table, and its bytes.
-fn find(text: &str, range: Range<usize>) -> Option<(usize, Range<usize>)> {
-    let found = CUES.as_ref()?.find(Input::new(text).range(range))?;
-    Some((found.pattern().as_usize(), found.range()))
-}
-
 /// Appends the places of the secrets in `text`; they may overlap.
 pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut scan = Scan {
@@ -48,7 +30,7 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
         line: 0..0,
     };
     let mut from = 0;
-    while let Some((which, place)) = find(text, from..text.len()) {
+    while let Some((which, place)) = find(text, from) {
         from = place.end;
         let before = secrets.len();
         let end = scan.at(which, place, secrets);
@@ -62,7 +44,7 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
 pub(super) fn named(name: &str) -> Option<Value> {
     let mut from = 0;
     let mut value = None;
-    while let Some((which, place)) = find(name, from..name.len()) {
+    while let Some((which, place)) = find(name, from) {
         from = place.end;
         if let Shape::Named { value: of, whole } = RULES[which].shape
             && names(name, &place, name.len(), whole)
@@ -219,18 +201,16 @@ impl Scan<'_> {
                 let fits = (8..=10).contains(&digits) && (32..=34).contains(&(end - place.end));
                 fits.then(|| place.start - digits..end)
             }
-            Shape::AzureClient if exact() && place.start >= 4 => {
-                let head = &self.bytes[place.start - 4..place.start];
+            Shape::AzureClient if exact() && place.start >= 3 => {
+                let head = &self.bytes[place.start - 3..place.start];
                 let is_part = |byte: &u8| is_in(*byte, DOTTED) || *byte == b'~';
                 let len = self.bytes[place.end..]
                     .iter()
                     .take(40)
                     .take_while(|byte| is_part(byte))
                     .count();
-                let fits = head[3].is_ascii_digit()
-                    && head.iter().all(is_part)
-                    && (31..=34).contains(&len);
-                fits.then(|| place.start - 4..place.end + len)
+                let fits = head.iter().all(is_part) && (31..=34).contains(&len);
+                fits.then(|| place.start - 3..place.end + len)
             }
             Shape::Telegram | Shape::AzureClient => None,
             Shape::Encoded => return self.run_of(place.end, BASE64),
