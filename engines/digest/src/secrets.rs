@@ -60,6 +60,11 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
     masked(text, secrets)
 }
 
+/// Whether a name is that of a key, a token or a password: `api_key`, `dbPassword`, `OPENAI-API-KEY`.
+pub fn is_secret_name(name: &str) -> bool {
+    shape::ends_in_the_name_of_a_secret(name)
+}
+
 fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
     if secrets.is_empty() {
         return Cow::Borrowed(text);

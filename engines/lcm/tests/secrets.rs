@@ -7,8 +7,8 @@ mod corpus;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    CompressOrder, CompressRequest, ContextEngine, EngineFactory, Entry, MessageId, MessageView,
-    Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
+    CompressOrder, CompressRequest, EngineFactory, Entry, MessageId, MessageView, Outcome,
+    StoreCommand, ToolCall, ToolCallView, WindowState,
 };
 use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{Lcm, Store, StoreSettings};

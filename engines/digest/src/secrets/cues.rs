@@ -9,12 +9,14 @@ use super::rules::RULES;
 /// The bytes that a cue is looked up by.
 const BEGINNING: usize = 3;
 const HASH_BITS: u32 = 16;
+/// Makes small letters of capital ones. Other bytes it may make alike are told apart by the whole cue.
+const FOLD: u32 = 0x0020_2020;
 
 static CUES: LazyLock<Cues> = LazyLock::new(Cues::new);
 
 struct Cues {
     /// A bit for the hash of each beginning.
-    beginnings: Vec<u64>,
+    beginnings: [u64; 1 << (HASH_BITS - 6)],
     /// The beginning of each cue, and its place in the table of rules: by beginning, the longest cue first.
     cues: Vec<(u32, usize)>,
 }
@@ -24,22 +26,28 @@ struct Cues {
 pub(super) fn find(text: &str, from: usize) -> Option<(usize, Range<usize>)> {
     let cues = &*CUES;
     let bytes = text.as_bytes();
-    let places = bytes.get(from..)?.windows(BEGINNING).enumerate();
-    for (at, window) in places {
-        let beginning = folded(window);
+    let found = |at: usize, beginning: u32| {
         let hash = hash(beginning);
-        if cues.beginnings[hash / 64] >> (hash % 64) & 1 == 1
-            && let Some(found) = cues.at(bytes, from + at, beginning)
-        {
+        let may_be = cues.beginnings[hash / 64] >> (hash % 64) & 1 == 1;
+        may_be.then(|| cues.at(bytes, at, beginning)).flatten()
+    };
+    // Four bytes are one load; the last one is not used.
+    for (at, window) in bytes.get(from..)?.windows(BEGINNING + 1).enumerate() {
+        let four = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
+        if let Some(found) = found(from + at, four & 0x00ff_ffff | FOLD) {
             return Some(found);
         }
     }
-    None
+    let last = bytes
+        .len()
+        .checked_sub(BEGINNING)
+        .filter(|last| *last >= from)?;
+    found(last, folded(&bytes[last..]))
 }
 
 impl Cues {
     fn new() -> Self {
-        let mut beginnings = vec![0_u64; 1 << (HASH_BITS - 6)];
+        let mut beginnings = [0; 1 << (HASH_BITS - 6)];
         let mut cues: Vec<(u32, usize)> = RULES
             .iter()
             .enumerate()
@@ -74,7 +82,7 @@ impl Cues {
 
 /// The first three bytes as one number, the same for small and capital letters.
 fn folded(bytes: &[u8]) -> u32 {
-    (u32::from(bytes[0]) | u32::from(bytes[1]) << 8 | u32::from(bytes[2]) << 16) | 0x0020_2020
+    (u32::from(bytes[0]) | u32::from(bytes[1]) << 8 | u32::from(bytes[2]) << 16) | FOLD
 }
 
 fn hash(beginning: u32) -> usize {

@@ -51,21 +51,29 @@ fn decode(original: &str, mut behind: impl FnMut(usize, usize)) -> String {
     while let Some(step) = memchr::memchr(b'\\', &bytes[copied..]) {
         let next = copied + step;
         text.push_str(&original[copied..next]);
-        let mut rest = original[next + 1..].chars();
-        match rest.next() {
-            Some('n') => text.push('\n'),
-            Some('t') => text.push('\t'),
-            Some('r') => text.push('\r'),
-            Some('b' | 'f') => text.push(' '),
-            Some('u') => {
-                let (character, used) = unicode_escape(rest.as_str());
+        copied = next + 2;
+        match bytes.get(next + 1) {
+            Some(b'n') => text.push('\n'),
+            Some(b't') => text.push('\t'),
+            Some(b'r') => text.push('\r'),
+            Some(b'b' | b'f') => text.push(' '),
+            Some(b'u') => {
+                let (character, used) = unicode_escape(&original[copied..]);
                 text.push(character);
-                rest = rest.as_str()[used..].chars();
+                copied += used;
             }
-            Some(other) => text.push(other),
-            None => text.push('\\'),
+            Some(byte) if byte.is_ascii() => text.push(char::from(*byte)),
+            // The backslash goes, the character stays.
+            Some(_) => {
+                let character = original[next + 1..].chars().next();
+                text.extend(character);
+                copied = next + 1 + character.map_or(1, char::len_utf8);
+            }
+            None => {
+                text.push('\\');
+                copied = next + 1;
+            }
         }
-        copied = original.len() - rest.as_str().len();
         behind(text.len(), copied);
     }
     text.push_str(&original[copied..]);

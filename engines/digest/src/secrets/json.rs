@@ -9,6 +9,9 @@ use super::rules::Value;
 use super::shape;
 use super::{Secret, secrets_in};
 
+/// Shorter texts hold no secret of their own: even `pwd=1234` is as long.
+const LEAST: usize = 8;
+
 /// Whether a text is JSON: values, side by side or separated by commas, of which the first is an object, a
 /// list or a string.
 pub(super) fn is_json(text: &str) -> bool {
@@ -57,6 +60,7 @@ pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
         let mut found = Vec::new();
         match value.filter(|_| !is_key) {
             Some(value) if shape_of(text, value, &mut found) => {}
+            _ if text.len() < LEAST => {}
             _ => secrets_in(text, depth, &mut found),
         }
         secrets.extend(found.into_iter().map(|secret| {

@@ -55,6 +55,20 @@ pub(super) fn named(name: &str) -> Option<Value> {
     value
 }
 
+pub(super) fn ends_in_the_name_of_a_secret(name: &str) -> bool {
+    let mut from = 0;
+    while let Some((which, place)) = find(name, from) {
+        from = place.end;
+        if let Shape::Named { whole, .. } = RULES[which].shape
+            && place.end == name.len()
+            && names(name, &place, name.len(), whole)
+        {
+            return true;
+        }
+    }
+    false
+}
+
 /// The secret in a value of this kind, which stands alone, such as one in quotes.
 pub(super) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>) {
     match value {

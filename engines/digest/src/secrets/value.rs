@@ -150,11 +150,11 @@ pub(super) fn is_key(value: &str) -> bool {
     let (digits, upper) = (count(u8::is_ascii_digit), count(u8::is_ascii_uppercase));
     let letters = upper + count(u8::is_ascii_lowercase);
     if digits >= 2 && letters >= 2 {
-        return changes(bytes) * 4 >= bytes.len() || has_long_piece(value);
+        return is_mixed(bytes) || has_long_piece(value);
     }
     // Letters alone: about as many of one case as of the other, which no name has.
     let share = upper as f64 / letters.max(1) as f64;
-    letters >= 20 && (0.3..=0.7).contains(&share) && changes(bytes) * 4 >= bytes.len()
+    letters >= 20 && (0.3..=0.7).contains(&share) && is_mixed(bytes)
 }
 
 /// How often a digit, a small and a capital letter stand side by side.
@@ -174,6 +174,11 @@ fn changes(bytes: &[u8]) -> usize {
         .count()
 }
 
+/// Whether the kinds of characters change as often as in a random text.
+fn is_mixed(bytes: &[u8]) -> bool {
+    changes(bytes) * 4 >= bytes.len()
+}
+
 /// Whether 16 letters and digits stand in one piece, two of each at least.
 fn has_long_piece(value: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '=');
@@ -188,7 +193,7 @@ fn is_path(value: &str) -> bool {
     value.starts_with("./")
         || value.starts_with("../")
         || value.starts_with("~/")
-        || (value.starts_with('/') && value[1..].contains('/'))
+        || (value.starts_with('/') && value[1..].contains('/') && !is_mixed(value.as_bytes()))
         || value.contains("://")
 }
 
