@@ -60,7 +60,7 @@ fn has_check_digit(digits: &[u8]) -> bool {
             if value > 9 { value - 9 } else { value }
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// The card number in a run of digits, spaces and dashes: in one piece, or in groups as on a card.

@@ -8,15 +8,15 @@ use super::rules::RULES;
 
 /// The bytes that a cue is looked up by.
 const BEGINNING: usize = 3;
-const HASH_BITS: u32 = 16;
+const HASH_BITS: u32 = 14;
 /// Makes small letters of capital ones. Other bytes it may make alike are told apart by the whole cue.
-const FOLD: u32 = 0x0020_2020;
+const FOLD: u64 = 0x2020_2020_2020_2020;
 
 static CUES: LazyLock<Cues> = LazyLock::new(Cues::new);
 
 struct Cues {
-    /// A bit for the hash of each beginning.
-    beginnings: [u64; 1 << (HASH_BITS - 6)],
+    /// 1 for the hash of each beginning.
+    beginnings: [u8; 1 << HASH_BITS],
     /// The beginning of each cue, and its place in the table of rules: by beginning, the longest cue first.
     cues: Vec<(u32, usize)>,
 }
@@ -26,28 +26,26 @@ struct Cues {
 pub(super) fn find(text: &str, from: usize) -> Option<(usize, Range<usize>)> {
     let cues = &*CUES;
     let bytes = text.as_bytes();
-    let found = |at: usize, beginning: u32| {
-        let hash = hash(beginning);
-        let may_be = cues.beginnings[hash / 64] >> (hash % 64) & 1 == 1;
-        may_be.then(|| cues.at(bytes, at, beginning)).flatten()
-    };
-    // Four bytes are one load; the last one is not used.
-    for (at, window) in bytes.get(from..)?.windows(BEGINNING + 1).enumerate() {
-        let four = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
-        if let Some(found) = found(from + at, four & 0x00ff_ffff | FOLD) {
-            return Some(found);
+    let mut at = from;
+    // Eight bytes are one load and hold six beginnings.
+    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let eight = u64::from_le_bytes(*eight) | FOLD;
+        let begins = |step: usize| cues.beginnings[hash((eight >> (8 * step)) as u32)];
+        let any = begins(0) | begins(1) | begins(2) | begins(3) | begins(4) | begins(5);
+        if any != 0 {
+            let found = (at..at + 6).find_map(|at| cues.at(bytes, at));
+            if found.is_some() {
+                return found;
+            }
         }
+        at += 6;
     }
-    let last = bytes
-        .len()
-        .checked_sub(BEGINNING)
-        .filter(|last| *last >= from)?;
-    found(last, folded(&bytes[last..]))
+    (at..bytes.len().saturating_sub(BEGINNING - 1)).find_map(|at| cues.at(bytes, at))
 }
 
 impl Cues {
     fn new() -> Self {
-        let mut beginnings = [0; 1 << (HASH_BITS - 6)];
+        let mut beginnings = [0; 1 << HASH_BITS];
         let mut cues: Vec<(u32, usize)> = RULES
             .iter()
             .enumerate()
@@ -55,13 +53,17 @@ impl Cues {
             .collect();
         cues.sort_by_key(|(beginning, which)| (*beginning, usize::MAX - RULES[*which].cue.len()));
         for (beginning, _) in &cues {
-            let hash = hash(*beginning);
-            beginnings[hash / 64] |= 1 << (hash % 64);
+            beginnings[hash(*beginning)] = 1;
         }
         Self { beginnings, cues }
     }
 
-    fn at(&self, bytes: &[u8], at: usize, beginning: u32) -> Option<(usize, Range<usize>)> {
+    /// The longest cue at a place.
+    fn at(&self, bytes: &[u8], at: usize) -> Option<(usize, Range<usize>)> {
+        let beginning = folded(&bytes[at..]);
+        if self.beginnings[hash(beginning)] == 0 {
+            return None;
+        }
         let first = self.cues.partition_point(|(other, _)| *other < beginning);
         let same = self.cues[first..]
             .iter()
@@ -82,9 +84,10 @@ impl Cues {
 
 /// The first three bytes as one number, the same for small and capital letters.
 fn folded(bytes: &[u8]) -> u32 {
-    (u32::from(bytes[0]) | u32::from(bytes[1]) << 8 | u32::from(bytes[2]) << 16) | FOLD
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) | (FOLD as u32 & 0x00ff_ffff)
 }
 
-fn hash(beginning: u32) -> usize {
-    (beginning.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize
+/// The hash of the lowest three bytes: the factor leaves the highest one out.
+fn hash(four: u32) -> usize {
+    (four.wrapping_mul(0x9e37_7900) >> (32 - HASH_BITS)) as usize
 }

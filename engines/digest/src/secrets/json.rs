@@ -11,6 +11,8 @@ use super::{Secret, secrets_in};
 
 /// Shorter texts hold no secret of their own: even `pwd=1234` is as long.
 const LEAST: usize = 8;
+/// A key holds none but one that is known by how it begins.
+const LEAST_KEY: usize = 14;
 
 /// Whether a text is JSON: values, side by side or separated by commas, of which the first is an object, a
 /// list or a string.
@@ -60,7 +62,7 @@ pub(super) fn scan(json: &str, depth: usize, secrets: &mut Vec<Secret>) {
         let mut found = Vec::new();
         match value.filter(|_| !is_key) {
             Some(value) if shape_of(text, value, &mut found) => {}
-            _ if text.len() < LEAST => {}
+            _ if text.len() < if is_key { LEAST_KEY } else { LEAST } => {}
             _ => secrets_in(text, depth, &mut found),
         }
         secrets.extend(found.into_iter().map(|secret| {
