@@ -670,8 +670,8 @@ pub fn placements(text: &str) -> Vec<Placed> {
     ]
 }
 
-/// The first secret of which `text` holds a piece of 12 bytes or more: as it is, or as in JSON. Pieces of
-/// what is not secret, such as a key's known beginning, do not count.
+/// The first secret that `text` holds: the whole of a short one, the 12 bytes in the middle of one of more
+/// than 24 bytes. What is left of a long one's beginning or end alone is not seen.
 pub fn leak<'c>(text: &str, cases: &'c [Case]) -> Option<&'c Case> {
     cases.iter().find(|case| {
         case.secrets.iter().any(|secret| {
