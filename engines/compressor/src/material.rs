@@ -139,9 +139,9 @@ pub(crate) fn noted<'m, 'a: 'm>(
 }
 
 fn compact_arguments(arguments: &str) -> String {
-    let short = shorten_arguments(arguments, ARGUMENT_MARK);
-    let masked = mask_secrets(short.as_deref().unwrap_or(arguments));
-    excerpt(&masked, ARGUMENT_CHARS)
+    let masked = mask_secrets(arguments);
+    let short = shorten_arguments(&masked, ARGUMENT_MARK);
+    excerpt(short.as_deref().unwrap_or(&masked), ARGUMENT_CHARS)
 }
 
 /// Views of compact messages. `calls` is what [`call_views`] gave for them.

@@ -48,8 +48,11 @@ impl Summariser {
             .into_iter()
             .flatten()
         {
-            let fitting = fit(text, most, &this.services);
-            *text = mask_secrets(&fitting).into_owned();
+            // Masked before it is cut: half a secret has no shape to know it by.
+            *text = fit(&mask_secrets(text), most, &this.services);
+        }
+        if let Some(focus) = &mut brief.focus {
+            *focus = mask_secrets(focus).into_owned();
         }
         this
     }

@@ -37,16 +37,21 @@ pub(crate) fn digested_with_focus(
     let mut used = services.count_tokens(&section);
     let mut seen = HashSet::new();
     let lines = messages.iter().rev().flat_map(|message| {
-        let lines = message.text().lines().map(str::trim);
-        lines.map(|line| (message.role(), line))
+        let masked = mask_secrets(message.text());
+        let lines = masked
+            .lines()
+            .map(|line| (message.role(), line.trim().to_owned()));
+        lines.collect::<Vec<_>>()
     });
     for (role, line) in lines {
         let lower = line.to_lowercase();
-        if words.is_empty() || !words.iter().all(|word| lower.contains(word)) || !seen.insert(line)
+        if words.is_empty()
+            || !words.iter().all(|word| lower.contains(word))
+            || !seen.insert(line.clone())
         {
             continue;
         }
-        let line = excerpt(&mask_secrets(line), FOCUS_LINE_CHARS).replace('\n', " ");
+        let line = excerpt(&line, FOCUS_LINE_CHARS).replace('\n', " ");
         let line = format!("\n- {role}: {line:?}");
         used += services.count_tokens(&line);
         if used > tokens / 4 {

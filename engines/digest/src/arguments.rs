@@ -105,7 +105,7 @@ pub(crate) fn unescape(raw: &str) -> Cow<'_, str> {
 }
 
 /// The character of a `\u` escape whose digits `rest` begins with, and how many bytes it took.
-fn unicode_escape(rest: &str) -> (char, usize) {
+pub(crate) fn unicode_escape(rest: &str) -> (char, usize) {
     let unit = |from: usize| {
         let digits = rest.get(from..from + 4)?;
         u16::from_str_radix(digits, 16).ok()

@@ -52,7 +52,7 @@ mod tool;
 mod user;
 mod words;
 
-pub use secrets::{SECRET_MASK, mask_secrets};
+pub use secrets::{SECRET_MASK, is_secret_name, mask_secrets};
 pub use shorten::shorten_arguments;
 
 use contexture_engine_api::MessageView;

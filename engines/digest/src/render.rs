@@ -313,7 +313,7 @@ impl<'d, 'l> Page<'d, 'l> {
         } else {
             self.line_cost(line)
         };
-        if opening + cost > self.room || self.surroundings.hide(self.fact(fact)) {
+        if opening + cost > self.room {
             return;
         }
         if opening > 0 && self.choose_line(line) && is_said(self) {

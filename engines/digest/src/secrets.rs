@@ -1,248 +1,151 @@
-//! Masks secrets: keys, tokens, passwords.
+//! Masks secrets: keys, tokens, passwords, card numbers.
 //!
 //! Conservative on purpose: text masked by mistake is lost, so git hashes, UUIDs and ordinary names stay.
-//! One pass finds candidates; a check at each decides.
+//! One pass over the text finds candidates (`rules.rs`); a check at each decides (`shape.rs`, `value.rs`).
+//! JSON is searched string by string, as each reads without its escapes, and stays JSON (`json.rs`).
+
+mod cards;
+mod cues;
+mod escaped;
+mod json;
+mod rules;
+mod shape;
+mod value;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::LazyLock;
 
-use crate::words::Words;
+use escaped::Decoded;
 
 /// What [`mask_secrets`] puts in place of a secret.
 pub const SECRET_MASK: &str = "[secret masked]";
 
-/// What makes a position a candidate.
-#[derive(Clone, Copy)]
-enum Cue {
-    /// A key with a provider's fixed prefix, followed by at least this many characters.
-    Prefix(usize),
-    /// `eyJ`: a JSON web token.
-    Jwt,
-    /// A PEM block.
-    Pem,
-    /// `Bearer` or `Basic`.
-    Scheme,
-    /// A name like `password`: every value is secret.
-    Password,
-    /// A name like `api_key`: a value is secret if it looks random.
-    KeyName,
-    /// `://`, possibly followed by a user and a password.
-    Authority,
+/// How deeply strings of JSON in strings of JSON are read, and how often the escapes of other text.
+const JSON_DEPTH: usize = 6;
+const ESCAPES: usize = 4;
+
+/// A secret's place, and whether it is a number of JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Secret {
+    place: Range<usize>,
+    is_number: bool,
 }
 
-static CUES: &[(&str, Cue)] = &[
-    ("sk-", Cue::Prefix(16)),
-    ("sk_live_", Cue::Prefix(10)),
-    ("sk_test_", Cue::Prefix(10)),
-    ("rk_live_", Cue::Prefix(10)),
-    ("ghp_", Cue::Prefix(20)),
-    ("gho_", Cue::Prefix(20)),
-    ("ghu_", Cue::Prefix(20)),
-    ("ghs_", Cue::Prefix(20)),
-    ("ghr_", Cue::Prefix(20)),
-    ("github_pat_", Cue::Prefix(20)),
-    ("glpat-", Cue::Prefix(16)),
-    ("xoxb-", Cue::Prefix(10)),
-    ("xoxp-", Cue::Prefix(10)),
-    ("xoxa-", Cue::Prefix(10)),
-    ("xoxs-", Cue::Prefix(10)),
-    ("gsk_", Cue::Prefix(30)),
-    ("xai-", Cue::Prefix(30)),
-    ("AKIA", Cue::Prefix(16)),
-    ("ASIA", Cue::Prefix(16)),
-    ("AIza", Cue::Prefix(30)),
-    ("hf_", Cue::Prefix(30)),
-    ("npm_", Cue::Prefix(30)),
-    ("eyJ", Cue::Jwt),
-    ("-----BEGIN ", Cue::Pem),
-    ("bearer ", Cue::Scheme),
-    ("basic ", Cue::Scheme),
-    ("password", Cue::Password),
-    ("passwd", Cue::Password),
-    ("pwd", Cue::Password),
-    ("passphrase", Cue::Password),
-    ("secret", Cue::KeyName),
-    ("token", Cue::KeyName),
-    ("api_key", Cue::KeyName),
-    ("api-key", Cue::KeyName),
-    ("apikey", Cue::KeyName),
-    ("access_key", Cue::KeyName),
-    ("accesskey", Cue::KeyName),
-    ("private_key", Cue::KeyName),
-    ("密码", Cue::Password),
-    ("://", Cue::Authority),
-];
+impl Secret {
+    fn text(place: Range<usize>) -> Self {
+        Self {
+            place,
+            is_number: false,
+        }
+    }
+}
 
-static CUE_WORDS: LazyLock<Words> =
-    LazyLock::new(|| Words::new(CUES.iter().map(|(text, _)| *text)));
-
-/// `text` with every secret replaced by `[secret masked]`: provider keys (`sk-…`, `ghp_…`, `AKIA…`), JSON
-/// web tokens, bearer tokens, the values of passwords and keys, private key blocks and the passwords of
-/// connection strings. Borrowed if there is none. Masking twice changes nothing.
+/// `text` with every secret replaced by `[secret masked]`: the keys of providers, JSON web tokens, bearer
+/// tokens, the values of passwords and keys, cookies, private key blocks, the passwords of connection
+/// strings, card numbers. Borrowed if there is none. Masking twice changes nothing.
+///
+/// JSON stays JSON of the same shape, and its other bytes stay as they are; a secret number becomes 0. Text
+/// in which JSON was escaped or cut off is searched with its escapes resolved, too.
 ///
 /// ```
 /// use contexture_digest::mask_secrets;
 ///
 /// assert_eq!(mask_secrets("password=hunter2!"), "password=[secret masked]");
+/// assert_eq!(mask_secrets(r#"{"pass": "a\"b12"}"#), r#"{"pass": "[secret masked]"}"#);
 /// assert_eq!(mask_secrets("commit 3f2a9c1d"), "commit 3f2a9c1d");
 /// ```
 pub fn mask_secrets(text: &str) -> Cow<'_, str> {
-    let mut masked = String::new();
-    let mut copied = 0;
-    let mut from = 0;
-    while let Some((which, place)) = CUE_WORDS.find(text, from) {
-        let (cue_text, cue) = CUES[which];
-        from = place.end;
-        if let Some(secret) = secret_at(text, place, cue_text, cue) {
-            masked.push_str(&text[copied..secret.start]);
-            masked.push_str(SECRET_MASK);
-            copied = secret.end;
-            from = from.max(secret.end);
-        }
-    }
-    if copied == 0 {
+    let mut secrets = Vec::new();
+    secrets_in(text, JSON_DEPTH, &mut secrets);
+    masked(text, secrets)
+}
+
+/// Whether a name is that of a key, a token or a password: `api_key`, `dbPassword`, `OPENAI-API-KEY`.
+pub fn is_secret_name(name: &str) -> bool {
+    shape::ends_in_the_name_of_a_secret(name)
+}
+
+fn masked(text: &str, mut secrets: Vec<Secret>) -> Cow<'_, str> {
+    if secrets.is_empty() {
         return Cow::Borrowed(text);
+    }
+    secrets.sort_by_key(|secret| (secret.place.start, secret.place.end));
+    let mut masked = String::with_capacity(text.len());
+    let mut copied = 0;
+    for Secret { place, is_number } in secrets {
+        // Of one that begins within another the rest goes with it.
+        if place.start >= copied {
+            masked.push_str(&text[copied..place.start]);
+            masked.push_str(if is_number { "0" } else { SECRET_MASK });
+        }
+        copied = copied.max(place.end);
     }
     masked.push_str(&text[copied..]);
     Cow::Owned(masked)
 }
 
-/// The secret indicated by the cue at `at`, if there is one.
-fn secret_at(text: &str, at: Range<usize>, cue_text: &str, cue: Cue) -> Option<Range<usize>> {
-    let before = text[..at.start].bytes().next_back();
-    let inside_a_word =
-        before.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-    let rest = &text[at.end..];
-    match cue {
-        Cue::Prefix(least) => {
-            let len = word_len(rest);
-            // The search ignores case; these prefixes are case-sensitive.
-            let exact = &text[at.clone()] == cue_text;
-            let random = rest[..len].bytes().any(|byte| byte.is_ascii_digit());
-            (exact && !inside_a_word && len >= least && random).then_some(at.start..at.end + len)
-        }
-        Cue::Jwt => {
-            let len = rest
-                .bytes()
-                .take_while(|byte| is_word(*byte) || *byte == b'.')
-                .count();
-            let parts = rest[..len]
-                .split('.')
-                .filter(|part| part.len() >= 4)
-                .count();
-            let exact = &text[at.clone()] == cue_text;
-            (exact && !inside_a_word && len >= 20 && parts >= 2).then_some(at.start..at.end + len)
-        }
-        Cue::Pem => {
-            let title = rest.split('\n').next()?;
-            let title_end = title.find("PRIVATE KEY")?;
-            let end = rest[title_end..]
-                .find("-----END ")
-                .map_or(rest.len(), |end| title_end + end);
-            let after = rest[end..].strip_prefix("-----END ").map_or(0, |tail| {
-                let line = tail.find("-----").map_or(tail.len(), |dashes| dashes + 5);
-                "-----END ".len() + line
+/// Appends the secrets of a text; they may overlap.
+fn secrets_in(text: &str, depth: usize, secrets: &mut Vec<Secret>) {
+    if depth > 0 && json::is_json(text) {
+        return json::scan(text, depth - 1, secrets);
+    }
+    let mut places = Vec::new();
+    shape::scan(text, &mut places);
+    secrets.extend(places.drain(..).map(Secret::text));
+    for region in escaped_regions(text) {
+        in_escapes(&text[region.clone()], region.start, secrets);
+    }
+}
+
+/// Appends the secrets of a text as it reads without its escapes, and without those that are in it then.
+fn in_escapes(text: &str, offset: usize, secrets: &mut Vec<Secret>) {
+    let mut layers: Vec<Decoded> = Vec::new();
+    let mut places = Vec::new();
+    for _ in 0..ESCAPES {
+        let layer = layers.last().map_or(text, |layer| &layer.text);
+        let Some(decoded) = Decoded::of(layer) else {
+            return;
+        };
+        shape::scan(&decoded.text, &mut places);
+        layers.push(decoded);
+        for place in places.drain(..) {
+            let place = (0..layers.len()).rev().fold(place, |place, at| {
+                let outer = at.checked_sub(1).map_or(text, |outer| &layers[outer].text);
+                layers[at].original(outer, &place)
             });
-            Some(at.start..at.end + end + after)
-        }
-        Cue::Scheme => {
-            let len = rest
-                .bytes()
-                .take_while(|byte| is_word(*byte) || b".~+/=".contains(byte))
-                .count();
-            let random = rest[..len].bytes().any(|byte| byte.is_ascii_digit());
-            (!inside_a_word && len >= 16 && random).then_some(at.end..at.end + len)
-        }
-        Cue::Password | Cue::KeyName => {
-            let value = value_behind(text, at.end)?;
-            let secret = match cue {
-                Cue::Password => is_password(&text[value.clone()]),
-                _ => is_random(&text[value.clone()]),
-            };
-            secret.then_some(value)
-        }
-        Cue::Authority => {
-            let end = rest
-                .bytes()
-                .position(|byte| byte.is_ascii_whitespace() || b"/\"'`<>".contains(&byte))
-                .unwrap_or(rest.len());
-            let user_info = rest[..end].rfind('@')?;
-            let colon = rest[..user_info].find(':')?;
-            let password = &rest[colon + 1..user_info];
-            (!password.is_empty() && password != SECRET_MASK && !is_placeholder(password))
-                .then_some(at.end + colon + 1..at.end + user_info)
+            secrets.push(Secret::text(offset + place.start..offset + place.end));
         }
     }
 }
 
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-fn word_len(text: &str) -> usize {
-    text.bytes().take_while(|byte| is_word(*byte)).count()
-}
-
-/// The value after a name that ends near `from`: `…_suffix"? = "value"`, or with a colon.
-fn value_behind(text: &str, from: usize) -> Option<Range<usize>> {
-    let mut at = from + word_len(&text[from..]);
-    let skip = |at: usize, set: &[char]| text.len() - text[at..].trim_start_matches(set).len();
-    at = skip(at, &['"', '\'', '\\', ' ']);
-    let operator = text[at..]
-        .chars()
-        .next()
-        .filter(|c| matches!(c, '=' | ':' | '：'))?;
-    at = skip(at, &['=', ':', '：', '>', ' ']);
-    let start = skip(at, &['\\', '"', '\'']);
-    let quoted = start > at;
-    let len = text[start..]
-        .find(|c: char| {
-            c.is_whitespace()
-                || matches!(c, '"' | '\'' | '`' | ',' | ';' | '&' | '\\' | '<' | '|')
-                || c == '，'
-                || c == '。'
-        })
-        .unwrap_or(text.len() - start);
-    let value = &text[start..start + len];
-    // `password: the user must …` is prose.
-    let prose = operator != '=' && !quoted && value.bytes().all(|byte| byte.is_ascii_lowercase());
-    (len > 0 && !prose).then_some(start..start + len)
-}
-
-/// Whether the value after a password name is a password, rather than code or a placeholder.
-fn is_password(value: &str) -> bool {
-    let declared = [
-        "str", "string", "String", "None", "null", "true", "false", "True", "False", "password",
-    ];
-    value.len() >= 4
-        && !is_placeholder(value)
-        && !declared.contains(&value.trim_end_matches([')', '?']))
-}
-
-fn is_placeholder(value: &str) -> bool {
-    value.starts_with(['$', '<', '{', '[', '(', '%', '*', '&'])
-        || value.contains(['(', '['])
-        || value.starts_with("os.")
-        || value.starts_with("process.")
-        || value
-            .bytes()
-            .all(|byte| byte == b'x' || byte == b'X' || byte == b'.')
-}
-
-/// Whether a value looks random: long, letters with digits, no path, no UUID, no dotted name.
-fn is_random(value: &str) -> bool {
-    let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
-    let digits = value.bytes().filter(u8::is_ascii_digit).count();
-    value.len() >= 16
-        && digits >= 2
-        && letters >= 2
-        && !is_placeholder(value)
-        && value
-            .bytes()
-            .all(|byte| is_word(byte) || b"+/=.".contains(&byte))
-        && !value.starts_with(['/', '.'])
-        && !(value.len() == 36 && value.bytes().filter(|byte| *byte == b'-').count() == 4)
+/// The parts of a text that may read otherwise without escapes: around each, as far as a name and a value
+/// may reach, from space to space.
+fn escaped_regions(text: &str) -> impl Iterator<Item = Range<usize>> {
+    const BEFORE: usize = 64;
+    const BEHIND: usize = 320;
+    let bytes = text.as_bytes();
+    let is_space = |byte: &u8| byte.is_ascii_whitespace();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let first = from + memchr::memchr(b'\\', bytes.get(from..)?)?;
+        let before = first.saturating_sub(BEFORE).max(from);
+        let start = bytes[from..before]
+            .iter()
+            .rposition(is_space)
+            .map_or(from, |at| from + at);
+        let mut end = first;
+        while let Some(step) = memchr::memchr(b'\\', &bytes[end..bytes.len().min(end + BEHIND)]) {
+            end += step + 1;
+        }
+        let rest = end.saturating_add(BEHIND).min(bytes.len());
+        end = rest
+            + bytes[rest..]
+                .iter()
+                .position(is_space)
+                .unwrap_or(bytes.len() - rest);
+        from = end;
+        Some(start..end)
+    })
 }
 
 #[cfg(test)]
@@ -315,7 +218,108 @@ mod tests {
         }
     }
 
+    /// Test keys are put together here, so that nothing in this file looks like a real one.
+    fn key(prefix: &str, len: usize) -> String {
+        let body = "a7Kq2Zx9Lm4Pw8Rt3Vy6Bn1Cd5Fg0Hj";
+        prefix
+            .chars()
+            .chain(body.chars().cycle().take(len))
+            .collect()
+    }
+
+    #[test]
+    fn escapes_hide_nothing_and_json_stays_json() {
+        let key = key("sk-ant-api03-", 40);
+        let text = format!("keys:\n{key}\nsay \"hi\"");
+        let inner = serde_json::json!({"note": text, "n": 1.10}).to_string();
+        let outer = serde_json::json!({"arguments": inner, "list": [[text]]}).to_string();
+        let twice = serde_json::json!([outer]).to_string();
+        for json in [&inner, &outer, &twice] {
+            let masked = mask_secrets(json);
+            assert!(!masked.contains(&key[14..30]), "{masked}");
+            assert_eq!(masked, json.replace(&key, SECRET_MASK));
+            // Cut off, or with words around it, it is no JSON.
+            for text in [&json[..json.len() - 1], &format!("It says {json}.")] {
+                assert_eq!(mask_secrets(text), text.replace(&key, SECRET_MASK));
+            }
+        }
+        let lines = format!("{inner}\n{inner},\n  {inner}");
+        assert_eq!(mask_secrets(&lines), lines.replace(&key, SECRET_MASK));
+        let slash = r#"{"aws_secret_access_key":"wJa7rXUtnFEMI\/K7MDENG\/bPxRfiCY\u003d"}"#;
+        assert_eq!(
+            mask_secrets(slash),
+            r#"{"aws_secret_access_key":"[secret masked]"}"#
+        );
+        let numbers =
+            r#"{"password": 12345678, "card": [4111111111111111], "n": 4111111111111112}"#;
+        assert_eq!(
+            mask_secrets(numbers),
+            r#"{"password": 0, "card": [0], "n": 4111111111111112}"#
+        );
+        let pair =
+            r#"[{"name": "DB_PASSWORD", "value": "hunter two"}, {"name": "a", "value": "b"}]"#;
+        assert_eq!(mask_secrets(pair), pair.replace("hunter two", SECRET_MASK));
+    }
+
+    #[test]
+    fn a_key_block_ends_where_it_ends() {
+        let begin = ["-----BEGIN RSA ", "PRIVATE KEY-----"].concat();
+        let said = serde_json::json!({"a": format!("grep for {begin} in it"), "b": ["rest"]});
+        assert_eq!(mask_secrets(&said.to_string()), said.to_string());
+        let line = key("", 64);
+        let cut = serde_json::json!({"a": format!("{begin}\n{line}\n{line}"), "b": ["rest"]});
+        assert_eq!(
+            mask_secrets(&cut.to_string()),
+            r#"{"a":"[secret masked]","b":["rest"]}"#
+        );
+        let headed = format!("{begin}\nProc-Type: 4,ENCRYPTED\n\n{line}\nthen prose");
+        assert_eq!(mask_secrets(&headed), "[secret masked]\nthen prose");
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Into::into),
+            r#"((password|token|sk-|bearer |://u:|-----BEGIN PRIVATE KEY-----|eyJ|cookie)?["' =:@\n\\]{0,3}[a-z0-9A-Z.]{0,24}){0,6}"#
+                .prop_map(serde_json::Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 5, |inner| {
+            prop_oneof![
+                inner.clone().prop_map(|inner| inner.to_string().into()),
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
+                prop::collection::vec(("(password|token|auth|name|value|x)", inner), 0..5)
+                    .prop_map(|pairs| serde_json::Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn same_shape(one: &serde_json::Value, other: &serde_json::Value) -> bool {
+        use serde_json::Value::{Array, Number, Object, String};
+        match (one, other) {
+            (String(_), String(_)) | (Number(_), Number(_)) => true,
+            (Array(one), Array(other)) => {
+                one.len() == other.len() && one.iter().zip(other).all(|(a, b)| same_shape(a, b))
+            }
+            (Object(one), Object(other)) => {
+                one.len() == other.len()
+                    && one
+                        .values()
+                        .zip(other.values())
+                        .all(|(a, b)| same_shape(a, b))
+            }
+            _ => one == other,
+        }
+    }
+
     proptest! {
+        #[test]
+        fn json_keeps_its_shape(value in any_json()) {
+            let json = value.to_string();
+            let masked = mask_secrets(&json);
+            let read: serde_json::Value = serde_json::from_str(&masked).unwrap();
+            prop_assert!(same_shape(&value, &read), "{json} {masked}");
+            prop_assert_eq!(mask_secrets(&masked), &*masked);
+        }
+
         #[test]
         fn masking_twice_changes_nothing(
             text in r#"((password|token|sk-|bearer |://u:|api_key|eyJ|pwd)?["' =:@]{0,3}[a-z0-9A-Z.\[\]密]{0,24}){0,6}"#

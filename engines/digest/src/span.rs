@@ -22,14 +22,14 @@ pub(crate) enum Origin {
     Result(usize),
 }
 
-/// One text of the span.
+/// One text of the span, with its secrets masked.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     /// The index of its message, from 0.
     pub(crate) message: usize,
     pub(crate) origin: Origin,
     /// For an argument: its key.
-    pub(crate) key: &'a str,
+    pub(crate) key: Cow<'a, str>,
     pub(crate) text: Cow<'a, str>,
     /// The byte of the first word that reports an error.
     pub(crate) error: Option<usize>,
@@ -63,8 +63,8 @@ impl<'a> Span<'a> {
             }
             match message.tool_call_id() {
                 Some(id) => span.add_result(at, message, open.get(id).copied()),
-                None if message.is_real_user() => span.add(at, Origin::User, "", text),
-                None => span.add(at, Origin::Assistant, "", text),
+                None if message.is_real_user() => span.add(at, Origin::User, mask_secrets(text)),
+                None => span.add(at, Origin::Assistant, mask_secrets(text)),
             }
             for view in message.tool_calls() {
                 open.insert(view.id(), span.calls.len());
@@ -74,16 +74,14 @@ impl<'a> Span<'a> {
         span
     }
 
-    fn add(&mut self, message: usize, origin: Origin, key: &'a str, text: impl Into<Cow<'a, str>>) {
-        let text = text.into();
+    fn add(&mut self, message: usize, origin: Origin, text: Cow<'a, str>) {
+        self.add_named(message, origin, Cow::Borrowed(""), text);
+    }
+
+    fn add_named(&mut self, message: usize, origin: Origin, key: Cow<'a, str>, text: Cow<'a, str>) {
         if text.trim().is_empty() {
             return;
         }
-        // A PEM block spans lines; all other secrets are masked per line when quoted.
-        let text = match memchr::memmem::find(text.as_bytes(), b"PRIVATE KEY-----") {
-            Some(_) => Cow::Owned(mask_secrets(&text).into_owned()),
-            None => text,
-        };
         self.sources.push(Source {
             message,
             origin,
@@ -97,13 +95,21 @@ impl<'a> Span<'a> {
     fn add_call(&mut self, message: usize, name: &'a str, json: &'a str) {
         let call = self.calls.len();
         let first = self.sources.len();
-        for argument in arguments(json) {
-            self.add(
-                message,
-                Origin::Argument(call),
-                argument.key,
-                argument.value,
-            );
+        // Masked as a whole: a value may be secret by its key.
+        match mask_secrets(json) {
+            Cow::Borrowed(json) => {
+                for argument in arguments(json) {
+                    let key = Cow::Borrowed(argument.key);
+                    self.add_named(message, Origin::Argument(call), key, argument.value);
+                }
+            }
+            Cow::Owned(json) => {
+                for argument in arguments(&json) {
+                    let key = Cow::Owned(argument.key.to_owned());
+                    let value = Cow::Owned(argument.value.into_owned());
+                    self.add_named(message, Origin::Argument(call), key, value);
+                }
+            }
         }
         self.calls.push(Call {
             message,
@@ -124,7 +130,7 @@ impl<'a> Span<'a> {
                 self.calls.len() - 1
             });
         let before = self.sources.len();
-        self.add(at, Origin::Result(call), "", message.text());
+        self.add(at, Origin::Result(call), mask_secrets(message.text()));
         let answer = &mut self.calls[call];
         answer.result = (self.sources.len() > before).then_some(before);
         answer.failed = message.is_error();

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::scan::looks_encoded;
-use crate::secrets::mask_secrets;
 
 /// Marks the omitted middle of a quote.
 pub(crate) const LEFT_OUT: &str = " […] ";
@@ -111,13 +110,8 @@ pub(crate) fn contains(text: &str, part: &str) -> bool {
     memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some()
 }
 
-/// A line as a person would quote it: masked, without list marks, table bars, emphasis or line numbers.
+/// A line as a person would quote it: without list marks, table bars, emphasis or line numbers.
 pub(crate) fn clean_line(line: &str) -> String {
-    without_marks(&mask_secrets(line))
-}
-
-/// [`clean_line`] for a line that is known to hold no secret.
-pub(crate) fn without_marks(line: &str) -> String {
     let mut rest = line.trim();
     // `   12→code` and `12:code` are how file tools number lines.
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

@@ -46,7 +46,7 @@ impl Action {
         let has = |keys: &[&str]| {
             arguments
                 .iter()
-                .any(|argument| keys.contains(&argument.key))
+                .any(|argument| keys.contains(&&*argument.key))
         };
         let says = |word: &str| {
             let is = |argument: &Source<'_>| argument.key == "command" && argument.text == word;
@@ -115,7 +115,7 @@ impl Call<'_> {
     pub(crate) fn argument<'s>(&self, span: &'s Span<'_>, keys: &[&str]) -> Option<&'s str> {
         span.sources[self.arguments.clone()]
             .iter()
-            .find(|argument| keys.contains(&argument.key))
+            .find(|argument| keys.contains(&&*argument.key))
             .map(|argument| argument.text.as_ref())
     }
 
@@ -131,7 +131,7 @@ impl Call<'_> {
     fn command(&self, span: &Span<'_>) -> Option<String> {
         let words: Vec<&str> = span.sources[self.arguments.clone()]
             .iter()
-            .filter(|argument| COMMAND_KEYS.contains(&argument.key))
+            .filter(|argument| COMMAND_KEYS.contains(&&*argument.key))
             .map(|argument| argument.text.as_ref())
             .filter(|word| !matches!(*word, "bash" | "sh" | "-c" | "-lc"))
             .collect();
@@ -241,7 +241,7 @@ fn clean_command(command: &str) -> String {
         Some((first, rest)) if first.starts_with("cd ") => rest,
         _ => line,
     };
-    one_line(&crate::secrets::mask_secrets(line))
+    one_line(line)
 }
 
 /// An item of a to-do list.
@@ -262,7 +262,7 @@ pub(crate) fn last_plan(span: &Span<'_>) -> Option<(usize, Vec<Todo>)> {
     let mut todos: Vec<Todo> = Vec::new();
     let mut pending_status = None;
     for argument in &span.sources[call.arguments.clone()] {
-        match argument.key {
+        match &*argument.key {
             "content" | "step" | "task" | "title" | "text" => todos.push(Todo {
                 text: clean_line(&argument.text),
                 status: pending_status.take().unwrap_or_default(),

@@ -56,7 +56,6 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     let mut seen = HashSet::new();
     for (source, said) in span.user_sources() {
         let text = without_reminders(&said.text);
-        let text = crate::secrets::mask_secrets(&text);
         let mut add = |words: &str, most: usize, is_rule: bool| {
             let words = one_line(words).replace('"', "'");
             if !words.is_empty() {

@@ -2,7 +2,9 @@
 //! extract without a model. A level counts only if its text is smaller than the source, and the last one
 //! always is.
 
-use contexture_digest::{Budget, Digest};
+use std::borrow::Cow;
+
+use contexture_digest::{Budget, Digest, mask_secrets};
 use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
     Services,
@@ -113,7 +115,7 @@ impl Job {
             facts,
             source_tokens: messages.iter().map(MessageView::tokens).sum(),
             budget,
-            focus: focus.map(str::to_owned),
+            focus: focus.map(|focus| mask_secrets(focus).into_owned()),
         }
     }
 
@@ -127,15 +129,17 @@ impl Job {
         model: Option<&ModelInfo>,
         services: &Services,
     ) -> Self {
+        // A store of long ago may hold summaries that were not masked.
+        let texts: Vec<Cow<'_, str>> = texts.iter().map(|text| mask_secrets(text)).collect();
         let joined = texts.join("\n\n");
         let digest = Digest::of(&[], Some(&joined));
         let extracted = extracted(&digest, budget, services, || {
-            shares(texts, budget, services)
+            shares(&texts, budget, services)
         });
         let material = match model {
             Some(model) => {
                 let most = material_tokens(model.context_length, budget);
-                let paragraph = |text: &&str| format!("{}\n\n", fit(text, most, services));
+                let paragraph = |text: &Cow<'_, str>| format!("{}\n\n", fit(text, most, services));
                 pack(texts.iter().map(paragraph).collect(), most, services)
             }
             None => Vec::new(),
@@ -147,7 +151,7 @@ impl Job {
             facts: Vec::new(),
             source_tokens,
             budget,
-            focus: focus.map(str::to_owned),
+            focus: focus.map(|focus| mask_secrets(focus).into_owned()),
         }
     }
 
@@ -455,7 +459,7 @@ fn extracted(
 fn bare(messages: &[MessageView<'_>]) -> String {
     let mut text = String::new();
     for message in messages {
-        let words = excerpt(message.text().trim(), 200);
+        let words = excerpt(mask_secrets(message.text()).trim(), 200);
         if !words.is_empty() {
             text.push_str(&format!("{}: {words}\n", speaker(message)));
         }
@@ -464,7 +468,7 @@ fn bare(messages: &[MessageView<'_>]) -> String {
 }
 
 /// Each text gets an equal share of the budget.
-fn shares(texts: &[&str], budget: u64, services: &Services) -> String {
+fn shares(texts: &[Cow<'_, str>], budget: u64, services: &Services) -> String {
     let each = budget / (texts.len() as u64).max(1);
     let shares: Vec<String> = texts.iter().map(|text| fit(text, each, services)).collect();
     shares.join("\n")

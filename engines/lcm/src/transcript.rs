@@ -83,17 +83,19 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     text
 }
 
-/// The messages word for word, each with its author.
+/// The messages word for word but for their secrets, each with its author.
 pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
     let mut text = String::new();
     for message in messages {
         let who = speaker(message);
-        if !message.text().trim().is_empty() {
+        let said = mask_secrets(message.text());
+        if !said.trim().is_empty() {
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{who}: {}", message.text().trim());
+            let _ = writeln!(text, "{who}: {}", said.trim());
         }
         for call in message.tool_calls() {
-            let _ = writeln!(text, "{who} called {} {}", call.name(), call.arguments());
+            let arguments = mask_secrets(call.arguments());
+            let _ = writeln!(text, "{who} called {} {arguments}", call.name());
         }
     }
     text

@@ -1,5 +1,6 @@
 //! The items of a message on the wire.
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// The JSON values in a message's wire JSON. Most messages have one; others have several, as in a log (one
@@ -15,6 +16,20 @@ pub(crate) fn wire_items(raw: &str) -> Vec<Value> {
         };
         items.push(item);
         rest = &rest[values.byte_offset()..];
+    }
+}
+
+/// Whether a message's wire JSON can be read to its end.
+pub(crate) fn is_whole(raw: &str) -> bool {
+    let mut rest = raw;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        match values.next() {
+            Some(Ok(_)) => rest = &rest[values.byte_offset()..],
+            Some(Err(_)) => return false,
+            None => return true,
+        }
     }
 }
 
@@ -34,6 +49,8 @@ mod tests {
             ("{} , {\"cut\": ", 1),
         ] {
             assert_eq!(wire_items(raw).len(), expected, "{raw}");
+            let is_cut = raw.contains("no json") || raw.contains("cut");
+            assert_eq!(is_whole(raw), !is_cut, "{raw}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Finds secrets that do not belong in a config file.
 
-use contexture_digest::{SECRET_MASK, mask_secrets};
+use contexture_digest::{SECRET_MASK, is_secret_name, mask_secrets};
 use serde_json::Value;
 
 use super::check::{Found, Problem};
@@ -20,7 +20,7 @@ fn walk(value: &Value, at: &KeyPath, found: &mut Vec<Found>) {
                 let path = at.key(key);
                 let is_set =
                     value.is_number() || value.as_str().is_some_and(|text| !text.trim().is_empty());
-                if is_set && names_a_key(key) {
+                if is_set && is_secret_name(key) {
                     let variable = value.as_str().and_then(variable_for);
                     found.push(secret(path, "an API key or password", variable));
                 } else {
@@ -57,20 +57,6 @@ fn secret(key: KeyPath, what: &str, variable: Option<&str>) -> Found {
     (key, problem)
 }
 
-fn names_a_key(key: &str) -> bool {
-    let name = key.to_ascii_lowercase().replace(['-', '_'], "");
-    [
-        "apikey",
-        "password",
-        "secret",
-        "accesstoken",
-        "authtoken",
-        "secretkey",
-    ]
-    .iter()
-    .any(|ending| name.ends_with(ending))
-}
-
 fn address_holds_a_key(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else {
         return false;
@@ -82,7 +68,7 @@ fn address_holds_a_key(text: &str) -> bool {
         || query
             .split('&')
             .map(|pair| pair.split('=').next().unwrap_or_default())
-            .any(|name| name == "key" || names_a_key(name))
+            .any(|name| name == "key" || is_secret_name(name))
 }
 
 /// The environment variable to set instead, if the text as a whole is a key or token.

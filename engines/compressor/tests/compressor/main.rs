@@ -3,8 +3,11 @@
 
 mod boundaries;
 mod chat;
+#[path = "../../../digest/tests/support/secrets.rs"]
+mod corpus;
 mod document;
 mod model;
 mod pressure;
 mod properties;
 mod real;
+mod secrets;

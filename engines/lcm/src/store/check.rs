@@ -7,6 +7,7 @@ use super::sessions::{SessionInfo, sessions_in};
 use super::summaries::for_each_node_text;
 use super::{Blocks, Key, Store};
 use crate::error::StoreError;
+use crate::wire_items::is_whole;
 
 /// How many rows are held at a time.
 const PAGE: u32 = 1_024;
@@ -95,15 +96,27 @@ fn check_messages(
     let mut blocks = Blocks::new(connection)?;
     let mut after = None;
     let before = check.messages;
+    let mut no_json = Vec::new();
     loop {
         let rows = rows_after(connection, info.id, after, PAGE)?;
         let Some((last, _)) = rows.last() else {
+            if let Some(first) = no_json.first() {
+                check.problems.push(format!(
+                    "session number {}: the wire JSON of {} messages is not valid, the first is {first}",
+                    info.id.0,
+                    no_json.len(),
+                ));
+            }
             return Ok(());
         };
         after = Some(*last);
         for (key, row) in rows {
             match row.and_then(|row| whole(connection, &mut blocks, row)) {
-                Ok(_) if blocks.intruder(connection, key)?.is_none() => {}
+                Ok(message) if blocks.intruder(connection, key)?.is_none() => {
+                    if !is_whole(&message.raw) {
+                        no_json.push(message.row.id);
+                    }
+                }
                 Ok(_) | Err(StoreError::Damaged(_)) => check.damaged.push(key),
                 Err(error) => return Err(error),
             }

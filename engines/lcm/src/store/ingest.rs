@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use contexture_digest::mask_secrets;
+use contexture_digest::{SECRET_MASK, mask_secrets};
 use contexture_engine_api::{MessageId, MessageView};
 use rusqlite::{OptionalExtension, Transaction, params};
 
@@ -373,11 +373,37 @@ fn says_the_same(
         return Ok(false);
     }
     match whole(transaction, &mut Blocks::new(transaction)?, row) {
-        Ok(stored) => Ok(mask_secrets(stored.text.trim()) == mask_secrets(view.text().trim())),
+        Ok(stored) => Ok(says_the_same_but_for_masks(
+            &mask_secrets(stored.text.trim()),
+            &mask_secrets(view.text().trim()),
+        )),
         // Nothing to compare with. The doctor reports the loss; it must not block new messages.
         Err(StoreError::Damaged(_)) => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Whether two masked texts are equal, where a mask in the stored one stands for anything: what is a secret
+/// may have been judged otherwise when it was stored.
+fn says_the_same_but_for_masks(stored: &str, shown: &str) -> bool {
+    if stored == shown {
+        return true;
+    }
+    let mut pieces = stored.split(SECRET_MASK);
+    let Some(mut rest) = pieces.next().and_then(|first| shown.strip_prefix(first)) else {
+        return false;
+    };
+    let mut pieces = pieces.peekable();
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return rest.ends_with(piece);
+        }
+        let Some(at) = memchr::memmem::find(rest.as_bytes(), piece.as_bytes()) else {
+            return false;
+        };
+        rest = &rest[at + piece.len()..];
+    }
+    false
 }
 
 /// The ordinal of the same message left behind by a cut, if it is after every live one.

@@ -1,0 +1,227 @@
+//! Tells a secret value from code, prose, placeholders and ordinary names.
+
+use super::rules::{TOKEN, is_in};
+
+/// What is looked at of a long value, in bytes: the rest does not change what it is.
+const LOOKED_AT: usize = 512;
+
+fn beginning(value: &str) -> &str {
+    &value[..value.floor_char_boundary(LOOKED_AT)]
+}
+
+/// Whether it stands for a value: a variable, a template, a masked or an elided one.
+pub(super) fn is_placeholder(value: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "your_",
+        "your-",
+        "yourpass",
+        "yoursecret",
+        "example_",
+        "changeme",
+        "redacted",
+        "placeholder",
+    ];
+    const OPENINGS: [&str; 6] = ["<", "{", "[", "(", "${", "$("];
+    let value = beginning(value);
+    let lower = value.to_ascii_lowercase();
+    let is_variable = |name: &str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    OPENINGS.iter().any(|opening| value.starts_with(opening))
+        || value
+            .strip_prefix(['$', '%'])
+            .is_some_and(|name| is_variable(name.trim_end_matches('%')))
+        || value.starts_with("%(")
+        || value.contains("...")
+        || value.contains('…')
+        || WORDS.iter().any(|word| lower.contains(word))
+        || value
+            .bytes()
+            .all(|byte| matches!(byte, b'x' | b'X' | b'.' | b'*' | b'-' | b'_' | b'#' | b'?'))
+}
+
+/// Whether a value without quotes is code.
+fn is_code(value: &str) -> bool {
+    let is_name = value
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'.'))
+        && value.contains(['_', '.']);
+    let lower = value.to_ascii_lowercase();
+    is_name
+        || value.starts_with(['*', '&', '@'])
+        || value.contains(['(', '[', '{'])
+        || ["os.", "process.", "env.", "env:"]
+            .iter()
+            .any(|start| lower.starts_with(start))
+}
+
+/// Whether the value behind a password's name is a password, rather than code, prose or a placeholder.
+pub(super) fn is_password(value: &str, quoted: bool) -> bool {
+    const DECLARED: [&str; 30] = [
+        "str",
+        "string",
+        "none",
+        "null",
+        "nil",
+        "true",
+        "false",
+        "password",
+        "passwd",
+        "option",
+        "optional",
+        "bytes",
+        "bool",
+        "boolean",
+        "int",
+        "integer",
+        "secret",
+        "secretstr",
+        "text",
+        "varchar",
+        "any",
+        "undefined",
+        "required",
+        "optional",
+        "hidden",
+        "prompt",
+        "default",
+        "empty",
+        "unknown",
+        "disabled",
+    ];
+    const PROSE: [&str; 16] = [
+        "the", "your", "a", "is", "are", "must", "enter", "please", "of", "for", "to", "be",
+        "password", "with", "and", "or",
+    ];
+    let full = beginning(value)
+        .trim_end_matches([')', '?', '.', '!', ':'])
+        .trim();
+    if full.len() < 4 || is_placeholder(full) || is_path(full) {
+        return false;
+    }
+    let lower = full.to_ascii_lowercase();
+    if DECLARED.contains(&lower.as_str()) {
+        return false;
+    }
+    let has_digit = full.bytes().any(|byte| byte.is_ascii_digit());
+    if quoted {
+        // `"password": "The user's password"`
+        return !(full.contains(' ') && lower.split(' ').any(|word| PROSE.contains(&word)));
+    }
+    !is_code(full) && (has_digit || !(lower.contains("password") || lower.contains("passwd")))
+}
+
+/// Whether a short value looks like a password: letters with digits, or with a sign and in both cases.
+pub(super) fn is_strong(value: &str) -> bool {
+    let value = beginning(value).trim_end_matches(['.', ',', '!', '?', ')', ';']);
+    let has = |test: fn(&u8) -> bool| value.as_bytes().iter().any(test);
+    let signs = value.bytes().any(|byte| b"!@#$%^&*+=~".contains(&byte));
+    let kinds = u8::from(has(u8::is_ascii_lowercase))
+        + u8::from(has(u8::is_ascii_uppercase))
+        + u8::from(has(u8::is_ascii_digit))
+        + u8::from(signs);
+    value.len() >= 6
+        && has(u8::is_ascii_alphabetic)
+        && !value.contains([' ', '-', '.', '/', '_', ':'])
+        && (kinds >= 3 || (kinds == 2 && has(u8::is_ascii_digit)))
+}
+
+/// Whether a value behind the name of a secret is one, however short.
+pub(super) fn is_short_key(value: &str) -> bool {
+    value.len() >= 8 && is_strong(value) && !is_placeholder(value)
+}
+
+/// Whether a value looks random: long, letters with digits, no path, no UUID, no name made of words.
+pub(super) fn is_key(value: &str) -> bool {
+    let whole = value.len();
+    let value = beginning(value);
+    let bytes = value.as_bytes();
+    let is_uuid = whole == 36 && bytes.iter().filter(|byte| **byte == b'-').count() == 4;
+    if whole < 16
+        || is_uuid
+        || is_placeholder(value)
+        || is_path(value)
+        || !bytes.iter().all(|byte| is_in(*byte, TOKEN))
+    {
+        return false;
+    }
+    let count = |test: fn(&u8) -> bool| bytes.iter().filter(|byte| test(byte)).count();
+    let (digits, upper) = (count(u8::is_ascii_digit), count(u8::is_ascii_uppercase));
+    let letters = upper + count(u8::is_ascii_lowercase);
+    if digits >= 2 && letters >= 2 {
+        return is_mixed(bytes) || has_long_piece(value);
+    }
+    // Letters alone: about as many of one case as of the other, which no name has.
+    let share = upper as f64 / letters.max(1) as f64;
+    letters >= 20 && (0.3..=0.7).contains(&share) && is_mixed(bytes)
+}
+
+/// How often a digit, a small and a capital letter stand side by side.
+fn changes(bytes: &[u8]) -> usize {
+    let kind = |byte: &u8| match byte {
+        b'0'..=b'9' => 1,
+        b'a'..=b'z' => 2,
+        b'A'..=b'Z' => 3,
+        _ => 0,
+    };
+    bytes
+        .windows(2)
+        .filter(|pair| {
+            let (first, second) = (kind(&pair[0]), kind(&pair[1]));
+            first != 0 && second != 0 && first != second
+        })
+        .count()
+}
+
+/// Whether the kinds of characters change as often as in a random text.
+fn is_mixed(bytes: &[u8]) -> bool {
+    changes(bytes) * 4 >= bytes.len()
+}
+
+/// Whether 16 letters and digits stand in one piece, two of each at least.
+fn has_long_piece(value: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '=');
+    value.split(|c| !is_part(c)).any(|piece| {
+        let digits = piece.bytes().filter(u8::is_ascii_digit).count();
+        let letters = piece.bytes().filter(u8::is_ascii_alphabetic).count();
+        piece.len() >= 16 && digits >= 2 && letters >= 2
+    })
+}
+
+fn is_path(value: &str) -> bool {
+    value.starts_with("./")
+        || value.starts_with("../")
+        || value.starts_with("~/")
+        || (value.starts_with('/') && value[1..].contains('/') && !is_mixed(value.as_bytes()))
+        || value.contains("://")
+}
+
+/// Whether it is a user and a password, joined by a colon and encoded in Base64.
+pub(super) fn is_user_info(value: &str) -> bool {
+    let value = beginning(value).trim_end_matches('=');
+    let mut bits = 0_u32;
+    let mut count = 0;
+    let mut has_colon = false;
+    for byte in value.bytes() {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return false,
+        };
+        bits = bits << 6 | u32::from(digit);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            let decoded = (bits >> count) as u8;
+            if !(b' '..0x7f).contains(&decoded) {
+                return false;
+            }
+            has_colon |= decoded == b':';
+        }
+    }
+    value.len() >= 8 && has_colon
+}

@@ -1,0 +1,105 @@
+//! Which secrets are masked, where they may stand, and what masking costs.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "support/secrets.rs"]
+mod corpus;
+
+use contexture_digest::{Budget, Digest, mask_secrets};
+use contexture_engine_api::{MessageId, MessageView, ToolCallView};
+use corpus::{leak, look_alikes, placements, secrets};
+
+#[test]
+fn every_kind_is_masked_in_every_place_and_json_stays_json() {
+    let mut leaks = Vec::new();
+    for case in secrets(1, 3) {
+        for placed in placements(&case.text) {
+            for text in [
+                Some(&placed.text),
+                placed.arguments.as_ref(),
+                Some(&placed.raw),
+            ] {
+                let Some(text) = text else { continue };
+                let masked = mask_secrets(text);
+                if leak(&masked, std::slice::from_ref(&case)).is_some() {
+                    leaks.push(format!("{} in {}: {masked}", case.kind, placed.place));
+                }
+                assert_eq!(
+                    mask_secrets(&masked),
+                    masked,
+                    "{} in {}",
+                    case.kind,
+                    placed.place
+                );
+                let is_json = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
+                assert!(!is_json(text) || is_json(&masked), "{text} became {masked}");
+            }
+        }
+    }
+    assert!(
+        leaks.is_empty(),
+        "{} leaks: {:#?}",
+        leaks.len(),
+        &leaks[..leaks.len().min(20)]
+    );
+}
+
+#[test]
+fn look_alikes_stay() {
+    let mut lost = Vec::new();
+    for (kind, text) in look_alikes(2, 20) {
+        for text in [
+            text.clone(),
+            serde_json::json!({"stdout": text}).to_string(),
+        ] {
+            if mask_secrets(&text) != text {
+                lost.push(format!("{kind}: {text} became {}", mask_secrets(&text)));
+            }
+        }
+    }
+    lost.dedup();
+    assert!(
+        lost.is_empty(),
+        "{} lost: {:#?}",
+        lost.len(),
+        &lost[..lost.len().min(20)]
+    );
+}
+
+#[test]
+fn a_digest_holds_no_secret_of_any_place() {
+    for case in secrets(3, 1) {
+        let placed = placements(&case.text);
+        let calls: Vec<Vec<ToolCallView<'_>>> = placed
+            .iter()
+            .map(|placed| {
+                let arguments = placed.arguments.iter();
+                arguments
+                    .map(|json| ToolCallView::new("c", "run", json))
+                    .collect()
+            })
+            .collect();
+        let views: Vec<MessageView<'_>> = (1..)
+            .zip(placed.iter().zip(&calls))
+            .map(|(id, (placed, calls))| {
+                let view = MessageView::new(MessageId(id), placed.role)
+                    .with_text(&placed.text)
+                    .with_tool_calls(calls);
+                match placed.role {
+                    "tool" => view.with_result_of("c", "run"),
+                    _ => view,
+                }
+            })
+            .collect();
+        let digest = Digest::of(&views, None);
+        for text in [
+            digest.render(Budget::chars(20_000)),
+            digest.missing_from("", Budget::chars(20_000)),
+        ] {
+            assert!(
+                leak(&text, std::slice::from_ref(&case)).is_none(),
+                "{}: {text}",
+                case.kind
+            );
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! No secret is stored under `redact`, and none reaches a model, wherever in a message it stands.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "../../digest/tests/support/secrets.rs"]
+mod corpus;
+
+use std::sync::Arc;
+
+use contexture_engine_api::{
+    CompressOrder, CompressRequest, EngineFactory, Entry, MessageId, MessageView, Outcome,
+    StoreCommand, ToolCall, ToolCallView, WindowState,
+};
+use contexture_lcm::store::FILE_NAME;
+use contexture_lcm::{Lcm, Store, StoreSettings};
+use contexture_testkit::{ScriptedHost, count};
+use corpus::{Case, Placed, leak, placements, secrets};
+use serde_json::json;
+
+/// Lends the messages as a host shows them.
+fn with_views<T>(placed: &[Placed], work: impl FnOnce(&[MessageView<'_>]) -> T) -> T {
+    let calls: Vec<Vec<ToolCallView<'_>>> = (placed.iter())
+        .map(|placed| {
+            let arguments = placed.arguments.iter();
+            arguments
+                .map(|json| ToolCallView::new("c", "run", json))
+                .collect()
+        })
+        .collect();
+    let views: Vec<MessageView<'_>> = (1..)
+        .zip(placed.iter().zip(&calls))
+        .map(|(id, (placed, calls))| {
+            let tokens = count(&placed.text) + placed.arguments.as_deref().map_or(0, count) + 4;
+            let view = MessageView::new(MessageId(id), placed.role)
+                .with_text(&placed.text)
+                .with_tool_calls(calls)
+                .with_thinking(placed.place == "thinking")
+                .with_raw(&placed.raw)
+                .with_tokens(tokens);
+            match placed.role {
+                "tool" => view.with_result_of("c", "run"),
+                _ => view,
+            }
+        })
+        .collect();
+    work(&views)
+}
+
+fn check(what: &str, text: &str, cases: &[Case]) {
+    if let Some(case) = leak(text, cases) {
+        panic!("{what} holds the secret of {}: {text}", case.kind);
+    }
+}
+
+/// The engine over the messages of these cases: what is stored and what its model is asked.
+fn no_leak(cases: &[Case], redact: bool) -> Arc<ScriptedHost> {
+    let host = ScriptedHost::with_model(200_000);
+    let settings = json!({"redact": redact, "fresh_tail_messages": 4}).to_string();
+    let mut placed: Vec<Placed> = cases
+        .iter()
+        .flat_map(|case| placements(&case.text))
+        .collect();
+    // A short exchange that a leaf would hold word for word, then the fresh tail.
+    placed.extend(placements(&cases[0].text).into_iter().take(2));
+    placed.extend((0..12).flat_map(|_| placements("go on").into_iter().take(1)));
+    let total: u64 = with_views(&placed, |views| views.iter().map(MessageView::tokens).sum());
+    let window = WindowState {
+        context_length: total,
+        max_output_tokens: 500,
+        prompt_tokens: total,
+        messages: placed.len(),
+        ..WindowState::default()
+    };
+    let lcm = Lcm::create(&host.factory_request(&settings)).unwrap();
+    let mut engine = lcm.open(&host.open_request(&settings, &window)).unwrap();
+    with_views(&placed, |messages| {
+        engine.observe(messages, 1).unwrap();
+        // Shown again, they are the same messages.
+        engine.observe(messages, 1).unwrap();
+        for call in engine.background() {
+            let answer = host.model.complete(&call.request);
+            engine.background_done(call.id, answer);
+        }
+        let order = CompressOrder {
+            window: window.clone(),
+            force: true,
+            may_wait_for_model: true,
+            focus: Some(cases[0].text.clone()),
+            ..CompressOrder::default()
+        };
+        let outcome = engine
+            .compress(&CompressRequest {
+                messages,
+                order: &order,
+            })
+            .unwrap();
+        let Outcome::Compacted(proposal) = outcome else {
+            panic!("{outcome:?}");
+        };
+        for entry in &proposal.entries {
+            if let Entry::Summary { text, .. } = entry {
+                check("a summary", text, cases);
+            }
+        }
+        engine.committed(1);
+    });
+    let question = ToolCall {
+        name: "lcm_expand_query".to_owned(),
+        arguments: json!({"question": "which keys were said?"}).to_string(),
+    };
+    engine.call_tool(&question).unwrap();
+    assert!(host.model.calls() > 1);
+    for request in host.model.requests() {
+        check("a request", &request.system, cases);
+        check("a request", &request.prompt, cases);
+    }
+    if !redact {
+        return host;
+    }
+
+    let backup = host.data_dir().join("copy.sqlite3");
+    lcm.manage(&StoreCommand::Backup { to: backup }).unwrap();
+    let verified = lcm.manage(&StoreCommand::Verify).unwrap();
+    assert_eq!(verified["ok"], json!(true), "{verified}");
+    for file in std::fs::read_dir(host.data_dir()).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            check(
+                &path.display().to_string(),
+                &String::from_utf8_lossy(&bytes),
+                cases,
+            );
+        }
+    }
+    drop(engine);
+    drop(lcm);
+    // What is in the file is compressed: read it as well.
+    let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
+    let session = store.find_session("s").unwrap().unwrap();
+    let stored = store.messages(session, 0..placed.len() as u32).unwrap();
+    assert_eq!(stored.len(), placed.len());
+    for (message, placed) in stored.iter().zip(&placed) {
+        for text in [&message.text, &message.calls, &message.raw] {
+            check(placed.place, text, cases);
+        }
+        let values = serde_json::Deserializer::from_str(&message.raw.replace("},\n", "}\n"))
+            .into_iter::<serde_json::Value>()
+            .collect::<Result<Vec<_>, _>>();
+        assert!(values.is_ok(), "{}: {}", placed.place, message.raw);
+    }
+    host
+}
+
+#[test]
+fn no_secret_is_stored_under_redact_or_reaches_a_model() {
+    for cases in secrets(4, 1).chunks(10) {
+        no_leak(cases, true);
+    }
+}
+
+#[test]
+fn no_secret_reaches_a_model_from_a_store_that_holds_them() {
+    for cases in secrets(5, 1).chunks(10) {
+        let host = no_leak(cases, false);
+        let file = host.data_dir().join(FILE_NAME);
+        assert!(file.exists());
+    }
+}
+
+#[test]
+fn a_stored_message_that_is_no_json_is_a_finding() {
+    let directory = tempfile::tempdir().unwrap();
+    let request = contexture_engine_api::FactoryRequest {
+        settings: "{}",
+        data_dir: directory.path(),
+    };
+    let lcm = Lcm::create(&request).unwrap();
+    let host = ScriptedHost::without_model();
+    let window = WindowState::default();
+    let mut engine = lcm.open(&host.open_request("{}", &window)).unwrap();
+    let whole = MessageView::new(MessageId(1), "user")
+        .with_text("a")
+        .with_raw("{\"content\": \"a\"}");
+    let cut = MessageView::new(MessageId(2), "user")
+        .with_text("b")
+        .with_raw("{\"content\": \"b");
+    engine.observe(&[whole], 1).unwrap();
+    assert_eq!(
+        lcm.manage(&StoreCommand::Verify).unwrap()["ok"],
+        json!(true)
+    );
+    engine.observe(&[cut], 2).unwrap();
+    let verified = lcm.manage(&StoreCommand::Verify).unwrap();
+    assert_eq!(verified["ok"], json!(false));
+    assert!(
+        verified.to_string().contains("the first is m2"),
+        "{verified}"
+    );
+}
