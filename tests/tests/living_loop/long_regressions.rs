@@ -5,7 +5,7 @@ use crate::regressions::{check, turn};
 use crate::wire::{Dialect, Wire};
 
 use Holds::{Handed, Originals};
-use Words::{Chinese, Cleared, ClosedSummary, Empty, GoOn, Image, Plain, SummaryMark};
+use Words::{Chinese, Cleared, Empty, GoOn, Image, Plain};
 
 const SHORT: Reply = Reply::PLAIN;
 
