@@ -87,6 +87,9 @@ pub struct Session {
     fixed_tokens: u64,
     reported: Option<Reported>,
     new_since_compaction: bool,
+    /// It was decided whether to compact, and nothing that this depends on has changed since: the same request
+    /// again gives the same body.
+    settled: bool,
     warnings: Vec<String>,
     /// Whether the engine offers views for requests; none before it was asked.
     selects: Option<bool>,
@@ -183,6 +186,7 @@ impl Session {
             fixed_tokens: 0,
             reported: None,
             new_since_compaction: false,
+            settled: false,
             warnings,
             selects: None,
             history,
@@ -267,6 +271,7 @@ impl Session {
         self.correction = Correction::default();
         Arc::make_mut(&mut self.window).recount(&self.counter);
         self.frame = None;
+        self.settled = false;
         let state = self.state();
         self.tell("model_changed", move |engine| engine.model_changed(&state))
     }

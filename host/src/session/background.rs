@@ -147,6 +147,7 @@ impl Session {
         if answers.is_empty() {
             return Ok(());
         }
+        self.settled = false;
         self.background_done(answers)
     }
 

@@ -8,7 +8,7 @@ use contexture_engine_api::{MessageId, MessageKind};
 use super::align::{Alignment, Fate, Known, Mark, align};
 use super::request::{ReadMessage, Request};
 use super::trail::{Origin, Unit};
-use super::written::{IdSet, WrittenText};
+use super::written::IdSet;
 use super::{Comparison, Session, SessionError};
 use crate::formats::FormatError;
 
@@ -185,8 +185,9 @@ impl Session {
         // Stable: the messages of one wire message stay in their order.
         incoming.sort_by_key(|incoming| incoming.wires.start);
         for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
-            let host = |text: &&WrittenText| !text.shortens;
-            if let Some(text) = self.history.written.find(new.mark.identity).find(host) {
+            // The same words may have been written twice: first without a record, later as a shorter form.
+            let text = self.history.written.find(new.mark.identity).next();
+            if let Some(text) = text.filter(|text| !text.shortens) {
                 new.origin = Some(Origin::Host(text.id));
             }
         }

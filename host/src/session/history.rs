@@ -382,10 +382,13 @@ impl History {
     /// Keeps of what was handed out the wire messages at the head that stay; answers how many.
     pub(super) fn keep_handed(&mut self, stays: impl Fn(usize, u64) -> bool) -> usize {
         let raw = self.handed.raw.iter().enumerate();
-        let wires = raw.take_while(|(at, raw)| stays(*at, **raw)).count();
+        let stay = raw.take_while(|(at, raw)| stays(*at, **raw)).count();
+        let units = self.handed.units_within(stay);
+        // A message stays whole or not at all.
+        let wires = (self.handed.units.get(units)).map_or(stay, |unit| unit.wires.start.min(stay));
         if wires < self.handed.raw.len() {
             self.unsaved.handed_from = self.unsaved.handed_from.min(wires.saturating_sub(1));
-            self.handed.units.truncate(self.handed.units_within(wires));
+            self.handed.units.truncate(units);
             self.handed.raw.truncate(wires);
         }
         wires

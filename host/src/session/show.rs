@@ -60,6 +60,7 @@ impl Session {
         request: Option<&Request<'_>>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Decision, SessionError> {
+        let mut comes_back = false;
         if self.history.shown().0.is_none() {
             // A session that comes to this engine: it may have had it before.
             let had = self.engine.call("observed_through", Pace::Short, |engine| {
@@ -67,7 +68,10 @@ impl Session {
             });
             match had {
                 Ok(None) => {}
-                Ok(Some(had)) => self.history.set_shown(Some(had), true),
+                Ok(Some(had)) => {
+                    self.history.set_shown(Some(had), true);
+                    comes_back = true;
+                }
                 Err(error) => return self.decide_without_engine(error, &self.state()),
             }
         }
@@ -86,7 +90,9 @@ impl Session {
             expected = Expected::Anything;
         }
         // What was cut off while the engine could not be told of it is not part of the conversation.
-        else if cut.is_none() && believed.is_some_and(|believed| !self.history.agrees(believed)) {
+        else if (cut.is_none() || comes_back)
+            && believed.is_some_and(|believed| !self.history.agrees(believed))
+        {
             start = self.agreement(believed)?;
             expected = Expected::Anything;
         }

@@ -125,6 +125,15 @@ impl Slot {
         is_pruned.then(|| self.clone().with_content(Content::Message, counter))
     }
 
+    /// The message as it was said.
+    pub(super) fn as_said(&self, counter: &TokenCounter) -> Self {
+        let slot = self.clone().with_content(Content::Message, counter);
+        Self {
+            kind: MessageKind::Original,
+            ..slot
+        }
+    }
+
     /// The same as what pruning left of it.
     pub(super) fn into_pruned(mut self) -> Self {
         if let Content::Replaced {

@@ -81,7 +81,6 @@ impl Session {
             aligned,
             appends,
         } = compared;
-        let was_empty = self.history.branch().is_empty();
         let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
         let mut changes = Changes {
             lost: alignment.lost.iter().copied().collect(),
@@ -95,8 +94,20 @@ impl Session {
             next_id += 1;
             MessageId(next_id - 1)
         };
+        let again: HashMap<usize, MessageId> = (alignment.said_again.iter())
+            .map(|(old, place)| (*place, *old))
+            .collect();
+        let before: HashMap<MessageId, Known> = match again.is_empty() {
+            true => HashMap::new(),
+            false => (self.history.branch().iter())
+                .map(|known| (known.id, *known))
+                .collect(),
+        };
+        let said_before = |place: usize| before.get(again.get(&place)?).copied();
         let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
-        for (at, fate) in aligned.iter().zip(&alignment.fates) {
+        // Messages that are said again, of which the client has only the host's shorter forms.
+        let mut short_again: HashMap<MessageId, MessageId> = HashMap::new();
+        for (place, (at, fate)) in aligned.iter().zip(&alignment.fates).enumerate() {
             let Some(new) = incoming.get_mut(*at) else {
                 continue;
             };
@@ -114,6 +125,15 @@ impl Session {
                         covers: IdSet::default(),
                     });
                     Origin::Host(id)
+                }
+                Fate::New if short && said_before(place).is_some() => {
+                    let id = fresh();
+                    let old = said_before(place);
+                    arrival.new.push(id);
+                    short_again.extend(old.map(|old| (old.id, id)));
+                    let mark = old.map_or(new.mark, |old| old.mark);
+                    log.push((Known { id, mark }, None));
+                    Origin::Shortened(id)
                 }
                 Fate::Revises(_) | Fate::New => {
                     let id = fresh();
@@ -152,7 +172,7 @@ impl Session {
                 covers: covers.clone(),
             });
         }
-        if foreign > 0 && !was_empty {
+        if foreign > 0 {
             self.warn(format!(
                 "the request holds {foreign} summaries of which this session has no record. {known} messages that it \
                  knows are under them; of any others neither it nor the engine has the words"
@@ -180,6 +200,7 @@ impl Session {
                 wires: unit.wires,
             });
         }
+        slots.extend(self.originals_of(&short_again));
         for (known, replaces) in log {
             self.history.append(known, replaces);
         }
@@ -190,7 +211,8 @@ impl Session {
         self.history
             .set_sent(&request.raw, kept, units, request.format);
         if !new.iter().all(|id| slots.contains_key(id)) {
-            slots.extend(self.slots_of(request, &slots, |id| new.contains(&id))?);
+            let read = self.slots_of(request, &slots, |id| new.contains(&id))?;
+            slots.extend(read.into_iter().filter(|(_, slot)| slot.is_original()));
         }
         self.bring_window_up_to_date(request, &changes, &slots, &arrival.new, next_id)?;
         slots.retain(|id, _| new.contains(id));
@@ -199,8 +221,35 @@ impl Session {
             false => self.unshown.extend(slots),
         }
         self.new_since_compaction |= !arrival.new.is_empty();
+        self.settled &= arrival.new.is_empty() && arrival.branched.is_none();
         self.history.resumed = false;
         self.save();
         Ok(arrival)
+    }
+
+    /// Messages under their new ids, from memory or from the engine, which still has them under the old ones.
+    fn originals_of(
+        &mut self,
+        new_ids: &HashMap<MessageId, MessageId>,
+    ) -> HashMap<MessageId, Slot> {
+        if new_ids.is_empty() {
+            return HashMap::new();
+        }
+        let in_window = self.window.slots().iter();
+        let mut originals: HashMap<MessageId, Slot> = in_window
+            .filter(|slot| new_ids.contains_key(&slot.id()) && slot.message().is_some())
+            .map(|slot| (slot.id(), slot.as_said(&self.counter)))
+            .collect();
+        let missing: HashSet<MessageId> = (new_ids.keys().copied())
+            .filter(|id| !originals.contains_key(id))
+            .collect();
+        if !missing.is_empty() {
+            originals.extend(self.recall_from_engines(&missing));
+        }
+        let renamed = originals.into_iter().filter_map(|(old, slot)| {
+            let new = *new_ids.get(&old)?;
+            Some((new, slot.renamed(new)))
+        });
+        renamed.collect()
     }
 }

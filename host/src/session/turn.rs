@@ -140,9 +140,16 @@ impl Session {
         let keep_from = self.lend(options.keep_from);
         let compaction = match options.compact {
             Compact::Never => None,
+            Compact::Auto if self.settled => None,
             Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
             Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
         };
+        let is_final = |report: &CompactionReport| report.outcome == OutcomeKind::Compacted;
+        let is_decided = compaction.as_ref().is_none_or(is_final);
+        let rough = self.rough_state();
+        self.settled = options.compact != Compact::Never
+            && is_decided
+            && rough.best_prompt_tokens() <= rough.usable_tokens();
         let view = self.select()?;
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);
@@ -245,6 +252,7 @@ impl Session {
             new.push(id);
         }
         self.new_since_compaction |= !new.is_empty();
+        self.settled = false;
         self.history.answered(&raw, &units);
         self.save();
         self.show(None, &mut |_| {})?;
@@ -288,6 +296,7 @@ impl Session {
     fn set_frame(&mut self, conversation: &Conversation, options: &TurnOptions) {
         let counted = || super::counting::fixed_tokens(&self.counter, conversation);
         self.fixed_tokens = options.fixed_tokens.unwrap_or_else(counted);
+        self.settled = false;
         self.grouping = super::grouping_of(conversation.format());
         self.frame = Some(Frame {
             hash: 0,

@@ -5,7 +5,9 @@ use crate::regressions::{check, turn};
 use crate::wire::{Dialect, Wire};
 
 use Holds::{Handed, Originals};
-use Words::{Chinese, Cleared, Empty, GoOn, Image, Plain};
+use Words::{
+    Chinese, Cleared, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark,
+};
 
 const SHORT: Reply = Reply::PLAIN;
 
@@ -345,6 +347,793 @@ fn summaries_go_with_what_was_cut_off_before_a_restart() {
             turn(Originals, Plain(4), SHORT),
             Act::Restart { in_order: false },
             turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn the_same_request_again_after_a_failure_is_decided_alike() {
+    check(
+        Wire::Responses,
+        8000,
+        &[
+            turn(
+                Originals,
+                SummaryMark,
+                Reply {
+                    words: Plain(110),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 3, ..SHORT }),
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Plain(73),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(112),
+                Reply {
+                    words: Plain(104),
+                    ..SHORT
+                },
+            ),
+            Act::Window {
+                tokens: 3000,
+                at_once: false,
+            },
+            turn(Originals, Plain(4), SHORT),
+            Act::SendAgain(Reply {
+                words: GoOn,
+                told: false,
+                ..SHORT
+            }),
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(102),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, GoOn, SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(111), Reply { calls: 3, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(899),
+                    ..SHORT
+                },
+            ),
+            Act::Edit(Place(63011), Plain(104)),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(678),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: ClosedSummary,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(27),
+                holds: Originals,
+                dialect: Dialect::AsIs,
+                tries: 3,
+                reply: SHORT,
+            },
+        ],
+    );
+}
+
+#[test]
+fn what_stands_behind_the_summary_does_not_shrink() {
+    check(
+        Wire::Chat,
+        3000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(
+                Originals,
+                Plain(108),
+                Reply {
+                    words: Plain(85),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(105),
+                Reply {
+                    words: Plain(577),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            Act::ChangeEngine,
+            turn(Originals, GoOn, Reply { calls: 1, ..SHORT }),
+            Act::Window {
+                tokens: 8000,
+                at_once: false,
+            },
+            turn(
+                Originals,
+                Plain(29),
+                Reply {
+                    words: Plain(728),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(662),
+                Reply {
+                    words: Plain(22),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(35),
+                Reply {
+                    words: Plain(110),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(100),
+                Reply {
+                    words: Plain(833),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(76), SHORT),
+            Act::LoseAnswer,
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(364),
+                Reply {
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_short_form_behind_an_inserted_message_is_the_same_message_again() {
+    check(
+        Wire::Responses,
+        2000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(105), Reply { calls: 2, ..SHORT }),
+            turn(Originals, Plain(717), SHORT),
+            Act::Insert(Place(28187), Plain(54), false),
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn an_engine_comes_back_after_a_branch_and_a_lost_answer() {
+    check(
+        Wire::Chat,
+        2000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Insert(Place(51843), ShortenedMark, false),
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeEngine,
+            Act::LoseAnswer,
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn the_clients_form_of_an_answer_of_several_items_stays() {
+    check(
+        Wire::Responses,
+        3000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Insert(Place(19613), Plain(64), true),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(105),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(64),
+                Reply {
+                    words: Plain(22),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(636),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(356),
+                holds: Originals,
+                dialect: Dialect::Parts,
+                tries: 1,
+                reply: Reply {
+                    thinks: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Plain(4),
+                holds: Originals,
+                dialect: Dialect::Parts,
+                tries: 1,
+                reply: SHORT,
+            },
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_result_that_was_cleared_without_a_record_is_cleared_again() {
+    check(
+        Wire::Chat,
+        3000,
+        &[
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: SummaryMark,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(104),
+                Reply {
+                    words: Chinese,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(51),
+                Reply {
+                    words: Plain(63),
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(45),
+                Reply {
+                    words: Plain(108),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(19),
+                Reply {
+                    words: Plain(59),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Plain(88), SHORT),
+            turn(
+                Originals,
+                Plain(67),
+                Reply {
+                    words: Plain(397),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseRecord,
+            turn(Handed, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Turn {
+                words: Plain(4),
+                holds: Handed,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: SHORT,
+            },
+        ],
+    );
+}
+
+#[test]
+fn the_same_request_again_is_decided_alike() {
+    check(
+        Wire::Responses,
+        4000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 3, ..SHORT }),
+            turn(Originals, Plain(4), Reply { calls: 3, ..SHORT }),
+            Act::ChangeEngine,
+            turn(Originals, Plain(62), SHORT),
+            turn(Originals, Chinese, SHORT),
+            Act::Window {
+                tokens: 2000,
+                at_once: true,
+            },
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(95),
+                    calls: 1,
+                    told: false,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(411),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(31), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(78),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Chinese,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                SummaryMark,
+                Reply {
+                    words: Plain(18),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                ClosedSummary,
+                Reply {
+                    words: Plain(14),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::Edit(Place(9197), Plain(24)),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(79),
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(37),
+                holds: Originals,
+                dialect: Dialect::AsIs,
+                tries: 2,
+                reply: SHORT,
+            },
+        ],
+    );
+}
+
+#[test]
+fn an_engine_is_shown_all_that_it_has_to_keep() {
+    check(
+        Wire::Responses,
+        2000,
+        &[
+            Act::Turn {
+                words: Plain(888),
+                holds: Handed,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(41),
+                    thinks: true,
+                    calls: 1,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            turn(
+                Originals,
+                Empty,
+                Reply {
+                    words: Chinese,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Handed,
+                Plain(27),
+                Reply {
+                    words: Plain(23),
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: GoOn,
+                holds: Handed,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(22),
+                    thinks: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Image,
+                holds: Originals,
+                dialect: Dialect::Parts,
+                tries: 1,
+                reply: Reply {
+                    words: GoOn,
+                    thinks: true,
+                    calls: 2,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Plain(83),
+                holds: Handed,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(93),
+                    thinks: true,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: GoOn,
+                holds: Originals,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: Reply {
+                    words: GoOn,
+                    thinks: true,
+                    ..SHORT
+                },
+            },
+            turn(
+                Handed,
+                Plain(56),
+                Reply {
+                    words: Empty,
+                    told: false,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(85),
+                holds: Handed,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: Reply {
+                    words: GoOn,
+                    thinks: true,
+                    ..SHORT
+                },
+            },
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Empty,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(16),
+                holds: Handed,
+                dialect: Dialect::Strings,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(72),
+                    thinks: true,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Plain(98),
+                holds: Originals,
+                dialect: Dialect::AsIs,
+                tries: 2,
+                reply: Reply {
+                    words: Plain(6),
+                    calls: 1,
+                    same_ids: true,
+                    ..SHORT
+                },
+            },
+            Act::Restart { in_order: true },
+            Act::Turn {
+                words: Plain(68),
+                holds: Handed,
+                dialect: Dialect::Parts,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(23),
+                    calls: 3,
+                    told: false,
+                    ..SHORT
+                },
+            },
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(17),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(73),
+                holds: Handed,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            },
+            turn(
+                Handed,
+                GoOn,
+                Reply {
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::Rewind(Place(35868)),
+            Act::Restart { in_order: true },
+            Act::Turn {
+                words: Plain(73),
+                holds: Originals,
+                dialect: Dialect::Reordered,
+                tries: 2,
+                reply: Reply {
+                    words: Plain(78),
+                    calls: 2,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::BackUp,
+            Act::Turn {
+                words: SummaryMark,
+                holds: Originals,
+                dialect: Dialect::Parts,
+                tries: 3,
+                reply: Reply {
+                    words: Plain(16),
+                    thinks: true,
+                    ..SHORT
+                },
+            },
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: GoOn,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Empty,
+                holds: Originals,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(535),
+                    thinks: true,
+                    calls: 1,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Plain(48),
+                holds: Originals,
+                dialect: Dialect::Parts,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(65),
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::LoseRecord,
+            Act::Turn {
+                words: Empty,
+                holds: Originals,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(27),
+                    thinks: true,
+                    same_ids: true,
+                    with_usage: true,
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Plain(110),
+                holds: Originals,
+                dialect: Dialect::Spaced,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(90),
+                    calls: 3,
+                    ..SHORT
+                },
+            },
+            turn(
+                Handed,
+                GoOn,
+                Reply {
+                    words: Plain(83),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: GoOn,
+                holds: Originals,
+                dialect: Dialect::Reordered,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(95),
+                    ..SHORT
+                },
+            },
+            Act::Turn {
+                words: Empty,
+                holds: Originals,
+                dialect: Dialect::Strings,
+                tries: 1,
+                reply: Reply {
+                    words: Plain(118),
+                    ..SHORT
+                },
+            },
+            Act::LoseAnswer,
+            Act::PutBack,
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Plain(17),
+                Reply {
+                    words: GoOn,
+                    thinks: true,
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_summary_of_unknown_extent_is_named() {
+    check(
+        Wire::Anthropic,
+        2000,
+        &[
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(100),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseStore,
+            turn(
+                Originals,
+                Plain(685),
+                Reply {
+                    words: Plain(29),
+                    with_usage: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(96),
+                Reply {
+                    words: Plain(343),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseRecord,
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
         ],
     );
 }
