@@ -237,10 +237,10 @@ impl Session {
             let units = self.history.sent.beginning_in(first.wires.start);
             for (unit, message) in units.iter().zip(run) {
                 let id = unit.origin.id();
-                let kind = match (unit.origin, message.message()) {
-                    (Origin::Host(_) | Origin::Shortened(_), Some(message)) => message.kind,
-                    _ => MessageKind::Original,
-                };
+                let looks = message
+                    .message()
+                    .map_or(MessageKind::Original, |message| message.kind);
+                let kind = unit.origin.kind_of(looks);
                 if wanted(id) && !slots.contains_key(&id) {
                     slots.insert(id, Slot::new(id, kind, message, &self.counter));
                 }

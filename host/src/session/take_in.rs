@@ -183,11 +183,7 @@ impl Session {
         let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
         for unit in incoming {
             let Some(origin) = unit.origin else { continue };
-            // A message that only looks like the host's is the client's.
-            let kind = match origin {
-                Origin::Said(_) => MessageKind::Original,
-                Origin::Host(_) | Origin::Shortened(_) => unit.kind,
-            };
+            let kind = origin.kind_of(unit.kind);
             if let Some(read) = &unit.read {
                 slots.insert(
                     origin.id(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::MessageId;
+use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::Mark;
 
@@ -19,6 +19,16 @@ pub(super) enum Origin {
 }
 
 impl Origin {
+    /// What a message is that `looks` like this. One that only looks like the host's is the client's, and one
+    /// that the host wrote has not got the words that were said.
+    pub(super) fn kind_of(self, looks: MessageKind) -> MessageKind {
+        match (self, looks) {
+            (Self::Said(_), _) => MessageKind::Original,
+            (Self::Host(_), MessageKind::Summary) => MessageKind::Summary,
+            (Self::Host(_) | Self::Shortened(_), _) => MessageKind::Replaced,
+        }
+    }
+
     pub(super) fn id(self) -> MessageId {
         match self {
             Self::Said(id) | Self::Shortened(id) | Self::Host(id) => id,

@@ -709,14 +709,17 @@ impl Client {
             before.filter(|before| (before.window, before.engine) == (tail.window, tail.engine));
         let Some(before) = alike else { return Ok(()) };
         let (mut turn, mut largest) = (0, 0);
+        let (mut messages, mut longest) = (0, 0);
         for said in &self.truth.branch {
             if said.speaker == Speaker::User {
-                turn = 0;
+                (turn, messages) = (0, 0);
             }
             turn += tokens(&said.bytes);
-            largest = largest.max(turn);
+            messages += 1;
+            (largest, longest) = (largest.max(turn), longest.max(messages));
         }
-        let shrinks = tail.messages < before.messages && tail.tokens + largest < before.tokens;
+        let shrinks =
+            tail.messages + longest < before.messages && tail.tokens + largest < before.tokens;
         match shrinks && largest * 3 < before.tokens {
             false => Ok(()),
             true => Err(wrong("tail")(format!(
