@@ -284,6 +284,11 @@ impl History {
         self.logged(id)?.replaces
     }
 
+    /// What tells a message of the log from others.
+    pub(super) fn identity(&self, id: MessageId) -> Option<u128> {
+        Some(self.logged(id)?.mark.identity)
+    }
+
     fn logged(&self, id: MessageId) -> Option<&Logged> {
         let at = self.log.binary_search_by_key(&id, |logged| logged.id);
         self.log.get(at.ok()?)

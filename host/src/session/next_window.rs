@@ -7,7 +7,7 @@ use contexture_engine_api::{MessageId, MessageKind};
 use super::record::InForce;
 use super::request::Request;
 use super::slot::Slot;
-use super::trail::{Origin, Unit};
+use super::trail::Unit;
 use super::window::Window;
 use super::written::IdSet;
 use super::{Session, SessionError};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use contexture_engine_api::{MessageId, MessageKind, Observed};
 
 use super::align::{Known, Mark};
+use super::history::History;
 use super::request::ReadMessage;
 use super::show::Start;
 use super::slot::Slot;
@@ -78,10 +79,34 @@ impl Session {
             }
             next = end;
         }
+        self.take_back_under_own_ids(last, seen);
         Ok(Start {
             after: last,
             cut: Some(last),
         })
+    }
+
+    /// Takes messages back that the engine has under other ids than the host, before it is told to cut them off:
+    /// it may be the only one that has their words.
+    fn take_back_under_own_ids(&mut self, last: Option<MessageId>, seen: Option<Observed>) {
+        let Some(seen) = seen else { return };
+        let first = last.map_or(1, |last| last.0 + 1);
+        let theirs: Vec<MessageId> = (first..=seen.last.0).map(MessageId).collect();
+        let branch = self.history.branch().to_vec();
+        let mut ours = branch.iter().filter(|known| Some(known.id) > last);
+        for piece in theirs.chunks(PIECE) {
+            let recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
+            for read in piece.iter().filter_map(|id| recalled.get(id)) {
+                let identity = read.message().map(|message| message.identity);
+                let is_it = |known: &&Known| Some(known.mark.identity) == identity;
+                if let Some(known) = ours.clone().find(is_it) {
+                    let id = known.id;
+                    ours.by_ref().find(|known| known.id == id);
+                    let slot = Slot::new(id, MessageKind::Original, read, &self.counter);
+                    self.unshown.entry(id).or_insert(slot);
+                }
+            }
+        }
     }
 
     /// Takes a conversation over from the engine, where the engine has it and the host's record is lost.
@@ -122,11 +147,10 @@ impl Session {
         &mut self,
         missing: &HashSet<MessageId>,
     ) -> HashMap<MessageId, Slot> {
-        let format = self.history.format();
         let mut slots = HashMap::new();
         // After a cut, messages that it saw before may have to be shown again.
         if self.history.shown().0.is_some() {
-            slots = recall_slots(&mut self.engine, missing, format, &self.counter);
+            slots = recall_slots(&mut self.engine, &self.history, missing, &self.counter);
         }
         let missing: HashSet<MessageId> = (missing.iter().copied())
             .filter(|id| !slots.contains_key(id))
@@ -153,23 +177,33 @@ impl Session {
                 return slots;
             }
         };
-        slots.extend(recall_slots(&mut engine, &missing, format, &self.counter));
+        slots.extend(recall_slots(
+            &mut engine,
+            &self.history,
+            &missing,
+            &self.counter,
+        ));
         slots
     }
 }
 
-/// Messages that an engine gives back.
+/// Messages that an engine gives back, where they are those of the session: after a loss, engine and host may
+/// have given the same id to two.
 fn recall_slots(
     engine: &mut Opened,
+    history: &History,
     ids: &HashSet<MessageId>,
-    format: Option<Format>,
     counter: &TokenCounter,
 ) -> HashMap<MessageId, Slot> {
     let mut ids: Vec<MessageId> = ids.iter().copied().collect();
     ids.sort_unstable();
     let mut slots = HashMap::new();
     for piece in ids.chunks(PIECE) {
-        for (id, read) in recall(engine, piece.to_vec(), format) {
+        for (id, read) in recall(engine, piece.to_vec(), history.format()) {
+            let identity = read.message().map(|message| message.identity);
+            if identity != history.identity(id) {
+                continue;
+            }
             slots.insert(id, Slot::new(id, MessageKind::Original, &read, counter));
         }
     }

@@ -170,14 +170,20 @@ impl Session {
         if believed.is_some() && !remembers {
             return;
         }
-        let placed: HashSet<MessageId> = (self.revisions_in(shown, last).iter())
-            .map(|(id, _)| *id)
-            .collect();
+        let ids: HashSet<MessageId> = shown.iter().map(Slot::id).collect();
+        let is_known = |id: MessageId| Some(id) <= last || ids.contains(&id);
+        let has_no_place = |id: MessageId| {
+            let mut forms = self.history.earlier_forms(id).peekable();
+            forms.peek().is_some() && !forms.any(is_known)
+        };
         let branch = self.history.branch();
-        let Some(from) = (branch.iter()).position(|known| {
-            Some(known.id) > last
-                && self.history.earlier_forms(known.id).next().is_some()
-                && !placed.contains(&known.id)
+        let from = branch
+            .iter()
+            .position(|known| ids.contains(&known.id) && has_no_place(known.id));
+        // The engine knows what it has seen by the ids that it was shown.
+        let Some(from) = from.filter(|from| {
+            let mut behind = branch.iter().skip(*from);
+            behind.all(|known| Some(known.id) > last)
         }) else {
             return;
         };

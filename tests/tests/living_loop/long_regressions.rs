@@ -1137,3 +1137,74 @@ fn a_summary_of_unknown_extent_is_named() {
         ],
     );
 }
+
+#[test]
+fn messages_that_an_engine_has_under_other_ids_are_not_lost() {
+    check(
+        Wire::Responses,
+        4000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseAnswer,
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(105),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(114), Reply { calls: 3, ..SHORT }),
+            Act::ChangeEngine,
+            turn(Originals, Plain(62), SHORT),
+            turn(Originals, Plain(112), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Plain(30), Reply { calls: 1, ..SHORT }),
+            turn(
+                Originals,
+                Plain(80),
+                Reply {
+                    words: Plain(49),
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(63),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(59),
+                Reply {
+                    words: Plain(69),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Image, SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(107),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(108),
+                    ..SHORT
+                },
+            ),
+            Act::LoseRecord,
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
