@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contexture_engine_api::MessageId;
+use contexture_engine_api::{MessageId, make_private_folder};
 use rusqlite::Connection;
 
 use super::align::Mark;
 use super::hold::Hold;
 use super::window::SavedWindow;
+use crate::private::narrow;
 pub(super) use load::Saved;
 use load::read_session;
 pub(super) use save::{SessionChange, StoredSession};
@@ -150,11 +151,15 @@ impl Record {
     /// # Errors
     /// The file cannot be had, is damaged, or is of a newer version.
     pub fn open(home: &Path) -> Result<Arc<Self>, RecordError> {
-        std::fs::create_dir_all(home).map_err(|source| RecordError::Directory {
+        make_private_folder(home).map_err(|source| RecordError::Directory {
             path: home.to_owned(),
             source,
         })?;
         let path = home.join(FILE);
+        make_empty(home, &path);
+        for suffix in ["", "-wal", "-shm"] {
+            narrow(&home.join(format!("{FILE}{suffix}")));
+        }
         let fail = |source| RecordError::Sqlite {
             path: path.clone(),
             source,
@@ -276,6 +281,17 @@ impl Record {
             ReadError::Sqlite(source) => RecordError::Sqlite { path, source },
             ReadError::Damaged(what) => RecordError::Damaged { path, what },
         }
+    }
+}
+
+/// Makes the file, where none is, as its owner's alone; SQLite gives its log the same mode. Where that fails,
+/// SQLite says why. The file gets its name when it is closed: closing it under its name would take away the locks
+/// that other threads of this process have on it.
+fn make_empty(home: &Path, path: &Path) {
+    if !path.exists()
+        && let Ok(file) = tempfile::NamedTempFile::new_in(home)
+    {
+        let _ = file.into_temp_path().persist_noclobber(path);
     }
 }
 
