@@ -5,11 +5,12 @@
 mod cli_support;
 
 use std::fs::Permissions;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use cli_support::{Home, Ran, chat, ran};
+use cli_support::{Home, Ran, chat, json, ran};
 
 fn mode(path: impl AsRef<Path>) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -135,4 +136,208 @@ fn what_others_could_read_is_narrowed_once_and_said() {
     let again = home.run(["import", "chat.json", "--session", "s"]);
     done(&again);
     assert!(!again.stderr.contains("other users"), "{}", again.stderr);
+}
+
+#[test]
+fn a_store_that_is_gone_is_no_sound_one() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    let empty = home.run(["sessions", "verify"]);
+    done(&empty);
+    assert!(
+        empty.stderr.contains("nothing to check"),
+        "{}",
+        empty.stderr
+    );
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    done(&home.run(["sessions", "verify"]));
+    std::fs::remove_dir_all(home.path("home/engines")).unwrap();
+    for (command, said) in [
+        (["sessions", "verify"].as_slice(), "problems"),
+        (&["sessions", "repair", "--yes"], "remains"),
+    ] {
+        let ran = home.run(command.iter().copied());
+        assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+        let answer = json(&ran.stdout);
+        let found = if said == "remains" {
+            &answer["remains"]
+        } else {
+            &answer
+        };
+        assert_eq!(found["ok"], false, "{answer}");
+        let problem = found["problems"][0].as_str().unwrap();
+        assert!(
+            problem.contains("session `s`") && problem.contains("store is gone"),
+            "{problem}"
+        );
+    }
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    done(&home.run(["sessions", "verify"]));
+    // Or it is given up.
+    std::fs::remove_dir_all(home.path("home/engines")).unwrap();
+    assert_eq!(home.run(["sessions", "delete", "other", "--yes"]).code, 2);
+    done(&home.run(["sessions", "delete", "s"]));
+    assert_eq!(home.run(["sessions", "verify"]).code, 1);
+    done(&home.run(["sessions", "delete", "s", "--yes"]));
+    done(&home.run(["sessions", "verify"]));
+}
+
+#[test]
+fn a_home_that_is_removed_during_an_import_has_nothing_imported() {
+    let home = Home::new();
+    let mut command = home.command(["import", "-", "--session", "s"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It opens the record, then waits for its input.
+    while !Path::new(&home.path("home/sessions.sqlite3")).exists() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    while let Err(error) = std::fs::remove_dir_all(home.path("home")) {
+        // A file may have been made meanwhile.
+        if error.kind() == ErrorKind::NotFound {
+            break;
+        }
+    }
+    // It may have ended without reading.
+    let _ = child.stdin.take().unwrap().write_all(chat(60).as_bytes());
+    let ran = ran(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    assert!(!ran.stdout.contains("\"new\""), "{}", ran.stdout);
+    assert!(ran.stderr.contains("sessions.sqlite3"), "{}", ran.stderr);
+}
+
+/// A file system of its own in place of the home, where this process may mount one.
+struct Disk(String);
+
+impl Disk {
+    fn mount(home: &Home, size: &str) -> Option<Self> {
+        let place = home.path("home");
+        let mounted = Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={size}"),
+                "tmpfs",
+                &place,
+            ])
+            .stderr(Stdio::null())
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(place))
+    }
+
+    fn remount(&self, how: &str) {
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-o", &format!("remount,{how}"), &self.0]);
+        assert!(mount.status().unwrap().success());
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) {
+        let mut filler = std::fs::File::create(format!("{}/filler", self.0)).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+        while filler.write_all(&[0]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
+/// What a home with the session `s` is read with: arguments, and what the answer says.
+const READS: [(&[&str], &str); 6] = [
+    (&["sessions", "list"], "\"messages\": 60"),
+    (&["sessions", "show", "s"], "\"in_conversation\": 60"),
+    (&["sessions", "export", "s"], "number_58"),
+    (&["sessions", "verify"], "\"ok\": true"),
+    (
+        &[
+            "tool",
+            "lcm_grep",
+            r#"{"pattern": "number_58"}"#,
+            "--session",
+            "s",
+        ],
+        "number_58",
+    ),
+    (&["compress", "chat.json"], "number_58"),
+];
+
+fn check_reads(home: &Home) {
+    for (args, says) in READS {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, 0, "{args:?}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains(says), "{args:?}: {}", ran.stdout);
+        assert!(
+            !ran.stderr.contains("other users"),
+            "{args:?}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn a_home_that_may_not_be_written_is_read() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    // Permissions do not bind root, who may mount; whoever may not is bound by them.
+    let disk = Disk::mount(&home, "8m");
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    let folders = ["home/engines/lcm", "home/engines", "home"];
+    match &disk {
+        Some(disk) => disk.remount("ro"),
+        None => folders
+            .iter()
+            .for_each(|folder| set_mode(home.path(folder), 0o500)),
+    }
+    let binds = std::fs::write(home.path("home/try"), "").is_err();
+    if binds {
+        check_reads(&home);
+        let ran = home.run(["import", "chat.json", "--session", "another"]);
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    } else {
+        println!("skipped: this process can neither mount nor be kept from writing");
+    }
+    if disk.is_none() {
+        folders
+            .iter()
+            .for_each(|folder| set_mode(home.path(folder), 0o700));
+    }
+}
+
+#[test]
+fn a_full_disk_is_read_and_whoever_would_write_is_told() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    home.put("longer.json", &chat(600));
+    let Some(disk) = Disk::mount(&home, "2m") else {
+        println!("skipped: this process may not mount a small file system");
+        return;
+    };
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    disk.fill();
+    check_reads(&home);
+    for args in [
+        ["import", "longer.json", "--session", "s"].as_slice(),
+        &["sessions", "delete", "s", "--yes"],
+        &["sessions", "gc", "--yes"],
+        &["sessions", "archive", "s"],
+    ] {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, 3, "{args:?}: {}{}", ran.stdout, ran.stderr);
+        for says in ["disk is full", ".sqlite3"] {
+            assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
+        }
+    }
+    std::fs::remove_file(home.path("home/filler")).unwrap();
+    done(&home.run(["import", "longer.json", "--session", "s"]));
+    done(&home.run(["sessions", "verify"]));
 }
