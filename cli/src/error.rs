@@ -19,7 +19,7 @@ use contexture::session::{Delivered, RecordError};
 
 /// Wrong usage, input or configuration.
 pub(crate) const BAD_INPUT: u8 = 2;
-/// An engine failed, and no other may stand in.
+/// An engine failed, and no other may stand in; or what is kept cannot be read or written.
 pub(crate) const ENGINE_FAILED: u8 = 3;
 
 /// What ends a command.
@@ -81,8 +81,8 @@ pub(crate) enum CliError {
          it: its store is gone, or is another one"
     )]
     #[diagnostic(help(
-        "put a backup back (`contexture sessions backup --help` says how), or deliver them again with \
-         `contexture import FILE --session {session}`"
+        "put a backup back (`contexture sessions backup --help` says how), deliver them again with \
+         `contexture import FILE --session {session}`, or give them up with `contexture sessions delete {session} --yes`"
     ))]
     Lost {
         session: String,
@@ -190,6 +190,9 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::EngineFailed { .. } | Self::Lost { .. } => ENGINE_FAILED,
+            Self::Sessions(RecordError::InUse { .. } | RecordError::TooNew { .. }) => BAD_INPUT,
+            // As where an engine's store cannot be used.
+            Self::Sessions(_) => ENGINE_FAILED,
             Self::Build { .. } => crate::NEGATIVE,
             Self::Stopped => INTERRUPTED,
             _ => BAD_INPUT,

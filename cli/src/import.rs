@@ -11,10 +11,10 @@ use crate::kept::Kept;
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, setup, window};
 use contexture::config::OnFailure;
-use contexture::engines::OpenError;
+use contexture::engines::{Engines, OpenError};
 use contexture::formats::Format;
 use contexture::session::{
-    Compact, Comparison, Session, SessionError, SessionOptions, TurnOptions,
+    Compact, Comparison, Record, RecordError, Session, SessionError, SessionOptions, TurnOptions,
 };
 
 /// The engine that keeps what it is shown.
@@ -31,7 +31,8 @@ has one. What the session holds already is not stored again. A file that is only
 session holds, or has nothing in common with it, is refused. A system prompt is no part of the history, and is
 not kept.
 
-Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine failed.")]
+Exit codes: 0 imported, 2 wrong usage, input or configuration, 3 the engine, its store or the record
+of sessions failed.")]
 pub(crate) struct ImportArgs {
     /// A conversation; `-` is stdin
     file: PathBuf,
@@ -116,6 +117,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         terminal::say(&format!("{}\n", terminal::warning(&warning)));
     }
     session.end().map_err(failed)?;
+    check_kept(&engines, &store, engine, args)?;
     let mut answer = json!({
         "session": args.session,
         "engine": engine,
@@ -132,6 +134,30 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     }
     output::print_json(&answer)?;
     Ok(OK)
+}
+
+/// Refuses to call kept what is not there any more: somebody may have removed the files meanwhile, which those who
+/// have them open do not notice.
+fn check_kept(
+    engines: &Engines,
+    store: &Record,
+    engine: &str,
+    args: &ImportArgs,
+) -> Result<(), CliError> {
+    let path = store.path().to_owned();
+    if !path.exists() {
+        return Err(CliError::Sessions(RecordError::Gone { path }));
+    }
+    let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
+    match delivered {
+        Some(delivered)
+            if delivered.messages > 0
+                && Kept::by(engines, engine, &args.session)? == Kept::Others =>
+        {
+            Err(CliError::lost(delivered))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what is taken for another session's file or for an older one of this session; says what of the

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use contexture_engine_api::{EngineError, StoreCommand};
-use serde_json::Value;
+use miette::Diagnostic;
+use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::import::KEEPER;
@@ -82,7 +83,7 @@ pub(crate) enum SessionsCommand {
     /// Check everything that is kept; exits with 1 where something is wrong
     Verify(Of),
     /// Save what can be read of a damaged store, and keep a copy of it as it was; says what is wrong unless
-    /// --yes. No session may be open
+    /// --yes. No session may be open; exits with 1 where something is wrong after it
     Repair {
         /// Do it
         #[arg(long)]
@@ -118,7 +119,11 @@ pub(crate) struct Of {
 
 pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
     let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
-    let store = setup::open_store(&engines)?;
+    let forgets = matches!(command, SessionsCommand::Delete { yes: true, .. });
+    let store = match forgets {
+        true => setup::open_store(&engines)?,
+        false => setup::open_store_to_read(&engines)?,
+    };
     let keeper = Keeper {
         engines: &engines,
         store: &store,
@@ -126,7 +131,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     match command {
         SessionsCommand::List { all, of } => {
             let mut answer = keeper.ask(of, None, StoreCommand::List)?;
-            tell_lost(&store, of, &answer)?;
+            lost(&store, of, &answer)?;
             if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
                 && !all
             {
@@ -160,7 +165,13 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                 older_than_ms: older_than.map(days_ago_ms),
                 dry_run: !yes,
             };
-            let answer = keeper.ask(of, id.as_deref(), command)?;
+            let answer = match (keeper.ask(of, id.as_deref(), command), id) {
+                // What the engine had of it is gone, and the record of it is left.
+                (Err(CliError::Refused(_)), Some(id)) if keeper.has_lost(of, id)? => {
+                    json!({"dry_run": !yes, "sessions": [id], "messages": 0})
+                }
+                (answer, _) => answer?,
+            };
             if *yes {
                 let gone = answer.get("sessions").and_then(Value::as_array);
                 for id in gone.into_iter().flatten().filter_map(Value::as_str) {
@@ -170,19 +181,32 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             done(&answer, *yes)
         }
         SessionsCommand::Verify(of) => {
-            let answer = keeper.ask_long(of, "checking", StoreCommand::Verify)?;
-            tell_lost(&store, of, &answer)?;
+            let (answer, ok) = verify(&keeper, of)?;
             output::print_json(&answer)?;
-            let ok = answer.get("ok").and_then(Value::as_bool) == Some(true);
+            let sessions = answer.get("sessions").and_then(Value::as_array);
+            if ok && sessions.is_some_and(Vec::is_empty) {
+                terminal::say("note: no sessions are kept here, so there was nothing to check\n");
+            }
             Ok(if ok { OK } else { NEGATIVE })
         }
         SessionsCommand::Repair { yes, of } => {
             let command = StoreCommand::Repair { dry_run: !yes };
-            output::print_json(&keeper.ask_long(of, "reading", command)?)?;
+            let mut answer = keeper.ask_long(of, "reading", command)?;
             if !yes {
+                output::print_json(&answer)?;
                 terminal::say("nothing was mended; add --yes to do it, with no session open\n");
+                return Ok(OK);
             }
-            Ok(OK)
+            let (found, ok) = verify(&keeper, of)?;
+            if !ok {
+                answer["remains"] = found;
+            }
+            output::print_json(&answer)?;
+            if !ok {
+                let what = "not everything is well after the repair: `remains` says what is not";
+                terminal::say(&format!("{}\n", terminal::warning(what)));
+            }
+            Ok(if ok { OK } else { NEGATIVE })
         }
         SessionsCommand::Backup { to, of } => {
             let to = std::path::absolute(to).map_err(|source| CliError::Write {
@@ -312,6 +336,16 @@ impl Keeper<'_> {
         answer.map_err(CliError::of_keeper)
     }
 
+    /// Whether messages of a session were delivered to the engine, and it has no such session.
+    fn has_lost(&self, of: &Of, session: &str) -> Result<bool, CliError> {
+        let engine = self.engine_of(of, Some(session))?;
+        let delivered = self.store.delivered(session).map_err(CliError::Sessions)?;
+        Ok(
+            delivered.is_some_and(|delivered| delivered.engine == engine)
+                && Kept::by(self.engines, &engine, session)? == Kept::Others,
+        )
+    }
+
     /// Whom to ask: the engine that was named, else the one that the session was kept by.
     fn engine_of(&self, of: &Of, session: Option<&str>) -> Result<String, CliError> {
         let engine = match (&of.engine, session) {
@@ -323,20 +357,43 @@ impl Keeper<'_> {
     }
 }
 
+/// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
+fn verify(keeper: &Keeper<'_>, of: &Of) -> Result<(Value, bool), CliError> {
+    let mut answer = keeper.ask_long(of, "checking", StoreCommand::Verify)?;
+    let lost = lost(keeper.store, of, &answer)?;
+    let ok = lost.is_empty() && answer.get("ok").and_then(Value::as_bool) == Some(true);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("ok".to_owned(), ok.into());
+        let problems = answer
+            .entry("problems")
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(problems) = problems {
+            problems.extend(lost.into_iter().map(Value::from));
+        }
+    }
+    Ok((answer, ok))
+}
+
 /// Says which sessions were delivered to the engine and are not among those that it answers with.
-fn tell_lost(store: &Record, of: &Of, answer: &Value) -> Result<(), CliError> {
+fn lost(store: &Record, of: &Of, answer: &Value) -> Result<Vec<String>, CliError> {
     let engine = of.engine.as_deref().unwrap_or(KEEPER);
     let kept = answer.get("sessions").and_then(Value::as_array);
     let kept: HashSet<&str> = (kept.into_iter().flatten())
         .filter_map(|session| session.get("session")?.as_str())
         .collect();
-    for lost in store.delivered_to(engine).map_err(CliError::Sessions)? {
-        if lost.messages > 0 && !kept.contains(lost.session.as_str()) {
-            let lost = CliError::lost(lost);
-            terminal::say(&format!("{}\n", terminal::warning(&lost.to_string())));
+    let mut all = Vec::new();
+    for one in store.delivered_to(engine).map_err(CliError::Sessions)? {
+        if one.messages > 0 && !kept.contains(one.session.as_str()) {
+            let lost = CliError::lost(one);
+            let way_out = lost
+                .help()
+                .map_or_else(String::new, |help| format!("; {help}"));
+            let lost = format!("{lost}{way_out}");
+            terminal::say(&format!("{}\n", terminal::warning(&lost)));
+            all.push(lost);
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// What an engine says of all that it keeps; none where it keeps no sessions at all.

@@ -126,7 +126,8 @@ enum Command {
 
 /// Runs the command that the program's arguments name, and says how it went: 0 done or nothing to do,
 /// 1 a check that found something (`--check`, `doctor`) or a failed build, 2 wrong usage, input or
-/// configuration, 3 an engine that failed where no other stood in, 130 stopped by Ctrl-C.
+/// configuration, 3 an engine that failed where no other stood in, or files of the home directory that cannot be
+/// used, 130 stopped by Ctrl-C.
 ///
 /// It takes its arguments, environment and standard streams from the process and never panics on them. Stdout is
 /// the command's alone from then on: what else the process writes to it goes to stderr. Return from `main` after

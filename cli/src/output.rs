@@ -106,7 +106,8 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
     .map_err(failed)
 }
 
-/// Puts a file in its place whole: `fill` writes it under another name in the same folder.
+/// Puts a file in its place whole: `fill` writes it under another name in the same folder. It has these
+/// permissions, or is its owner's alone.
 pub(crate) fn replace_file<T>(
     target: &Path,
     permissions: Option<std::fs::Permissions>,
@@ -116,15 +117,9 @@ pub(crate) fn replace_file<T>(
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => PathBuf::from("."),
     };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".contexture-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As any new file: what the umask leaves of it.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let mut file = builder.tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(".contexture-")
+        .tempfile_in(folder)?;
     let filled = fill(file.as_file_mut())?;
     if let Some(permissions) = permissions {
         file.as_file().set_permissions(permissions)?;

@@ -1,9 +1,10 @@
-//! Where a dry run takes place: over copies of what is kept, which go when it is over.
+//! Where a dry run takes place, and a tool whose store cannot be written: over copies of what is kept, which go when
+//! it is over.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use contexture_engine_api::StoreCommand;
+use contexture_engine_api::{StoreCommand, make_private_folder};
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -37,6 +38,14 @@ impl Rehearsal {
         }
         let store = Some(setup::open_store(stage.engines())?);
         Ok(Self { stage, store })
+    }
+
+    /// A place with a copy of all that this engine keeps.
+    pub(crate) fn of_kept(engines: &Engines, engine: &str) -> Result<Self, CliError> {
+        let stage = Stage::new(engines.loaded().clone(), engines.client().clone());
+        let stage = stage.map_err(CliError::Stage)?;
+        copy_kept(engines, engine, &stage.engines().loaded().home)?;
+        Ok(Self { stage, store: None })
     }
 
     pub(crate) fn engines(&self) -> &Arc<Engines> {
@@ -87,7 +96,7 @@ fn copy_kept(engines: &Engines, engine: &str, home: &Path) -> Result<(), CliErro
     };
     let to = home.join(place);
     let directory = to.parent().unwrap_or(home);
-    std::fs::create_dir_all(directory).map_err(|source| CliError::Write {
+    make_private_folder(directory).map_err(|source| CliError::Write {
         path: directory.to_owned(),
         source,
     })?;

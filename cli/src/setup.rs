@@ -69,6 +69,11 @@ pub(crate) fn open_store(engines: &Engines) -> Result<Arc<Record>, CliError> {
     Record::open(&engines.loaded().home).map_err(CliError::Sessions)
 }
 
+/// The same to read from, where it may not be written or is not there.
+pub(crate) fn open_store_to_read(engines: &Engines) -> Result<Arc<Record>, CliError> {
+    Record::open_to_read(&engines.loaded().home).map_err(CliError::Sessions)
+}
+
 /// The engine that a session was kept by; none where it is not known.
 pub(crate) fn engine_of(store: &Record, session: &str) -> Result<Option<String>, CliError> {
     let delivered = store.delivered(session).map_err(CliError::Sessions)?;

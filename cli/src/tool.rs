@@ -8,6 +8,7 @@ use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::import::KEEPER;
 use crate::kept::Kept;
+use crate::rehearsal::Rehearsal;
 use crate::{Global, OK, output, setup, terminal, window};
 use contexture::engines::{CallError, OpenError};
 use contexture::session::{Delivered, Session, SessionError, SessionOptions};
@@ -37,7 +38,7 @@ pub(crate) struct ToolArgs {
 
 pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
-    let store = setup::open_store(&engines)?;
+    let store = setup::open_store_to_read(&engines)?;
     let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
     let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
     let engine = args.engine.clone().or(remembered);
@@ -65,7 +66,19 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         engine: Some(engine.to_owned()),
         ..SessionOptions::default()
     };
-    let opened = Session::open(&engines, None, &args.session, agent, options);
+    let open =
+        |engines| Session::open(engines, None, &args.session, agent.clone(), options.clone());
+    let mut copy = None;
+    let opened = match open(&engines) {
+        // An engine opens what it can write. A copy can be written, and what is asked only reads.
+        Err(error) if kept == Kept::This && is_of_storage(&error) => {
+            match Rehearsal::of_kept(&engines, engine) {
+                Ok(made) => open(copy.insert(made).engines()),
+                Err(_) => Err(error),
+            }
+        }
+        opened => opened,
+    };
     let mut session = opened.map_err(failed)?;
     if let Some(delivered) = delivered.filter(|_| kept == Kept::This) {
         let seen = session.observed_through().map_err(failed)?;
@@ -105,6 +118,17 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     })?;
     output::print(&format!("{answer}\n"))?;
     Ok(OK)
+}
+
+/// Whether the engine has no use of its store.
+fn is_of_storage(error: &SessionError) -> bool {
+    matches!(
+        error,
+        SessionError::Open(OpenError::Call(CallError::Failed {
+            error: EngineError::Storage(_),
+            ..
+        }))
+    )
 }
 
 fn older_store(delivered: &Delivered) -> String {

@@ -538,11 +538,15 @@ fn a_store_cut_to_nothing_is_told_repaired_and_filled_again() {
         }
     }
     assert_eq!(std::fs::metadata(&store).unwrap().len(), 0);
-    let repaired = done(home.run(["sessions", "repair", "--yes"]));
+    let ran = home.run(["sessions", "repair", "--yes"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let repaired = json(&ran.stdout);
     let kept = repaired["kept"].as_str().unwrap();
     assert_eq!(std::fs::metadata(kept).unwrap().len(), 0);
-    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
+    let remains = repaired["remains"]["problems"][0].as_str().unwrap();
+    assert!(remains.contains("nothing of the session `s`"), "{remains}");
     import(&home, "log.jsonl", "s");
+    assert_eq!(done(home.run(["sessions", "verify"]))["ok"], true);
     assert_eq!(export(&home, "s"), lines(40));
 }
 

@@ -205,6 +205,7 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
         assert!(gone.stderr.contains(says), "{says}: {}", gone.stderr);
     }
     let verified = home.run(["sessions", "verify"]);
+    assert_eq!(verified.code, 1);
     assert!(verified.stderr.contains("400"), "{}", verified.stderr);
 
     std::fs::remove_dir_all(&engine).unwrap();

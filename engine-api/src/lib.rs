@@ -22,6 +22,7 @@ mod compaction;
 mod definition;
 mod engine;
 mod error;
+mod files;
 mod message;
 mod model;
 mod services;
@@ -45,6 +46,7 @@ pub use compaction::{
 pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest};
 pub use error::EngineError;
+pub use files::{make_private, make_private_folder, private_file_options};
 pub use message::{
     CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, Observed,
     SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK, TokenSource, ToolCallView,

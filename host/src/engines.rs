@@ -10,7 +10,7 @@ use contexture_compressor::Compressor;
 use contexture_engine_api::{
     ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
     LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState, define_engine, end_watched,
-    linked_engines, panic_text,
+    linked_engines, make_private_folder, panic_text,
 };
 use serde::Serialize;
 
@@ -18,6 +18,7 @@ use crate::catalog::{
     BUILT_IN, Catalog, Choice, Library, RegisteredEngine, Resolution, ResolveError, resolve,
 };
 use crate::config::{Config, Loaded, Schema};
+use crate::private::{narrow, narrow_folder};
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
 use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock};
@@ -557,6 +558,7 @@ impl Engines {
         if let Some(factory) = lock(&self.factories).get(&key) {
             return Ok(Arc::clone(factory));
         }
+        narrow_folder(data_dir);
         let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
         let made = self.supervisor.create(&key.1, move || {
             create(&FactoryRequest {
@@ -595,11 +597,13 @@ impl Engines {
     }
 
     fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
-        let path = self.loaded.home.join("engines").join(name);
-        std::fs::create_dir_all(&path).map_err(|source| OpenError::DataDir {
+        let engines = self.loaded.home.join("engines");
+        let path = engines.join(name);
+        make_private_folder(&path).map_err(|source| OpenError::DataDir {
             path: path.clone(),
             source,
         })?;
+        narrow(&engines);
         Ok(path)
     }
 }

@@ -80,6 +80,7 @@ pub mod engines;
 pub mod formats;
 mod host;
 mod hygiene;
+mod private;
 pub mod prompt_cache;
 pub mod providers;
 pub mod replay;

@@ -94,7 +94,7 @@ impl Home {
     }
 }
 
-fn ran(output: Output) -> Ran {
+pub(crate) fn ran(output: Output) -> Ran {
     Ran {
         code: output.status.code().expect("not killed by a signal"),
         stdout: String::from_utf8(output.stdout).unwrap(),

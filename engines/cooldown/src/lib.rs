@@ -2,9 +2,10 @@
 //! failure and retry changes nothing.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use contexture_engine_api::{FailureKind, LogLevel, ModelFailure, Services};
+use contexture_engine_api::{FailureKind, LogLevel, ModelFailure, Services, private_file_options};
 use serde::{Deserialize, Serialize};
 
 /// A model that is not called for now.
@@ -89,7 +90,12 @@ impl CoolDowns {
         let new = self
             .file
             .with_extension(format!("{}.new", std::process::id()));
-        fs::write(&new, text)?;
+        let mut file = private_file_options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)?;
+        file.write_all(text.as_bytes())?;
         fs::rename(&new, &self.file)
     }
 

@@ -1,6 +1,6 @@
 //! What can go wrong with the store, and the way out of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contexture_engine_api::{EngineError, MessageId};
 
@@ -15,8 +15,28 @@ pub enum StoreError {
     #[error("the store cannot be written; check the permissions of the file and its directory")]
     ReadOnly,
     /// The disk is full.
-    #[error("the disk is full; free some space, then try again: nothing was lost")]
-    DiskFull,
+    #[error(
+        "the disk is full, so that {} cannot be written; free some space, then try again: nothing was lost",
+        .0.display()
+    )]
+    DiskFull(PathBuf),
+    /// The system cannot read or write the file.
+    #[error(
+        "{}: {source}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
+         log says more), then try again", path.display()
+    )]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The file was removed while it was in use.
+    #[error(
+        "{} was removed while it was in use, and what was written with it; put a backup back \
+         (`contexture sessions backup --help`), or begin anew", .0.display()
+    )]
+    Gone(PathBuf),
     /// The file is damaged.
     #[error(
         "the store is damaged ({0}); `contexture sessions repair` keeps a copy of the file, carries over \
@@ -93,6 +113,25 @@ pub enum StoreError {
     Sqlite(rusqlite::Error),
 }
 
+impl StoreError {
+    /// The same of this file, where it does not name one.
+    pub(crate) fn at(mut self, file: &Path) -> Self {
+        if let Self::DiskFull(path) | Self::Io { path, .. } = &mut self
+            && path.as_os_str().is_empty()
+        {
+            file.clone_into(path);
+        }
+        self
+    }
+}
+
+/// Whether the log's index could not be given its size, which SQLite does not tell from other failures.
+fn is_full(error: &rusqlite::Error) -> bool {
+    error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
+
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
@@ -109,7 +148,12 @@ impl From<rusqlite::Error> for StoreError {
         match error.sqlite_error_code() {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
             Some(Code::ReadOnly | Code::PermissionDenied) => Self::ReadOnly,
-            Some(Code::DiskFull) => Self::DiskFull,
+            Some(Code::DiskFull) => Self::DiskFull(PathBuf::new()),
+            Some(Code::SystemIoFailure) if is_full(&error) => Self::DiskFull(PathBuf::new()),
+            Some(Code::SystemIoFailure) => Self::Io {
+                path: PathBuf::new(),
+                source: error,
+            },
             Some(Code::OperationInterrupted) => Self::Cancelled,
             // Nothing too big is ever written, so a length must be damaged.
             Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {

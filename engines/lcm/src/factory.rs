@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::maintenance::{self, Progress};
 use crate::settings::Settings;
-use crate::store::{Store, StoreSettings};
+use crate::store::{FILE_NAME, Store, StoreSettings};
 
 /// The engine, for a host that links it in.
 pub const DEFINITION: EngineDefinition = define_engine!("lcm", factory Lcm);
@@ -23,7 +23,7 @@ pub const DEFINITION: EngineDefinition = define_engine!("lcm", factory Lcm);
 pub struct Lcm {
     directory: PathBuf,
     settings: StoreSettings,
-    /// None if it is damaged: opening is retried, and a repair stays possible.
+    /// None if it is damaged or cannot be written: opening is retried, and a repair stays possible.
     store: Mutex<Option<Store>>,
     progress: Progress,
 }
@@ -31,12 +31,33 @@ pub struct Lcm {
 impl Lcm {
     fn store(&self) -> Result<Store, StoreError> {
         let mut place = self.place();
-        if let Some(store) = &*place {
+        // One whose file was removed is of use to nobody.
+        if let Some(store) = place.as_ref().filter(|store| store.path().exists()) {
             return Ok(store.clone());
         }
         let store = Store::open(&self.directory, self.settings.clone())?;
         *place = Some(store.clone());
         Ok(store)
+    }
+
+    /// The store to answer a command with: to read, one that cannot be written will do.
+    fn store_for(&self, command: &StoreCommand) -> Result<Store, StoreError> {
+        let only_reads = matches!(
+            command,
+            StoreCommand::List
+                | StoreCommand::Show { .. }
+                | StoreCommand::Export { .. }
+                | StoreCommand::Verify
+                | StoreCommand::Backup { .. }
+        );
+        match self.store() {
+            Err(StoreError::ReadOnly | StoreError::DiskFull(_))
+                if only_reads && self.directory.join(FILE_NAME).exists() =>
+            {
+                Store::open_to_read(&self.directory, self.settings.clone())
+            }
+            store => store,
+        }
     }
 
     fn place(&self) -> MutexGuard<'_, Option<Store>> {
@@ -57,7 +78,11 @@ impl EngineFactory for Lcm {
             progress: Progress::default(),
         };
         match lcm.store() {
-            Ok(_) | Err(StoreError::Damaged(_)) => Ok(lcm),
+            // Those can be repaired, or read.
+            Ok(_)
+            | Err(StoreError::Damaged(_) | StoreError::ReadOnly | StoreError::DiskFull(_)) => {
+                Ok(lcm)
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -84,7 +109,7 @@ impl EngineFactory for Lcm {
                 }
                 maintenance::repair(&self.directory, opened, *dry_run, &self.progress)
             }
-            command => maintenance::answer(&self.store()?, command, &self.progress),
+            command => maintenance::answer(&self.store_for(command)?, command, &self.progress),
         }
     }
 }

@@ -282,6 +282,7 @@ fn verify(store: &Store, tell: impl FnMut(u64, u64)) -> Result<Value, EngineErro
             Err(error @ StoreError::Damaged(_)) => {
                 ok = false;
                 problems.push(format!("{}: {error}", info.name));
+                sessions.push(json!({"session": info.name, "messages": info.messages}));
                 continue;
             }
             Err(error) => return Err(error.into()),

@@ -145,9 +145,10 @@ impl Store {
     pub fn open(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
         let background = settings.background_index;
         let path = directory.join(FILE_NAME);
-        repair::finish(directory)?;
-        create::make_where_none_is(&path)?;
-        let database = Arc::new(Database::open(&path, settings)?);
+        let opened = repair::finish(directory)
+            .and_then(|_| create::make_where_none_is(&path))
+            .and_then(|()| Database::open(&path, settings));
+        let database = Arc::new(opened.map_err(|error| error.at(&path))?);
         let worker = background
             .then(|| IndexWorker::start(Arc::clone(&database)))
             .transpose()
@@ -157,6 +158,22 @@ impl Store {
             })?;
         Ok(Self {
             handle: Arc::new(Handle { worker, database }),
+            cancelled: None,
+        })
+    }
+
+    /// Opens the store in `directory` where it cannot be written: what is written to it fails.
+    ///
+    /// # Errors
+    /// No file, a damaged one, one of another version; one whose log cannot be read without writing.
+    pub fn open_to_read(directory: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
+        let path = directory.join(FILE_NAME);
+        let database = Database::open_to_read(&path, settings).map_err(|error| error.at(&path))?;
+        Ok(Self {
+            handle: Arc::new(Handle {
+                worker: None,
+                database: Arc::new(database),
+            }),
             cancelled: None,
         })
     }
@@ -249,7 +266,7 @@ mod tests {
         let (_directory, store, session) = store_after("PRAGMA max_page_count = 1;");
         assert!(matches!(
             ingest_more(&store, session),
-            Err(StoreError::DiskFull)
+            Err(StoreError::DiskFull(path)) if path == store.path()
         ));
         assert_eq!(store.session_info(session).unwrap().messages, 1);
         let connection = store.database().writer.take().unwrap();

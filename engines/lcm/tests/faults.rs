@@ -222,6 +222,10 @@ fn a_disk_that_is_full_loses_nothing_and_goes_on_once_there_is_room() {
     }
     rest.truncate(rest.len().saturating_sub(48 * 1024));
     std::fs::write(&filler, &rest).unwrap();
+    let full = format!(
+        "storage: the disk is full, so that {} cannot be written; free some space, then try again: nothing was lost",
+        disk.path().join("lcm.sqlite3").display()
+    );
     let mut why = None;
     for _ in 0..200 {
         if let Err(error) = host.turn(3) {
@@ -233,10 +237,7 @@ fn a_disk_that_is_full_loses_nothing_and_goes_on_once_there_is_room() {
             break;
         }
     }
-    assert_eq!(
-        why.as_deref(),
-        Some("storage: the disk is full; free some space, then try again: nothing was lost")
-    );
+    assert_eq!(why.as_deref(), Some(full.as_str()));
     let found = host.tool("lcm_grep", &json!({"pattern": "needle-2-x"}));
     assert_eq!(found["total"], 1, "reading goes on");
     let log = host.kept.log.clone();
@@ -247,6 +248,27 @@ fn a_disk_that_is_full_loses_nothing_and_goes_on_once_there_is_room() {
     host.turn(3).unwrap();
     host.compact_if_due(&mut |_| ()).unwrap();
     host.check("with room again");
+}
+
+#[test]
+fn a_store_that_is_removed_while_it_is_open_takes_nothing_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("lcm");
+    let own = directory.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    let open = || SmallHost::open_apart(&own, &place, WINDOW).unwrap();
+    let mut host = open();
+    host.turn(3).unwrap();
+    std::fs::remove_dir_all(&place).unwrap();
+    let error = host.turn(3).unwrap_err().to_string();
+    assert!(error.contains("was removed while it was in use"), "{error}");
+    drop(host);
+    // The place is there again: all is delivered anew.
+    std::fs::create_dir(&place).unwrap();
+    let mut host = open();
+    host.turn(3).unwrap();
+    host.check("in a new store");
 }
 
 #[test]

@@ -7,9 +7,11 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use contexture_engine_api::{make_private_folder, private_file_options};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::record::RecordError;
+use crate::private::narrow;
 
 /// How long one waits for the other.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,10 +38,13 @@ impl Hold {
             path: path.clone(),
             source,
         };
-        std::fs::create_dir_all(path.parent().unwrap_or(home)).map_err(fail)?;
-        let mut options = File::options();
+        let folder = path.parent().unwrap_or(home);
+        make_private_folder(folder).map_err(fail)?;
+        narrow(folder);
+        let mut options = private_file_options();
         options.create(true).truncate(false).read(true).write(true);
         let file = options.open(&path).map_err(fail)?;
+        narrow(&path);
         let began = Instant::now();
         let mut told = false;
         loop {

@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contexture_engine_api::MessageId;
-use rusqlite::Connection;
+use contexture_engine_api::{MessageId, make_private_folder};
+use rusqlite::{Connection, OpenFlags};
 
 use super::align::Mark;
 use super::hold::Hold;
 use super::window::SavedWindow;
+use crate::private::narrow;
 pub(super) use load::Saved;
 use load::read_session;
 pub(super) use save::{SessionChange, StoredSession};
@@ -78,6 +79,23 @@ pub enum RecordError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The system cannot read the file.
+    #[error(
+        "{}: {source}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
+         log says more), then try again", path.display()
+    )]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file was removed while it was in use.
+    #[error("{} was removed while it was in use, and what was written with it", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+    },
     /// What is stored makes no sense.
     #[error("{}: {what}; move the file away, it holds only hashes and ids", path.display())]
     Damaged {
@@ -97,9 +115,44 @@ fn way_out(error: &rusqlite::Error) -> &'static str {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             "it is damaged: move the file away, it holds only hashes and ids"
         }
-        Some(ErrorCode::DiskFull) => "make room on the disk",
+        Some(ErrorCode::DiskFull) => "the disk is full: make room on it",
+        // The log's index could not be given its size.
+        Some(ErrorCode::SystemIoFailure) if is_shm_size(error) => {
+            "the disk is full: make room on it"
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            "the disk failed or is out of reach, and the file may be whole: see to the disk"
+        }
         _ => "check that the file and its directory can be written",
     }
+}
+
+fn is_shm_size(error: &rusqlite::Error) -> bool {
+    error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
+
+impl RecordError {
+    /// What SQLite said of this file. It calls damaged what the system cannot read.
+    fn of(path: &Path, source: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode;
+        let path = path.to_owned();
+        let may_be_unreadable = matches!(
+            source.sqlite_error_code(),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure)
+        );
+        match may_be_unreadable.then(|| read_through(&path)) {
+            Some(Err(source)) => Self::Io { path, source },
+            _ => Self::Sqlite { path, source },
+        }
+    }
+}
+
+/// Reads a file to its end.
+fn read_through(path: &Path) -> std::io::Result<u64> {
+    let mut file = std::fs::File::open(path)?;
+    std::io::copy(&mut file, &mut std::io::sink())
 }
 
 /// The store of all sessions of a home directory. Cheap to share.
@@ -150,15 +203,16 @@ impl Record {
     /// # Errors
     /// The file cannot be had, is damaged, or is of a newer version.
     pub fn open(home: &Path) -> Result<Arc<Self>, RecordError> {
-        std::fs::create_dir_all(home).map_err(|source| RecordError::Directory {
+        make_private_folder(home).map_err(|source| RecordError::Directory {
             path: home.to_owned(),
             source,
         })?;
         let path = home.join(FILE);
-        let fail = |source| RecordError::Sqlite {
-            path: path.clone(),
-            source,
-        };
+        make_empty(home, &path);
+        for suffix in ["", "-wal", "-shm"] {
+            narrow(&home.join(format!("{FILE}{suffix}")));
+        }
+        let fail = |source| RecordError::of(&path, source);
         let mut connection = Connection::open(&path).map_err(fail)?;
         let found = prepare(&mut connection).map_err(fail)?;
         if found > SCHEMA_VERSION {
@@ -166,6 +220,43 @@ impl Record {
         }
         Ok(Arc::new(Self {
             path,
+            connection: Mutex::new(connection),
+        }))
+    }
+
+    /// Opens the store in the home directory `home` where that may not be written: what is written fails then.
+    /// Where there is none, it is empty, and none is made.
+    ///
+    /// # Errors
+    /// As [`Record::open`]; a log that cannot be read without writing.
+    pub fn open_to_read(home: &Path) -> Result<Arc<Self>, RecordError> {
+        let path = home.join(FILE);
+        let fail = |source| RecordError::of(&path, source);
+        if !path.exists() {
+            return Self::empty(&path).map_err(fail);
+        }
+        match Self::open(home) {
+            Err(RecordError::Sqlite { source, .. }) if is_unwritable(&source) => {}
+            opened => return opened,
+        }
+        let (connection, found) = read_only(&path).map_err(fail)?;
+        match found {
+            SCHEMA_VERSION => Ok(Arc::new(Self {
+                path,
+                connection: Mutex::new(connection),
+            })),
+            newer if newer > SCHEMA_VERSION => Err(RecordError::TooNew { path, found }),
+            // Drafts of the tables are never read.
+            _ => Self::empty(&path).map_err(fail),
+        }
+    }
+
+    /// A store with nothing in it, in memory.
+    fn empty(path: &Path) -> rusqlite::Result<Arc<Self>> {
+        let mut connection = Connection::open_in_memory()?;
+        prepare(&mut connection)?;
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
             connection: Mutex::new(connection),
         }))
     }
@@ -273,10 +364,63 @@ impl Record {
     fn error(&self, error: ReadError) -> RecordError {
         let path = self.path.clone();
         match error {
-            ReadError::Sqlite(source) => RecordError::Sqlite { path, source },
+            ReadError::Sqlite(source) => RecordError::of(&path, source),
             ReadError::Damaged(what) => RecordError::Damaged { path, what },
         }
     }
+}
+
+/// Makes the file, where none is, as its owner's alone; SQLite gives its log the same mode. Where that fails,
+/// SQLite says why. The file gets its name when it is closed: closing it under its name would take away the locks
+/// that other threads of this process have on it.
+fn make_empty(home: &Path, path: &Path) {
+    if !path.exists()
+        && let Ok(file) = tempfile::NamedTempFile::new_in(home)
+    {
+        let _ = file.into_temp_path().persist_noclobber(path);
+    }
+}
+
+/// Whether it may be that a file can be read and not be written.
+fn is_unwritable(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    matches!(
+        error.sqlite_error_code(),
+        Some(CannotOpen | DiskFull | PermissionDenied | ReadOnly | SystemIoFailure)
+    )
+}
+
+/// A connection that only reads, and the version of the tables.
+fn read_only(path: &Path) -> rusqlite::Result<(Connection, i64)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let read = |connection: Connection| {
+        let found = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        Ok((connection, found))
+    };
+    let log = path.with_file_name(format!("{FILE}-wal"));
+    let has_log = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    match Connection::open_with_flags(path, flags).and_then(read) {
+        // Without the right to make the log's index, SQLite reads only a file that it is told nobody changes. It
+        // then leaves the log out, so that there must be none.
+        Err(_) if !has_log => {
+            let uri = immutable_uri(path);
+            Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI).and_then(read)
+        }
+        read => read,
+    }
+}
+
+/// SQLite's name for a file that nobody changes.
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
 }
 
 enum ReadError {
@@ -299,4 +443,23 @@ enum Form {
 
 fn message_id(id: i64) -> MessageId {
     MessageId(id.cast_unsigned())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_the_system_cannot_read_is_not_called_damaged() {
+        let corrupt = || {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            rusqlite::Error::SqliteFailure(code, None)
+        };
+        // Nothing is mapped at its beginning, so that reading it is an I/O error.
+        let unreadable = RecordError::of(Path::new("/proc/self/mem"), corrupt()).to_string();
+        assert!(unreadable.contains("Input/output error"), "{unreadable}");
+        assert!(!unreadable.contains("move"), "{unreadable}");
+        let damaged = RecordError::of(Path::new("/proc/self/maps"), corrupt()).to_string();
+        assert!(damaged.contains("move the file away"), "{damaged}");
+    }
 }

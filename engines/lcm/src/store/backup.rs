@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rusqlite::backup::Backup;
 
 use super::Store;
-use super::create::{give_name, remove_database, with_suffix};
+use super::create::{give_name, make_empty, remove_database, with_suffix};
 use super::repair::DAMAGED;
 use crate::error::StoreError;
 
@@ -35,7 +35,7 @@ impl Store {
         let partial = with_suffix(to, ".partial");
         // Left by a process that was killed.
         remove_database(&partial);
-        std::fs::File::create_new(&partial).map_err(file_error)?;
+        make_empty(&partial)?;
         let copied = self.read(|source| {
             let mut target = Connection::open(&partial)?;
             let backup = Backup::new(source, &mut target)?;

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use contexture_engine_api::private_file_options;
 use rusqlite::OpenFlags;
 
 use super::database::connect;
@@ -58,11 +59,27 @@ pub(super) fn give_name(file: &Path, name: &Path) -> std::io::Result<()> {
 
 /// Creates an empty store in a single file, synced to the disk.
 pub(super) fn lay_down(path: &Path) -> Result<(), StoreError> {
+    make_empty(path)?;
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
     schema::lay_out(&mut connection, path)?;
     // Last, because before WAL mode a commit writes into the file itself and waits for the disk.
     connection.execute_batch("PRAGMA journal_mode = WAL;")?;
     connection.close().map_err(|(_, error)| error.into())
+}
+
+/// Makes an empty file that is its owner's alone; SQLite gives its log the same mode.
+pub(super) fn make_empty(path: &Path) -> Result<(), StoreError> {
+    let made = private_file_options()
+        .write(true)
+        .create_new(true)
+        .open(path);
+    made.map(drop).map_err(|source| match source.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly,
+        _ => StoreError::File {
+            path: path.to_owned(),
+            source,
+        },
+    })
 }
 
 /// Removes files left by killed processes; at worst, one that another process is building, which then uses

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::compression::Compressors;
+use super::create::{holds_something, with_suffix};
 use super::writer::{Lent, Writer};
 use super::{StoreSettings, schema};
 use crate::error::StoreError;
@@ -29,6 +30,8 @@ pub(crate) struct Database {
     // Closed before the writer: the last connection to close checkpoints and deletes the write-ahead log,
     // which a read-only one cannot.
     readers: Mutex<Vec<Connection>>,
+    /// Whether the file is read as one that nobody changes, without its log and locks.
+    immutable: bool,
     pub(super) writer: Writer,
     pub(super) compressors: Compressors,
     indexing: Mutex<()>,
@@ -53,6 +56,31 @@ impl Database {
             path: path.to_owned(),
             settings,
             readers: Mutex::default(),
+            immutable: false,
+            writer: Writer::new(connection),
+            compressors: Compressors::default(),
+            indexing: Mutex::default(),
+        })
+    }
+
+    /// Opens the file where it cannot be written. What is written fails.
+    pub(super) fn open_to_read(path: &Path, settings: StoreSettings) -> Result<Self, StoreError> {
+        schema::check_file(path)?;
+        let mut immutable = false;
+        let mut connection = connect_to_read(path, immutable);
+        // Without the right to make the log's index, SQLite reads only a file that it is told nobody changes. It
+        // then leaves the log out, so that there must be none.
+        if connection.is_err() && !holds_something(&with_suffix(path, "-wal")) {
+            immutable = true;
+            connection = connect_to_read(path, immutable);
+        }
+        let mut connection = connection.map_err(unopened)?;
+        schema::migrate(&mut connection, path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            settings,
+            readers: Mutex::default(),
+            immutable,
             writer: Writer::new(connection),
             compressors: Compressors::default(),
             indexing: Mutex::default(),
@@ -93,7 +121,7 @@ impl Database {
         if connection.is_autocommit() {
             lock(&self.readers).push(connection);
         }
-        result
+        result.map_err(|error| error.at(&self.path))
     }
 
     /// Runs `work` in a write transaction; an error rolls it back.
@@ -101,7 +129,7 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        write(self.writer.take()?, work)
+        self.done(write(self.writer.take()?, work))
     }
 
     /// As [`Database::write`], for background work: turns go first.
@@ -109,7 +137,15 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        write(self.writer.take_behind()?, work)
+        self.done(write(self.writer.take_behind()?, work))
+    }
+
+    /// What came of a write. One into a file that was removed is gone with it.
+    fn done<T>(&self, written: Result<T, StoreError>) -> Result<T, StoreError> {
+        match written.map_err(|error| error.at(&self.path)) {
+            Ok(_) if !self.path.exists() => Err(StoreError::Gone(self.path.clone())),
+            written => written,
+        }
     }
 
     /// Waits until no other thread of this process is indexing; two would do the same work.
@@ -128,11 +164,7 @@ impl Database {
     }
 
     fn open_reader(&self) -> Result<Connection, StoreError> {
-        let connection = Connection::open_with_flags(
-            &self.path,
-            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )?;
-        connection.busy_timeout(PATIENCE)?;
+        let connection = connect_to_read(&self.path, self.immutable)?;
         connection.execute_batch("PRAGMA cache_size = -4096;")?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
@@ -142,17 +174,46 @@ impl Database {
 /// A connection that may write.
 pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(path, flags | more).map_err(|error| {
-            match error.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly,
-                _ => error.into(),
-            }
-        })?;
+    let connection = Connection::open_with_flags(path, flags | more).map_err(unopened)?;
     connection.busy_timeout(PATIENCE)?;
     match connection.is_readonly(rusqlite::MAIN_DB)? {
         true => Err(StoreError::ReadOnly),
         false => Ok(connection),
+    }
+}
+
+/// A connection that only reads, and has read something.
+fn connect_to_read(path: &Path, immutable: bool) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match immutable {
+        true => {
+            Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
+        }
+        false => Connection::open_with_flags(path, flags)?,
+    };
+    connection.busy_timeout(PATIENCE)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// SQLite's name for a file that nobody changes.
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
+/// Why a file cannot be opened that is there.
+fn unopened(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::CannotOpen) => StoreError::ReadOnly,
+        _ => error.into(),
     }
 }
 

@@ -16,6 +16,7 @@ mod stand_in;
 
 use std::path::{Path, PathBuf};
 
+use contexture_engine_api::private_file_options;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -131,10 +132,7 @@ fn open_to_read(path: &Path, stand_in: &Path) -> Result<Old, StoreError> {
         stand_in::make(path, stand_in, &[])?;
         if holds_something(&with_suffix(path, "-wal")) {
             // The log is kept beside its file, even if that is gone.
-            let file = std::fs::File::options()
-                .append(true)
-                .create(true)
-                .open(path);
+            let file = private_file_options().append(true).create(true).open(path);
             file.map_err(|source| StoreError::File {
                 path: path.to_owned(),
                 source,

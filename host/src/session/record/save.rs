@@ -237,6 +237,13 @@ impl StoredSession {
             work(&transaction)?;
             transaction.commit()
         };
-        run().map_err(|error| self.record.error(error.into()))
+        run().map_err(|error| self.record.error(error.into()))?;
+        // What was written into a file that was removed is gone with it.
+        match self.record.path.exists() {
+            true => Ok(()),
+            false => Err(RecordError::Gone {
+                path: self.record.path.clone(),
+            }),
+        }
     }
 }

@@ -127,7 +127,7 @@ fn take_log_in(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
     let _ = std::fs::remove_file(log);
     let _ = std::fs::remove_file(with_suffix(stand_in, "-shm"));
     match folded {
-        Err(error @ StoreError::DiskFull) => Err(error),
+        Err(error @ StoreError::DiskFull(_)) => Err(error),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,343 @@
+//! Whose the files are that the command makes, and what it says of a home that is gone, full or read-only.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::fs::Permissions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cli_support::{Home, Ran, chat, json, ran};
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn set_mode(path: impl AsRef<Path>, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Every file and folder under this one.
+fn all_under(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(all_under(&path));
+        }
+        all.push(path);
+    }
+    all
+}
+
+/// Runs it under this umask, in a home that it has to make.
+fn run_under(home: &Home, umask: &str, args: &[&str]) -> Ran {
+    let plain = home.command(args.iter().copied());
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .current_dir(plain.get_current_dir().unwrap());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let new_home = home.path("new/home");
+    ran(command.env("CONTEXTURE_HOME", new_home).output().unwrap())
+}
+
+fn done(ran: &Ran) {
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn what_is_made_is_its_owners_alone_whatever_the_umask() {
+    for umask in ["000", "022"] {
+        let home = Home::new();
+        home.put("chat.json", &chat(60));
+        home.put("there.json", "{}");
+        set_mode(home.path("there.json"), 0o644);
+        for args in [
+            ["import", "chat.json", "--session", "s"].as_slice(),
+            &[
+                "compress",
+                "chat.json",
+                "--session",
+                "c",
+                "--engine",
+                "lcm",
+                "--force",
+                "--context-length",
+                "2000",
+                "-o",
+                "made.json",
+                "--report",
+                "report.json",
+            ],
+            &["compress", "chat.json", "-o", "there.json"],
+            &[
+                "tool",
+                "lcm_grep",
+                r#"{"pattern": "number_3"}"#,
+                "--session",
+                "s",
+            ],
+            &["sessions", "backup", "backup.sqlite3"],
+            &["sessions", "repair", "--yes"],
+            &["sessions", "verify"],
+        ] {
+            done(&run_under(&home, umask, args));
+        }
+        let made = all_under(Path::new(&home.path("new")));
+        assert!(
+            made.iter().any(|path| path.ends_with("sessions.sqlite3")),
+            "{made:?}"
+        );
+        assert!(
+            made.iter().any(|path| path.ends_with("lcm.sqlite3")),
+            "{made:?}"
+        );
+        for path in made {
+            let only = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&path), only, "{} under {umask}", path.display());
+        }
+        for file in ["made.json", "report.json", "backup.sqlite3"] {
+            assert_eq!(mode(home.path(file)), 0o600, "{file} under {umask}");
+        }
+        assert_eq!(mode(home.path("there.json")), 0o644);
+    }
+}
+
+#[test]
+fn what_others_could_read_is_narrowed_once_and_said() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    set_mode(home.path("home"), 0o755);
+    for path in all_under(Path::new(&home.path("home"))) {
+        set_mode(&path, if path.is_dir() { 0o755 } else { 0o644 });
+    }
+    let ran = home.run(["import", "chat.json", "--session", "s"]);
+    done(&ran);
+    let said = ran.stderr.matches("was open to other users").count();
+    let made = all_under(Path::new(&home.path("home")));
+    assert_eq!(said, made.len(), "{}", ran.stderr);
+    for path in made {
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    }
+    // It may be a folder that the user made.
+    assert_eq!(mode(home.path("home")), 0o755);
+    let again = home.run(["import", "chat.json", "--session", "s"]);
+    done(&again);
+    assert!(!again.stderr.contains("other users"), "{}", again.stderr);
+}
+
+#[test]
+fn a_store_that_is_gone_is_no_sound_one() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    let empty = home.run(["sessions", "verify"]);
+    done(&empty);
+    assert!(
+        empty.stderr.contains("nothing to check"),
+        "{}",
+        empty.stderr
+    );
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    done(&home.run(["sessions", "verify"]));
+    std::fs::remove_dir_all(home.path("home/engines")).unwrap();
+    for (command, said) in [
+        (["sessions", "verify"].as_slice(), "problems"),
+        (&["sessions", "repair", "--yes"], "remains"),
+    ] {
+        let ran = home.run(command.iter().copied());
+        assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+        let answer = json(&ran.stdout);
+        let found = if said == "remains" {
+            &answer["remains"]
+        } else {
+            &answer
+        };
+        assert_eq!(found["ok"], false, "{answer}");
+        let problem = found["problems"][0].as_str().unwrap();
+        assert!(
+            problem.contains("session `s`") && problem.contains("store is gone"),
+            "{problem}"
+        );
+    }
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    done(&home.run(["sessions", "verify"]));
+    // Or it is given up.
+    std::fs::remove_dir_all(home.path("home/engines")).unwrap();
+    assert_eq!(home.run(["sessions", "delete", "other", "--yes"]).code, 2);
+    done(&home.run(["sessions", "delete", "s"]));
+    assert_eq!(home.run(["sessions", "verify"]).code, 1);
+    done(&home.run(["sessions", "delete", "s", "--yes"]));
+    done(&home.run(["sessions", "verify"]));
+}
+
+#[test]
+fn a_home_that_is_removed_during_an_import_has_nothing_imported() {
+    let home = Home::new();
+    let mut command = home.command(["import", "-", "--session", "s"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It opens the record, then waits for its input.
+    while !Path::new(&home.path("home/sessions.sqlite3")).exists() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    while let Err(error) = std::fs::remove_dir_all(home.path("home")) {
+        // A file may have been made meanwhile.
+        if error.kind() == ErrorKind::NotFound {
+            break;
+        }
+    }
+    // It may have ended without reading.
+    let _ = child.stdin.take().unwrap().write_all(chat(60).as_bytes());
+    let ran = ran(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    assert!(!ran.stdout.contains("\"new\""), "{}", ran.stdout);
+    assert!(ran.stderr.contains("sessions.sqlite3"), "{}", ran.stderr);
+}
+
+/// A file system of its own in place of the home, where this process may mount one.
+struct Disk(String);
+
+impl Disk {
+    fn mount(home: &Home, size: &str) -> Option<Self> {
+        let place = home.path("home");
+        let mounted = Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={size}"),
+                "tmpfs",
+                &place,
+            ])
+            .stderr(Stdio::null())
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(place))
+    }
+
+    fn remount(&self, how: &str) {
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-o", &format!("remount,{how}"), &self.0]);
+        assert!(mount.status().unwrap().success());
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) {
+        let mut filler = std::fs::File::create(format!("{}/filler", self.0)).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+        while filler.write_all(&[0]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
+/// What a home with the session `s` is read with: arguments, and what the answer says.
+const READS: [(&[&str], &str); 6] = [
+    (&["sessions", "list"], "\"messages\": 60"),
+    (&["sessions", "show", "s"], "\"in_conversation\": 60"),
+    (&["sessions", "export", "s"], "number_58"),
+    (&["sessions", "verify"], "\"ok\": true"),
+    (
+        &[
+            "tool",
+            "lcm_grep",
+            r#"{"pattern": "number_58"}"#,
+            "--session",
+            "s",
+        ],
+        "number_58",
+    ),
+    (&["compress", "chat.json"], "number_58"),
+];
+
+fn check_reads(home: &Home) {
+    for (args, says) in READS {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, 0, "{args:?}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains(says), "{args:?}: {}", ran.stdout);
+        assert!(
+            !ran.stderr.contains("other users"),
+            "{args:?}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn a_home_that_may_not_be_written_is_read() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    // Permissions do not bind root, who may mount; whoever may not is bound by them.
+    let disk = Disk::mount(&home, "8m");
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    let folders = ["home/engines/lcm", "home/engines", "home"];
+    match &disk {
+        Some(disk) => disk.remount("ro"),
+        None => folders
+            .iter()
+            .for_each(|folder| set_mode(home.path(folder), 0o500)),
+    }
+    let binds = std::fs::write(home.path("home/try"), "").is_err();
+    if binds {
+        check_reads(&home);
+        let ran = home.run(["import", "chat.json", "--session", "another"]);
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    } else {
+        println!("skipped: this process can neither mount nor be kept from writing");
+    }
+    if disk.is_none() {
+        folders
+            .iter()
+            .for_each(|folder| set_mode(home.path(folder), 0o700));
+    }
+}
+
+#[test]
+fn a_full_disk_is_read_and_whoever_would_write_is_told() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    home.put("longer.json", &chat(600));
+    let Some(disk) = Disk::mount(&home, "2m") else {
+        println!("skipped: this process may not mount a small file system");
+        return;
+    };
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    disk.fill();
+    check_reads(&home);
+    for args in [
+        ["import", "longer.json", "--session", "s"].as_slice(),
+        &["sessions", "delete", "s", "--yes"],
+        &["sessions", "gc", "--yes"],
+        &["sessions", "archive", "s"],
+    ] {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, 3, "{args:?}: {}{}", ran.stdout, ran.stderr);
+        for says in ["disk is full", ".sqlite3"] {
+            assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
+        }
+    }
+    std::fs::remove_file(home.path("home/filler")).unwrap();
+    done(&home.run(["import", "longer.json", "--session", "s"]));
+    done(&home.run(["sessions", "verify"]));
+}
