@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
-use crate::error::{CliError, Lines};
+use crate::error::{CliError, ENGINE_FAILED, Lines};
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, replay_table, setup, window};
-use contexture::config::Loaded;
+use contexture::config::{Loaded, OnFailure};
 use contexture::formats::Format;
 use contexture::prompt_cache::Ttl;
 use contexture::replay::{
@@ -31,6 +31,9 @@ Each conversation is played turn by turn through each engine: before every answe
 the engine sees what is new and compacts where it wants to, and the prompt is counted as it would have \
 been sent. The answers are those of the recording; no model is asked for them. Engines work in a \
 temporary directory, so nothing is left in their stores.
+
+Where the configured engine fails, the row says in how many requests, and what stands in is what \
+context.on_failure says. Nothing stands in for an engine that is named with --engine.
 
 Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may stand \
 in.")]
@@ -87,7 +90,11 @@ struct Input {
 }
 
 pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let mut loaded = setup::load_config(global)?;
+    if !args.engines.is_empty() {
+        // What is named on the command line is what is measured, and nothing in its place.
+        loaded.config.context.on_failure = OnFailure::Passthrough;
+    }
     let ttl = args
         .cache_ttl
         .unwrap_or(loaded.config.prompt_caching.cache_ttl);
@@ -126,7 +133,11 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
         }
         None => output::print(&replay_table::render(&report))?,
     }
-    Ok(OK)
+    let failed = report.totals.iter().any(|row| row.failures() > 0);
+    Ok(match failed && !args.engines.is_empty() {
+        true => ENGINE_FAILED,
+        false => OK,
+    })
 }
 
 fn show_warnings(report: &Report) {
