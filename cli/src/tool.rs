@@ -5,8 +5,8 @@ use std::io::Read;
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 
+use crate::choice::{self, KEEPER};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::import::KEEPER;
 use crate::kept::Kept;
 use crate::{Global, OK, output, setup, terminal, window};
 use contexture::engines::{CallError, OpenError};
@@ -30,7 +30,7 @@ pub(crate) struct ToolArgs {
     /// The session
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: String,
-    /// The engine [default: the one that the session was kept by, else lcm]
+    /// The engine [default: the session's own]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 }
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let store = setup::open_store(&engines)?;
     let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
     let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
-    let engine = args.engine.clone().or(remembered);
-    let engine = engine.as_deref().unwrap_or(KEEPER);
+    let engine = choice::keeper(&engines, args.engine.as_deref(), remembered)?;
+    let engine = engine.as_str();
     let delivered = delivered.filter(|delivered| delivered.engine == engine);
     let kept = Kept::by(&engines, engine, &args.session)?;
     if kept == Kept::Others {
@@ -83,11 +83,20 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     };
     if !tools.iter().any(|tool| tool.name == *name) {
         let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
+        let elsewhere = match engine == KEEPER {
+            true => false,
+            false => Kept::by(&engines, KEEPER, &args.session)? == Kept::This,
+        };
+        let session = &args.session;
         return Err(CliError::NoTool {
             name: name.clone(),
             engine: engine.to_owned(),
             way_out: match tools.is_empty() {
-                true => "it gives no tools to its agent; `lcm` does".to_owned(),
+                true if elsewhere => format!(
+                    "`{engine}` has the session `{session}` now, and gives no tools to its agent; `{KEEPER}` has \
+                     had it before: add --engine {KEEPER} to ask that one"
+                ),
+                true => format!("it gives no tools to its agent; `{KEEPER}` does"),
                 false => format!("{meant}These are its tools:\n{}", list(&tools)),
             },
         });
