@@ -143,6 +143,8 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     };
     let keeper = Keeper {
         engines: &engines,
+        store: &store,
+        session: id,
         engine: choice::keeper(&engines, of.engine.as_deref(), own)?,
     };
     match command {
@@ -274,7 +276,10 @@ fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
 
 struct Keeper<'a> {
     engines: &'a Engines,
+    store: &'a Record,
     engine: String,
+    /// The session that it is about, where it is about one.
+    session: Option<&'a str>,
 }
 
 impl Keeper<'_> {
@@ -321,8 +326,33 @@ impl Keeper<'_> {
 
     fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {
         let answer = self.engines.manage(Some(&self.engine), &command);
-        answer.map_err(CliError::of_keeper)
+        answer.map_err(|error| match self.session {
+            Some(session) if is_refusal(&error) => self.refused(session, error),
+            _ => CliError::of_keeper(error),
+        })
     }
+
+    /// Why an engine refuses what is asked of a session: mostly because it has none of this name.
+    fn refused(&self, session: &str, error: OpenError) -> CliError {
+        match Kept::by(self.engines, &self.engine, session) {
+            Ok(Kept::Others) => match self.store.delivered(session) {
+                Ok(Some(lost)) if lost.engine == self.engine && lost.messages > 0 => {
+                    CliError::lost(lost)
+                }
+                _ => CliError::NoSession {
+                    session: session.to_owned(),
+                },
+            },
+            _ => CliError::of_keeper(error),
+        }
+    }
+}
+
+fn is_refusal(error: &OpenError) -> bool {
+    let OpenError::Call(CallError::Failed { error, .. }) = error else {
+        return false;
+    };
+    matches!(error, EngineError::InvalidInput(_))
 }
 
 /// Says which sessions were delivered to the engine and are not among those that it answers with.

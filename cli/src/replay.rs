@@ -44,8 +44,8 @@ pub(crate) struct ReplayArgs {
     /// An engine to play through; may be given several times [default: the configured one]
     #[arg(long = "engine", value_name = "NAME", help_heading = "What to do")]
     engines: Vec<String>,
-    /// The model's whole window, in tokens
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to do")]
+    /// The model's whole window, in tokens: 128000, 64k, 1M
+    #[arg(long, value_name = "N", value_parser = window::length, help_heading = "What to do")]
     context_length: Option<u64>,
     /// The agent's model, which decides on the window and how tokens are counted
     #[arg(long, value_name = "NAME", help_heading = "What to do")]

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
+use serde_json::{Map, Value};
 
 use crate::choice::{self, KEEPER};
 use crate::error::{CliError, Lines, did_you_mean};
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         output::print(&list(&tools))?;
         return Ok(OK);
     };
-    if !tools.iter().any(|tool| tool.name == *name) {
+    let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
         let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
         let elsewhere = match engine == KEEPER {
             true => false,
@@ -100,14 +101,26 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
                 false => format!("{meant}These are its tools:\n{}", list(&tools)),
             },
         });
-    }
+    };
     let call = ToolCall {
         name: name.clone(),
         arguments: arguments(&args.arguments)?,
     };
+    let refused = |why: String| CliError::Arguments {
+        tool: name.clone(),
+        because: Lines(why),
+        way_out: takes(tool),
+    };
+    if let Err(error) = serde_json::from_str::<Map<String, Value>>(&call.arguments) {
+        return Err(refused(format!("they are not a JSON object: {error}")));
+    }
     let answer = session.call_tool(call).map_err(|error| match error {
         SessionError::Call(CallError::Failed {
-            error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+            error: EngineError::InvalidInput(why),
+            ..
+        }) => refused(why),
+        SessionError::Call(CallError::Failed {
+            error: error @ EngineError::Unsupported(_),
             ..
         }) => CliError::Refused(Lines(error.to_string())),
         error => failed(error),
@@ -142,6 +155,19 @@ fn arguments(given: &str) -> Result<String, CliError> {
         source,
     })?;
     Ok(text)
+}
+
+/// What a tool takes, by the schema of its arguments.
+fn takes(tool: &ToolSpec) -> String {
+    let parameters = tool.parameters.get("properties").and_then(Value::as_object);
+    let names: Vec<_> = (parameters.into_iter().flatten())
+        .map(|(name, _)| format!("`{name}`"))
+        .collect();
+    let form = "arguments are one JSON object, in quotes of the shell: '{\"name\": \"value\"}'";
+    match names.is_empty() {
+        true => format!("it takes no arguments; {form}"),
+        false => format!("it takes {}; {form}", names.join(", ")),
+    }
 }
 
 /// The tools, a line each: its name and the first sentence on it.

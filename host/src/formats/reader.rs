@@ -66,7 +66,11 @@ fn syntax(document: &str) -> Result<Syntax, FormatError> {
             what: "the document is empty",
         }));
     }
-    let end = value_end(document, start).map_err(fail)?;
+    let begins_as_json = matches!(document.as_bytes().get(start), Some(b'{' | b'['));
+    let end = value_end(document, start).map_err(|error| match begins_as_json {
+        true => fail(error),
+        false => FormatError::NotJson,
+    })?;
     let next = skip_space(document, end);
     if next == document.len() {
         return Ok(Syntax::Value(start..end));
