@@ -66,6 +66,9 @@ pub(crate) struct CompressArgs {
     /// The format of the input [default: detected]
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
+    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    #[arg(long, help_heading = "Input and output")]
+    strict: bool,
     /// The format of the output: openai, anthropic, responses, claude-code, or the input's own
     /// [default: the input's own; of a session log openai]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
@@ -114,7 +117,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         loaded.config.context.on_failure = OnFailure::Fail;
     }
     let engines = setup::open_engines(loaded, global.offline, args.model.as_deref())?;
-    let mut read = input::read(&path, args.format)?;
+    let mut read = input::read(&path, args.format, args.strict)?;
     let marked = engines.config().prompt_caching.enabled == Some(true);
     let target = Target::choose(args, &read, marked)?;
     input::select(&mut read, args.select)?;

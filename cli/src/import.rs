@@ -45,6 +45,9 @@ pub(crate) struct ImportArgs {
     /// The format of the input [default: detected]
     #[arg(long)]
     format: Option<Format>,
+    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    #[arg(long)]
+    strict: bool,
     /// Of a file with several conversations, take the N-th (from 1)
     #[arg(long, value_name = "N")]
     select: Option<usize>,
@@ -55,7 +58,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     loaded.config.context.on_failure = OnFailure::Fail;
     let engines = setup::open_engines(loaded, global.offline, None)?;
     let store = setup::open_store(&engines)?;
-    let mut read = input::read(&args.file, args.format)?;
+    let mut read = input::read(&args.file, args.format, args.strict)?;
     input::select(&mut read, args.select)?;
     let count = read.conversations.len();
     let conversation = match (read.conversations.pop(), count) {

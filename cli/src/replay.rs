@@ -66,6 +66,9 @@ pub(crate) struct ReplayArgs {
     /// The format of the inputs [default: detected]
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
+    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    #[arg(long, help_heading = "Input and output")]
+    strict: bool,
     /// Write all figures, of each conversation too, to FILE as JSON; `-` prints them in place of the table
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
@@ -173,7 +176,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
     let mut inputs = Vec::new();
     let mut notes: Vec<String> = Vec::new();
     for path in &args.inputs {
-        let read = input::read(path, args.format)?;
+        let read = input::read(path, args.format, args.strict)?;
         for (at, conversation) in read.conversations.into_iter().enumerate() {
             let chosen = window::choose(
                 args.context_length,
