@@ -10,6 +10,7 @@ use clap::builder::{
     NonEmptyStringValueParser, PathBufValueParser, PossibleValuesParser, TypedValueParser,
 };
 
+use crate::choice::Wish;
 use crate::error::{CliError, ENGINE_FAILED, Lines};
 use crate::input::Input;
 use crate::rehearsal::Rehearsal;
@@ -43,12 +44,15 @@ pub(crate) struct CompressArgs {
     /// The engine that runs, instead of the configured one
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
     engine: Option<String>,
+    /// Have the engine named with --engine take the session over from the one that has it
+    #[arg(long, requires_all = ["engine", "session"], help_heading = "What to do")]
+    rebind: bool,
     /// Keep the session under this id, or go on with it: what is known is not stored again, and the
     /// compaction in force stays
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), help_heading = "What to do")]
     session: Option<String>,
-    /// The model's whole window, in tokens
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to do")]
+    /// The model's whole window, in tokens: 128000, 64k, 1M
+    #[arg(long, value_name = "N", value_parser = window::length, help_heading = "What to do")]
     context_length: Option<u64>,
     /// The agent's model, which decides on the window and how tokens are counted
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
@@ -62,6 +66,9 @@ pub(crate) struct CompressArgs {
     /// The format of the input [default: detected]
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
+    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    #[arg(long, help_heading = "Input and output")]
+    strict: bool,
     /// The format of the output: openai, anthropic, responses, claude-code, or the input's own
     /// [default: the input's own; of a session log openai]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
@@ -110,7 +117,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         loaded.config.context.on_failure = OnFailure::Fail;
     }
     let engines = setup::open_engines(loaded, global.offline, args.model.as_deref())?;
-    let mut read = input::read(&path, args.format)?;
+    let mut read = input::read(&path, args.format, args.strict)?;
     let marked = engines.config().prompt_caching.enabled == Some(true);
     let target = Target::choose(args, &read, marked)?;
     input::select(&mut read, args.select)?;
@@ -129,12 +136,25 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         Some(_) if args.dry_run => None,
         Some(_) => Some(setup::open_store(&engines)?),
     };
+    let wish = Wish {
+        session: args.session.as_deref(),
+        own: match &args.session {
+            Some(id) if Record::is_in(&engines.loaded().home) => {
+                let store = setup::open_store(&engines)?;
+                setup::engine_of(&store, id)?
+            }
+            _ => None,
+        },
+        named: args.engine.as_deref(),
+        rebind: args.rebind,
+    };
+    let engine = wish.engine(engines.loaded())?;
     // Without a session nothing is to be left behind, by engines that keep what they see least of all.
     let rehearsal = match args.dry_run || args.session.is_none() {
         true => Some(Rehearsal::of(
             &engines,
             args.session.as_deref(),
-            args.engine.as_deref(),
+            engine.as_deref(),
         )?),
         false => None,
     };
@@ -146,6 +166,8 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
 
     let mut job = Job {
         args,
+        wish,
+        engine,
         engines,
         store,
         input: &read.name,
@@ -265,6 +287,9 @@ impl Target {
 /// One run over the conversations of a document.
 struct Job<'a> {
     args: &'a CompressArgs,
+    wish: Wish<'a>,
+    /// The engine; none where the configuration chooses.
+    engine: Option<String>,
     engines: &'a Arc<Engines>,
     /// Where the session is kept, where it is to be.
     store: Option<Arc<Record>>,
@@ -300,14 +325,9 @@ impl Job<'_> {
         }
         let marking = self.marking(&conversation, &chosen.agent.model);
         let conversation = Arc::new(conversation);
-        let named = self.args.engine.as_deref();
         let agent = chosen.agent.clone();
-        let remembered = match (&self.store, &self.args.session) {
-            (Some(store), Some(id)) => setup::engine_of(store, id)?,
-            _ => None,
-        };
         let options = SessionOptions {
-            engine: named.map(str::to_owned).or(remembered),
+            engine: self.engine.clone(),
             unrelated: Unrelated::Refuse,
             cache_markers: false,
             ..SessionOptions::default()
@@ -315,6 +335,10 @@ impl Job<'_> {
         let id = self.args.session.as_deref().unwrap_or("compress");
         let opened = Session::open(self.engines, self.store.as_ref(), id, agent, options);
         let mut session = opened.map_err(|error| self.failed(error))?;
+        let took = session.engine().name();
+        if let Some(note) = self.wish.note(took, self.engines.loaded()) {
+            self.say_once(note);
+        }
         let result = self.compact_in(&mut session, &conversation);
         for warning in session.take_warnings() {
             self.warn(&warning);

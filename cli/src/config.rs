@@ -40,7 +40,7 @@ pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<u8, CliErr
 }
 
 fn check(global: &Global) -> Result<u8, CliError> {
-    let loaded = setup::read_config(global).map_err(CliError::Config)?;
+    let loaded = setup::read_config(global).map_err(CliError::config)?;
     let mut problems: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     let catalog = engines::scan(&loaded)?;
     for plugin in &catalog.plugins {
@@ -88,7 +88,7 @@ fn path(global: &Global) -> Result<u8, CliError> {
         },
         Err(error) => match error.file() {
             Some(path) => (path.to_owned(), path.exists()),
-            None => return Err(CliError::Config(error)),
+            None => return Err(CliError::config(error)),
         },
     };
     output::print(&format!("{}\n", path.display()))?;

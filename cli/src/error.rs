@@ -1,6 +1,7 @@
 //! What ends a command: what happened, where, why, and the way out.
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use contexture_engine_api::EngineError;
@@ -8,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
-use contexture::config::ConfigError;
+use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
 use contexture::formats::FormatError;
@@ -57,8 +58,12 @@ pub(crate) enum CliError {
         count: usize,
     },
     #[error("the configuration cannot be used")]
-    #[diagnostic(help("`contexture config check` names every problem in it"))]
-    Config(#[source] ConfigError),
+    Config {
+        #[source]
+        because: Lines,
+        #[help]
+        way_out: &'static str,
+    },
     #[error("the configuration is wrong")]
     Findings(#[source] Lines),
     #[error("the model that writes summaries cannot be used")]
@@ -98,6 +103,14 @@ pub(crate) enum CliError {
     },
     #[error("the engine cannot do that")]
     Refused(#[source] Lines),
+    #[error("the tool `{tool}` cannot be called with these arguments")]
+    Arguments {
+        tool: String,
+        #[source]
+        because: Lines,
+        #[help]
+        way_out: String,
+    },
     #[error("there is no engine to run")]
     #[diagnostic(help(
         "`contexture engines list` names the engines, `contexture engines doctor` says what is wrong"
@@ -148,6 +161,24 @@ impl CliError {
         Self::Usage {
             what: what.into(),
             way_out: way_out.into(),
+        }
+    }
+
+    /// A configuration that cannot be had.
+    pub(crate) fn config(error: ConfigError) -> Self {
+        let is_missing = matches!(
+            &error,
+            ConfigError::Document(DocumentError::Read { source, .. }) if source.kind() == ErrorKind::NotFound
+        );
+        Self::Config {
+            way_out: match is_missing {
+                true => {
+                    "name a file that is there with --config, or leave it out to take $CONTEXTURE_HOME/config.yaml"
+                }
+                false => "`contexture config check` names every problem in it",
+            },
+            // Its own cause is in its text.
+            because: Lines(error.to_string()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 
+use crate::choice::{KEEPER, Wish};
 use crate::error::{CliError, Lines};
 use crate::kept::Kept;
 use crate::terminal::{self, Progress};
@@ -16,9 +17,6 @@ use contexture::formats::Format;
 use contexture::session::{
     Compact, Comparison, Record, RecordError, Session, SessionError, SessionOptions, TurnOptions,
 };
-
-/// The engine that keeps what it is shown.
-pub(crate) const KEEPER: &str = "lcm";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -39,12 +37,18 @@ pub(crate) struct ImportArgs {
     /// The session that it becomes, or goes on with
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: String,
-    /// The engine [default: the one that the session was kept by, else lcm]
+    /// The engine [default: what the configuration names as context.engine, else the session's own, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
+    /// Have the engine named with --engine take the session over from the one that has it
+    #[arg(long, requires = "engine")]
+    rebind: bool,
     /// The format of the input [default: detected]
     #[arg(long)]
     format: Option<Format>,
+    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    #[arg(long)]
+    strict: bool,
     /// Of a file with several conversations, take the N-th (from 1)
     #[arg(long, value_name = "N")]
     select: Option<usize>,
@@ -55,7 +59,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     loaded.config.context.on_failure = OnFailure::Fail;
     let engines = setup::open_engines(loaded, global.offline, None)?;
     let store = setup::open_store(&engines)?;
-    let mut read = input::read(&args.file, args.format)?;
+    let mut read = input::read(&args.file, args.format, args.strict)?;
     input::select(&mut read, args.select)?;
     let count = read.conversations.len();
     let conversation = match (read.conversations.pop(), count) {
@@ -74,14 +78,31 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         terminal::say(&format!("{}\n", terminal::warning(warning)));
     }
 
-    let remembered = setup::engine_of(&store, &args.session)?;
-    let engine = args.engine.as_deref().or(remembered.as_deref());
+    let wish = Wish {
+        session: Some(&args.session),
+        own: setup::engine_of(&store, &args.session)?,
+        named: args.engine.as_deref(),
+        rebind: args.rebind,
+    };
+    let loaded = engines.loaded();
+    let chosen = wish.engine(loaded)?;
+    let engine = chosen.as_deref().or(loaded.written_engine());
     let engine = engine.unwrap_or(KEEPER);
     if Kept::by(&engines, engine, &args.session)? == Kept::Nothing {
         return Err(CliError::usage(
             format!("the engine `{engine}` keeps no sessions, so nothing can be imported into one"),
-            format!("name one that does, with --engine {KEEPER}"),
+            match &wish.own {
+                Some(own) if own != KEEPER => {
+                    format!(
+                        "name one that does, and have it take the session over: --engine {KEEPER} --rebind"
+                    )
+                }
+                _ => format!("name one that does, with --engine {KEEPER}"),
+            },
         ));
+    }
+    if let Some(note) = wish.note(engine, loaded) {
+        terminal::say(&format!("{note}\n"));
     }
     let configured = &engines.config().model;
     let agent = window::choose(None, None, conversation.model(), configured).agent;

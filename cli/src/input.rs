@@ -12,8 +12,8 @@ pub(crate) struct Input {
     pub(crate) conversations: Vec<Conversation>,
 }
 
-/// Reads a document: a file, or with `-` stdin.
-pub(crate) fn read(path: &Path, format: Option<Format>) -> Result<Input, CliError> {
+/// Reads a document: a file, or with `-` stdin. With `strict` one that is damaged anywhere is refused.
+pub(crate) fn read(path: &Path, format: Option<Format>, strict: bool) -> Result<Input, CliError> {
     let (name, bytes) = if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         let read = std::io::stdin().lock().read_to_end(&mut bytes);
@@ -33,6 +33,13 @@ pub(crate) fn read(path: &Path, format: Option<Format>) -> Result<Input, CliErro
         input: name.clone(),
         source,
     })?;
+    let damage = conversations.iter().find_map(Conversation::damage);
+    if let Some(damage) = damage.filter(|_| strict) {
+        return Err(CliError::Format {
+            input: name,
+            source: damage.clone(),
+        });
+    }
     if conversations.is_empty() {
         return Err(CliError::NoConversation { input: name });
     }

@@ -11,8 +11,8 @@ use contexture_engine_api::{EngineError, StoreCommand};
 use miette::Diagnostic;
 use serde_json::{Value, json};
 
+use crate::choice;
 use crate::error::CliError;
-use crate::import::KEEPER;
 use crate::interrupt::Interrupt;
 use crate::terminal::{self, Progress};
 use crate::{Global, NEGATIVE, OK, output, setup};
@@ -112,9 +112,26 @@ pub(crate) enum SessionsCommand {
 /// Whose sessions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Of {
-    /// The engine [default: the one that the session was kept by, else lcm]
+    /// The engine [default: the session's own; of all sessions the configured one where it keeps sessions, else lcm]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
+}
+
+impl SessionsCommand {
+    /// Whose sessions it is about, and which one where it is about one.
+    fn about(&self) -> (&Of, Option<&str>) {
+        match self {
+            Self::Show { id, of } | Self::Export { id, of } | Self::Archive { id, of, .. } => {
+                (of, Some(id))
+            }
+            Self::Delete { id, of, .. } => (of, id.as_deref()),
+            Self::List { of, .. }
+            | Self::Repair { of, .. }
+            | Self::Backup { of, .. }
+            | Self::Gc { of, .. }
+            | Self::Verify(of) => (of, None),
+        }
+    }
 }
 
 pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
@@ -124,14 +141,21 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         true => setup::open_store(&engines)?,
         false => setup::open_store_to_read(&engines)?,
     };
+    let (of, id) = command.about();
+    let own = match id {
+        Some(id) => setup::engine_of(&store, id)?,
+        None => None,
+    };
     let keeper = Keeper {
         engines: &engines,
         store: &store,
+        session: id,
+        engine: choice::keeper(&engines, of.engine.as_deref(), own)?,
     };
     match command {
-        SessionsCommand::List { all, of } => {
-            let mut answer = keeper.ask(of, None, StoreCommand::List)?;
-            lost(&store, of, &answer)?;
+        SessionsCommand::List { all, .. } => {
+            let mut answer = keeper.ask(StoreCommand::List)?;
+            lost(&store, &keeper.engine, &answer)?;
             if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
                 && !all
             {
@@ -140,34 +164,36 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             output::print_json(&answer)?;
             Ok(OK)
         }
-        SessionsCommand::Show { id, of } => {
+        SessionsCommand::Show { id, .. } => {
             let session = id.clone();
-            output::print_json(&keeper.ask(of, Some(id), StoreCommand::Show { session })?)?;
+            output::print_json(&keeper.ask(StoreCommand::Show { session })?)?;
             Ok(OK)
         }
-        SessionsCommand::Export { id, of } => export(&keeper, id, of),
-        SessionsCommand::Archive { id, undo, of } => {
+        SessionsCommand::Export { id, .. } => export(&keeper, id),
+        SessionsCommand::Archive { id, undo, .. } => {
             let command = StoreCommand::Archive {
                 session: id.clone(),
                 archived: !undo,
             };
-            output::print_json(&keeper.ask(of, Some(id), command)?)?;
+            output::print_json(&keeper.ask(command)?)?;
             Ok(OK)
         }
         SessionsCommand::Delete {
             id,
             older_than,
             yes,
-            of,
+            ..
         } => {
             let command = StoreCommand::Delete {
                 session: id.clone(),
                 older_than_ms: older_than.map(days_ago_ms),
                 dry_run: !yes,
             };
-            let answer = match (keeper.ask(of, id.as_deref(), command), id) {
+            let answer = match (keeper.ask(command), id) {
                 // What the engine had of it is gone, and the record of it is left.
-                (Err(CliError::Refused(_)), Some(id)) if keeper.has_lost(of, id)? => {
+                (Err(CliError::Lost { .. } | CliError::NoSession { .. }), Some(id))
+                    if keeper.has_lost(id)? =>
+                {
                     json!({"dry_run": !yes, "sessions": [id], "messages": 0})
                 }
                 (answer, _) => answer?,
@@ -180,8 +206,8 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             }
             done(&answer, *yes)
         }
-        SessionsCommand::Verify(of) => {
-            let (answer, ok) = verify(&keeper, of)?;
+        SessionsCommand::Verify(_) => {
+            let (answer, ok) = verify(&keeper)?;
             output::print_json(&answer)?;
             let sessions = answer.get("sessions").and_then(Value::as_array);
             if ok && sessions.is_some_and(Vec::is_empty) {
@@ -189,15 +215,15 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             }
             Ok(if ok { OK } else { NEGATIVE })
         }
-        SessionsCommand::Repair { yes, of } => {
+        SessionsCommand::Repair { yes, .. } => {
             let command = StoreCommand::Repair { dry_run: !yes };
-            let mut answer = keeper.ask_long(of, "reading", command)?;
+            let mut answer = keeper.ask_long("reading", command)?;
             if !yes {
                 output::print_json(&answer)?;
                 terminal::say("nothing was mended; add --yes to do it, with no session open\n");
                 return Ok(OK);
             }
-            let (found, ok) = verify(&keeper, of)?;
+            let (found, ok) = verify(&keeper)?;
             if !ok {
                 answer["remains"] = found;
             }
@@ -208,17 +234,17 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             }
             Ok(if ok { OK } else { NEGATIVE })
         }
-        SessionsCommand::Backup { to, of } => {
+        SessionsCommand::Backup { to, .. } => {
             let to = std::path::absolute(to).map_err(|source| CliError::Write {
                 path: to.clone(),
                 source,
             })?;
-            output::print_json(&keeper.ask_long(of, "copying", StoreCommand::Backup { to })?)?;
+            output::print_json(&keeper.ask_long("copying", StoreCommand::Backup { to })?)?;
             Ok(OK)
         }
-        SessionsCommand::Gc { yes, of } => {
+        SessionsCommand::Gc { yes, .. } => {
             let command = StoreCommand::Gc { dry_run: !yes };
-            let answer = keeper.ask_long(of, "giving back", command)?;
+            let answer = keeper.ask_long("giving back", command)?;
             done(&answer, *yes)
         }
     }
@@ -232,13 +258,9 @@ fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
-    // Found out once, and not for each page.
-    let of = &Of {
-        engine: Some(keeper.engine_of(of, Some(id))?),
-    };
+fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
     let session = id.to_owned();
-    let shown = keeper.ask(of, None, StoreCommand::Show { session })?;
+    let shown = keeper.ask(StoreCommand::Show { session })?;
     let count = shown.get("in_conversation").and_then(Value::as_u64);
     let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
     let (mut after, mut lost) = (None, 0);
@@ -248,7 +270,7 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
             after,
             limit: PAGE,
         };
-        let page = keeper.ask(of, None, command)?;
+        let page = keeper.ask(command)?;
         let messages = page.get("messages").and_then(Value::as_array);
         let mut lines = String::new();
         for message in messages.into_iter().flatten() {
@@ -281,11 +303,14 @@ fn export(keeper: &Keeper<'_>, id: &str, of: &Of) -> Result<u8, CliError> {
 struct Keeper<'a> {
     engines: &'a Engines,
     store: &'a Record,
+    engine: String,
+    /// The session that it is about, where it is about one.
+    session: Option<&'a str>,
 }
 
 impl Keeper<'_> {
     /// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
-    fn ask_long(&self, of: &Of, what: &str, command: StoreCommand) -> Result<Value, CliError> {
+    fn ask_long(&self, what: &str, command: StoreCommand) -> Result<Value, CliError> {
         let interrupt = Interrupt::listen();
         let on_interrupt = match command {
             StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
@@ -306,9 +331,9 @@ impl Keeper<'_> {
                             told = true;
                         }
                         // Every time: it may not have begun yet.
-                        let _ = self.ask(of, None, StoreCommand::Cancel);
+                        let _ = self.ask(StoreCommand::Cancel);
                     }
-                    let Ok(far) = self.ask(of, None, StoreCommand::Progress) else {
+                    let Ok(far) = self.ask(StoreCommand::Progress) else {
                         continue;
                     };
                     let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -319,48 +344,56 @@ impl Keeper<'_> {
                     }
                 }
             });
-            let answer = self.ask(of, None, command);
+            let answer = self.ask(command);
             drop(done);
             answer
         })
     }
 
-    fn ask(
-        &self,
-        of: &Of,
-        session: Option<&str>,
-        command: StoreCommand,
-    ) -> Result<Value, CliError> {
-        let engine = self.engine_of(of, session)?;
-        let answer = self.engines.manage(Some(&engine), &command);
-        answer.map_err(CliError::of_keeper)
+    fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {
+        let answer = self.engines.manage(Some(&self.engine), &command);
+        answer.map_err(|error| match self.session {
+            Some(session) if is_refusal(&error) => self.refused(session, error),
+            _ => CliError::of_keeper(error),
+        })
     }
 
     /// Whether messages of a session were delivered to the engine, and it has no such session.
-    fn has_lost(&self, of: &Of, session: &str) -> Result<bool, CliError> {
-        let engine = self.engine_of(of, Some(session))?;
+    fn has_lost(&self, session: &str) -> Result<bool, CliError> {
         let delivered = self.store.delivered(session).map_err(CliError::Sessions)?;
         Ok(
-            delivered.is_some_and(|delivered| delivered.engine == engine)
-                && Kept::by(self.engines, &engine, session)? == Kept::Others,
+            delivered.is_some_and(|delivered| delivered.engine == self.engine)
+                && Kept::by(self.engines, &self.engine, session)? == Kept::Others,
         )
     }
 
-    /// Whom to ask: the engine that was named, else the one that the session was kept by.
-    fn engine_of(&self, of: &Of, session: Option<&str>) -> Result<String, CliError> {
-        let engine = match (&of.engine, session) {
-            (Some(named), _) => Some(named.clone()),
-            (None, Some(session)) => setup::engine_of(self.store, session)?,
-            (None, None) => None,
-        };
-        Ok(engine.unwrap_or_else(|| KEEPER.to_owned()))
+    /// Why an engine refuses what is asked of a session: mostly because it has none of this name.
+    fn refused(&self, session: &str, error: OpenError) -> CliError {
+        match Kept::by(self.engines, &self.engine, session) {
+            Ok(Kept::Others) => match self.store.delivered(session) {
+                Ok(Some(lost)) if lost.engine == self.engine && lost.messages > 0 => {
+                    CliError::lost(lost)
+                }
+                _ => CliError::NoSession {
+                    session: session.to_owned(),
+                },
+            },
+            _ => CliError::of_keeper(error),
+        }
     }
 }
 
+fn is_refusal(error: &OpenError) -> bool {
+    let OpenError::Call(CallError::Failed { error, .. }) = error else {
+        return false;
+    };
+    matches!(error, EngineError::InvalidInput(_))
+}
+
 /// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
-fn verify(keeper: &Keeper<'_>, of: &Of) -> Result<(Value, bool), CliError> {
-    let mut answer = keeper.ask_long(of, "checking", StoreCommand::Verify)?;
-    let lost = lost(keeper.store, of, &answer)?;
+fn verify(keeper: &Keeper<'_>) -> Result<(Value, bool), CliError> {
+    let mut answer = keeper.ask_long("checking", StoreCommand::Verify)?;
+    let lost = lost(keeper.store, &keeper.engine, &answer)?;
     let ok = lost.is_empty() && answer.get("ok").and_then(Value::as_bool) == Some(true);
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("ok".to_owned(), ok.into());
@@ -375,8 +408,7 @@ fn verify(keeper: &Keeper<'_>, of: &Of) -> Result<(Value, bool), CliError> {
 }
 
 /// Says which sessions were delivered to the engine and are not among those that it answers with.
-fn lost(store: &Record, of: &Of, answer: &Value) -> Result<Vec<String>, CliError> {
-    let engine = of.engine.as_deref().unwrap_or(KEEPER);
+fn lost(store: &Record, engine: &str, answer: &Value) -> Result<Vec<String>, CliError> {
     let kept = answer.get("sessions").and_then(Value::as_array);
     let kept: HashSet<&str> = (kept.into_iter().flatten())
         .filter_map(|session| session.get("session")?.as_str())

@@ -1,6 +1,7 @@
 //! The `contexture` command. A program with engines of its own linked in calls [`run`] from its `main`
 //! and is the same command with these engines beside the others.
 
+mod choice;
 mod compress;
 mod config;
 mod doctor;

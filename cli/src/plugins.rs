@@ -118,9 +118,14 @@ fn all_buildable(global: &Global) -> Result<Vec<Manifest>, CliError> {
 
 /// The plugin in a folder.
 fn buildable(path: &Path) -> Result<Manifest, CliError> {
-    let folder = std::fs::canonicalize(path).map_err(|source| CliError::Read {
-        input: path.display().to_string(),
-        source,
+    let folder = std::fs::canonicalize(path).map_err(|source| {
+        CliError::usage(
+            format!("there is no plugin to build in {}: {source}", path.display()),
+            format!(
+                "name the folder of a plugin's source, with its Cargo.toml and {MANIFEST_FILE}; `contexture plugins \
+                 list` says where plugins are"
+            ),
+        )
     })?;
     for file in ["Cargo.toml", MANIFEST_FILE] {
         if !folder.join(file).is_file() {

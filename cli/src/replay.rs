@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
-use crate::error::{CliError, Lines};
+use crate::error::{CliError, ENGINE_FAILED, Lines};
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, replay_table, setup, window};
-use contexture::config::Loaded;
+use contexture::config::{Loaded, OnFailure};
 use contexture::formats::Format;
 use contexture::prompt_cache::Ttl;
 use contexture::replay::{
@@ -32,6 +32,9 @@ the engine sees what is new and compacts where it wants to, and the prompt is co
 been sent. The answers are those of the recording; no model is asked for them. Engines work in a \
 temporary directory, so nothing is left in their stores.
 
+Where the configured engine fails, the row says in how many requests, and what stands in is what \
+context.on_failure says. Nothing stands in for an engine that is named with --engine.
+
 Exit codes: 0 played, 2 wrong usage, input or configuration, 3 an engine failed and no other may stand \
 in.")]
 pub(crate) struct ReplayArgs {
@@ -41,8 +44,8 @@ pub(crate) struct ReplayArgs {
     /// An engine to play through; may be given several times [default: the configured one]
     #[arg(long = "engine", value_name = "NAME", help_heading = "What to do")]
     engines: Vec<String>,
-    /// The model's whole window, in tokens
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to do")]
+    /// The model's whole window, in tokens: 128000, 64k, 1M
+    #[arg(long, value_name = "N", value_parser = window::length, help_heading = "What to do")]
     context_length: Option<u64>,
     /// The agent's model, which decides on the window and how tokens are counted
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
@@ -63,6 +66,9 @@ pub(crate) struct ReplayArgs {
     /// The format of the inputs [default: detected]
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
+    /// Refuse a log with a line that cannot be read, instead of leaving it out
+    #[arg(long, help_heading = "Input and output")]
+    strict: bool,
     /// Write all figures, of each conversation too, to FILE as JSON; `-` prints them in place of the table
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     report: Option<PathBuf>,
@@ -87,7 +93,11 @@ struct Input {
 }
 
 pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
-    let loaded = setup::load_config(global)?;
+    let mut loaded = setup::load_config(global)?;
+    if !args.engines.is_empty() {
+        // What is named on the command line is what is measured, and nothing in its place.
+        loaded.config.context.on_failure = OnFailure::Passthrough;
+    }
     let ttl = args
         .cache_ttl
         .unwrap_or(loaded.config.prompt_caching.cache_ttl);
@@ -126,7 +136,11 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
         }
         None => output::print(&replay_table::render(&report))?,
     }
-    Ok(OK)
+    let failed = report.totals.iter().any(|row| row.failures() > 0);
+    Ok(match failed && !args.engines.is_empty() {
+        true => ENGINE_FAILED,
+        false => OK,
+    })
 }
 
 fn show_warnings(report: &Report) {
@@ -162,7 +176,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
     let mut inputs = Vec::new();
     let mut notes: Vec<String> = Vec::new();
     for path in &args.inputs {
-        let read = input::read(path, args.format)?;
+        let read = input::read(path, args.format, args.strict)?;
         for (at, conversation) in read.conversations.into_iter().enumerate() {
             let chosen = window::choose(
                 args.context_length,

@@ -96,7 +96,10 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let work = row.work.as_ref();
     let done = |figure: Option<String>| figure.unwrap_or_else(|| "–".to_owned());
     [
-        row.engine.clone(),
+        match row.failures() {
+            0 => row.engine.clone(),
+            failures => format!("{} ! {} failed", row.engine, grouped(failures)),
+        },
         done(work.map(|work| grouped(work.compactions))),
         done(work.map(|work| grouped(work.model_calls))),
         grouped(prompts.overflows),
@@ -138,6 +141,13 @@ fn notes(report: &Report) -> Vec<String> {
     if report.totals.iter().any(|row| row.prompts.overflows > 0) {
         notes
             .push("overflows: prompts larger than the window; a provider refuses them.".to_owned());
+    }
+    if report.totals.iter().any(|row| row.failures() > 0) {
+        notes.push(
+            "! failed: requests in which the engine failed or broke the contract. What was sent then is what stood in\n\
+             for it, or nothing did, so the row's figures are no measure of the engine."
+                .to_owned(),
+        );
     }
     let unseen = report.conversations.iter().map(|one| one.unseen_tokens);
     if let (Some(least), Some(most)) = (unseen.clone().min(), unseen.max())

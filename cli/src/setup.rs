@@ -17,7 +17,7 @@ const PATIENCE_MS: u64 = 60_000;
 
 /// Reads the configuration, and says on stderr what is doubtful in it.
 pub(crate) fn load_config(global: &Global) -> Result<Loaded, CliError> {
-    let loaded = read_config(global).map_err(CliError::Config)?;
+    let loaded = read_config(global).map_err(CliError::config)?;
     for warning in &loaded.warnings {
         terminal::say(&format!("{}\n", terminal::warning(&warning.to_string())));
     }

@@ -4,9 +4,10 @@ use std::io::Read;
 
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
+use serde_json::{Map, Value};
 
+use crate::choice::{self, KEEPER};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::import::KEEPER;
 use crate::kept::Kept;
 use crate::rehearsal::Rehearsal;
 use crate::{Global, OK, output, setup, terminal, window};
@@ -31,7 +32,7 @@ pub(crate) struct ToolArgs {
     /// The session
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: String,
-    /// The engine [default: the one that the session was kept by, else lcm]
+    /// The engine [default: the session's own]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 }
@@ -41,8 +42,8 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     let store = setup::open_store_to_read(&engines)?;
     let delivered = store.delivered(&args.session).map_err(CliError::Sessions)?;
     let remembered = delivered.as_ref().map(|delivered| delivered.engine.clone());
-    let engine = args.engine.clone().or(remembered);
-    let engine = engine.as_deref().unwrap_or(KEEPER);
+    let engine = choice::keeper(&engines, args.engine.as_deref(), remembered)?;
+    let engine = engine.as_str();
     let delivered = delivered.filter(|delivered| delivered.engine == engine);
     let kept = Kept::by(&engines, engine, &args.session)?;
     if kept == Kept::Others {
@@ -94,24 +95,45 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         output::print(&list(&tools))?;
         return Ok(OK);
     };
-    if !tools.iter().any(|tool| tool.name == *name) {
+    let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
         let meant = did_you_mean(name, tools.iter().map(|tool| tool.name.as_str()));
+        let elsewhere = match engine == KEEPER {
+            true => false,
+            false => Kept::by(&engines, KEEPER, &args.session)? == Kept::This,
+        };
+        let session = &args.session;
         return Err(CliError::NoTool {
             name: name.clone(),
             engine: engine.to_owned(),
             way_out: match tools.is_empty() {
-                true => "it gives no tools to its agent; `lcm` does".to_owned(),
+                true if elsewhere => format!(
+                    "`{engine}` has the session `{session}` now, and gives no tools to its agent; `{KEEPER}` has \
+                     had it before: add --engine {KEEPER} to ask that one"
+                ),
+                true => format!("it gives no tools to its agent; `{KEEPER}` does"),
                 false => format!("{meant}These are its tools:\n{}", list(&tools)),
             },
         });
-    }
+    };
     let call = ToolCall {
         name: name.clone(),
         arguments: arguments(&args.arguments)?,
     };
+    let refused = |why: String| CliError::Arguments {
+        tool: name.clone(),
+        because: Lines(why),
+        way_out: takes(tool),
+    };
+    if let Err(error) = serde_json::from_str::<Map<String, Value>>(&call.arguments) {
+        return Err(refused(format!("they are not a JSON object: {error}")));
+    }
     let answer = session.call_tool(call).map_err(|error| match error {
         SessionError::Call(CallError::Failed {
-            error: error @ (EngineError::InvalidInput(_) | EngineError::Unsupported(_)),
+            error: EngineError::InvalidInput(why),
+            ..
+        }) => refused(why),
+        SessionError::Call(CallError::Failed {
+            error: error @ EngineError::Unsupported(_),
             ..
         }) => CliError::Refused(Lines(error.to_string())),
         error => failed(error),
@@ -157,6 +179,19 @@ fn arguments(given: &str) -> Result<String, CliError> {
         source,
     })?;
     Ok(text)
+}
+
+/// What a tool takes, by the schema of its arguments.
+fn takes(tool: &ToolSpec) -> String {
+    let parameters = tool.parameters.get("properties").and_then(Value::as_object);
+    let names: Vec<_> = (parameters.into_iter().flatten())
+        .map(|(name, _)| format!("`{name}`"))
+        .collect();
+    let form = "arguments are one JSON object, in quotes of the shell: '{\"name\": \"value\"}'";
+    match names.is_empty() {
+        true => format!("it takes no arguments; {form}"),
+        false => format!("it takes {}; {form}", names.join(", ")),
+    }
 }
 
 /// The tools, a line each: its name and the first sentence on it.

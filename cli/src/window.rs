@@ -10,6 +10,33 @@ const UNKNOWN_WINDOW: u64 = 128_000;
 /// The longest answer where nothing tells it, in tokens.
 const UNKNOWN_OUTPUT: u64 = 4_096;
 
+/// The smallest window that can be asked for, in tokens: less is a typing error, and no conversation fits it.
+const LEAST_WINDOW: u64 = 1_000;
+
+/// Reads a window as people write it: `128000`, `64k`, `200K`, `1M`.
+pub(crate) fn length(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K', 'm', 'M']) {
+        Some(digits) if text.ends_with(['k', 'K']) => (digits, 1_000),
+        Some(digits) => (digits, 1_000_000),
+        None => (text, 1),
+    };
+    let tokens = digits.parse::<u64>().ok();
+    let Some(tokens) = tokens.and_then(|tokens| tokens.checked_mul(unit)) else {
+        return Err("write a number of tokens such as 128000, 64k, 200K or 1M".to_owned());
+    };
+    if tokens >= LEAST_WINDOW {
+        return Ok(tokens);
+    }
+    let meant = match tokens {
+        0 => String::new(),
+        few => format!("; {few}k is {}", crate::summary::grouped(few * 1_000)),
+    };
+    Err(format!(
+        "no conversation fits a window of {tokens} tokens, {} is the least{meant}",
+        crate::summary::grouped(LEAST_WINDOW)
+    ))
+}
+
 /// The window, and what a person should know of how it was found.
 pub(crate) struct Chosen {
     pub(crate) agent: AgentWindow,

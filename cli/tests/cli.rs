@@ -380,7 +380,7 @@ fn input_that_cannot_be_read_is_refused_with_its_name_and_the_place() {
         ),
         ("nothing.json", b"", "empty"),
         ("blank.json", b" \n\t\n", "empty"),
-        ("word.txt", b"hello", "line 1, column 1"),
+        ("word.txt", b"hello", "not JSON"),
         ("number.json", b"42", "format"),
         ("object.json", b"{\"a\":1}", "`a`"),
         ("none.json", b"{\"simulations\":[]}", "no conversation"),

@@ -236,6 +236,7 @@ pub struct Opened {
     origin: String,
     supervised: Supervised,
     busy: Duration,
+    failures: u64,
     /// Reported usage that was not passed on yet.
     untold: Vec<Usage>,
 }
@@ -271,6 +272,24 @@ impl Opened {
         self.busy
     }
 
+    /// How many of its calls failed, and how many of its proposals and views broke the contract.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Counts a proposal or a view of it that broke the contract.
+    pub(crate) fn broke_the_contract(&mut self) {
+        self.failures += 1;
+    }
+
+    /// Takes its place, and goes on with its figures.
+    pub(crate) fn replace(&mut self, anew: Self) {
+        let (busy, failures) = (self.busy, self.failures);
+        *self = anew;
+        self.busy += busy;
+        self.failures += failures;
+    }
+
     /// Passes on the usage that the provider reported, together with the next call, which saves a thread
     /// hop.
     pub(crate) fn update_usage(&mut self, usage: Usage) {
@@ -294,6 +313,7 @@ impl Opened {
             code(engine)
         });
         self.busy += began.elapsed();
+        self.failures += u64::from(answer.is_err());
         answer
     }
 }
@@ -544,6 +564,7 @@ impl Engines {
             origin: found.origin,
             supervised,
             busy: Duration::ZERO,
+            failures: 0,
             untold: Vec::new(),
         })
     }

@@ -235,6 +235,11 @@ impl Session {
         self.model_calls.load(Ordering::Relaxed)
     }
 
+    /// How often the engine failed or broke the contract so far. What stands in for it is not counted.
+    pub(crate) fn engine_failures(&self) -> u64 {
+        self.engine.failures()
+    }
+
     /// How long the calls of the engine took in all, those of the one that stands in for it included.
     pub fn engine_time(&self) -> std::time::Duration {
         let standing_in = self.fallback.as_ref().map(Opened::busy);

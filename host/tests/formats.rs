@@ -904,9 +904,25 @@ fn a_live_log_is_read_up_to_its_cut_line() {
         "{:?}",
         log.warnings()
     );
-    let middle = LOG.replacen("\"type\":\"user\"", "\"type\":user", 1);
-    let error = read(middle, None).unwrap_err().to_string();
-    assert!(error.starts_with("line 2, column 47:"), "{error}");
+}
+
+#[test]
+fn a_line_of_a_log_that_cannot_be_read_is_left_out_and_named() {
+    let log = one(&LOG.replacen("\"type\":\"user\"", "\"type\":user", 1));
+    assert_eq!(
+        log.messages()[0].role,
+        "assistant",
+        "the first line is lost"
+    );
+    assert_eq!(log.messages().last().unwrap().text, "second");
+    let named = &log.warnings()[0];
+    assert!(
+        named.contains("line 2 ") && named.contains("column 47"),
+        "{named}"
+    );
+    let damage = log.damage().unwrap().to_string();
+    assert!(damage.starts_with("line 2, column 47:"), "{damage}");
+    assert_eq!(one(LOG).damage(), None);
 }
 
 #[test]

@@ -227,6 +227,69 @@ fn a_failed_engine_stops_the_command_or_leaves_the_conversation_as_it_was() {
     }
 }
 
+/// Figures of an engine that failed are not its own: the row says so, and it does not stand first.
+#[test]
+fn a_replay_of_an_engine_that_fails_says_so_in_its_row() {
+    for fault in [
+        "panic:compress",
+        "panic:observe",
+        "panic:select",
+        "id-missing",
+        "panic:turn_complete",
+    ] {
+        let home = misbehaving(fault, "");
+        let row = |stdout: &str| {
+            let row = stdout
+                .lines()
+                .position(|line| line.starts_with("misbehaving"));
+            let at = row.unwrap_or_else(|| panic!("{fault}: {stdout}"));
+            (at, stdout.lines().nth(at).unwrap().to_owned())
+        };
+        let replay = ["replay", "chat.json", "--context-length", "20000"];
+        let configured = ran(&mut home.contexture(&replay));
+        assert_eq!(configured.code, Some(0), "{fault}: {}", configured.stderr);
+        let (_, marked) = row(&configured.stdout);
+        assert!(
+            marked.contains(" ! ") && marked.contains(" failed "),
+            "{marked}"
+        );
+
+        let named = ["--engine", "misbehaving", "--engine", "compressor"];
+        let named = ran(&mut home.contexture(&[&replay[..], &named].concat()));
+        assert_eq!(named.code, Some(3), "{fault}: {}", named.stderr);
+        let (at, marked) = row(&named.stdout);
+        assert!(marked.contains(" failed "), "{marked}");
+        let built_in = named
+            .stdout
+            .lines()
+            .position(|line| line.starts_with("compressor "));
+        assert!(built_in.unwrap() < at, "{}", named.stdout);
+        assert!(!named.stderr.contains("stood in"), "{}", named.stderr);
+
+        let report = [&replay[..], &["--report", "-"]].concat();
+        let report: Value =
+            serde_json::from_str(&ran(&mut home.contexture(&report)).stdout).unwrap();
+        let total = &report["totals"][1];
+        assert_eq!(total["engine"], "misbehaving");
+        assert!(total["failures"].as_u64().unwrap() > 0, "{fault}: {total}");
+        if fault.ends_with("compress") || fault == "id-missing" {
+            assert_eq!(total["compactions"], 0, "{fault}: another's compactions");
+        }
+    }
+    let sound = misbehaving("", "");
+    let replay = [
+        "replay",
+        "chat.json",
+        "--context-length",
+        "20000",
+        "--engine",
+        "misbehaving",
+    ];
+    let sound = ran(&mut sound.contexture(&replay));
+    assert_eq!(sound.code, Some(0), "{}", sound.stderr);
+    assert!(!sound.stdout.contains("failed"), "{}", sound.stdout);
+}
+
 /// Each engine's settings are checked before it runs, by every command alike, and nothing stands in for one whose
 /// settings are wrong.
 #[test]

@@ -215,7 +215,9 @@ fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
         (Some(rest), Some(home)) => home.join(rest),
         _ => beside.join(dir),
     };
-    dirs.iter().map(place).collect()
+    // Without the `.` of `./plugins`: people read these paths.
+    let plain = |dir: PathBuf| dir.components().collect();
+    dirs.iter().map(place).map(plain).collect()
 }
 
 impl Loaded {

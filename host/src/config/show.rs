@@ -36,6 +36,12 @@ pub struct Setting {
 pub struct Effective(pub Vec<Setting>);
 
 impl Loaded {
+    /// The engine that the file names as `context.engine`; none where it says nothing of it.
+    pub fn written_engine(&self) -> Option<&str> {
+        self.document.value.get("context")?.get("engine")?;
+        Some(&self.config.context.engine)
+    }
+
     /// The effective configuration, value by value.
     pub fn effective(&self) -> Effective {
         // The config came out of JSON, so it goes back.

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Format;
 use super::body::Body;
 use super::message::{Media, Message};
 use super::recorded_usage::RecordedUsage;
+use super::{Format, FormatError};
 
 /// A conversation and the document it stands in, which is held once and never changed.
 #[derive(Debug, Clone)]
@@ -26,6 +26,7 @@ pub struct Conversation {
     pub(super) model: Option<String>,
     pub(super) usage: Vec<RecordedUsage>,
     pub(super) warnings: Vec<String>,
+    pub(super) damage: Option<FormatError>,
 }
 
 /// How the messages stand in the document.
@@ -97,6 +98,12 @@ impl Conversation {
     /// What a reader of this conversation should know: a cut line, a lost parent.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The first place of a log or of lines that is not as it should be: two values in a line, a line that cannot be read
+    /// or is cut off. What could be read is in the conversation.
+    pub fn damage(&self) -> Option<&FormatError> {
+        self.damage.as_ref()
     }
 
     /// What the providers reported, for each assistant message that has it.

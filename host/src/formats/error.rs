@@ -19,6 +19,12 @@ pub enum FormatError {
         /// What is wrong there.
         what: String,
     },
+    /// The text does not begin as JSON does.
+    #[error(
+        "it is text, and not JSON: a conversation is a request body, a list of messages, JSON lines or a session log \
+         ({names})", names = Format::names()
+    )]
+    NotJson,
     /// A message is valid JSON but not a message of this format.
     #[error("message {index}: {what}")]
     Message {

@@ -74,6 +74,7 @@ pub(crate) fn excerpt(
         model: None,
         usage: Vec::new(),
         warnings: Vec::new(),
+        damage: None,
     })
 }
 

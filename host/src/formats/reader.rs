@@ -13,6 +13,9 @@ use super::{Format, FormatError};
 
 /// Reads a document: every conversation in it, in order.
 ///
+/// Lines of a session log that cannot be read, and a last line that is cut off, are left out; a warning names them, and
+/// [`Conversation::damage`] is the first of them. Two values in one line of a log are read as two lines.
+///
 /// # Errors
 /// Where the document is no JSON, no format fits it (each that was tried, and why), or a message is not
 /// one of its format.
@@ -23,7 +26,7 @@ pub fn read(
     let document: Arc<str> = document.into();
     match syntax(&document)? {
         Syntax::Value(span) => read_value(&document, span, format),
-        Syntax::Lines { lines, warnings } => read_lines(&document, &lines, warnings, format),
+        Syntax::Lines(lines) => read_lines(&document, lines, format),
     }
 }
 
@@ -43,10 +46,60 @@ pub(crate) fn read_frame(
 /// The outer form of a document.
 enum Syntax {
     Value(Range<usize>),
-    Lines {
-        lines: Vec<Range<usize>>,
-        warnings: Vec<String>,
-    },
+    Lines(Lines),
+}
+
+/// A document of one JSON value a line.
+#[derive(Default)]
+struct Lines {
+    values: Vec<Range<usize>>,
+    /// The first place where a line is not one value. Only a log may have such places.
+    damage: Option<FormatError>,
+    /// The numbers of the lines that hold anything but values, from 1.
+    unread: Vec<usize>,
+    /// The last line, where it only ends too early.
+    cut: Option<FormatError>,
+}
+
+impl Lines {
+    fn one(value: Range<usize>) -> Self {
+        Self {
+            values: vec![value],
+            ..Self::default()
+        }
+    }
+
+    /// Takes the values of a line that is not one value, as where two lines ran together.
+    fn take_values(&mut self, line: &str, starts: usize, number: usize) {
+        let mut at = skip_space(line, 0);
+        while line.as_bytes().get(at) == Some(&b'{')
+            && let Ok(end) = value_end(line, at)
+        {
+            self.values.push(starts + at..starts + end);
+            at = skip_space(line, end);
+        }
+        if at < line.len() {
+            self.unread.push(number);
+        }
+    }
+
+    /// What a person should know of how it was read.
+    fn warnings(&self) -> Vec<String> {
+        let unread = match (self.unread.as_slice(), &self.damage) {
+            ([first, more @ ..], Some(damage)) => {
+                let rest: String = more.iter().map(|line| format!(", {line}")).collect();
+                let s = if more.is_empty() { "" } else { "s" };
+                Some(format!(
+                    "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, and \
+                     stays in the log as it is ({damage})"
+                ))
+            }
+            _ => None,
+        };
+        let cut = (self.cut.as_ref())
+            .map(|cut| format!("the last line is cut off ({cut}); read up to there"));
+        unread.into_iter().chain(cut).collect()
+    }
 }
 
 fn syntax(document: &str) -> Result<Syntax, FormatError> {
@@ -66,38 +119,65 @@ fn syntax(document: &str) -> Result<Syntax, FormatError> {
             what: "the document is empty",
         }));
     }
-    let end = value_end(document, start).map_err(fail)?;
-    let next = skip_space(document, end);
-    if next == document.len() {
-        return Ok(Syntax::Value(start..end));
+    let mut lines = Lines::default();
+    let mut at = start;
+    match value_end(document, start) {
+        Ok(end) => {
+            let next = skip_space(document, end);
+            if next == document.len() {
+                return Ok(Syntax::Value(start..end));
+            }
+            if document.get(end..next).unwrap_or("").contains('\n') {
+                lines.values.push(start..end);
+                at = next;
+            } else {
+                lines.damage = Some(fail(JsonError {
+                    at: next,
+                    what: "a new line or the end was expected here",
+                }));
+            }
+        }
+        Err(error) => {
+            lines.damage = Some(match document.as_bytes().get(start) {
+                Some(b'{' | b'[') => fail(error),
+                _ => FormatError::NotJson,
+            });
+        }
     }
-    if !document.get(end..next).unwrap_or("").contains('\n') {
-        return Err(fail(JsonError {
-            at: next,
-            what: "a new line or the end was expected here",
-        }));
-    }
-    let (mut lines, mut warnings) = (Vec::new(), Vec::new());
-    lines.push(start..end);
-    let mut at = next;
+    let mut number = 1 + newlines(document, 0..at);
     while at < document.len() {
         let line_end = memchr::memchr(b'\n', document.get(at..).unwrap_or("").as_bytes())
             .map_or(document.len(), |length| at + length);
         let line = document.get(at..line_end).unwrap_or("");
         let next = skip_space(document, line_end);
         match Raw::parse(line) {
-            Ok(raw) => lines.push(at + raw.span().start..at + raw.span().end),
-            Err(error) if next == document.len() && error.what != CUT_IS_NO_EXCUSE => {
-                warnings.push(format!(
-                    "the last line is cut off ({}); read up to there",
-                    FormatError::json(document, at, error)
-                ));
+            Ok(raw) => lines
+                .values
+                .push(at + raw.span().start..at + raw.span().end),
+            Err(error)
+                if next == document.len()
+                    && error.what != CUT_IS_NO_EXCUSE
+                    && !lines.values.is_empty() =>
+            {
+                lines.cut = Some(FormatError::json(document, at, error));
             }
-            Err(error) => return Err(FormatError::json(document, at, error)),
+            Err(error) => {
+                let damage = || FormatError::json(document, at, error);
+                lines.damage.get_or_insert_with(damage);
+                lines.take_values(line, at, number);
+            }
         }
+        number += newlines(document, at..next);
         at = next;
     }
-    Ok(Syntax::Lines { lines, warnings })
+    match lines.damage {
+        Some(damage) if lines.values.is_empty() => Err(damage),
+        _ => Ok(Syntax::Lines(lines)),
+    }
+}
+
+fn newlines(document: &str, span: Range<usize>) -> usize {
+    memchr::memchr_iter(b'\n', document.get(span).unwrap_or("").as_bytes()).count()
 }
 
 /// The error of a damaged line; a line that is cut off ends early instead.
@@ -124,19 +204,16 @@ fn read_value(
     } else if has_list("history") {
         Some(Format::SweAgent)
     } else {
-        let one_line = [span];
-        return read_lines(document, &one_line, Vec::new(), format);
+        return read_lines(document, Lines::one(span), format);
     };
     if !raw.is_array() && !raw.is_object() {
         return Err(unrecognised(raw));
     }
     match format.or(detected) {
         Some(Format::Tau2) => read_tau2(document, raw),
-        Some(Format::ClaudeCode | Format::Codex) => {
-            read_lines(document, &[span], Vec::new(), format)
-        }
+        Some(Format::ClaudeCode | Format::Codex) => read_lines(document, Lines::one(span), format),
         Some(Format::MessageLines) if !raw.is_array() => {
-            read_lines(document, &[span], Vec::new(), format)
+            read_lines(document, Lines::one(span), format)
         }
         wanted => Ok(vec![read_body(
             document,
@@ -219,15 +296,29 @@ fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, For
 
 fn read_lines(
     document: &Arc<str>,
-    lines: &[Range<usize>],
-    warnings: Vec<String>,
+    lines: Lines,
     format: Option<Format>,
 ) -> Result<Vec<Conversation>, FormatError> {
-    let raws: Vec<_> = lines
+    let mut warnings = lines.warnings();
+    let Lines {
+        values,
+        damage,
+        unread,
+        cut,
+    } = lines;
+    let raws: Vec<_> = values
         .iter()
         .map(|line| Raw::trusted(document, line.clone()))
         .collect();
     let detected = raws.iter().find_map(|line| line_kind(*line));
+    let is_log = match format {
+        Some(format) => matches!(format, Format::ClaudeCode | Format::Codex),
+        None => matches!(detected, Some(LineKind::ClaudeCode | LineKind::Codex)),
+    };
+    let damage = match damage {
+        Some(damage) if !is_log || unread.len() >= values.len() => return Err(damage),
+        damage => damage.or(cut),
+    };
     let kind = match (format, detected) {
         (Some(Format::ClaudeCode), _) => LineKind::ClaudeCode,
         (Some(Format::Codex), _) => LineKind::Codex,
@@ -245,19 +336,14 @@ fn read_lines(
             return Err(first.map_or_else(|| unrecognised(Raw::trusted("{}", 0..2)), unrecognised));
         }
     };
-    match kind {
+    let mut conversations = match kind {
         LineKind::Body => raws
             .iter()
-            .enumerate()
-            .map(|(at, line)| {
-                let warnings = if at == 0 {
-                    warnings.clone()
-                } else {
-                    Vec::new()
-                };
+            .map(|line| {
+                let warnings = std::mem::take(&mut warnings);
                 read_body(document, line.span().start, format, warnings, false)
             })
-            .collect(),
+            .collect::<Result<_, _>>()?,
         LineKind::Message => {
             // Of the formats with a message a line only Responses has items without a role.
             let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
@@ -267,20 +353,24 @@ fn read_lines(
             };
             let mut builder = Builder::new(document, format);
             builder.warnings = warnings;
-            builder.items = lines.iter().cloned().map(ItemSpan::bare).collect();
-            let start = lines.first().map_or(0, |line| line.start);
-            let end = lines.last().map_or(0, |line| line.end);
-            Ok(vec![builder.finish(Container::Lines(start..end))?])
+            builder.items = values.iter().cloned().map(ItemSpan::bare).collect();
+            let start = values.first().map_or(0, |line| line.start);
+            let end = values.last().map_or(0, |line| line.end);
+            vec![builder.finish(Container::Lines(start..end))?]
         }
         LineKind::ClaudeCode => {
             let log = logs::claude_code(&raws);
-            Ok(vec![read_log(document, Format::ClaudeCode, log, warnings)?])
+            vec![read_log(document, Format::ClaudeCode, log, warnings)?]
         }
         LineKind::Codex => {
             let log = logs::codex(&raws);
-            Ok(vec![read_log(document, Format::Codex, log, warnings)?])
+            vec![read_log(document, Format::Codex, log, warnings)?]
         }
+    };
+    if let Some(first) = conversations.first_mut() {
+        first.damage = damage;
     }
+    Ok(conversations)
 }
 
 fn read_log(
@@ -446,6 +536,7 @@ impl<'d> Builder<'d> {
             model: self.model,
             usage: Vec::new(),
             warnings: self.warnings,
+            damage: None,
         };
         conversation.scattered = conversation.gather_scattered();
         conversation.usage = conversation.gather_usage(&self.logged, leading);

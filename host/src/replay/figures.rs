@@ -61,13 +61,13 @@ impl Prompts {
 /// What an engine did for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Work {
-    /// Compactions that came into force.
+    /// Compactions of the engine's own that came into force.
     pub compactions: u64,
     /// Those of them that wanted a model and had to do without.
     pub degraded: u64,
     /// Compactions that were due and that the engine refused, for a reason of its own.
     pub refused: u64,
-    /// Compactions in which the engine failed or its proposal was refused.
+    /// Requests in which the engine failed or broke the contract, so that another stood in for it, or nothing did.
     pub failures: u64,
     /// Model calls that the engine had made.
     pub model_calls: u64,

@@ -84,6 +84,7 @@ pub fn play(
     for request in recording.requests() {
         let began = player.session.engine_time();
         player.turn(request)?;
+        player.note_failure();
         let turn_ms = milliseconds(player.session.engine_time() - began);
         player.work.worst_turn_ms = player.work.worst_turn_ms.max(turn_ms);
         progress();
@@ -100,6 +101,8 @@ struct Player<'a> {
     sent: Option<Sent>,
     prompts: Prompts,
     work: Work,
+    /// Failures of the engine that were counted.
+    failures: u64,
     warnings: Vec<String>,
 }
 
@@ -148,6 +151,7 @@ impl<'a> Player<'a> {
             sent: None,
             prompts: Prompts::default(),
             work: Work::default(),
+            failures: 0,
             warnings,
         })
     }
@@ -243,14 +247,20 @@ impl<'a> Player<'a> {
         })
     }
 
+    /// Counts the request among the failed ones if the engine failed in it.
+    fn note_failure(&mut self) {
+        let failures = self.session.engine_failures();
+        self.work.failures += u64::from(failures > self.failures);
+        self.failures = failures;
+    }
+
     fn note(&mut self, report: CompactionReport) {
-        if report.outcome == OutcomeKind::Compacted {
+        let stood_in = report.engine != self.session.engine().name();
+        if report.outcome == OutcomeKind::Compacted && !stood_in {
             self.work.compactions += 1;
             self.work.degraded += u64::from(report.degraded);
         }
-        let stood_in = report.engine != self.session.engine().name();
         if report.outcome == OutcomeKind::Failed || stood_in {
-            self.work.failures += 1;
             self.warn(match report.notes.into_iter().next() {
                 Some(why) if stood_in => why,
                 _ => report.reason,

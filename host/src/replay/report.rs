@@ -51,6 +51,11 @@ impl Row {
         }
     }
 
+    /// Requests in which its engine failed or broke the contract: its figures are then not the engine's.
+    pub fn failures(&self) -> u64 {
+        self.work.as_ref().map_or(0, |work| work.failures)
+    }
+
     fn add(&mut self, other: &Self, prices: &Prices) {
         let mut prompts = std::mem::take(&mut self.prompts);
         prompts.add(&other.prompts);
@@ -103,7 +108,7 @@ pub struct Report {
     pub prices: Prices,
     /// How long the prompt cache keeps what is not used.
     pub cache_ttl: Ttl,
-    /// The rows over all conversations.
+    /// The rows over all conversations, those of engines that failed last.
     pub totals: Vec<Row>,
     /// Each conversation.
     pub conversations: Vec<ConversationReport>,
@@ -122,11 +127,13 @@ impl Report {
                 None => totals.push(row.clone()),
             }
         }
-        // A file without recorded usage may come before one with it.
+        // A file without recorded usage may come before one with it. An engine that failed is no better than one
+        // that did not, whatever its prompts cost.
         totals.sort_by_key(|row| match (row.source, row.engine.as_str()) {
             (None, "recorded") => 0,
             (None, _) => 1,
-            _ => 2,
+            _ if row.failures() == 0 => 2,
+            _ => 3,
         });
         Self {
             prices,

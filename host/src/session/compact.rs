@@ -254,6 +254,7 @@ impl Session {
                 let reason = violation.to_string();
                 let told = reason.clone();
                 let engine = self.runner_mut(fallback);
+                engine.broke_the_contract();
                 // The engine is only told; if that fails too, the first failure is the one to report.
                 let _ = engine.call("discarded", Pace::Short, move |engine| {
                     engine.discarded(number, &told);

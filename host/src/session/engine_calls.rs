@@ -48,7 +48,7 @@ impl Session {
         match self.engines.open(Some(&name), &occasion, &mut Vec::new()) {
             Ok(engine) => {
                 tracing::info!("engine `{name}` is opened again for session `{}`", self.id);
-                self.engine = engine;
+                self.engine.replace(engine);
             }
             Err(error) => tracing::warn!("engine `{name}` cannot be opened again: {error}"),
         }

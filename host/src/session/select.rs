@@ -75,6 +75,7 @@ impl Session {
                      is: {violation}.",
                     self.engine.name()
                 );
+                self.engine.broke_the_contract();
                 tracing::warn!("{refused}");
                 self.warnings.push(refused);
                 Ok(None)

@@ -1,0 +1,114 @@
+//! Session logs with damaged lines: what can be read is, the rest is named and stays where it is.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cli_support;
+
+use cli_support::{Home, chat, claude_code_log, json};
+
+const SUMMARY: &str = r#"{"type":"summary","summary":"Reads files","leafUuid":"u3"}"#;
+
+/// A log of 40 messages whose fourth line and an event that is no message ran together.
+fn run_together() -> String {
+    let mut lines: Vec<String> = claude_code_log(40).lines().map(str::to_owned).collect();
+    lines[3].push_str(SUMMARY);
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn two_values_in_one_line_of_a_log_are_two_lines() {
+    let home = Home::new();
+    home.put("log.jsonl", &run_together());
+    let mut lines: Vec<String> = claude_code_log(40).lines().map(str::to_owned).collect();
+    lines[0] = format!("{SUMMARY}{}", lines[0]);
+    home.put("first.jsonl", &lines.join("\n"));
+    for file in ["log.jsonl", "first.jsonl"] {
+        let ran = home.run(["import", file, "--session", file]);
+        assert_eq!(ran.code, 0, "{file}: {}", ran.stderr);
+        assert_eq!(json(&ran.stdout)["new"], 40, "{file}");
+        assert!(!ran.stderr.contains("warning"), "{file}: {}", ran.stderr);
+        for command in [
+            &["compress", file, "--dry-run"][..],
+            &["replay", file],
+            &["import", file, "--session", "strict"],
+        ] {
+            let ran = home.run([command, &["--strict"]].concat());
+            assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{command:?}");
+            assert!(ran.stderr.contains("line "), "{command:?}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_named_once_and_stay_as_they_are() {
+    let home = Home::new();
+    let mut lines: Vec<String> = claude_code_log(40).lines().map(str::to_owned).collect();
+    lines.insert(6, "}{\"type\":\"summary\"".to_owned());
+    lines.insert(20, "not JSON \u{1}\u{2}".to_owned());
+    lines.insert(0, String::new());
+    let log = lines.join("\n") + "\n";
+    home.put("log.jsonl", &log);
+    let compress = [
+        "compress",
+        "log.jsonl",
+        "--to",
+        "claude-code",
+        "--force",
+        "--context-length",
+        "5000",
+    ];
+    let ran = home.run(compress);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with(&log), "passed through untouched");
+    assert!(ran.stdout.len() > log.len(), "{}", ran.stderr);
+    assert_eq!(
+        ran.stderr.matches("cannot be read").count(),
+        1,
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.contains("lines 8, 22 of the log"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains('\u{1}'));
+    let imported = home.run(["import", "log.jsonl", "--session", "s"]);
+    assert_eq!(json(&imported.stdout)["new"], 40, "{}", imported.stderr);
+    let strict = home.run([&compress[..], &["--strict"]].concat());
+    assert_eq!((strict.code, strict.stdout.as_str()), (2, ""));
+    assert!(
+        strict.stderr.contains("line 8, column 1"),
+        "{}",
+        strict.stderr
+    );
+    let sound = claude_code_log(40);
+    home.put("sound.jsonl", &sound);
+    assert_eq!(home.run(["compress", "sound.jsonl", "--strict"]).code, 0);
+    home.put("cut.jsonl", &sound[..sound.len() - 30]);
+    assert_eq!(home.run(["compress", "cut.jsonl"]).code, 0);
+    assert_eq!(home.run(["compress", "cut.jsonl", "--strict"]).code, 2);
+}
+
+#[test]
+fn what_is_no_log_is_refused_where_it_is_damaged() {
+    let home = Home::new();
+    let body = chat(6);
+    let pretty = serde_json::to_string_pretty(&json(&body)).unwrap();
+    let line = r#"{"role": "user", "content": "Where is it?"}"#;
+    for damaged in [
+        format!("{body}{body}\n"),
+        format!("{body} x\n{body}\n"),
+        format!("{body}\n{body}x\n{body}\n"),
+        body.replacen("\"role\"", "role", 1),
+        pretty.replacen("\"role\"", "role", 1),
+        pretty[..pretty.len() - 10].to_owned(),
+        format!("{line}\n{line}{line}\n{line}\n"),
+        format!("{line}\nnonsense\n{line}\n"),
+        // More nonsense than log.
+        format!("a\nb\nc\n{}", claude_code_log(3)),
+    ] {
+        home.put("damaged.json", &damaged);
+        let ran = home.run(["compress", "damaged.json"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{damaged:.200}");
+    }
+}

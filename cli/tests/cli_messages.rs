@@ -1,0 +1,166 @@
+//! What the command says where something is wrong: what it is, and the way out.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cli_support;
+
+use cli_support::{Home, Ran, chat, json};
+
+/// Wrong usage, and the words that say what and how it goes.
+fn refused(ran: &Ran, parts: &[&str]) {
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (2, ""),
+        "{parts:?}: {}",
+        ran.stderr
+    );
+    for part in parts {
+        assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_plugin_folder_that_is_not_there_is_no_missing_conversation() {
+    let ran = Home::new().run(["plugins", "build", "nosuch"]);
+    refused(
+        &ran,
+        &["no plugin to build in nosuch", "Cargo.toml", "plugins list"],
+    );
+    assert!(!ran.stderr.contains("conversation"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_session_that_is_not_there_is_named_with_the_way_to_those_that_are() {
+    let home = Home::new();
+    home.put("chat.json", &chat(4));
+    home.run(["import", "chat.json", "--session", "s"]);
+    for command in ["show", "export", "archive", "delete"] {
+        let ran = home.run(["sessions", command, "nosuch"]);
+        refused(&ran, &["there is no session `nosuch`", "sessions list"]);
+    }
+}
+
+#[test]
+fn wrong_arguments_of_a_tool_are_said_to_be_that() {
+    let home = Home::new();
+    home.put("chat.json", &chat(4));
+    home.run(["import", "chat.json", "--session", "s"]);
+    for (arguments, why) in [
+        ("{}", "takes `pattern`"),
+        ("{\"pattern\": 3}", "expected a string"),
+        ("pattern", "not a JSON object"),
+        ("[1]", "not a JSON object"),
+    ] {
+        let ran = home.run(["tool", "lcm_grep", arguments, "--session", "s"]);
+        refused(
+            &ran,
+            &[why, "the tool `lcm_grep`", "`pattern`", "`question`"],
+        );
+        assert!(!ran.stderr.contains("engine cannot"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_text_is_not_called_a_damaged_document() {
+    let home = Home::new();
+    home.put("README.md", "# A project\n\nIt does things.\n");
+    let ran = home.run(["compress", "README.md"]);
+    refused(&ran, &["README.md", "not JSON", "claude-code", "anthropic"]);
+    assert!(!ran.stderr.contains("damaged"), "{}", ran.stderr);
+    // What is one and was cut off still is.
+    home.put("cut.json", &chat(4)[..90]);
+    refused(
+        &home.run(["compress", "cut.json"]),
+        &["damaged or was cut off"],
+    );
+}
+
+#[test]
+fn a_window_is_read_as_people_write_it_and_one_that_holds_nothing_is_refused() {
+    let home = Home::new();
+    home.put("chat.json", &chat(4));
+    for (written, tokens) in [
+        ("64k", "64,000"),
+        ("200K", "200,000"),
+        ("1M", "1,000,000"),
+        ("2m", "2,000,000"),
+    ] {
+        let ran = home.run([
+            "compress",
+            "chat.json",
+            "--dry-run",
+            "--context-length",
+            written,
+        ]);
+        assert_eq!(ran.code, 0, "{written}: {}", ran.stderr);
+        let window = format!("window of {tokens}\n");
+        assert!(ran.stderr.contains(&window), "{written}: {}", ran.stderr);
+        let replay = [
+            "replay",
+            "chat.json",
+            "--report",
+            "-",
+            "--context-length",
+            written,
+        ];
+        let report = json(&home.run(replay).stdout);
+        let played = report["conversations"][0]["context_length"].to_string();
+        assert_eq!(played, tokens.replace(',', ""));
+    }
+    for command in ["compress", "replay"] {
+        for (written, why) in [
+            ("100", "100k is 100,000"),
+            ("0", "a window of 0 tokens"),
+            ("64kb", "64k"),
+            ("k", "64k"),
+            ("1.5k", "64k"),
+            ("-5", "--context-length"),
+            ("99999999999999999999", "64k"),
+            ("18446744073709551615M", "64k"),
+        ] {
+            let argument = format!("--context-length={written}");
+            refused(
+                &home.run([command, "chat.json", &argument]),
+                &[why, "--context-length"],
+            );
+        }
+    }
+}
+
+#[test]
+fn a_missing_config_is_named_once() {
+    let home = Home::new();
+    home.put("chat.json", &chat(4));
+    let ran = home.run(["compress", "chat.json", "--config", "./nosuch.yaml"]);
+    refused(&ran, &["nosuch.yaml", "--config"]);
+    assert_eq!(
+        ran.stderr.matches("No such file").count(),
+        1,
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        ran.stderr.matches("nosuch.yaml").count(),
+        1,
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn paths_are_shown_without_dots_in_between() {
+    let home = Home::new();
+    home.put("home/config.yaml", "plugins: {dirs: [./mine/./here]}\n");
+    let ran = home.run(["plugins", "list"]);
+    let folder = home.path("home/mine/here");
+    assert!(ran.stdout.contains(&folder), "{}", ran.stdout);
+    for command in [
+        &["plugins", "list"][..],
+        &["engines", "list"],
+        &["engines", "doctor"],
+        &["config", "show"],
+    ] {
+        let ran = home.run(command.iter().copied());
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!said.contains("/./"), "{command:?}: {said}");
+    }
+}
