@@ -230,13 +230,7 @@ fn a_failed_engine_stops_the_command_or_leaves_the_conversation_as_it_was() {
 /// Figures of an engine that failed are not its own: the row says so, and it does not stand first.
 #[test]
 fn a_replay_of_an_engine_that_fails_says_so_in_its_row() {
-    for fault in [
-        "panic:compress",
-        "panic:observe",
-        "panic:select",
-        "id-missing",
-        "panic:turn_complete",
-    ] {
+    for fault in ["panic:compress", "id-missing", "panic:turn_complete"] {
         let home = misbehaving(fault, "");
         let row = |stdout: &str| {
             let row = stdout

@@ -54,7 +54,7 @@ static CONSTRUCTOR: extern "C" fn() = {
 
 /// Deaf to cancellation, but not for ever, so that a test ends; it says so where somebody waited for it.
 fn hang() {
-    std::thread::sleep(Duration::from_secs(30));
+    std::thread::sleep(Duration::from_secs(120));
     eprintln!("somebody waited for the hang to end");
 }
 
