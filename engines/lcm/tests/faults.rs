@@ -480,6 +480,23 @@ fn assert_survives(bytes: &[u8], count: u64, context: &str) {
 }
 
 #[test]
+fn a_summary_of_another_type_is_damage_that_a_repair_mends() {
+    let (bytes, count) = sample();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE_NAME);
+    for column in ["data", "bytes", "hash"] {
+        std::fs::write(&path, &bytes).unwrap();
+        let store = rusqlite::Connection::open(&path).unwrap();
+        let damage =
+            format!("UPDATE nodes SET {column} = CASE id % 2 WHEN 0 THEN 7 ELSE 'seven' END");
+        store.execute_batch(&damage).unwrap();
+        drop(store);
+        let damaged = std::fs::read(&path).unwrap();
+        assert_survives(&damaged, count, column);
+    }
+}
+
+#[test]
 fn a_file_that_is_cut_off_is_repaired_or_refused() {
     let (bytes, count) = sample();
     for part in [0, 1, 10, 60, 99, 100, 512, 4_096, 5_000, 40_960] {

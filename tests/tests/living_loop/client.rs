@@ -705,8 +705,11 @@ impl Client {
             engine: self.driver.engine(),
         };
         let before = self.tail.replace(tail);
-        let alike =
-            before.filter(|before| (before.window, before.engine) == (tail.window, tail.engine));
+        // One that does not fit its window was no compaction's doing.
+        let alike = before.filter(|before| {
+            (before.window, before.engine) == (tail.window, tail.engine)
+                && before.tokens <= before.window
+        });
         let Some(before) = alike else { return Ok(()) };
         let (mut turn, mut largest) = (0, 0);
         let (mut messages, mut longest) = (0, 0);

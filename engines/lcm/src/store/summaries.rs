@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::compression::{damaged, decompress};
@@ -97,8 +97,7 @@ pub(crate) fn for_each_summary(
     let mut unreadable = 0;
     let mut rows = statement.query(keys(session, numbers))?;
     while let Some(row) = rows.next()? {
-        let (bytes, data, hash): (_, Vec<u8>, Vec<u8>) = (row.get(5)?, row.get(6)?, row.get(7)?);
-        let text = match summary_text(&data, bytes, &hash) {
+        let text = match text_in(row, 5) {
             Ok(text) => text,
             Err(StoreError::Damaged(_)) => {
                 unreadable += 1;
@@ -128,10 +127,16 @@ pub(super) fn for_each_node_text(
         connection.prepare_cached("SELECT id, bytes, data, hash FROM nodes WHERE session = ?1")?;
     let mut rows = statement.query([session.0])?;
     while let Some(row) = rows.next()? {
-        let (data, hash): (Vec<u8>, Vec<u8>) = (row.get(2)?, row.get(3)?);
-        each(Key(row.get(0)?), summary_text(&data, row.get(1)?, &hash))?;
+        each(Key(row.get(0)?), text_in(row, 1))?;
     }
     Ok(())
+}
+
+/// The text in a row with `bytes, data, hash` from the column `first` on. A damaged row may hold values of other
+/// types.
+fn text_in(row: &Row<'_>, first: usize) -> Result<String, StoreError> {
+    let (data, hash): (Vec<u8>, Vec<u8>) = (row.get(first + 1)?, row.get(first + 2)?);
+    summary_text(&data, row.get(first)?, &hash)
 }
 
 /// The text of a summary, checked against its hash.
