@@ -4,6 +4,19 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::path::Path;
 
+/// The URI under which SQLite opens a file that nobody changes: without locks, and without a log beside it.
+pub fn immutable_uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
 /// Options with which a new file is its owner's alone (mode 0600). A file that is there keeps its mode.
 pub fn private_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();

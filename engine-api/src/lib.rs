@@ -46,7 +46,7 @@ pub use compaction::{
 pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest};
 pub use error::EngineError;
-pub use files::{make_private, make_private_folder, private_file_options};
+pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
 pub use message::{
     CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, Observed,
     SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK, TokenSource, ToolCallView,

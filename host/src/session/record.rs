@@ -403,24 +403,11 @@ fn read_only(path: &Path) -> rusqlite::Result<(Connection, i64)> {
         // Without the right to make the log's index, SQLite reads only a file that it is told nobody changes. It
         // then leaves the log out, so that there must be none.
         Err(_) if !has_log => {
-            let uri = immutable_uri(path);
+            let uri = contexture_engine_api::immutable_uri(path);
             Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI).and_then(read)
         }
         read => read,
     }
-}
-
-/// SQLite's name for a file that nobody changes.
-fn immutable_uri(path: &Path) -> String {
-    let mut uri = "file:".to_owned();
-    for byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
-            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
-            byte => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri + "?immutable=1"
 }
 
 enum ReadError {

@@ -176,10 +176,17 @@ impl Session {
             let mut forms = self.history.earlier_forms(id).peekable();
             forms.peek().is_some() && !forms.any(is_known)
         };
-        let branch = self.history.branch();
-        let from = branch
+        // Mostly none, and then the whole conversation need not be looked at.
+        let unplaced: Vec<MessageId> = shown
             .iter()
-            .position(|known| ids.contains(&known.id) && has_no_place(known.id));
+            .map(Slot::id)
+            .filter(|id| has_no_place(*id))
+            .collect();
+        if unplaced.is_empty() {
+            return;
+        }
+        let branch = self.history.branch();
+        let from = branch.iter().position(|known| unplaced.contains(&known.id));
         // The engine knows what it has seen by the ids that it was shown.
         let Some(from) = from.filter(|from| {
             let mut behind = branch.iter().skip(*from);
@@ -187,7 +194,7 @@ impl Session {
         }) else {
             return;
         };
-        // One that keeps nothing has no places. (Later it says so by remembering nothing.)
+        // An engine that keeps nothing has no places, and has not been shown anything yet that would tell.
         if believed.is_none() && !self.engines.keeps_sessions(self.engine.name(), &self.id) {
             return;
         }

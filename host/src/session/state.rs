@@ -38,6 +38,12 @@ impl Session {
         }
     }
 
+    /// Whether the prompt fits the window, as far as that is known without tokenising.
+    pub(super) fn fits_roughly(&self) -> bool {
+        let rough = self.rough_state();
+        rough.best_prompt_tokens() <= rough.usable_tokens()
+    }
+
     pub(super) fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
         WindowState {
             prompt_tokens: self.correction.apply(tokens),

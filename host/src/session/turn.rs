@@ -140,16 +140,13 @@ impl Session {
         let keep_from = self.lend(options.keep_from);
         let compaction = match options.compact {
             Compact::Never => None,
-            Compact::Auto if self.settled => None,
+            Compact::Auto if self.settled && self.fits_roughly() => None,
             Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
             Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
         };
         let is_final = |report: &CompactionReport| report.outcome == OutcomeKind::Compacted;
         let is_decided = compaction.as_ref().is_none_or(is_final);
-        let rough = self.rough_state();
-        self.settled = options.compact != Compact::Never
-            && is_decided
-            && rough.best_prompt_tokens() <= rough.usable_tokens();
+        self.settled = options.compact != Compact::Never && is_decided;
         let view = self.select()?;
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);

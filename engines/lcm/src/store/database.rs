@@ -186,27 +186,15 @@ pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreE
 fn connect_to_read(path: &Path, immutable: bool) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match immutable {
-        true => {
-            Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
-        }
+        true => Connection::open_with_flags(
+            contexture_engine_api::immutable_uri(path),
+            flags | OpenFlags::SQLITE_OPEN_URI,
+        )?,
         false => Connection::open_with_flags(path, flags)?,
     };
     connection.busy_timeout(PATIENCE)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
-}
-
-/// SQLite's name for a file that nobody changes.
-fn immutable_uri(path: &Path) -> String {
-    let mut uri = "file:".to_owned();
-    for byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
-            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
-            byte => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri + "?immutable=1"
 }
 
 /// Why a file cannot be opened that is there.
