@@ -1,4 +1,4 @@
-//! Token counts of short pieces, which repeat heavily in every text.
+//! Token counts of short pieces and of lines, which repeat heavily in every text.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -42,6 +42,35 @@ impl PieceCache {
             slot.count = count(piece) as u8;
         }
         u64::from(slot.count)
+    }
+}
+
+/// The lines that are remembered, in bytes: a shorter one is a few pieces.
+const LINE: std::ops::RangeInclusive<usize> = 24..=4096;
+
+/// Slots: 512 KiB, the lines of a few hundred pages.
+const LINE_SLOTS: usize = 1 << 15;
+
+/// Counts by the hash of a line, one slot for each as above. What is counted again, such as a summary at each
+/// of its stations or a file that is read twice, costs a hash.
+pub(super) struct LineCache(Box<[(u64, u64)]>);
+
+impl LineCache {
+    pub(super) fn new() -> Self {
+        Self(vec![(0, 0); LINE_SLOTS].into_boxed_slice())
+    }
+
+    /// The count of `line`, from the cache or from `count`.
+    pub(super) fn get_or_count(&mut self, line: &str, count: impl FnOnce(&str) -> u64) -> u64 {
+        if !LINE.contains(&line.len()) {
+            return count(line);
+        }
+        let hash = xxhash_rust::xxh3::xxh3_64(line.as_bytes());
+        let slot = &mut self.0[hash as usize % LINE_SLOTS];
+        if slot.0 != hash {
+            *slot = (hash, count(line));
+        }
+        slot.1
     }
 }
 

@@ -4,9 +4,9 @@ use regex_automata::hybrid::dfa::Cache;
 use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 
-use super::cache::{CachePool, PieceCache};
+use super::cache::{CachePool, LineCache, PieceCache};
 use super::model_name::ModelName;
-use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces};
+use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces, lines};
 
 /// Real documents have no longer pieces, in bytes. tiktoken's time per byte grows with the piece, and it
 /// needs some 40 bytes of memory for each byte.
@@ -30,8 +30,8 @@ pub(crate) enum Encoding {
     Cl100kBase,
 }
 
-/// What a count remembers: of the search for pieces, and of the pieces.
-type Caches = (Cache, PieceCache);
+/// What a count remembers: of the search for pieces, of the pieces, and of lines.
+type Caches = (Cache, PieceCache, LineCache);
 
 static O200K_CACHES: CachePool<Caches> = CachePool::new();
 static CL100K_CACHES: CachePool<Caches> = CachePool::new();
@@ -55,21 +55,27 @@ impl Encoding {
             Self::Cl100kBase => (&*CL100K_PATTERN, &CL100K_CACHES),
         };
         let tables = self.tables();
-        let new_caches = || (pattern.create_cache(), PieceCache::new());
-        caches.with(new_caches, |(search, counts)| {
+        let new_caches = || (pattern.create_cache(), PieceCache::new(), LineCache::new());
+        caches.with(new_caches, |(search, pieces, counted)| {
             let mut exact_left = EXACT_IN_LONG_PIECES;
-            let mut tokens = 0;
-            for piece in Pieces::of(text, pattern, search) {
-                tokens += if piece.len() <= LONG_PIECE {
-                    counts.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
+            let mut count_piece = |piece: &str| {
+                if piece.len() <= LONG_PIECE {
+                    pieces.get_or_count(piece, |piece| tables.count_ordinary(piece) as u64)
                 } else if let Some(left) = exact_left.checked_sub(piece.len()) {
                     exact_left = left;
                     tables.count_ordinary(piece) as u64
                 } else {
                     extrapolate(tables, piece)
-                };
-            }
-            tokens
+                }
+            };
+            let mut count_line = |line: &str| {
+                Pieces::of(line, pattern, search)
+                    .map(&mut count_piece)
+                    .sum()
+            };
+            lines(text)
+                .map(|line| counted.get_or_count(line, &mut count_line))
+                .sum()
         })
     }
 

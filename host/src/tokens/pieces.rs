@@ -50,6 +50,24 @@ fn compile(pattern: &str) -> DFA {
     }
 }
 
+/// The parts of a text between which no piece lies across, in order; together they are the text. They are its
+/// lines, but that a line which begins with white space, or with a slash that a piece may end in, goes with the
+/// one before.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut ends = memchr::memchr_iter(b'\n', text.as_bytes());
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let begins = |at: usize| {
+            let next = text[at..].chars().next();
+            next.is_some_and(|next| next != '/' && !next.is_whitespace())
+        };
+        let end = ends.by_ref().map(|end| end + 1).find(|end| begins(*end));
+        let line = &text[from..end.unwrap_or(text.len())];
+        from += line.len();
+        (!line.is_empty()).then_some(line)
+    })
+}
+
 /// The pieces of a text, in order; together they are the text.
 pub(super) struct Pieces<'t, 'c> {
     pattern: &'static DFA,

@@ -12,13 +12,16 @@ const HASH_BITS: u32 = 14;
 /// Makes small letters of capital ones. Other bytes it may make alike are told apart by the whole cue.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
+/// A byte names each group of cues.
+const _: () = assert!(RULES.len() < 256);
+
 static CUES: LazyLock<Cues> = LazyLock::new(Cues::new);
 
 struct Cues {
-    /// 1 for the hash of each beginning.
+    /// For the hash of each beginning, which of `groups` has it; 0 for none.
     beginnings: [u8; 1 << HASH_BITS],
-    /// The beginning of each cue, and its place in the table of rules: by beginning, the longest cue first.
-    cues: Vec<(u32, usize)>,
+    /// The cues whose beginnings have one hash, the longest first, by their places in the table of rules.
+    groups: Vec<Vec<(&'static [u8], usize)>>,
 }
 
 /// The first cue in a text at byte `from` or later: its place in the table of rules, and its bytes. Of
@@ -46,39 +49,31 @@ pub(super) fn find(text: &str, from: usize) -> Option<(usize, Range<usize>)> {
 impl Cues {
     fn new() -> Self {
         let mut beginnings = [0; 1 << HASH_BITS];
-        let mut cues: Vec<(u32, usize)> = RULES
-            .iter()
-            .enumerate()
-            .map(|(which, rule)| (folded(rule.cue.as_bytes()), which))
-            .collect();
-        cues.sort_by_key(|(beginning, which)| (*beginning, usize::MAX - RULES[*which].cue.len()));
-        for (beginning, _) in &cues {
-            beginnings[hash(*beginning)] = 1;
+        let mut groups = vec![Vec::new()];
+        for (which, rule) in RULES.iter().enumerate() {
+            let cue = rule.cue.as_bytes();
+            let group = &mut beginnings[hash(folded(cue))];
+            if *group == 0 {
+                *group = groups.len() as u8;
+                groups.push(Vec::new());
+            }
+            groups[usize::from(*group)].push((cue, which));
         }
-        Self { beginnings, cues }
+        for group in &mut groups {
+            group.sort_by_key(|(cue, _)| std::cmp::Reverse(cue.len()));
+        }
+        Self { beginnings, groups }
     }
 
     /// The longest cue at a place.
     fn at(&self, bytes: &[u8], at: usize) -> Option<(usize, Range<usize>)> {
-        let beginning = folded(&bytes[at..]);
-        if self.beginnings[hash(beginning)] == 0 {
-            return None;
-        }
-        let first = self.cues.partition_point(|(other, _)| *other < beginning);
-        let same = self.cues[first..]
-            .iter()
-            .take_while(|(other, _)| *other == beginning);
-        for (_, which) in same {
-            let cue = RULES[*which].cue.as_bytes();
-            let place = at..at + cue.len();
-            if bytes
-                .get(place.clone())
-                .is_some_and(|found| found.eq_ignore_ascii_case(cue))
-            {
-                return Some((*which, place));
-            }
-        }
-        None
+        let group = usize::from(self.beginnings[hash(folded(&bytes[at..]))]);
+        let is_here = |cue: &[u8]| {
+            let here = bytes.get(at..at + cue.len());
+            here.is_some_and(|here| here.eq_ignore_ascii_case(cue))
+        };
+        let (cue, which) = self.groups[group].iter().find(|(cue, _)| is_here(cue))?;
+        Some((*which, at..at + cue.len()))
     }
 }
 
