@@ -17,8 +17,9 @@ pub enum StoreCommand {
         /// The session's id.
         session: String,
     },
-    /// Messages of a session, oldest first, as they were on the wire: `messages`, and `next`, the last
-    /// id of this page where there are more.
+    /// The conversation of a session in order, as it was on the wire: `messages`, each with its JSON (`message`) and
+    /// the ids of the messages that the engine was shown of it (`ids`), and `next`, where this page ends if there
+    /// are more. A host that lost its record goes on with it.
     Export {
         /// The session's id.
         session: String,

@@ -29,7 +29,7 @@ use std::str::FromStr;
 pub use body::{WireBody, split};
 pub use conversation::Conversation;
 pub use error::FormatError;
-pub(crate) use excerpt::{excerpt, parse_messages_after, words_alone};
+pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire};
 pub use excerpt::{item_lines, parse_messages};
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{PlanEntry, RenderPlan};

@@ -206,7 +206,10 @@ fn export(
     let lines: Vec<Value> = page
         .messages
         .iter()
-        .map(|wire| json!({"id": wire.id.0, "message": wire.message}))
+        .map(|wire| {
+            let ids: Vec<u64> = wire.ids.iter().map(|id| id.0).collect();
+            json!({"id": wire.id.0, "ids": ids, "message": wire.message})
+        })
         .collect();
     Ok(json!({"messages": lines, "next": page.next.map(|id| id.0)}))
 }

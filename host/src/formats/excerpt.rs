@@ -78,34 +78,18 @@ pub(crate) fn excerpt(
     })
 }
 
-/// The message `index` of a conversation, alone in a wire message, where a summary shares its wire message; with
-/// its index there.
-pub(crate) fn words_alone(
+/// Some messages of one wire message of a conversation, without the others in it.
+pub(crate) fn part_of_wire(
     conversation: &Conversation,
-    index: usize,
-) -> Option<(Conversation, usize)> {
-    let message = conversation.messages.get(index)?;
-    let shares = |other: &&Message| other.items == message.items;
-    let shared = conversation.messages.iter().filter(shares);
-    if message.is_summary() || !shared.clone().any(Message::is_summary) {
-        return None;
-    }
-    let mut parts = Vec::new();
-    for (at, other) in conversation.messages.iter().enumerate() {
-        if other.items == message.items && !other.is_summary() {
-            parts.push(at);
-        }
-    }
-    let place = parts.iter().position(|at| *at == index)?;
-    let kept = Kept::of(&parts);
-    let items = splice(conversation, &kept).ok()?;
+    messages: &[usize],
+) -> Option<Conversation> {
+    let items = splice(conversation, &Kept::of(messages)).ok()?;
     let texts: Vec<&str> = items
         .iter()
         .map(|item| conversation.text_of(item))
         .collect();
     let mut names = conversation.tool_names();
-    let alone = excerpt(conversation.format, &texts, &mut names).ok()?;
-    Some((alone, place))
+    excerpt(conversation.format, &texts, &mut names).ok()
 }
 
 /// Reads wire messages on their own, as where nothing came earlier.

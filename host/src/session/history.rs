@@ -114,20 +114,24 @@ impl History {
         }
     }
 
-    /// Goes on with a conversation that only the engine had: its messages, and how far it has seen them.
-    pub(super) fn recover(&mut self, messages: &[Known], seen: Observed) {
+    /// Goes on with a conversation that only the engine had: its messages, of which the first `stay` have the ids
+    /// under which it has them, and how far it has seen them. It is shown the others again.
+    pub(super) fn recover(&mut self, messages: &[Known], stay: usize, seen: Observed) {
         self.branch = messages.to_vec();
         self.log.clear();
         for known in messages {
             self.log_message(*known, None);
         }
-        // The host's own chain is lost; the engine's goes on.
-        if let Some(last) = self.log.last_mut() {
-            last.chain = seen.chain;
-        }
         self.unsaved.log_from = 0;
         self.resumed = true;
-        self.set_shown(self.end(), true);
+        if stay < messages.len() {
+            let last = stay.checked_sub(1).and_then(|at| self.log.get(at));
+            self.pending_cut = Some(last.map(|last| last.id));
+        } else if let Some(last) = self.log.last_mut() {
+            // The host's own chain is lost; the engine's goes on.
+            last.chain = seen.chain;
+        }
+        self.set_shown(Some(seen), true);
     }
 
     /// The conversation as it stands, in order.
@@ -321,10 +325,11 @@ impl History {
         found
     }
 
-    /// The last message that arrived before this one.
+    /// The last message that arrived before this one, of those that the engine does not lack.
     pub(super) fn before(&self, id: MessageId) -> Option<MessageId> {
         let at = self.log.partition_point(|logged| logged.id < id);
-        self.log.get(at.checked_sub(1)?).map(|last| last.id)
+        let mut before = self.log.iter().take(at).rev().map(|logged| logged.id);
+        before.find(|id| !self.lacking.contains(id))
     }
 
     /// The messages after `last`, in the order of arrival.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use contexture_engine_api::{MessageId, MessageKind};
 
 use super::record::InForce;
-use super::request::Request;
+use super::request::{Request, keep_what_was_said};
 use super::slot::Slot;
 use super::trail::Unit;
 use super::window::Window;
@@ -231,10 +231,14 @@ impl Session {
         if wires.is_empty() {
             return Ok(slots);
         }
-        let messages = request.read(&wires, &mut self.history.names)?;
-        for run in messages.chunk_by(|one, next| one.wires.start == next.wires.start) {
+        let mut messages = request.read(&wires, &mut self.history.names)?;
+        for run in messages.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
             let Some(first) = run.first() else { continue };
             let units = self.history.sent.beginning_in(first.wires.start);
+            let all = run.len();
+            let views = units.iter().zip(run.iter_mut());
+            let said = views.filter(|(unit, _)| unit.is_said());
+            keep_what_was_said(said.map(|(_, read)| read).collect(), all);
             for (unit, message) in units.iter().zip(run) {
                 let id = unit.origin.id();
                 let looks = message

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use contexture_engine_api::{MessageId, MessageKind, Observed};
+use contexture_engine_api::{MessageId, MessageKind, Observed, StoreCommand};
+use serde::Deserialize;
 
 use super::align::{Known, Mark};
 use super::history::History;
@@ -12,7 +13,7 @@ use super::request::ReadMessage;
 use super::show::Start;
 use super::slot::Slot;
 use super::{Session, SessionError};
-use crate::engines::{Occasion, Opened};
+use crate::engines::{Occasion, OpenError, Opened};
 use crate::formats::{self, Format};
 use crate::supervision::Pace;
 use crate::tokens::TokenCounter;
@@ -92,19 +93,17 @@ impl Session {
         let Some(seen) = seen else { return };
         let first = last.map_or(1, |last| last.0 + 1);
         let theirs: Vec<MessageId> = (first..=seen.last.0).map(MessageId).collect();
-        let branch = self.history.branch().to_vec();
-        let mut ours = branch.iter().filter(|known| Some(known.id) > last);
+        let mut by_identity: HashMap<u128, ReadMessage> = HashMap::new();
         for piece in theirs.chunks(PIECE) {
             let recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
-            for read in piece.iter().filter_map(|id| recalled.get(id)) {
-                let identity = read.message().map(|message| message.identity);
-                let is_it = |known: &&Known| Some(known.mark.identity) == identity;
-                if let Some(known) = ours.clone().find(is_it) {
-                    let id = known.id;
-                    ours.by_ref().find(|known| known.id == id);
-                    let slot = Slot::new(id, MessageKind::Original, read, &self.counter);
-                    self.unshown.entry(id).or_insert(slot);
-                }
+            let read = recalled.into_values();
+            by_identity.extend(read.filter_map(|read| Some((read.message()?.identity, read))));
+        }
+        let ours = self.history.branch().iter();
+        for known in ours.filter(|known| Some(known.id) > last) {
+            if let Some(read) = by_identity.get(&known.mark.identity) {
+                let slot = Slot::new(known.id, MessageKind::Original, read, &self.counter);
+                self.unshown.entry(known.id).or_insert(slot);
             }
         }
     }
@@ -118,28 +117,83 @@ impl Session {
         let Ok(Some(seen)) = self.observed_through() else {
             return;
         };
-        let mut messages = Vec::new();
-        let all: Vec<MessageId> = (1..=seen.last.0).map(MessageId).collect();
-        for ids in all.chunks(PIECE) {
-            let recalled = recall(&mut self.engine, ids.to_vec(), Some(format));
-            for id in ids {
-                if let Some(message) = recalled.get(id).and_then(ReadMessage::message) {
-                    let mark = Mark::of(message);
-                    messages.push(Known { id: *id, mark });
-                }
-            }
-        }
-        if messages.is_empty() {
-            return;
-        }
+        let messages = match self.exported(format) {
+            Ok(messages) if !messages.is_empty() => messages,
+            Ok(_) => return,
+            Err(error) => return self.warn(format!(
+                "the host has no record of session `{}`, and engine `{}` cannot give the conversation back: {error}",
+                self.id,
+                self.engine.name()
+            )),
+        };
         tracing::info!(
             "the host has no record of session `{}`; engine `{}` gave {} messages back",
             self.id,
             self.engine.name(),
             messages.len()
         );
-        self.history.recover(&messages, seen);
-        Arc::make_mut(&mut self.window).set_next_id(seen.last.0 + 1);
+        let window = Arc::make_mut(&mut self.window);
+        window.set_next_id(seen.last.0 + 1);
+        // An edited message has a later id than those behind it. From there on they get new ones, for ids follow
+        // the order of the conversation.
+        let mut least = MessageId(u64::MAX);
+        let mut stay = messages.len();
+        for (at, (id, _)) in messages.iter().enumerate().rev() {
+            if *id > least {
+                stay = at;
+            }
+            least = least.min(*id);
+        }
+        let mut known = Vec::with_capacity(messages.len());
+        for (at, (id, read)) in messages.iter().enumerate() {
+            let Some(message) = read.message() else {
+                continue;
+            };
+            let mut id = *id;
+            if at >= stay {
+                id = window.fresh_id();
+                let slot = Slot::new(id, MessageKind::Original, read, &self.counter);
+                self.unshown.insert(id, slot);
+            }
+            let mark = Mark::of(message);
+            known.push(Known { id, mark });
+        }
+        self.history.recover(&known, stay, seen);
+    }
+
+    /// The conversation that the engine keeps, in order.
+    fn exported(&self, format: Format) -> Result<Vec<(MessageId, ReadMessage)>, OpenError> {
+        #[derive(Deserialize)]
+        struct Page {
+            messages: Vec<Line>,
+            next: Option<u64>,
+        }
+        #[derive(Deserialize)]
+        struct Line {
+            ids: Vec<u64>,
+            message: Option<String>,
+        }
+        let (mut all, mut names, mut after) = (Vec::new(), HashMap::new(), None);
+        loop {
+            let command = StoreCommand::Export {
+                session: self.id.clone(),
+                after,
+                limit: PIECE,
+            };
+            let answer = self.engines.manage(Some(self.engine.name()), &command)?;
+            let Ok(page) = Page::deserialize(&answer) else {
+                return Ok(all);
+            };
+            for line in page.messages {
+                let text = line.message.unwrap_or_default();
+                let read = read_back(&text, Some(format), &mut names);
+                all.extend(line.ids.into_iter().map(MessageId).zip(read));
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// The originals of messages that the engine keeps, or the one which had the session before it.
@@ -238,23 +292,28 @@ fn recall(
         let Some((_, text)) = run.first() else {
             continue;
         };
-        let lines = formats::item_lines(text);
-        let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
-        let format = format.unwrap_or(Format::OpenAiChat);
-        let Ok(conversation) = formats::excerpt(format, &lines, &mut names) else {
-            continue;
-        };
-        let conversation = Arc::new(conversation);
-        let views = conversation.messages().len().max(1);
-        for (at, (id, _)) in run.iter().enumerate() {
-            let index = at % views;
-            let read = ReadMessage {
-                conversation: Arc::clone(&conversation),
-                index,
-                wires: 0..0,
-            };
-            messages.insert(*id, read);
-        }
+        let views: Vec<ReadMessage> = read_back(text, format, &mut names).collect();
+        let ids = run.iter().map(|(id, _)| *id);
+        messages.extend(ids.zip(views.into_iter().cycle()));
     }
     messages
+}
+
+/// The messages in the JSON of a wire message that an engine gives back; none where it cannot be read.
+fn read_back(
+    text: &str,
+    format: Option<Format>,
+    names: &mut HashMap<String, String>,
+) -> impl Iterator<Item = ReadMessage> {
+    let lines = formats::item_lines(text);
+    let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
+    let format = format.unwrap_or(Format::OpenAiChat);
+    let conversation = formats::excerpt(format, &lines, names).ok().map(Arc::new);
+    conversation.into_iter().flat_map(|conversation| {
+        (0..conversation.messages().len()).map(move |index| ReadMessage {
+            conversation: Arc::clone(&conversation),
+            index,
+            wires: 0..0,
+        })
+    })
 }

@@ -98,22 +98,12 @@ impl<'b> Request<'b> {
                 .collect();
             let conversation = Arc::new(formats::excerpt(self.format, &texts, names)?);
             let first = run.first().copied().unwrap_or(0);
-            // What is kept of a wire message must not hold what the host wrote beside it.
-            let mut alone: HashMap<usize, Arc<Conversation>> = HashMap::new();
-            for (index, message) in conversation.messages().iter().enumerate() {
-                let items = &message.items;
-                let read = |conversation: &Arc<Conversation>, index| ReadMessage {
-                    conversation: Arc::clone(conversation),
-                    index,
-                    wires: first + items.start..first + items.end,
-                };
-                all.push(match formats::words_alone(&conversation, index) {
-                    Some((words, index)) => {
-                        read(alone.entry(items.start).or_insert(Arc::new(words)), index)
-                    }
-                    None => read(&conversation, index),
-                });
-            }
+            let messages = conversation.messages().iter().enumerate();
+            all.extend(messages.map(|(index, message)| ReadMessage {
+                conversation: Arc::clone(&conversation),
+                index,
+                wires: first + message.items.start..first + message.items.end,
+            }));
         }
         Ok(all)
     }
@@ -130,6 +120,23 @@ impl<'b> Request<'b> {
             formats::parse_messages_after(self.format, &wire.messages, names)?;
         }
         Ok(())
+    }
+}
+
+/// Takes what the host wrote out of a wire message that holds something else too, of which the session keeps what
+/// was said: `said` are these messages of it, `all` is how many are in it.
+pub(super) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
+    let Some(first) = said.first().filter(|_| said.len() < all) else {
+        return;
+    };
+    let whole = Arc::clone(&first.conversation);
+    let places: Vec<usize> = said.iter().map(|read| read.index).collect();
+    if let Some(part) = formats::part_of_wire(&whole, &places) {
+        let part = Arc::new(part);
+        for (index, read) in said.iter_mut().enumerate() {
+            read.conversation = Arc::clone(&part);
+            read.index = index;
+        }
     }
 }
 

@@ -86,11 +86,10 @@ impl Session {
             true => Expected::Anything,
             false => Expected::This(believed, remembers),
         };
-        if remembers && self.show_again_what_it_lacked(&mut start) {
-            expected = Expected::Anything;
-        }
+        let shows_again = remembers && self.show_again_what_it_lacked(&mut start);
         // What was cut off while the engine could not be told of it is not part of the conversation.
-        else if (cut.is_none() || comes_back)
+        if !shows_again
+            && (cut.is_none() || comes_back)
             && believed.is_some_and(|believed| !self.history.agrees(believed))
         {
             start = self.agreement(believed)?;
@@ -420,12 +419,11 @@ impl Session {
             at_hand.extend(recalled);
         }
         // An earlier form of a message is part of the conversation no more.
+        let mut lost = 0;
         if !missing.is_empty() {
-            let branch = self.history.branch().iter().map(|known| known.id);
-            let current: HashSet<MessageId> = branch.filter(|id| missing.contains(id)).collect();
-            missing = current;
+            let current = self.history.branch().iter();
+            lost = current.filter(|known| missing.contains(&known.id)).count() as u64;
         }
-        let lost = missing.len() as u64;
         self.history.lacks(missing);
         if lost > 0 {
             self.missing += lost;

@@ -12,7 +12,7 @@ use contexture_engine_api::{MessageId, MessageKind};
 use super::align::{Fate, Known};
 use super::compare::{Compared, Incoming};
 use super::next_window::Changes;
-use super::request::Request;
+use super::request::{Request, keep_what_was_said};
 use super::slot::Slot;
 use super::trail::{Origin, Unit};
 use super::written::{IdSet, WrittenText};
@@ -181,6 +181,12 @@ impl Session {
         let mut units = Vec::with_capacity(incoming.len());
         let mut slots = HashMap::with_capacity(incoming.len());
         let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
+        for wire in incoming.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
+            let all = wire.len();
+            let is_said = |unit: &&mut Incoming| matches!(unit.origin, Some(Origin::Said(_)));
+            let said = wire.iter_mut().filter(is_said);
+            keep_what_was_said(said.filter_map(|unit| unit.read.as_mut()).collect(), all);
+        }
         for unit in incoming {
             let Some(origin) = unit.origin else { continue };
             let kind = origin.kind_of(unit.kind);

@@ -119,7 +119,13 @@ pub(crate) struct Client {
     /// Messages that are nowhere any more, and were reported.
     missing: HashSet<Serial>,
     tail: Option<Tail>,
-    backup: Option<(PathBuf, HashSet<Serial>)>,
+    /// A copy of the store, what was in it when it was last looked at, and the next message then.
+    backup: Option<(PathBuf, HashSet<Serial>, Serial)>,
+    /// What came back with a backup and had been left since, and whether the record is lost; both until the next turn.
+    came_back: HashSet<Serial>,
+    record_is_lost: bool,
+    /// Messages that were left, which nobody who could know is still there.
+    forgiven: HashSet<Serial>,
     faults: Faults,
     /// A failure came, and the store was not right again since; how many turns ago.
     trouble: Option<usize>,
@@ -148,6 +154,9 @@ impl Client {
             missing: HashSet::new(),
             tail: None,
             backup: None,
+            came_back: HashSet::new(),
+            record_is_lost: false,
+            forgiven: HashSet::new(),
             figures: Figures {
                 sessions: 1,
                 ..Figures::default()
@@ -215,6 +224,7 @@ impl Client {
             }
             Act::LoseRecord => {
                 self.lose();
+                self.record_is_lost = true;
                 self.driver.lose_record().map_err(drive)?;
             }
             Act::LoseStore => {
@@ -225,11 +235,19 @@ impl Client {
             }
             Act::BackUp if self.is_lossless() && !self.truth.stored.is_empty() => {
                 let file = self.driver.back_up().map_err(drive)?;
-                self.backup = Some((file, self.truth.stored.clone()));
+                let next = self.truth.next_serial();
+                self.backup = Some((file, self.truth.stored.clone(), next));
             }
             Act::PutBack => {
-                if let Some((file, stored)) = self.backup.clone() {
+                if let Some((file, stored, next)) = self.backup.clone() {
                     self.lose();
+                    // The last answer came after the look.
+                    let last = stored.iter().max().copied().unwrap_or(0);
+                    let is_in_it = |serial: &Serial| {
+                        stored.contains(serial) || (last + 1..next).contains(serial)
+                    };
+                    let left = self.truth.left.iter().map(|said| said.serial);
+                    self.came_back = left.filter(is_in_it).collect();
                     self.driver.put_back(&file).map_err(drive)?;
                     self.truth.ever_stored = stored.clone();
                     self.truth.stored = stored;
@@ -474,6 +492,12 @@ impl Client {
             // What came too late may still have come.
             self.faults.wait();
             self.driver.restart(true).map_err(wrong("drive"))?;
+        }
+        let came_back = std::mem::take(&mut self.came_back);
+        if std::mem::take(&mut self.record_is_lost)
+            && held.entries.iter().any(|entry| entry.whole.is_none())
+        {
+            self.forgiven.extend(came_back);
         }
         let request = held.request();
         let body = self.wire.write(&request);
@@ -787,7 +811,7 @@ impl Client {
         }
         self.truth.stored = self
             .truth
-            .compare(&export, required)
+            .compare(&export, required, &self.forgiven)
             .map_err(|(check, what)| Wrong { check, what })?;
         self.truth.ever_stored.extend(&self.truth.stored);
         Ok(())

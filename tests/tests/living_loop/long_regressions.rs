@@ -1208,3 +1208,274 @@ fn messages_that_an_engine_has_under_other_ids_are_not_lost() {
         ],
     );
 }
+
+#[test]
+fn equal_words_are_taken_back_wherever_they_stand() {
+    check(
+        Wire::Chat,
+        2000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 3, ..SHORT }),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Plain(4), SHORT),
+            Act::SendAgain(Reply {
+                words: GoOn,
+                thinks: true,
+                calls: 3,
+                ..SHORT
+            }),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Empty, SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Rewind(Place(45774)),
+            Act::Edit(Place(58327), GoOn),
+            Act::BackUp,
+            turn(
+                Originals,
+                Empty,
+                Reply {
+                    words: Plain(754),
+                    ..SHORT
+                },
+            ),
+            Act::LoseStore,
+            turn(Originals, Plain(4), SHORT),
+            Act::PutBack,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_cleared_result_among_others_is_not_stored() {
+    check(
+        Wire::Anthropic,
+        4000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Window {
+                tokens: 8000,
+                at_once: false,
+            },
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), Reply { calls: 3, ..SHORT }),
+            turn(
+                Originals,
+                Plain(742),
+                Reply {
+                    words: Plain(793),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn an_earlier_form_that_an_engine_lacks_is_no_place() {
+    check(
+        Wire::Anthropic,
+        2000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            Act::Edit(Place(31529), Plain(40)),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: ShortenedMark,
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(105),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(
+                Originals,
+                Plain(35),
+                Reply {
+                    words: Plain(73),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(39),
+                Reply {
+                    words: Plain(42),
+                    thinks: true,
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Plain(15),
+                Reply {
+                    words: Plain(71),
+                    thinks: true,
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            Act::LoseStore,
+            turn(Originals, GoOn, SHORT),
+            Act::Restart { in_order: true },
+            turn(Originals, Plain(32), SHORT),
+            turn(Originals, Plain(93), SHORT),
+            turn(Originals, Plain(119), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_lost_record_comes_back_in_the_order_of_the_conversation() {
+    check(
+        Wire::Anthropic,
+        8000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(813),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(57),
+                Reply {
+                    words: Plain(33),
+                    thinks: true,
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(40),
+                Reply {
+                    words: Plain(26),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(25),
+                Reply {
+                    words: Plain(55),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(579), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(67),
+                Reply {
+                    words: Plain(108),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Image, SHORT),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Chinese, SHORT),
+            turn(Originals, Plain(469), SHORT),
+            Act::Edit(Place(63535), Chinese),
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseRecord,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_store_is_lost_while_an_engine_lacks_messages() {
+    check(
+        Wire::Chat,
+        2000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::BackUp,
+            Act::Insert(Place(63273), Plain(84), true),
+            Act::Insert(Place(30923), Plain(17), false),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(111),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(102),
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, GoOn, SHORT),
+            turn(
+                Originals,
+                Plain(42),
+                Reply {
+                    words: Plain(88),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(62),
+                Reply {
+                    words: Plain(88),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(72), SHORT),
+            Act::PutBack,
+            turn(Handed, Plain(709), SHORT),
+            Act::Insert(Place(53374), Chinese, true),
+            Act::LoseStore,
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}

@@ -92,29 +92,42 @@ impl Truth {
         self.branch
             .iter()
             .chain(&self.left)
-            .any(|said| said.carries == *carries)
+            .any(|said| said.carries == *carries || is_part(carries, &said.carries))
     }
 
-    /// Compares what a store exports with the conversation. Each message is there once, in order; one may be
-    /// missing where it is not `required`. Answers what is there, or the first thing that is wrong.
+    /// Compares what a store exports with the conversation. Each message is there once, in order; one that is not
+    /// `required` may be missing, or parts of it, and what is `forgiven` may stand there though it was left. Answers
+    /// what is there whole, or the first thing that is wrong.
     pub(crate) fn compare(
         &self,
         export: &[Value],
         required: &HashSet<Serial>,
+        forgiven: &HashSet<Serial>,
     ) -> Result<HashSet<Serial>, (&'static str, String)> {
         if self.branch.iter().map(|said| &said.carries).eq(export) {
             return Ok(self.branch.iter().map(|said| said.serial).collect());
         }
         let (rows, columns) = (self.branch.len(), export.len());
-        // fits[i]: which ends of the export can be told from the messages from `i` on.
+        let may_miss = |said: &Said| !required.contains(&said.serial);
+        let is_there = |said: &Said, there: &Value| {
+            said.carries == *there || (may_miss(said) && is_part(there, &said.carries))
+        };
+        let left = self.left.iter();
+        let forgiven: Vec<&Value> = left
+            .filter(|said| forgiven.contains(&said.serial))
+            .map(|said| &said.carries)
+            .collect();
+        // fits[i][j]: the messages from `i` on may read as the export from `j` on.
         let mut fits = vec![vec![false; columns + 1]; rows + 1];
-        fits[rows][columns] = true;
-        for i in (0..rows).rev() {
-            let said = &self.branch[i];
-            let may_miss = !required.contains(&said.serial);
-            for j in 0..=columns {
-                let is_there = j < columns && fits[i + 1][j + 1] && said.carries == export[j];
-                fits[i][j] = is_there || (may_miss && fits[i + 1][j]);
+        for i in (0..=rows).rev() {
+            for j in (0..=columns).rev() {
+                let (said, there) = (self.branch.get(i), export.get(j));
+                let both = said.zip(there);
+                fits[i][j] = (said.is_none() && there.is_none())
+                    || both
+                        .is_some_and(|(said, there)| is_there(said, there) && fits[i + 1][j + 1])
+                    || (said.is_some_and(may_miss) && fits[i + 1][j])
+                    || (there.is_some_and(|there| forgiven.contains(&there)) && fits[i][j + 1]);
             }
         }
         if !fits[0][0] {
@@ -123,10 +136,17 @@ impl Truth {
                 self.difference(export, required),
             ));
         }
-        let (mut there, mut j) = (HashSet::new(), 0);
-        for (i, said) in self.branch.iter().enumerate() {
-            if j < columns && fits[i + 1][j + 1] && said.carries == export[j] {
-                there.insert(said.serial);
+        let (mut there, mut i, mut j) = (HashSet::new(), 0, 0);
+        while let Some(said) = self.branch.get(i) {
+            let found = export.get(j).filter(|there| is_there(said, there));
+            if let Some(found) = found.filter(|_| fits[i + 1][j + 1]) {
+                if *found == said.carries {
+                    there.insert(said.serial);
+                }
+                (i, j) = (i + 1, j + 1);
+            } else if may_miss(said) && fits[i + 1][j] {
+                i += 1;
+            } else {
                 j += 1;
             }
         }
@@ -196,6 +216,20 @@ impl Truth {
             seen.collect::<Vec<_>>().join(" "),
         )
     }
+}
+
+/// Whether a wire message of several parts holds some of another's, in order, and is like it otherwise.
+fn is_part(there: &Value, said: &Value) -> bool {
+    let parts = |of: &Value| of["content"].as_array().cloned().unwrap_or_default();
+    let mut rest = said.clone();
+    rest["content"] = there["content"].clone();
+    let of_said = parts(said);
+    let mut left = of_said.iter();
+    !parts(there).is_empty()
+        && rest == *there
+        && parts(there)
+            .iter()
+            .all(|part| left.any(|other| other == part))
 }
 
 pub(crate) fn short(value: &Value) -> String {

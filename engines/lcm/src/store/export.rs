@@ -14,8 +14,10 @@ const ROWS: u32 = 256;
 /// A message on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// The message's id; of several views of a wire message the last.
+    /// The message's id, in its first form; of several views of a wire message the last.
     pub id: MessageId,
+    /// The ids of its views, in order, in their newest forms.
+    pub ids: Vec<MessageId>,
     /// The original wire JSON; none if it cannot be read.
     pub message: Option<String>,
 }
@@ -94,17 +96,25 @@ struct Wire {
     place: (Key, usize),
     /// The last of its messages, in its first form.
     last: MessageId,
+    /// The newest form of each of its messages.
+    ids: Vec<MessageId>,
     /// The newest form of any of its messages, which was sent together with the others.
     form: MessageRow,
 }
 
 impl Wire {
     fn new(place: (Key, usize), last: MessageId, form: MessageRow) -> Self {
-        Self { place, last, form }
+        Self {
+            place,
+            last,
+            ids: vec![form.id],
+            form,
+        }
     }
 
     fn add(&mut self, last: MessageId, form: MessageRow) {
         self.last = last;
+        self.ids.push(form.id);
         if form.key > self.form.key {
             self.form = form;
         }
@@ -122,6 +132,7 @@ impl Wire {
         };
         Ok(Exported {
             id: self.last,
+            ids: self.ids.clone(),
             message,
         })
     }
