@@ -24,12 +24,12 @@ const MAX_LOCATED: usize = 50;
 #[non_exhaustive]
 pub enum DocumentError {
     /// It is missing or not readable.
-    #[error("cannot read {}: {source}", file.display())]
+    #[error("cannot read {}: {cause}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// It is larger than 256 KiB.
     #[error("{} is larger than {MAX_FILE_BYTES} bytes: is it the right file?", file.display())]
@@ -127,9 +127,9 @@ impl Document {
             opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(|source| DocumentError::Read {
+        let bytes = read().map_err(|cause| DocumentError::Read {
             file: file.to_owned(),
-            source,
+            cause,
         })?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(DocumentError::TooLarge {

@@ -58,12 +58,12 @@ pub enum ConfigError {
     )]
     NoHome,
     /// A relative path could not be made absolute.
-    #[error("cannot find {} from here: {source}", path.display())]
+    #[error("cannot find {} from here: {cause}", path.display())]
     Path {
         /// The path.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 
@@ -100,8 +100,8 @@ impl Config {
         let document = match named {
             Some(file) => Some(Document::open(&absolute(file)?)?),
             None => match Document::open(&home.join(FILE_NAME)) {
-                Err(DocumentError::Read { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound =>
+                Err(DocumentError::Read { cause, .. })
+                    if cause.kind() == std::io::ErrorKind::NotFound =>
                 {
                     None
                 }
@@ -200,9 +200,9 @@ fn set(env: Env<'_>, name: &str) -> Option<PathBuf> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, ConfigError> {
-    std::path::absolute(path).map_err(|source| ConfigError::Path {
+    std::path::absolute(path).map_err(|cause| ConfigError::Path {
         path: path.to_owned(),
-        source,
+        cause,
     })
 }
 
