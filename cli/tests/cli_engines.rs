@@ -390,7 +390,7 @@ fn config_check_names_settings_that_contradict_each_other() {
         ],
     );
     check(
-        "auxiliary:\n  compression:\n    provider: openai\n",
+        "auxiliary:\n  compression:\n    provider: openai\n    base_url: http://localhost:9\n",
         &["config.yaml:3:", "`auxiliary.compression.model` is not set"],
     );
     // What contradicts itself does not run, either.

@@ -89,7 +89,7 @@ mod tests {
         assert!(
             progress
                 .stopped(100_000)
-                .is_some_and(|reason| reason.contains("5000 of 100000"))
+                .is_some_and(|reason| reason.contains("5,000 of 100,000"))
         );
         assert_eq!(progress.stopped(104_000), None);
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::check::{Found, Problem};
 use super::schema::Schema;
 use super::secrets;
-use super::yaml::{self, Aim, Location, YamlError};
+use super::yaml::{self, Aim, KeyPath, Location, YamlError};
 
 /// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
 /// scanner quadratic time.
@@ -188,6 +188,11 @@ impl Document {
             false => secrets,
         };
         self.findings(found)
+    }
+
+    /// Where a value stands.
+    pub(crate) fn locate(&self, path: &KeyPath) -> Option<Location> {
+        yaml::locate(&self.text, path, Aim::Value)
     }
 
     /// Adds the position in the text to each problem.

@@ -4,7 +4,7 @@
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    MessageView, OpenRequest, Outcome, Services, WindowState, export_engine, grouped, safe_cut,
+    MessageView, OpenRequest, Outcome, Services, WindowState, export_engine, safe_cut,
 };
 use serde::Deserialize;
 
@@ -43,11 +43,7 @@ impl ContextEngine for KeepTail {
     fn should_compress(&self, window: &WindowState) -> Decision {
         let tokens = window.best_prompt_tokens();
         let threshold = (window.context_length as f64 * self.settings.threshold) as u64;
-        let figures = format!(
-            "{} tokens, threshold {}",
-            grouped(tokens),
-            grouped(threshold)
-        );
+        let figures = format!("{tokens} tokens, threshold {threshold}");
         if tokens >= threshold {
             Decision::Yes(figures)
         } else {
