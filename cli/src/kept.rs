@@ -2,7 +2,7 @@
 //! its files are its own.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -247,14 +247,8 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                 path: to.clone(),
                 source,
             })?;
-            if let Some(folder) = to.parent().filter(|folder| !folder.is_dir()) {
-                let folder = folder.display();
-                return Err(CliError::usage(
-                    format!("the folder {folder} does not exist, so nothing can be copied into it"),
-                    format!(
-                        "make it (mkdir -p {folder}), or name a file in a folder that is there"
-                    ),
-                ));
+            if let Some(folder) = to.parent() {
+                check_folder(folder, &to)?;
             }
             output::print_json(&keeper.ask_long("copying", StoreCommand::Backup { to })?)?;
             Ok(OK)
@@ -311,6 +305,24 @@ fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
         terminal::say("nothing was removed; add --yes to do it\n");
     }
     Ok(OK)
+}
+
+/// Refuses a folder in which no file can be made, before an engine fails at it.
+fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
+    let shown = folder.display();
+    if !folder.is_dir() {
+        return Err(CliError::usage(
+            format!("there is no folder {shown}, so nothing can be copied into it"),
+            format!("make it (mkdir -p {shown}), or name a file in a folder that is there"),
+        ));
+    }
+    match tempfile::tempfile_in(folder) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(CliError::Write {
+            path: file.to_owned(),
+            source,
+        }),
+    }
 }
 
 fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {

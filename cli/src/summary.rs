@@ -111,7 +111,8 @@ pub(crate) fn total(reports: &[CompactionReport], colors: bool) -> String {
     let after = sum(|report| report.tokens_after);
     let elapsed: f64 = reports.iter().map(|report| report.elapsed_ms).sum();
     format!(
-        "{style}{compacted} of {} compacted{style:#}: {} → {} tokens ({}), {}, {}\n",
+        "{style}{} of {} compacted{style:#}: {} → {} tokens ({}), {}, {}\n",
+        grouped(compacted as u64),
         counted(reports.len() as u64, "conversation"),
         grouped(before),
         grouped(after),

@@ -129,7 +129,7 @@ impl Progress {
         let (bar, template) = if steps > 1 {
             (
                 ProgressBar::new(steps as u64),
-                "{msg} {wide_bar} {pos}/{len}",
+                "{msg} {wide_bar} {human_pos}/{human_len}",
             )
         } else {
             (ProgressBar::new_spinner(), "{spinner} {msg} ({elapsed})")

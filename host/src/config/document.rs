@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use contexture_engine_api::grouped;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ pub enum DocumentError {
         cause: std::io::Error,
     },
     /// It is larger than 256 KiB.
-    #[error("{} is larger than {MAX_FILE_BYTES} bytes: is it the right file?", file.display())]
+    #[error("{} is larger than {} bytes: is it the right file?", file.display(), grouped(MAX_FILE_BYTES))]
     TooLarge {
         /// The file.
         file: PathBuf,

@@ -583,7 +583,7 @@ mod tests {
         };
         assert!(refuse(b"a: \xff").contains("not UTF-8 text from byte 3"));
         assert!(refuse(&[b'['; 10_000]).contains("recursion"));
-        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262144 bytes"));
+        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262,144 bytes"));
         let home = dir.path().as_os_str().to_owned();
         assert!(Config::load(Some(dir.path()), &move |_| Some(home.clone())).is_err());
     }
