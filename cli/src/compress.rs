@@ -12,6 +12,7 @@ use clap::builder::{
 
 use crate::choice::Wish;
 use crate::error::{CliError, ENGINE_FAILED, Lines};
+use crate::figures::counted;
 use crate::input::Input;
 use crate::rehearsal::Rehearsal;
 use crate::terminal::{self, Progress};
@@ -36,7 +37,7 @@ Examples:
 
 Exit codes: 0 compacted, nothing to do, or cannot be made to fit (the report says which), 1 nothing changed
 (with --check), 2 wrong usage, input or configuration, 3 the engine failed, and no other may stand in or
-it failed, too.")]
+it failed, too; or the result cannot be written, for want of room on the disk, say.")]
 pub(crate) struct CompressArgs {
     /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is stdin
     /// [default: choose among the recent sessions of this machine]
@@ -76,7 +77,8 @@ pub(crate) struct CompressArgs {
     /// Of a file with several conversations, take the N-th (from 1)
     #[arg(long, value_name = "N", help_heading = "Input and output")]
     select: Option<usize>,
-    /// Write the conversation to FILE, whole or not at all; it may be the input
+    /// Write the conversation to FILE, whole or not at all; it may be the input. `-` is stdout, to which it goes
+    /// without -o unless that is a terminal
     #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(output::destination), help_heading = "Input and output")]
     output: Option<PathBuf>,
     /// Write the report to FILE as JSON
@@ -96,6 +98,11 @@ pub(crate) struct CompressArgs {
 fn format_parser() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
+
+/// A whole conversation would push the report off the screen.
+const NOT_SHOWN: &str = "\
+note: the conversation is not written to the terminal: add `-o FILE` or `> FILE` to have it, or `-o -` to see it here
+";
 
 pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> {
     if args.report.is_some() && args.report == args.output {
@@ -126,9 +133,9 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         Some(_) if read.conversations.len() > 1 => {
             return Err(CliError::usage(
                 format!(
-                    "{} holds {} conversations, and a session is one",
+                    "{} holds {}, and a session is one",
                     read.name,
-                    read.conversations.len()
+                    counted(read.conversations.len() as u64, "conversation")
                 ),
                 "choose one with --select",
             ));
@@ -140,7 +147,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         session: args.session.as_deref(),
         own: match &args.session {
             Some(id) if Record::is_in(&engines.loaded().home) => {
-                let store = setup::open_store(&engines)?;
+                let store = setup::open_store_to_read(&engines)?;
                 setup::engine_of(&store, id)?
             }
             _ => None,
@@ -201,6 +208,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         };
         match &args.output {
             Some(file) if file.as_os_str() != "-" => output::write_file(file, &text)?,
+            None if output::is_terminal() => terminal::say(NOT_SHOWN),
             _ => output::print_bytes(text.as_bytes())?,
         }
     }
@@ -258,8 +266,9 @@ impl Target {
         if format == Format::ClaudeCode && count > 1 && args.select.is_none() {
             return Err(CliError::usage(
                 format!(
-                    "{} holds {count} conversations, and a session log holds one",
-                    input.name
+                    "{} holds {}, and a session log holds one",
+                    input.name,
+                    counted(count as u64, "conversation")
                 ),
                 "choose one with --select",
             ));

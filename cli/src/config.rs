@@ -55,9 +55,24 @@ fn check(global: &Global) -> Result<u8, CliError> {
         problems.extend(wrong_settings(&loaded, &engine.name, &engine.settings));
     }
     problems.extend(catalog.unused_settings(&loaded.config, ""));
+    let of_model = |key: &str, what| {
+        let keys = ["auxiliary", "compression", key];
+        loaded.finding(&keys, what).to_string()
+    };
     match setup::resolve_model(&loaded.config, global.offline, None) {
-        Err(error) => problems.push(error.to_string()),
-        Ok(Resolved::NoModel(reason @ NoModel::MissingKey(_))) => problems.push(reason.to_string()),
+        Err(error) => problems.push(of_model("provider", error.to_string())),
+        Ok(Resolved::NoModel(reason @ NoModel::MissingKey(_))) => {
+            problems.push(of_model("provider", reason.to_string()));
+        }
+        Ok(Resolved::NoModel(NoModel::NoAgent(_))) => {
+            if let Some(model) = &loaded.config.auxiliary.compression.model {
+                let what = format!(
+                    "`auxiliary.compression.model` is \"{model}\", and nobody is named who has it: name one as \
+                     `auxiliary.compression.provider` or `model.provider`"
+                );
+                problems.push(of_model("model", what));
+            }
+        }
         Ok(_) => {}
     }
     if !problems.is_empty() {

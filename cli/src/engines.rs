@@ -52,9 +52,13 @@ pub(crate) enum EnginesCommand {
     },
 }
 
-pub(crate) fn run(command: Option<&EnginesCommand>, global: &Global) -> Result<u8, CliError> {
+pub(crate) fn run(
+    command: Option<&EnginesCommand>,
+    json: bool,
+    global: &Global,
+) -> Result<u8, CliError> {
     match command {
-        None => list(global, false),
+        None => list(global, json),
         Some(EnginesCommand::List { json }) => list(global, *json),
         Some(EnginesCommand::Show { name, json }) => show(global, name, *json),
         Some(EnginesCommand::Doctor { json }) => doctor::run(global, *json),
@@ -144,6 +148,13 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     }
     output::print(&text)?;
     Ok(OK)
+}
+
+/// The plugins, as they are listed among the engines.
+pub(crate) fn plugins_json(loaded: &Loaded, catalog: &Catalog) -> Value {
+    let (mut listed, _) = inspect(loaded, catalog);
+    listed.retain(|engine| engine.source == Source::Plugin);
+    serde_json::json!({"plugins": listed, "folders": folders(catalog)})
 }
 
 fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use contexture_engine_api::EngineError;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 
+use crate::figures::counted;
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
 use contexture::config::{ConfigError, DocumentError};
@@ -20,7 +21,7 @@ use contexture::session::{Delivered, RecordError};
 
 /// Wrong usage, input or configuration.
 pub(crate) const BAD_INPUT: u8 = 2;
-/// An engine failed, and no other may stand in; or what is kept cannot be read or written.
+/// An engine failed, and no other may stand in; or what is kept, or the result, cannot be read or written.
 pub(crate) const ENGINE_FAILED: u8 = 3;
 
 /// What ends a command.
@@ -82,8 +83,12 @@ pub(crate) enum CliError {
     ))]
     NoSession { session: String },
     #[error(
-        "the engine `{engine}` has nothing of the session `{session}`, of which {messages} messages were delivered to \
-         it: its store is gone, or is another one"
+        "the engine `{engine}` has nothing of the session `{session}`, of which {} delivered to \
+         it: its store is gone, or is another one",
+        match messages {
+            1 => "1 message was".to_owned(),
+            messages => format!("{} were", counted(*messages, "message")),
+        }
     )]
     #[diagnostic(help(
         "put a backup back (`contexture sessions backup --help` says how), deliver them again with \
@@ -133,12 +138,16 @@ pub(crate) enum CliError {
     #[error("{input} cannot be marked for the prompt cache")]
     Mark { input: String, source: MarkError },
     #[error("cannot write {}", path.display())]
-    #[diagnostic(help("nothing of it was written; what was there before is unchanged"))]
+    #[diagnostic(help(
+        "{}nothing of it was written; what was there before is unchanged",
+        way_to_write(source)
+    ))]
     Write {
         path: PathBuf,
         source: std::io::Error,
     },
     #[error("cannot write to stdout")]
+    #[diagnostic(help("{}the result is not whole", way_to_write(_0)))]
     Stdout(#[source] std::io::Error),
     #[error("{what}")]
     Build {
@@ -168,7 +177,7 @@ impl CliError {
     pub(crate) fn config(error: ConfigError) -> Self {
         let is_missing = matches!(
             &error,
-            ConfigError::Document(DocumentError::Read { source, .. }) if source.kind() == ErrorKind::NotFound
+            ConfigError::Document(DocumentError::Read { cause, .. }) if cause.kind() == ErrorKind::NotFound
         );
         Self::Config {
             way_out: match is_missing {
@@ -221,6 +230,10 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::EngineFailed { .. } | Self::Lost { .. } => ENGINE_FAILED,
+            // A place that is wrong is a wrong argument; a disk that is full, or fails, is none.
+            Self::Write { source, .. } | Self::Stdout(source) if !is_of_the_place(source) => {
+                ENGINE_FAILED
+            }
             Self::Sessions(RecordError::InUse { .. } | RecordError::TooNew { .. }) => BAD_INPUT,
             // As where an engine's store cannot be used.
             Self::Sessions(_) => ENGINE_FAILED,
@@ -261,6 +274,34 @@ pub(crate) fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a s
         .filter(|(likeness, _)| *likeness > 0.7)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "))
+}
+
+/// Whether something cannot be written because of where it is to go.
+fn is_of_the_place(error: &std::io::Error) -> bool {
+    use ErrorKind::{
+        InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+        ReadOnlyFilesystem,
+    };
+    matches!(
+        error.kind(),
+        InvalidFilename
+            | InvalidInput
+            | IsADirectory
+            | NotADirectory
+            | NotFound
+            | PermissionDenied
+            | ReadOnlyFilesystem
+    )
+}
+
+/// What there is to do where something cannot be written.
+fn way_to_write(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "make room on the disk, or write elsewhere; "
+        }
+        _ => "",
+    }
 }
 
 fn indented(text: &str) -> String {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::choice::{KEEPER, Wish};
 use crate::error::{CliError, Lines};
+use crate::figures::{counted, grouped};
 use crate::kept::Kept;
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, setup, window};
@@ -67,8 +68,9 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         _ => {
             return Err(CliError::usage(
                 format!(
-                    "{} holds {count} conversations, and a session is one",
-                    read.name
+                    "{} holds {}, and a session is one",
+                    read.name,
+                    counted(count as u64, "conversation")
                 ),
                 "choose one with --select",
             ));
@@ -203,13 +205,16 @@ fn check(compared: &Comparison, file: &str, session: &str) -> Result<(), CliErro
     }
     if cut > 0 && new + revised == 0 {
         return refused(format!(
-            "{file} is only the beginning of the session `{session}`, which has {cut} messages more"
+            "{file} is only the beginning of the session `{session}`, which has {} more",
+            counted(cut as u64, "message")
         ));
     }
     if cut + revised > 0 {
         let warning = format!(
-            "of the session's messages {cut} at its end are not in {file}, and {revised} are there in another \
-             form; what they were stays stored, and is found"
+            "of the session's messages {} at its end are not in {file}, and {} are there in another form; what they \
+             were stays stored, and is found",
+            grouped(cut as u64),
+            grouped(revised as u64)
         );
         terminal::say(&format!("{}\n", terminal::warning(&warning)));
     }

@@ -2,19 +2,21 @@
 //! its files are its own.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use contexture_engine_api::{EngineError, StoreCommand};
+use jiff::Timestamp;
 use miette::Diagnostic;
 use serde_json::{Value, json};
 
 use crate::choice;
 use crate::error::CliError;
+use crate::figures::{age, counted, grouped, size};
 use crate::interrupt::Interrupt;
-use crate::terminal::{self, Progress};
+use crate::terminal::{self, Progress, Table, one_line};
 use crate::{Global, NEGATIVE, OK, output, setup};
 use contexture::engines::CallError;
 use contexture::engines::{Engines, OpenError};
@@ -39,6 +41,9 @@ pub(crate) enum SessionsCommand {
         /// The archived ones too
         #[arg(long)]
         all: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         of: Of,
     },
@@ -153,7 +158,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         engine: choice::keeper(&engines, of.engine.as_deref(), own)?,
     };
     match command {
-        SessionsCommand::List { all, .. } => {
+        SessionsCommand::List { all, json, .. } => {
             let mut answer = keeper.ask(StoreCommand::List)?;
             lost(&store, &keeper.engine, &answer)?;
             if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
@@ -161,7 +166,10 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             {
                 sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
             }
-            output::print_json(&answer)?;
+            match json {
+                true => output::print_json(&answer)?,
+                false => output::print(&table(&keeper, &answer, global)?)?,
+            }
             Ok(OK)
         }
         SessionsCommand::Show { id, .. } => {
@@ -239,6 +247,9 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                 path: to.clone(),
                 source,
             })?;
+            if let Some(folder) = to.parent() {
+                check_folder(folder, &to)?;
+            }
             output::print_json(&keeper.ask_long("copying", StoreCommand::Backup { to })?)?;
             Ok(OK)
         }
@@ -250,12 +261,68 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     }
 }
 
+/// The sessions of an answer, each with the engine that has it now.
+fn table(keeper: &Keeper<'_>, answer: &Value, global: &Global) -> Result<String, CliError> {
+    let heads = ["ID", "MESSAGES", "ENGINE", "LAST USED", "SIZE"];
+    let mut table = Table::new(heads).with_numbers(&["MESSAGES", "LAST USED", "SIZE"]);
+    let sessions = answer.get("sessions").and_then(Value::as_array);
+    let sessions = sessions.map(Vec::as_slice).unwrap_or_default();
+    for session in sessions {
+        let text = |key| session.get(key).and_then(Value::as_str);
+        let figure = |key, shown: fn(u64) -> String| {
+            let figure = session.get(key).and_then(Value::as_u64);
+            figure.map_or_else(|| "–".to_owned(), shown)
+        };
+        let id = text("session").unwrap_or("–");
+        let engine = setup::engine_of(keeper.store, id)?;
+        let used = text("last_used").and_then(|time| time.parse::<Timestamp>().ok());
+        let used = used.map_or_else(|| "–".to_owned(), |time| age(time.into()));
+        let mut shown = one_line(id, usize::MAX);
+        if !text("archived").unwrap_or_default().is_empty() {
+            shown.push_str(" (archived)");
+        }
+        table.row([
+            &shown,
+            &figure("messages", grouped),
+            engine.as_deref().unwrap_or(&keeper.engine),
+            &used,
+            &figure("bytes", size),
+        ]);
+    }
+    let mut text = match sessions {
+        [] => "no sessions are kept\n".to_owned(),
+        _ => table.render(global.color.on(output::is_terminal())),
+    };
+    if let Some(store) = answer.get("store").and_then(Value::as_str) {
+        text.push_str(&format!("\nstore: {store}\n"));
+    }
+    Ok(text)
+}
+
 fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
     output::print_json(answer)?;
     if !yes {
         terminal::say("nothing was removed; add --yes to do it\n");
     }
     Ok(OK)
+}
+
+/// Refuses a folder in which no file can be made, before an engine fails at it.
+fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
+    let shown = folder.display();
+    if !folder.is_dir() {
+        return Err(CliError::usage(
+            format!("there is no folder {shown}, so nothing can be copied into it"),
+            format!("make it (mkdir -p {shown}), or name a file in a folder that is there"),
+        ));
+    }
+    match tempfile::tempfile_in(folder) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(CliError::Write {
+            path: file.to_owned(),
+            source,
+        }),
+    }
 }
 
 fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
@@ -293,7 +360,10 @@ fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
     }
     drop(progress);
     if lost > 0 {
-        let what = format!("{lost} messages cannot be read: run `contexture sessions verify`");
+        let what = format!(
+            "{} cannot be read: run `contexture sessions verify`",
+            counted(lost, "message")
+        );
         terminal::say(&format!("{}\n", terminal::warning(&what)));
         return Ok(NEGATIVE);
     }

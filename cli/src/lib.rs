@@ -7,6 +7,7 @@ mod config;
 mod doctor;
 mod engines;
 mod error;
+mod figures;
 mod import;
 mod input;
 mod interrupt;
@@ -104,7 +105,11 @@ enum Command {
     #[command(subcommand)]
     Sessions(kept::SessionsCommand),
     /// List the engines, show one, or find out what is wrong with them
+    #[command(args_conflicts_with_subcommands = true)]
     Engines {
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
         /// Without one: list
         #[command(subcommand)]
         command: Option<engines::EnginesCommand>,
@@ -127,8 +132,8 @@ enum Command {
 
 /// Runs the command that the program's arguments name, and says how it went: 0 done or nothing to do,
 /// 1 a check that found something (`--check`, `doctor`) or a failed build, 2 wrong usage, input or
-/// configuration, 3 an engine that failed where no other stood in, or files of the home directory that cannot be
-/// used, 130 stopped by Ctrl-C.
+/// configuration, 3 an engine that failed where no other stood in, files of the home directory that cannot be
+/// used, or a result that cannot be written (a full disk), 130 stopped by Ctrl-C.
 ///
 /// It takes its arguments, environment and standard streams from the process and never panics on them. Stdout is
 /// the command's alone from then on: what else the process writes to it goes to stderr. Return from `main` after
@@ -172,7 +177,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Tool(args) => tool::run(args, global),
         Command::Import(args) => import::run(args, global),
         Command::Sessions(command) => kept::run(command, global),
-        Command::Engines { command } => engines::run(command.as_ref(), global),
+        Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),
         Command::Plugins(command) => plugins::run(command, global),
         Command::Config(command) => config::run(command, global),
         Command::Completions { shell } => {

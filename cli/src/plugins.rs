@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::error::CliError;
 use crate::terminal::{self, Table};
-use crate::{Global, OK, engines, output, setup, summary};
+use crate::{Global, OK, engines, figures, output, setup};
 use contexture::catalog::{Catalog, FolderState, MANIFEST_FILE, Manifest, PluginState};
 
 #[derive(Debug, Subcommand)]
@@ -31,20 +31,30 @@ pub(crate) enum PluginsCommand {
         debug: bool,
     },
     /// List the plugins and their states
-    #[command(after_help = "Examples:\n  contexture plugins list")]
-    List,
+    #[command(
+        after_help = "Examples:\n  contexture plugins list\n  contexture plugins list --json"
+    )]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(crate) fn run(command: &PluginsCommand, global: &Global) -> Result<u8, CliError> {
     match command {
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
-        PluginsCommand::List => list(global),
+        PluginsCommand::List { json } => list(global, *json),
     }
 }
 
-fn list(global: &Global) -> Result<u8, CliError> {
+fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     let loaded = setup::load_config(global)?;
     let catalog = engines::scan(&loaded)?;
+    if json {
+        output::print_json(&engines::plugins_json(&loaded, &catalog))?;
+        return Ok(OK);
+    }
     let mut text = String::new();
     if !catalog.plugins.is_empty() {
         let mut table = Table::new(["NAME", "VERSION", "STATE", "FOLDER"]);
@@ -195,8 +205,8 @@ fn build(manifest: &Manifest, release: bool) -> Result<(), CliError> {
         manifest.name,
         manifest.version,
         library.display(),
-        summary::size(bytes),
-        summary::duration(began.elapsed().as_secs_f64() * 1000.0)
+        figures::size(bytes),
+        figures::duration(began.elapsed().as_secs_f64() * 1000.0)
     ))?;
     if let Err(problem) = manifest.verify(&library) {
         terminal::say(&format!("{}\n", terminal::warning(&problem.to_string())));

@@ -1,6 +1,7 @@
 //! Where a dry run takes place, and a tool whose store cannot be written: over copies of what is kept, which go when
 //! it is over.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::error::CliError;
 use crate::{kept, setup};
 use contexture::engines::Engines;
 use contexture::replay::Stage;
-use contexture::session::Record;
+use contexture::session::{Record, RecordError, SessionOptions};
 
 /// The engines of a configuration over a home that is thrown away.
 pub(crate) struct Rehearsal {
@@ -64,10 +65,19 @@ fn copy(
     named: Option<&str>,
     stage: &Stage,
 ) -> Result<(), CliError> {
-    let store = setup::open_store(engines)?;
-    let _hold = store
-        .hold(session, contexture::session::SessionOptions::default().wait)
-        .map_err(CliError::Sessions)?;
+    let store = setup::open_store_to_read(engines)?;
+    let _hold = match store.hold(session, SessionOptions::default().wait) {
+        // It may not be written, and a copy needs no more than to read it.
+        Err(RecordError::Lock { cause, .. })
+            if matches!(
+                cause.kind(),
+                ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied
+            ) =>
+        {
+            None
+        }
+        held => Some(held.map_err(CliError::Sessions)?),
+    };
     let home = &stage.engines().loaded().home;
     store.copy_to(home).map_err(CliError::Sessions)?;
     let remembered = setup::engine_of(&store, session)?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use crate::error::{CliError, ENGINE_FAILED, Lines};
+use crate::figures::grouped;
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, replay_table, setup, window};
 use contexture::config::{Loaded, OnFailure};
@@ -151,8 +152,9 @@ fn show_warnings(report: &Report) {
         let more = row.warnings.len().saturating_sub(SHOWN_WARNINGS);
         if more > 0 {
             warn(&format!(
-                "{}: and {more} more; --report has them all",
-                row.engine
+                "{}: and {} more; --report has them all",
+                row.engine,
+                grouped(more as u64)
             ));
         }
     }

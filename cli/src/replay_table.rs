@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::summary::{counted, duration, grouped};
+use crate::figures::{counted, duration, grouped};
 use contexture::prompt_cache::Ttl;
 use contexture::replay::{ConversationReport, Prices, Report, Row};
 

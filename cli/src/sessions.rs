@@ -5,18 +5,24 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use contexture_engine_api::printable;
 use inquire::{InquireError, Select};
 use serde_json::Value;
 
 use crate::error::CliError;
-use crate::summary;
+use crate::figures::age;
+use crate::terminal::one_line;
 
 /// How many sessions are offered.
 const OFFERED: usize = 50;
 
-/// How much of a log is read in search of the first words of its user, in lines.
+/// How much of a log is read in search of what it is about, in lines.
 const SEARCHED_LINES: usize = 200;
+
+/// How much of a session's id is shown, in characters: enough to tell it from others.
+const SHOWN_ID: usize = 8;
+
+/// How much of the project's folder is shown, its end, in characters.
+const SHOWN_PROJECT: usize = 24;
 
 /// How much of the first words is shown, in characters.
 const SHOWN_WORDS: usize = 44;
@@ -26,19 +32,29 @@ struct Recent {
     path: PathBuf,
     agent: &'static str,
     changed: SystemTime,
-    bytes: u64,
-    words: String,
+    head: Head,
+}
+
+/// What the beginning of a log tells.
+#[derive(Default)]
+struct Head {
+    id: Option<String>,
+    /// The folder that the agent worked in.
+    project: Option<String>,
+    /// The first words of the user.
+    words: Option<String>,
 }
 
 impl fmt::Display for Recent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>10}  {:>8}  {:<11}  {}",
+            "{:>10}  {:<11}  {:<SHOWN_ID$}  {:<SHOWN_PROJECT$}  {}",
             age(self.changed),
-            summary::size(self.bytes),
             self.agent,
-            self.words
+            self.head.id.as_deref().unwrap_or_default(),
+            self.head.project.as_deref().unwrap_or_default(),
+            self.head.words.as_deref().unwrap_or_default(),
         )
     }
 }
@@ -90,18 +106,17 @@ fn recent(home: &Path) -> Vec<Recent> {
         .chain(logs_in(&codex, 3).into_iter().map(|log| ("codex", log)))
         .filter_map(|(agent, path)| {
             let metadata = path.metadata().ok()?;
-            Some((metadata.modified().ok()?, agent, path, metadata.len()))
+            Some((metadata.modified().ok()?, agent, path))
         })
         .collect();
     logs.sort_by_key(|log| std::cmp::Reverse(log.0));
     logs.truncate(OFFERED);
     logs.into_iter()
-        .map(|(changed, agent, path, bytes)| Recent {
-            words: first_words(&path),
+        .map(|(changed, agent, path)| Recent {
+            head: Head::of(&path, home),
             path,
             agent,
             changed,
-            bytes,
         })
         .collect()
 }
@@ -123,17 +138,55 @@ fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
     logs
 }
 
-/// The first words that a user said in a log.
-fn first_words(path: &Path) -> String {
-    let Ok(file) = std::fs::File::open(path) else {
-        return String::new();
-    };
-    BufReader::new(file)
-        .lines()
-        .take(SEARCHED_LINES)
-        .map_while(Result::ok)
-        .find_map(|line| words_of(&serde_json::from_str(&line).ok()?))
-        .unwrap_or_default()
+impl Head {
+    /// Reads the beginning of a log. Its user's home is shown as `~`.
+    fn of(path: &Path, home: &Path) -> Self {
+        let mut head = Self::default();
+        let lines = std::fs::File::open(path).into_iter();
+        for line in lines
+            .flat_map(|file| BufReader::new(file).lines())
+            .take(SEARCHED_LINES)
+            .map_while(Result::ok)
+        {
+            let Ok(line) = serde_json::from_str::<Value>(&line) else {
+                continue;
+            };
+            let payload = line.get("payload");
+            let text = |value: Option<&Value>| Some(value?.as_str()?.to_owned());
+            // Claude Code says both in each line, Codex in its first and at the beginning of a turn.
+            let id = match line.get("type").and_then(Value::as_str) {
+                Some("session_meta") => payload.and_then(|payload| payload.get("id")),
+                _ => line.get("sessionId"),
+            };
+            let cwd = line.get("cwd").or_else(|| payload?.get("cwd"));
+            head.id = head.id.or_else(|| text(id));
+            head.project = head.project.or_else(|| text(cwd));
+            head.words = head.words.or_else(|| words_of(&line));
+            if head.id.is_some() && head.project.is_some() && head.words.is_some() {
+                break;
+            }
+        }
+        // Of the id only its beginning is shown, without a mark that something was left out.
+        let id = head
+            .id
+            .as_deref()
+            .map_or_else(|| path.file_stem()?.to_str(), Some);
+        head.id = id.map(|id| one_line(id, usize::MAX).chars().take(SHOWN_ID).collect());
+        head.project = head.project.map(|project| {
+            let below = Path::new(&project).strip_prefix(home);
+            let shown = below.map_or(project.clone(), |below| format!("~/{}", below.display()));
+            end_of(&one_line(&shown, usize::MAX), SHOWN_PROJECT)
+        });
+        head
+    }
+}
+
+/// The end of a text, which says more than its beginning where it is a path.
+fn end_of(text: &str, limit: usize) -> String {
+    match text.chars().count().checked_sub(limit) {
+        None | Some(0) => text.to_owned(),
+        Some(more) => format!("…{}", text.chars().skip(more + 1).collect::<String>()),
+    }
 }
 
 /// What a user said in a line of a log. What agents say in a user's name stands in angle brackets.
@@ -151,25 +204,12 @@ fn words_of(line: &Value) -> Option<String> {
             .find_map(|part| part.get("text")?.as_str().filter(|text| is_said(text)))?,
         None => content.as_str().filter(|text| is_said(text))?,
     };
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Some(printable(&line, SHOWN_WORDS).into_owned())
+    Some(one_line(text, SHOWN_WORDS))
 }
 
 fn is_said(text: &str) -> bool {
     let text = text.trim_start();
     !text.is_empty() && !text.starts_with('<')
-}
-
-/// How long ago something was, in its largest unit.
-fn age(then: SystemTime) -> String {
-    let seconds = then.elapsed().map_or(0, |age| age.as_secs());
-    let (number, unit) = match seconds {
-        0..60 => return "just now".to_owned(),
-        60..3_600 => (seconds / 60, "min"),
-        3_600..86_400 => (seconds / 3_600, "h"),
-        _ => (seconds / 86_400, "d"),
-    };
-    format!("{number} {unit} ago")
 }
 
 #[cfg(test)]
@@ -217,11 +257,20 @@ mod tests {
         assert_eq!(
             lines,
             [
-                " 2 min ago     252 B  codex        Grüße",
-                "   2 h ago     283 B  claude-code  Fix the tests",
+                " 2 min ago  codex        r                                   Grüße",
+                "   2 h ago  claude-code  a                                   Fix the tests",
             ]
         );
         assert!(recent(&home.path().join("nowhere")).is_empty());
+    }
+
+    #[test]
+    fn of_a_long_project_the_end_is_shown() {
+        assert_eq!(end_of("/srv/shop", 24), "/srv/shop");
+        assert_eq!(
+            end_of("~/work/a-very-long-name/ledger", 14),
+            "…g-name/ledger"
+        );
     }
 
     #[test]

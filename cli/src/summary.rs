@@ -4,49 +4,13 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::figures::{counted, duration, grouped};
 use contexture::engines::Source;
 use contexture::session::{AgentWindow, CompactionReport, OutcomeKind};
 
 const GOOD: Style = AnsiColor::Green.on_default().bold();
 const PLAIN: Style = Style::new().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
-
-/// A number with its thousands set apart: 121,301.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 message`, `2 messages`.
-pub(crate) fn counted(number: u64, one: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {one}{plural}", grouped(number))
-}
-
-/// Milliseconds, in the unit that reads well.
-pub(crate) fn duration(milliseconds: f64) -> String {
-    match milliseconds {
-        short if short < 10.0 => format!("{short:.1} ms"),
-        short if short < 1_000.0 => format!("{short:.0} ms"),
-        long => format!("{:.1} s", long / 1_000.0),
-    }
-}
-
-/// Bytes, in the unit that reads well.
-pub(crate) fn size(bytes: u64) -> String {
-    match bytes as f64 {
-        few if few < 1_000.0 => format!("{few} B"),
-        few if few < 1_000_000.0 => format!("{:.0} kB", few / 1e3),
-        many => format!("{:.1} MB", many / 1e6),
-    }
-}
 
 /// Where an engine comes from, in words.
 pub(crate) fn source(source: Source) -> &'static str {
@@ -147,7 +111,8 @@ pub(crate) fn total(reports: &[CompactionReport], colors: bool) -> String {
     let after = sum(|report| report.tokens_after);
     let elapsed: f64 = reports.iter().map(|report| report.elapsed_ms).sum();
     format!(
-        "{style}{compacted} of {} compacted{style:#}: {} → {} tokens ({}), {}, {}\n",
+        "{style}{} of {} compacted{style:#}: {} → {} tokens ({}), {}, {}\n",
+        grouped(compacted as u64),
         counted(reports.len() as u64, "conversation"),
         grouped(before),
         grouped(after),
@@ -200,20 +165,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_well() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(counted(1, "message"), "1 message");
-        assert_eq!(counted(1_200, "message"), "1,200 messages");
-        assert_eq!(duration(3.21), "3.2 ms");
-        assert_eq!(duration(321.4), "321 ms");
-        assert_eq!(duration(12_345.0), "12.3 s");
+    fn all_but_nothing_is_not_all() {
         assert_eq!(less(3, 2), "33 % less");
         assert_eq!(less(498_000, 1_175), "99.8 % less");
         assert_eq!(less(0, 0), "0 % less");
-        assert_eq!(size(12), "12 B");
-        assert_eq!(size(1_575_480), "1.6 MB");
     }
 }

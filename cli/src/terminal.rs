@@ -89,6 +89,12 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Text that somebody else wrote, in one line of at most `limit` characters.
+pub(crate) fn one_line(text: &str, limit: usize) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    printable(&words.join(" "), limit).into_owned()
+}
+
 /// Writes text to stderr. A closed stderr is ignored.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().write_all(visible(text).as_bytes());
@@ -123,7 +129,7 @@ impl Progress {
         let (bar, template) = if steps > 1 {
             (
                 ProgressBar::new(steps as u64),
-                "{msg} {wide_bar} {pos}/{len}",
+                "{msg} {wide_bar} {human_pos}/{human_len}",
             )
         } else {
             (ProgressBar::new_spinner(), "{spinner} {msg} ({elapsed})")
@@ -158,16 +164,24 @@ impl Drop for Progress {
     }
 }
 
-/// Columns of text, as wide as they need; the last one runs on.
+/// Columns of text, as wide as they need; the last one runs on. Columns of numbers end where their heading does.
 pub(crate) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
+    numbers: &'static [&'static str],
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
     pub(crate) fn new(head: [&str; COLUMNS]) -> Self {
         Self {
             rows: vec![head.map(ToOwned::to_owned)],
+            numbers: &[],
         }
+    }
+
+    /// The same, with numbers in the columns of these headings.
+    pub(crate) fn with_numbers(mut self, numbers: &'static [&'static str]) -> Self {
+        self.numbers = numbers;
+        self
     }
 
     pub(crate) fn row(&mut self, cells: [&str; COLUMNS]) {
@@ -185,9 +199,15 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         for (at, row) in self.rows.iter().enumerate() {
             let padded: Vec<_> = row
                 .iter()
+                .zip(&self.rows[0])
                 .zip(widths)
                 .filter(|(_, width)| *width > 0)
-                .map(|(cell, width)| format!("{cell:<width$}"))
+                .map(
+                    |((cell, head), width)| match self.numbers.contains(&head.as_str()) {
+                        true => format!("{cell:>width$}"),
+                        false => format!("{cell:<width$}"),
+                    },
+                )
                 .collect();
             let line = padded.join("  ");
             let style = match at {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::choice::{self, KEEPER};
 use crate::error::{CliError, Lines, did_you_mean};
+use crate::figures::grouped;
 use crate::kept::Kept;
 use crate::rehearsal::Rehearsal;
 use crate::{Global, OK, output, setup, terminal, window};
@@ -29,6 +30,9 @@ pub(crate) struct ToolArgs {
     /// Its arguments, a JSON object; `-` is stdin
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
+    /// Print the list of the tools as JSON
+    #[arg(long, conflicts_with = "name")]
+    json: bool,
     /// The session
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     session: String,
@@ -92,7 +96,10 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     }
     let tools = session.tools().map_err(failed)?;
     let Some(name) = &args.name else {
-        output::print(&list(&tools))?;
+        match args.json {
+            true => output::print_json(&serde_json::json!({"tools": tools}))?,
+            false => output::print(&list(&tools))?,
+        }
         return Ok(OK);
     };
     let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
@@ -161,9 +168,10 @@ fn older_store(delivered: &Delivered) -> String {
         ..
     } = delivered;
     format!(
-        "the engine `{engine}` has not all of the {messages} messages of the session `{session}` that were delivered \
+        "the engine `{engine}` has not all of the {} messages of the session `{session}` that were delivered \
          to it: its store is an older one. The session's next turn delivers them again, and so does \
-         `contexture import FILE --session {session}`"
+         `contexture import FILE --session {session}`",
+        grouped(*messages)
     )
 }
 

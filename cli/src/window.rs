@@ -1,5 +1,6 @@
 //! The window that a conversation must fit into.
 
+use crate::figures::grouped;
 use contexture::config;
 use contexture::session::AgentWindow;
 use contexture::tokens::known_window;
@@ -29,11 +30,12 @@ pub(crate) fn length(text: &str) -> Result<u64, String> {
     }
     let meant = match tokens {
         0 => String::new(),
-        few => format!("; {few}k is {}", crate::summary::grouped(few * 1_000)),
+        few => format!("; {few}k is {}", grouped(few * 1_000)),
     };
     Err(format!(
-        "no conversation fits a window of {tokens} tokens, {} is the least{meant}",
-        crate::summary::grouped(LEAST_WINDOW)
+        "no conversation fits a window of {} tokens, {} is the least{meant}",
+        grouped(tokens),
+        grouped(LEAST_WINDOW)
     ))
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn choose(
         };
         notes.push(format!(
             "{what}: a window of {} tokens is assumed; --context-length or --model says otherwise",
-            crate::summary::grouped(UNKNOWN_WINDOW)
+            grouped(UNKNOWN_WINDOW)
         ));
     }
     let quarter = context_length / 4;
@@ -81,8 +83,9 @@ pub(crate) fn choose(
         Some(tokens) if tokens < context_length => tokens,
         Some(tokens) => {
             notes.push(format!(
-                "`model.max_output_tokens` ({tokens}) leaves nothing of a window of {context_length} \
-                 tokens: a quarter of the window is reserved for the answer instead"
+                "`model.max_output_tokens` ({tokens}) leaves nothing of a window of {} tokens: a quarter of the \
+                 window is reserved for the answer instead",
+                grouped(context_length)
             ));
             quarter
         }

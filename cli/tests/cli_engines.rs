@@ -5,7 +5,7 @@ mod cli_support;
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 
-use cli_support::{Home, json};
+use cli_support::{Home, chat, json};
 
 fn plugin(home: &Home, name: &str, manifest: &str) {
     home.put(
@@ -81,6 +81,32 @@ fn the_list_shows_every_engine_its_state_and_why_one_runs() {
             && text.contains("contexture plugins build"),
         "{text}"
     );
+}
+
+#[test]
+fn every_list_is_to_be_had_as_json() {
+    let home = Home::new();
+    plugin(&home, "unbuilt", "name: unbuilt\nversion: \"2.1\"\n");
+    plugin(&home, "broken", "name: [\n");
+    let of = |args: &[&str]| {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
+        json(&ran.stdout)
+    };
+    let engines = of(&["engines", "--json"]);
+    assert_eq!(engines, of(&["engines", "list", "--json"]));
+    let plugins = of(&["plugins", "list", "--json"]);
+    let listed = plugins["plugins"].as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{plugins}");
+    for plugin in listed {
+        let engine = engines["engines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|engine| engine["name"] == plugin["name"]);
+        assert_eq!(engine.unwrap()["state"], plugin["state"], "{plugin}");
+    }
+    assert_eq!(plugins["folders"], engines["folders"]);
 }
 
 #[test]
@@ -303,6 +329,79 @@ fn config_check_names_every_problem() {
         "{}",
         ran.stderr
     );
+}
+
+#[test]
+fn config_check_names_settings_that_contradict_each_other() {
+    let home = Home::new();
+    let check = |text: &str, says: &[&str]| {
+        home.put("home/config.yaml", text);
+        let ran = home.run(["config", "check"]);
+        assert_eq!(ran.code, 2, "{text}: {}", ran.stdout);
+        for part in says {
+            assert!(
+                ran.stderr.contains(part),
+                "{text}: no {part} in {}",
+                ran.stderr
+            );
+        }
+    };
+    check(
+        "model:\n  context_length: 8000\n  max_output_tokens: 8000\n",
+        &[
+            "config.yaml:3:",
+            "`model.max_output_tokens`",
+            "`model.context_length`, 8000",
+        ],
+    );
+    check(
+        "hygiene:\n  max_messages: 12\n",
+        &[
+            "config.yaml:2:",
+            "`hygiene.max_messages` is 12",
+            "`compression.protect_last_n`, 20",
+        ],
+    );
+    let lcm = "context:\n  engine: lcm\n  engines:\n    lcm:\n";
+    check(
+        &format!("{lcm}      soft_threshold: 0.9\n"),
+        &[
+            "config.yaml:5:",
+            "`context.engines.lcm.hard_threshold` is 0.8",
+            "`context.engines.lcm.soft_threshold`, 0.9",
+        ],
+    );
+    check(
+        &format!("{lcm}      fresh_tail: 0.75\n      summaries: 0.4\n"),
+        &[
+            "config.yaml:5:",
+            "`context.engines.lcm.fresh_tail`",
+            "`context.engines.lcm.summaries`",
+            "1.15",
+        ],
+    );
+    check(
+        "auxiliary:\n  compression:\n    model: gpt-4o-mini\n",
+        &[
+            "config.yaml:3:",
+            "`auxiliary.compression.model`",
+            "`auxiliary.compression.provider`",
+            "`model.provider`",
+        ],
+    );
+    check(
+        "auxiliary:\n  compression:\n    provider: openai\n    base_url: http://localhost:9\n",
+        &["config.yaml:3:", "`auxiliary.compression.model` is not set"],
+    );
+    // What contradicts itself does not run, either.
+    home.put("chat.json", &chat(6));
+    home.put(
+        "home/config.yaml",
+        &format!("{lcm}      soft_threshold: 0.9\n"),
+    );
+    let ran = home.run(["compress", "chat.json"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("soft_threshold"), "{}", ran.stderr);
 }
 
 #[test]

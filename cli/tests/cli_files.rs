@@ -152,6 +152,12 @@ fn a_store_that_is_gone_is_no_sound_one() {
     done(&home.run(["import", "chat.json", "--session", "s"]));
     done(&home.run(["sessions", "verify"]));
     std::fs::remove_dir_all(home.path("home/engines")).unwrap();
+    for command in ["list", "verify", "repair", "gc"] {
+        home.run(["sessions", command]);
+    }
+    home.run(["tool", "lcm_recent", "--session", "s"]);
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    assert!(!Path::new(&store).exists(), "a question makes no store");
     for (command, said) in [
         (["sessions", "verify"].as_slice(), "problems"),
         (&["sessions", "repair", "--yes"], "remains"),
@@ -254,7 +260,7 @@ impl Drop for Disk {
 
 /// What a home with the session `s` is read with: arguments, and what the answer says.
 const READS: [(&[&str], &str); 6] = [
-    (&["sessions", "list"], "\"messages\": 60"),
+    (&["sessions", "list"], "60  lcm"),
     (&["sessions", "show", "s"], "\"in_conversation\": 60"),
     (&["sessions", "export", "s"], "number_58"),
     (&["sessions", "verify"], "\"ok\": true"),
@@ -301,6 +307,7 @@ fn a_home_that_may_not_be_written_is_read() {
     let binds = std::fs::write(home.path("home/try"), "").is_err();
     if binds {
         check_reads(&home);
+        done(&home.run(["compress", "chat.json", "--session", "s", "--dry-run"]));
         let ran = home.run(["import", "chat.json", "--session", "another"]);
         assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
     } else {
@@ -340,4 +347,58 @@ fn a_full_disk_is_read_and_whoever_would_write_is_told() {
     std::fs::remove_file(home.path("home/filler")).unwrap();
     done(&home.run(["import", "longer.json", "--session", "s"]));
     done(&home.run(["sessions", "verify"]));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_result_that_cannot_be_written_for_want_of_room_is_no_wrong_usage() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    let compress = ["compress", "chat.json"];
+    for option in ["-o", "--report"] {
+        let ran = home.run([&compress[..], &[option, "/dev/full"]].concat());
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        for says in ["/dev/full", "No space left", "make room"] {
+            assert!(ran.stderr.contains(says), "{}", ran.stderr);
+        }
+    }
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut command = home.command(compress);
+    let ran = ran(command.stdout(full).output().unwrap());
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("stdout"), "{}", ran.stderr);
+    // A place that is wrong is a wrong argument.
+    let ran = home.run(["compress", "chat.json", "-o", "nowhere/out.json"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+#[test]
+fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    let ran = home.run(["sessions", "backup", "nowhere/deep/copy.sqlite3"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let folder = home.path("nowhere/deep");
+    assert!(
+        ran.stderr.contains(&format!("no folder {folder}")),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("mkdir -p"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("engine failed"), "{}", ran.stderr);
+    // Nor is one in which nothing can be made the engine's fault.
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let ran = home.run(["sessions", "backup", "/proc/copy.sqlite3"]);
+    assert!(
+        ran.stderr.contains("cannot write /proc/copy.sqlite3"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("engine failed"), "{}", ran.stderr);
 }

@@ -141,7 +141,7 @@ fn wrong_input_changes_nothing() {
         }
         assert_eq!(export(&home, "s"), whole, "{file}");
     }
-    let list = done(home.run(["sessions", "list"]));
+    let list = done(home.run(["sessions", "list", "--json"]));
     assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
 
     // A log that breaks off in its last line is an older one, or the beginning of a new one.
@@ -338,6 +338,21 @@ fn tools_answer_what_a_plain_scan_finds() {
 }
 
 #[test]
+fn tools_are_listed_as_json_where_that_is_asked_for() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(4));
+    import(&home, "log.jsonl", "s");
+    let tools = done(home.run(["tool", "--session", "s", "--json"]));
+    let names: Vec<_> = tools["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
+    assert!(names.contains(&&json!("lcm_grep")), "{names:?}");
+}
+
+#[test]
 fn tools_are_listed_and_a_mistyped_one_is_told_which_there_are() {
     let home = Home::new();
     home.put("log.jsonl", &lines(8));
@@ -407,7 +422,7 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
         import(&home, "log.jsonl", session);
     }
     let names = |home: &Home| -> Vec<String> {
-        let list = done(home.run(["sessions", "list"]));
+        let list = done(home.run(["sessions", "list", "--json"]));
         let sessions = list["sessions"].as_array().unwrap().iter();
         let mut names: Vec<_> = sessions
             .map(|one| one["session"].as_str().unwrap().to_owned())
@@ -416,6 +431,27 @@ fn sessions_are_listed_backed_up_and_removed_after_a_dry_run() {
         names
     };
     assert_eq!(names(&home), ["a", "b"]);
+    let table = home.run(["sessions", "list"]);
+    assert_eq!(table.code, 0, "{}", table.stderr);
+    let rows: Vec<Vec<_>> = table
+        .stdout
+        .lines()
+        .map(|line| {
+            line.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .collect()
+        })
+        .collect();
+    assert_eq!(rows[0], ["ID", "MESSAGES", "ENGINE", "LAST USED", "SIZE"]);
+    assert_eq!(rows[1][..4], ["a", "400", "lcm", "just now"]);
+    assert!(rows[1][4].ends_with(" kB"), "{}", table.stdout);
+    assert_eq!(rows[2][0], "b");
+    assert!(
+        table.stdout.contains("engines/lcm/lcm.sqlite3"),
+        "{}",
+        table.stdout
+    );
 
     let backup = done(home.run(["sessions", "backup", "copy.sqlite3"]));
     assert!(backup["bytes"].as_u64() > Some(10_000), "{backup}");
@@ -571,7 +607,7 @@ fn an_archived_session_is_whole_and_comes_back() {
     home.put("log.jsonl", &lines(40));
     import(&home, "log.jsonl", "s");
     let listed = |more: &[&str]| {
-        let list = done(home.run([&["sessions", "list"], more].concat()));
+        let list = done(home.run([&["sessions", "list", "--json"], more].concat()));
         list["sessions"].as_array().unwrap().len()
     };
     done(home.run(["sessions", "archive", "s"]));

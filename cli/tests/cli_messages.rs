@@ -164,3 +164,38 @@ fn paths_are_shown_without_dots_in_between() {
         assert!(!said.contains("/./"), "{command:?}: {said}");
     }
 }
+
+#[test]
+fn no_cause_is_told_twice() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    home.put("home/engines", "a file");
+    home.put("damaged/sessions.sqlite3", &"no database".repeat(100));
+    let here = |name| (name, home.path("chat.json/in-a-file"));
+    let damaged = ("CONTEXTURE_HOME", home.path("damaged"));
+    let own = ("CONTEXTURE_HOME", home.path("home"));
+    let import = ["import", "chat.json", "--session", "s"];
+    for ((variable, value), args) in [
+        (here("CONTEXTURE_HOME"), &import[..]),
+        (damaged, &import[..]),
+        (own.clone(), &import[..]),
+        (here("TMPDIR"), &["compress", "chat.json"]),
+        (own, &["compress", "chat.json", "--config", "."]),
+    ] {
+        let mut command = home.command(args.iter().copied());
+        let ran = cli_support::ran(command.env(variable, value).output().unwrap());
+        assert_ne!(ran.code, 0, "{args:?}: {}", ran.stderr);
+        let told: Vec<_> = ran
+            .stderr
+            .lines()
+            .map(|line| line.trim().trim_start_matches("because: "))
+            .collect();
+        for (at, cause) in told.iter().enumerate() {
+            let again = told
+                .iter()
+                .enumerate()
+                .any(|(other, line)| other != at && line.contains(cause));
+            assert!(!again, "{args:?} tells {cause:?} again: {}", ran.stderr);
+        }
+    }
+}

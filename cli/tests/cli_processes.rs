@@ -52,7 +52,7 @@ fn lines(count: usize) -> String {
 }
 
 fn messages_of(home: &Home, session: &str) -> u64 {
-    let list = done(home.run(["sessions", "list"]));
+    let list = done(home.run(["sessions", "list", "--json"]));
     let sessions = list["sessions"].as_array().unwrap().iter();
     let mut of_it = sessions.filter(|one| one["session"] == session);
     of_it
@@ -178,7 +178,7 @@ fn a_backup_in_a_fresh_home_is_found_by_the_tools() {
         assert!(ran.stderr.contains("no session `nobody`"), "{}", ran.stderr);
         assert_eq!(messages_of(&other, "nobody"), 0);
     }
-    let list = done(other.run(["sessions", "list"]));
+    let list = done(other.run(["sessions", "list", "--json"]));
     assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
 }
 
@@ -255,7 +255,7 @@ fn a_dry_run_leaves_nothing_behind() {
     dry("longer.json", &["--session", "s"]);
     dry("longer.json", &[]);
     assert_eq!(state(), before);
-    let list = done(home.run(["sessions", "list", "--all"]));
+    let list = done(home.run(["sessions", "list", "--all", "--json"]));
     assert_eq!(list["sessions"].as_array().unwrap().len(), 1, "{list}");
     // What then comes is what the dry run said.
     let args = compress("longer.json", "s");

@@ -1,6 +1,6 @@
 //! Every way in which a proposal can break the contract.
 
-use contexture_engine_api::MessageId;
+use contexture_engine_api::{MessageId, grouped};
 use thiserror::Error;
 
 /// Why a proposal is refused. The conversation stays as it was; the text goes to the engine, the log and
@@ -236,7 +236,8 @@ pub enum Violation {
     },
     /// The window would not get smaller.
     #[error(
-        "the window would have {after} tokens after {before}; a compaction must make it smaller"
+        "the window would have {} tokens after {}; a compaction must make it smaller",
+        grouped(*after), grouped(*before)
     )]
     NotSmaller {
         /// Tokens now.

@@ -54,7 +54,7 @@ pub use message::{
 pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
-pub use text::printable;
+pub use text::{grouped, printable};
 pub use tool::{ToolCall, ToolSpec};
 pub use window::{Decision, Usage, WindowState};
 

@@ -25,6 +25,19 @@ pub fn printable(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A number with its thousands set apart, as people read it: `121,301`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn is_control(character: char) -> bool {
     let reverses = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     reverses || (character.is_control() && !matches!(character, '\n' | '\t'))
@@ -32,7 +45,13 @@ fn is_control(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{grouped, printable};
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let numbers = [0, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
+    }
 
     #[test]
     fn control_characters_are_shown_and_long_text_is_cut() {

@@ -191,9 +191,9 @@ impl Plugin {
 /// Refuses what somebody else may write, and what lies outside the plugin folder `dir`; a warning where its
 /// group may write it.
 fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
-    let unreadable = |source| PluginProblem::Unreadable {
+    let unreadable = |cause| PluginProblem::Unreadable {
         library: path.to_owned(),
-        source,
+        cause,
     };
     let target = std::fs::canonicalize(path).map_err(unreadable)?;
     if !target.starts_with(std::fs::canonicalize(dir).map_err(unreadable)?) {
@@ -215,7 +215,7 @@ fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
             manifest,
             expected: library,
         },
-        Err(source) => PluginState::Broken(PluginProblem::Unreadable { library, source }),
+        Err(cause) => PluginState::Broken(PluginProblem::Unreadable { library, cause }),
     }
 }
 

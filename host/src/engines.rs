@@ -57,12 +57,12 @@ pub enum OpenError {
         problems: String,
     },
     /// Its data directory cannot be made.
-    #[error("cannot make the data directory {}: {source}", path.display())]
+    #[error("cannot make the data directory {}: {cause}", path.display())]
     DataDir {
         /// The directory.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Its library does not return from being loaded. The process should end: the library holds a lock of the
     /// system's, without which threads neither begin nor end.
@@ -620,9 +620,9 @@ impl Engines {
     fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
         let engines = self.loaded.home.join("engines");
         let path = engines.join(name);
-        make_private_folder(&path).map_err(|source| OpenError::DataDir {
+        make_private_folder(&path).map_err(|cause| OpenError::DataDir {
             path: path.clone(),
-            source,
+            cause,
         })?;
         narrow(&engines);
         Ok(path)

@@ -4,7 +4,7 @@
 //! Source: "Context compression and caching", layer 1 ("Gateway session hygiene"): a fixed 85 % of the
 //! window, at least four messages, the reported usage before the rough estimate.
 
-use contexture_engine_api::{Decision, WindowState};
+use contexture_engine_api::{Decision, WindowState, grouped};
 
 /// The share of the context window at which hygiene fires, in percent. It is well above an engine's own
 /// trigger on purpose: the same value for both would compact long sessions on every turn.
@@ -62,7 +62,9 @@ pub(crate) fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
         && messages as u64 >= limit
     {
         return Decision::Yes(format!(
-            "the session has {messages} messages, and the limit is {limit}"
+            "the session has {} messages, and the limit is {}",
+            grouped(messages as u64),
+            grouped(limit)
         ));
     }
     let Some(trigger) = trigger_tokens(window) else {
@@ -74,17 +76,20 @@ pub(crate) fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
         None if window.estimated => "by a rough estimate",
         None => "as counted",
     };
-    let whole = window.context_length;
+    let whole = grouped(window.context_length);
     // Which of the two limits is the lower one.
     let limit = match window.usable_tokens() == trigger {
         true => format!(
             "which a window of {whole} leaves beside the {} reserved for the answer",
-            window.max_output_tokens
+            grouped(window.max_output_tokens)
         ),
         false => format!("{HYGIENE_PERCENT} % of a window of {whole}"),
     };
-    let figures =
-        format!("the prompt has {tokens} tokens {origin}, and hygiene fires at {trigger}, {limit}");
+    let figures = format!(
+        "the prompt has {} tokens {origin}, and hygiene fires at {}, {limit}",
+        grouped(tokens),
+        grouped(trigger)
+    );
     if tokens >= trigger {
         Decision::Yes(figures)
     } else {
@@ -114,8 +119,8 @@ mod tests {
         assert!(!check(&window(4, 169_999), &on).is_yes());
         assert_eq!(
             check(&window(9, 170_000), &on).reason(),
-            "the prompt has 170000 tokens by a rough estimate, and hygiene fires at 170000, 85 % of a \
-             window of 200000"
+            "the prompt has 170,000 tokens by a rough estimate, and hygiene fires at 170,000, 85 % of a \
+             window of 200,000"
         );
     }
 
@@ -132,7 +137,7 @@ mod tests {
         assert!(
             decision
                 .reason()
-                .contains("175000 tokens as the provider reported")
+                .contains("175,000 tokens as the provider reported")
         );
     }
 
@@ -179,8 +184,8 @@ mod tests {
         assert!(decision.is_yes());
         assert_eq!(
             decision.reason(),
-            "the prompt has 100000 tokens by a rough estimate, and hygiene fires at 100000, which a \
-             window of 200000 leaves beside the 100000 reserved for the answer"
+            "the prompt has 100,000 tokens by a rough estimate, and hygiene fires at 100,000, which a \
+             window of 200,000 leaves beside the 100,000 reserved for the answer"
         );
         // The other of the two limits, where it is the lower one.
         window.max_output_tokens = 29_999;

@@ -70,14 +70,14 @@ impl std::fmt::Display for Ttl {
 pub enum MarkError {
     /// The document is not JSON, or not a request of this shape.
     #[error("no prompt cache markers: the request is not a chat request in JSON: {0}")]
-    NotARequest(#[source] serde_json::Error),
+    NotARequest(serde_json::Error),
     /// One of its messages is not a message.
-    #[error("no prompt cache markers: message {index} (from 0) is not a message: {source}")]
+    #[error("no prompt cache markers: message {index} (from 0) is not a message: {cause}")]
     NotAMessage {
         /// Which message, from 0.
         index: usize,
         /// What is wrong with it.
-        source: serde_json::Error,
+        cause: serde_json::Error,
     },
 }
 

@@ -9,7 +9,7 @@ use contexture_cooldown::CoolDowns;
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, LogLevel,
     MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome, Services,
-    Usage, WindowState,
+    Usage, WindowState, grouped,
 };
 use serde_json::{Value, json};
 
@@ -112,8 +112,10 @@ impl ContextEngine for Compressor {
         {
             return Ok(self.floor_too_high(floor, before, threshold, format!(
                 "the system prompt, the tools, the user's last message and calls in flight alone have \
-                 {floor} tokens; the threshold is {threshold}: shorten the message, offer fewer tools, raise \
-                 `compression.threshold` or choose a model with a larger window"
+                 {} tokens; the threshold is {}: shorten the message, offer fewer tools, raise \
+                 `compression.threshold` or choose a model with a larger window",
+                grouped(floor),
+                grouped(threshold)
             )));
         }
 
@@ -122,9 +124,11 @@ impl ContextEngine for Compressor {
             if !order.force && before >= limits.trigger {
                 return Ok(self.floor_too_high(plan.kept_tokens, before, threshold, format!(
                     "the last messages, which stay while the window holds them, leave {} tokens; the \
-                     threshold is {threshold}: lower `compression.protect_last_n` (now {}) or choose a \
+                     threshold is {}: lower `compression.protect_last_n` (now {}) or choose a \
                      model with a larger window",
-                    plan.kept_tokens, self.settings.protect_last_n
+                    grouped(plan.kept_tokens),
+                    grouped(threshold),
+                    self.settings.protect_last_n
                 )));
             }
             return Ok(Outcome::NothingToDo(nothing_to_do(
@@ -294,7 +298,7 @@ fn nothing_to_do(outline: &Outline<'_, '_>, settings: &CompressionSettings) -> S
     }
     format!(
         "all {} messages are protected (`compression.protect_last_n` is {})",
-        outline.messages.len(),
+        grouped(outline.messages.len() as u64),
         settings.protect_last_n
     )
 }

@@ -1,6 +1,8 @@
 //! Whether compacting helps. Two compactions in a row that did not help stop it, so that no
 //! conversation is compacted on every turn for nothing.
 
+use contexture_engine_api::grouped;
+
 /// A compaction that saves less than this share of the prompt does not help.
 const HELPS_FROM: f64 = 0.10;
 /// Unhelpful compactions in a row before it stops.
@@ -34,9 +36,11 @@ impl Progress {
         if self.unhelpful >= TRIES {
             self.stop(
                 format!(
-                    "the last {} compactions each saved less than 10 % (the last one {saved} of \
-                     {before} tokens), so compacting has stopped until the prompt has grown or it is forced",
-                    self.unhelpful
+                    "the last {} compactions each saved less than 10 % (the last one {} of \
+                     {} tokens), so compacting has stopped until the prompt has grown or it is forced",
+                    self.unhelpful,
+                    grouped(saved),
+                    grouped(before)
                 ),
                 after,
                 threshold,
@@ -85,7 +89,7 @@ mod tests {
         assert!(
             progress
                 .stopped(100_000)
-                .is_some_and(|reason| reason.contains("5000 of 100000"))
+                .is_some_and(|reason| reason.contains("5,000 of 100,000"))
         );
         assert_eq!(progress.stopped(104_000), None);
     }

@@ -3,7 +3,9 @@
 //! the caller's business.
 
 use contexture_digest::mask_secrets;
-use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest, Services};
+use contexture_engine_api::{
+    FailureKind, ModelAnswer, ModelFailure, ModelRequest, Services, grouped,
+};
 
 use crate::clearing::excerpt;
 use crate::prompt::{self, Brief};
@@ -125,7 +127,7 @@ impl Summariser {
                 format!(
                     "the notes on the pieces do not fit the summary model's window of {} tokens; \
                      choose a model with a larger one",
-                    self.window
+                    grouped(self.window)
                 ),
             ));
         }

@@ -7,7 +7,7 @@ mod spots;
 mod write;
 
 use contexture_engine_api::{
-    Compaction, EngineError, MessageId, MessageView, ModelFailure, Outcome,
+    Compaction, EngineError, MessageId, MessageView, ModelFailure, Outcome, grouped,
 };
 
 use crate::dag::NodeId;
@@ -122,9 +122,10 @@ impl Compactor<'_, '_> {
             floor_tokens,
             reason: format!(
                 "the system prompt, the tools, the user's last message and the last turn alone have \
-                 {floor_tokens} tokens, and a compaction is due at once from {}: shorten the message, offer \
+                 {} tokens, and a compaction is due at once from {}: shorten the message, offer \
                  fewer tools, or choose a model with a larger window",
-                self.budgets.hard
+                grouped(floor_tokens),
+                grouped(self.budgets.hard)
             ),
         }
     }

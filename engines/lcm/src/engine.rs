@@ -7,7 +7,7 @@ use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, CompressRequest, ContextEngine, Decision, EngineError, LogLevel, MessageId,
     MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, ToolCall, ToolCallView,
-    ToolSpec, WindowState,
+    ToolSpec, WindowState, grouped,
 };
 use serde_json::{Value, json};
 
@@ -181,15 +181,17 @@ impl ContextEngine for Engine {
         let budgets = self.settings.budgets(&window);
         if prompt < budgets.soft {
             return Decision::No(format!(
-                "the prompt has {prompt} tokens; a compaction is due from {}",
-                budgets.soft
+                "the prompt has {} tokens; a compaction is due from {}",
+                grouped(prompt),
+                grouped(budgets.soft)
             ));
         }
         if window.fixed_tokens >= budgets.soft && prompt < budgets.hard {
             return Decision::No(format!(
                 "the system prompt and the tools alone have {} tokens, which no compaction can change; the next \
                  one is due from {}",
-                window.fixed_tokens, budgets.hard
+                grouped(window.fixed_tokens),
+                grouped(budgets.hard)
             ));
         }
         // Above the hard threshold another attempt is made even if the last one did not help.
@@ -200,7 +202,7 @@ impl ContextEngine for Engine {
             return Decision::No(format!(
                 "the last compaction could not get the prompt below {} tokens; the next is tried when it has grown, \
                  or when more is prepared",
-                budgets.soft
+                grouped(budgets.soft)
             ));
         }
         let waits = prompt < budgets.hard
@@ -211,14 +213,17 @@ impl ContextEngine for Engine {
             && self.staging.leaves() == 0;
         if waits {
             return Decision::No(format!(
-                "the prompt has {prompt} tokens, and its summaries are being prepared; a compaction waits for \
+                "the prompt has {} tokens, and its summaries are being prepared; a compaction waits for \
                  them up to {} tokens",
-                budgets.hard
+                grouped(prompt),
+                grouped(budgets.hard)
             ));
         }
         Decision::Yes(format!(
-            "the prompt has {prompt} tokens; a compaction is due from {}, in a window of {}",
-            budgets.soft, window.context_length
+            "the prompt has {} tokens; a compaction is due from {}, in a window of {}",
+            grouped(prompt),
+            grouped(budgets.soft),
+            grouped(window.context_length)
         ))
     }
 
@@ -369,7 +374,9 @@ impl ContextEngine for Engine {
         self.log(
             LogLevel::Info,
             &format!(
-                "compaction {compaction}: {before} to {after} tokens{}",
+                "compaction {compaction}: {} to {} tokens{}",
+                grouped(before),
+                grouped(after),
                 match degraded {
                     true => ", some summaries without the model",
                     false => "",

@@ -22,14 +22,14 @@ pub enum StoreError {
     DiskFull(PathBuf),
     /// The system cannot read or write the file.
     #[error(
-        "{}: {source}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
+        "{}: {cause}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
          log says more), then try again", path.display()
     )]
     Io {
         /// The file.
         path: PathBuf,
         /// What SQLite said.
-        source: rusqlite::Error,
+        cause: rusqlite::Error,
     },
     /// The file was removed while it was in use.
     #[error(
@@ -101,12 +101,12 @@ pub enum StoreError {
     #[error("{} exists, and a backup overwrites nothing; name another file", .0.display())]
     Exists(PathBuf),
     /// A file beside the database (a backup, an export) could not be written or read.
-    #[error("{path}: {source}", path = .path.display())]
+    #[error("{path}: {cause}", path = .path.display())]
     File {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Anything else that SQLite reports.
     #[error("the store failed: {0}")]
@@ -152,7 +152,7 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::SystemIoFailure) if is_full(&error) => Self::DiskFull(PathBuf::new()),
             Some(Code::SystemIoFailure) => Self::Io {
                 path: PathBuf::new(),
-                source: error,
+                cause: error,
             },
             Some(Code::OperationInterrupted) => Self::Cancelled,
             // Nothing too big is ever written, so a length must be damaged.

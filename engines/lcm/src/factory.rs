@@ -7,7 +7,7 @@ use contexture_engine_api::{
     ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, OpenRequest,
     StoreCommand, define_engine,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::engine::Engine;
 use crate::error::StoreError;
@@ -60,6 +60,33 @@ impl Lcm {
         }
     }
 
+    /// Answers a command where there is no store, and makes none for a question.
+    fn answer_of_none(&self, command: &StoreCommand) -> Result<Value, EngineError> {
+        let place = tempfile::tempdir().map_err(|cause| StoreError::File {
+            path: std::env::temp_dir(),
+            cause,
+        })?;
+        let store = Store::open(place.path(), self.settings.clone())?;
+        let mut answer = match command {
+            StoreCommand::Repair { dry_run: true } => {
+                maintenance::repair(place.path(), Ok(store), true, &self.progress)?
+            }
+            StoreCommand::Repair { .. } => json!({
+                "dry_run": false,
+                "kept": null,
+                "messages": 0,
+                "messages_lost": 0,
+                "summaries": 0,
+                "summaries_lost": 0,
+            }),
+            command => maintenance::answer(&store, command, &self.progress)?,
+        };
+        if let Some(path) = answer.get_mut("store") {
+            *path = json!(self.directory.join(FILE_NAME));
+        }
+        Ok(answer)
+    }
+
     fn place(&self) -> MutexGuard<'_, Option<Store>> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,6 +104,10 @@ impl EngineFactory for Lcm {
             store: Mutex::default(),
             progress: Progress::default(),
         };
+        if !Store::is_in(&lcm.directory) {
+            // It is made for the first session.
+            return Ok(lcm);
+        }
         match lcm.store() {
             // Those can be repaired, or read.
             Ok(_)
@@ -101,6 +132,7 @@ impl EngineFactory for Lcm {
         match command {
             StoreCommand::Progress => Ok(self.progress.answer()),
             StoreCommand::Cancel => Ok(self.progress.cancel()),
+            command if !Store::is_in(&self.directory) => self.answer_of_none(command),
             StoreCommand::Repair { dry_run } => {
                 let opened = self.store();
                 if !dry_run {

@@ -74,7 +74,7 @@ pub(crate) fn answer(
     match command {
         StoreCommand::List => {
             let sessions = store.sessions()?;
-            let lines: Vec<Value> = sessions.iter().map(line).collect();
+            let lines: Vec<Value> = sessions.iter().map(|info| line(store, info)).collect();
             Ok(json!({"store": store.path(), "sessions": lines}))
         }
         StoreCommand::Show { session } => show(store, find(store, session)?),
@@ -151,10 +151,13 @@ fn find(store: &Store, name: &str) -> Result<SessionId, EngineError> {
         .ok_or_else(|| StoreError::UnknownSession(name.to_owned()).into())
 }
 
-fn line(info: &SessionInfo) -> Value {
+fn line(store: &Store, info: &SessionInfo) -> Value {
+    // A list of a damaged store is worth having without it.
+    let size = store.size(&[info.id]).ok();
     json!({
         "session": info.name,
         "messages": info.messages,
+        "bytes": size.map(|size| size.bytes),
         "created": rfc3339(info.created_at),
         "last_used": rfc3339(last_use(info)),
         "last_message": (info.last_at > 0).then(|| rfc3339(info.last_at)),
@@ -174,7 +177,7 @@ fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {
     let covered_now = covered.iter().filter(|key| current.contains(**key)).count() as u64;
     let (frontier, compaction) = nodes::frontier(store, session)?;
     let files = store.payloads(session)?;
-    let mut shown = line(&info);
+    let mut shown = line(store, &info);
     shown["in_conversation"] = json!(current.count());
     shown["indexed"] = json!(store.indexed(session)?);
     shown["files"] = json!({

@@ -13,10 +13,10 @@ pub struct Settings {
     #[schemars(range(min = 0.05, max = 0.95))]
     pub soft_threshold: f64,
     /// The share of the window from which a compaction does not wait for the model
-    #[schemars(range(min = 0.05, max = 0.98))]
+    #[schemars(range(min = 0.05, max = 0.98), extend("notBelow" = "soft_threshold"))]
     pub hard_threshold: f64,
     /// The share of the soft threshold that the newest messages may take
-    #[schemars(range(min = 0.05, max = 0.8))]
+    #[schemars(range(min = 0.05, max = 0.8), extend("sumAtMost" = {"summaries": 1.0}))]
     pub fresh_tail: f64,
     /// The least number of newest messages that stay as they are, where they fit
     pub fresh_tail_messages: usize,

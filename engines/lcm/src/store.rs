@@ -152,14 +152,19 @@ impl Store {
         let worker = background
             .then(|| IndexWorker::start(Arc::clone(&database)))
             .transpose()
-            .map_err(|source| StoreError::File {
+            .map_err(|cause| StoreError::File {
                 path: directory.to_owned(),
-                source,
+                cause,
             })?;
         Ok(Self {
             handle: Arc::new(Handle { worker, database }),
             cancelled: None,
         })
+    }
+
+    /// Whether there is a store in `directory`, be it one whose repair was interrupted.
+    pub(crate) fn is_in(directory: &Path) -> bool {
+        directory.join(FILE_NAME).exists() || directory.join(repair::REPAIRED).exists()
     }
 
     /// Opens the store in `directory` where it cannot be written: what is written to it fails.

@@ -16,9 +16,9 @@ pub(crate) struct Library {
 impl Library {
     /// Reads a library, if nobody else may have written it.
     pub(super) fn read(path: &Path) -> Result<Self, PluginProblem> {
-        let unreadable = |source| PluginProblem::Unreadable {
+        let unreadable = |cause| PluginProblem::Unreadable {
             library: path.to_owned(),
-            source,
+            cause,
         };
         let mut file = File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;

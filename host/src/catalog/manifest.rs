@@ -114,12 +114,12 @@ pub enum PluginProblem {
         library: String,
     },
     /// The settings it declares are not a valid schema.
-    #[error("{}: settings: {source}", path.display())]
+    #[error("{}: settings: {cause}", path.display())]
     BadSettings {
         /// The manifest.
         path: PathBuf,
         /// What is wrong with them.
-        source: SchemaError,
+        cause: SchemaError,
     },
     /// A pinned digest is malformed.
     #[error(
@@ -158,12 +158,12 @@ pub enum PluginProblem {
         actual: String,
     },
     /// The library cannot be read.
-    #[error("cannot read {}: {source}", library.display())]
+    #[error("cannot read {}: {cause}", library.display())]
     Unreadable {
         /// The library.
         library: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Everybody may write it, and it runs as the user.
     #[error(
@@ -251,9 +251,9 @@ impl Manifest {
             .ok_or_else(|| PluginProblem::BadSha256 { path: path.clone() })?;
         let settings = match raw.settings.is_empty() {
             true => Schema::default(),
-            false => Schema::of_properties(&raw.settings).map_err(|source| {
+            false => Schema::of_properties(&raw.settings).map_err(|cause| {
                 let path = path.clone();
-                PluginProblem::BadSettings { path, source }
+                PluginProblem::BadSettings { path, cause }
             })?,
         };
         Ok(Self {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::schema::{Format, Schema, Type};
+use super::schema::{Beside, Format, Schema, Type};
 use super::secrets::shorten;
 use super::yaml::KeyPath;
 use crate::suggest::nearest;
@@ -167,6 +167,45 @@ impl Schema {
             found.push((path, problem));
             false
         });
+        self.check_beside(object, at, found);
+    }
+
+    /// Finds numbers that contradict each other; where one is not given, its default counts.
+    fn check_beside(&self, object: &Map<String, Value>, at: &KeyPath, found: &mut Vec<Found>) {
+        let number = |key: &str| {
+            let default = || self.property(key)?.default.as_ref();
+            object.get(key).or_else(default)?.as_f64()
+        };
+        let told = |key: &str| match object.contains_key(key) {
+            true => String::new(),
+            false => " (its default)".to_owned(),
+        };
+        for (key, schema) in self.properties() {
+            for rule in &schema.beside {
+                let (Beside::NotBelow(other) | Beside::SumAtMost(other, _)) = rule;
+                let (Some(value), Some(than)) = (number(key), number(other)) else {
+                    continue;
+                };
+                let must = match rule {
+                    Beside::NotBelow(_) if value < than => "must not be less than".to_owned(),
+                    // Numbers as people write them: 0.7 and 0.3 are 1.
+                    Beside::SumAtMost(_, most) if value + than > most + 1e-9 => {
+                        let sum = (1e6 * (value + than)).round() / 1e6;
+                        format!("must not be more than {most} together, and is {sum}, with")
+                    }
+                    _ => continue,
+                };
+                let message = format!(
+                    "`{}` is {value}{}, but {must} `{}`, {than}{}",
+                    at.key(key),
+                    told(key),
+                    at.key(other),
+                    told(other)
+                );
+                let written = if object.contains_key(key) { key } else { other };
+                found.push((at.key(written), Problem::Contradiction { message }));
+            }
+        }
     }
 
     fn hint_for(&self, key: &str, at: &KeyPath, root: &Self) -> String {

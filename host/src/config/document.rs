@@ -4,13 +4,14 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use contexture_engine_api::grouped;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::check::{Found, Problem};
 use super::schema::Schema;
 use super::secrets;
-use super::yaml::{self, Aim, Location, YamlError};
+use super::yaml::{self, Aim, KeyPath, Location, YamlError};
 
 /// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
 /// scanner quadratic time.
@@ -24,15 +25,15 @@ const MAX_LOCATED: usize = 50;
 #[non_exhaustive]
 pub enum DocumentError {
     /// It is missing or not readable.
-    #[error("cannot read {}: {source}", file.display())]
+    #[error("cannot read {}: {cause}", file.display())]
     Read {
         /// The file.
         file: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// It is larger than 256 KiB.
-    #[error("{} is larger than {MAX_FILE_BYTES} bytes: is it the right file?", file.display())]
+    #[error("{} is larger than {} bytes: is it the right file?", file.display(), grouped(MAX_FILE_BYTES))]
     TooLarge {
         /// The file.
         file: PathBuf,
@@ -127,9 +128,9 @@ impl Document {
             opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read().map_err(|source| DocumentError::Read {
+        let bytes = read().map_err(|cause| DocumentError::Read {
             file: file.to_owned(),
-            source,
+            cause,
         })?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(DocumentError::TooLarge {
@@ -188,6 +189,11 @@ impl Document {
             false => secrets,
         };
         self.findings(found)
+    }
+
+    /// Where a value stands.
+    pub(crate) fn locate(&self, path: &KeyPath) -> Option<Location> {
+        yaml::locate(&self.text, path, Aim::Value)
     }
 
     /// Adds the position in the text to each problem.

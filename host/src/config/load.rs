@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::check::Problem;
+use super::check::{Found, Problem};
 use super::document::{Document, DocumentError, Finding};
 use super::schema::Schema;
 use super::sections::{Compression, Config};
@@ -58,12 +58,12 @@ pub enum ConfigError {
     )]
     NoHome,
     /// A relative path could not be made absolute.
-    #[error("cannot find {} from here: {source}", path.display())]
+    #[error("cannot find {} from here: {cause}", path.display())]
     Path {
         /// The path.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 
@@ -100,8 +100,8 @@ impl Config {
         let document = match named {
             Some(file) => Some(Document::open(&absolute(file)?)?),
             None => match Document::open(&home.join(FILE_NAME)) {
-                Err(DocumentError::Read { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound =>
+                Err(DocumentError::Read { cause, .. })
+                    if cause.kind() == std::io::ErrorKind::NotFound =>
                 {
                     None
                 }
@@ -162,6 +162,17 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
             Config::default()
         }
     };
+    found.extend(contradictions(&config));
+    findings.extend(document.findings(found));
+    config
+}
+
+/// Settings of different sections that cannot hold together.
+fn contradictions(config: &Config) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut add = |keys: [&str; 2], message| {
+        found.push((KeyPath::of(keys), Problem::Contradiction { message }));
+    };
     if let (Some(window), Some(output)) =
         (config.model.context_length, config.model.max_output_tokens)
         && output >= window
@@ -169,13 +180,20 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
         let message = format!(
             "`model.max_output_tokens` is {output}, but must be less than `model.context_length`, {window}"
         );
-        found.push((
-            KeyPath::of(["model", "max_output_tokens"]),
-            Problem::Contradiction { message },
-        ));
+        add(["model", "max_output_tokens"], message);
     }
-    findings.extend(document.findings(found));
-    config
+    let protected = config.engine_settings(BUILT_IN)["protect_last_n"].as_u64();
+    if let (Some(most), Some(protected)) = (config.hygiene.max_messages, protected)
+        && most <= protected
+        && config.context.engine == BUILT_IN
+    {
+        let message = format!(
+            "`hygiene.max_messages` is {most}, but must be more than `compression.protect_last_n`, {protected}: that \
+             many messages are never compacted"
+        );
+        add(["hygiene", "max_messages"], message);
+    }
+    found
 }
 
 fn home(env: Env<'_>) -> Result<PathBuf, ConfigError> {
@@ -200,9 +218,9 @@ fn set(env: Env<'_>, name: &str) -> Option<PathBuf> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, ConfigError> {
-    std::path::absolute(path).map_err(|source| ConfigError::Path {
+    std::path::absolute(path).map_err(|cause| ConfigError::Path {
         path: path.to_owned(),
-        source,
+        cause,
     })
 }
 
@@ -221,6 +239,18 @@ fn plugin_dirs(config: &Config, file: &Path, env: Env<'_>) -> Vec<PathBuf> {
 }
 
 impl Loaded {
+    /// A problem with the value at this path of keys, which no schema tells.
+    pub fn finding(&self, keys: &[&str], message: String) -> Finding {
+        let place = KeyPath::of(keys.iter().copied());
+        let location = self.document.locate(&place);
+        let problem = Problem::Contradiction { message };
+        Finding {
+            file: self.document.file.clone(),
+            location,
+            problem,
+        }
+    }
+
     /// The settings of the engine `name` as it is given them, in the types that `schema` asks for.
     ///
     /// # Errors
@@ -553,7 +583,7 @@ mod tests {
         };
         assert!(refuse(b"a: \xff").contains("not UTF-8 text from byte 3"));
         assert!(refuse(&[b'['; 10_000]).contains("recursion"));
-        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262144 bytes"));
+        assert!(refuse(&vec![b'#'; 2 << 20]).contains("larger than 262,144 bytes"));
         let home = dir.path().as_os_str().to_owned();
         assert!(Config::load(Some(dir.path()), &move |_| Some(home.clone())).is_err());
     }

@@ -40,6 +40,17 @@ pub struct Schema {
     pub(super) items: Option<Box<Schema>>,
     /// Whether an invalid value is ignored with a warning, rather than an error.
     pub(super) ignore_invalid: bool,
+    /// What the value may be beside those of other keys of its mapping.
+    pub(super) beside: Vec<Beside>,
+}
+
+/// A rule between a number and that of another key of the same mapping.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Beside {
+    /// Not less than it.
+    NotBelow(String),
+    /// Together with it not more than this.
+    SumAtMost(String, f64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,6 +197,19 @@ impl Schema {
                 }
             }
             "items" => self.items = Some(Box::new(Self::parse_at(value, &here)?)),
+            "notBelow" => {
+                let other = value.as_str().ok_or_else(|| expected("a key"))?;
+                self.beside.push(Beside::NotBelow(other.to_owned()));
+            }
+            "sumAtMost" => {
+                let sums = value.as_object().ok_or_else(|| expected("a mapping"))?;
+                for (other, most) in sums {
+                    let most = most
+                        .as_f64()
+                        .ok_or_else(|| expected("a key and a number"))?;
+                    self.beside.push(Beside::SumAtMost(other.clone(), most));
+                }
+            }
             "ignoreInvalid" => self.ignore_invalid = value == &Value::Bool(true),
             "$schema" | "title" | "examples" => {}
             _ => {
@@ -223,7 +247,7 @@ impl Schema {
     }
 }
 
-const KEYWORDS: [&str; 10] = [
+const KEYWORDS: [&str; 12] = [
     "type",
     "description",
     "default",
@@ -234,6 +258,8 @@ const KEYWORDS: [&str; 10] = [
     "properties",
     "required",
     "items",
+    "notBelow",
+    "sumAtMost",
 ];
 
 fn parse_properties(

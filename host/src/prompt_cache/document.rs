@@ -123,7 +123,7 @@ impl<'a> Document<'a> {
 
     fn message(&self, index: usize) -> Result<MessageFields<'a>, MarkError> {
         MessageFields::parse(self.body.messages[index])
-            .map_err(|source| MarkError::NotAMessage { index, source })
+            .map_err(|cause| MarkError::NotAMessage { index, cause })
     }
 
     /// The messages at the head that are the system prompt, in shapes that keep it there.

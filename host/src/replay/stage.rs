@@ -32,7 +32,7 @@ pub enum StageError {
     #[error(
         "cannot make a temporary directory for the engines' data: {0}; set TMPDIR to a place that can be written to"
     )]
-    Home(#[source] std::io::Error),
+    Home(std::io::Error),
 }
 
 impl Stage {

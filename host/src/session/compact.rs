@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use contexture_engine_api::{
     Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, Outcome, WindowState,
+    grouped,
 };
 
 use super::hand_out::summary_text;
@@ -202,7 +203,7 @@ impl Session {
                 floor_tokens,
                 reason,
             } => {
-                let reason = format!("{reason} (the floor is {floor_tokens} tokens)");
+                let reason = format!("{reason} (the floor is {} tokens)", grouped(floor_tokens));
                 Answer::Unchanged(OutcomeKind::FloorTooHigh, reason)
             }
         };
@@ -291,11 +292,18 @@ impl Session {
             Ok(engine.should_compress(&state))
         });
         let mut notes = proposal.notes;
-        let mut reason = format!("{} → {} tokens", tokens_before, self.counted_tokens());
+        let mut reason = format!(
+            "{} → {} tokens",
+            grouped(tokens_before),
+            grouped(self.counted_tokens())
+        );
         let usable = self.state().usable_tokens();
         match told {
             _ if usable > 0 && self.counted_tokens() > usable => {
-                reason = format!("{reason}, still above the {usable} that the window has room for");
+                reason = format!(
+                    "{reason}, still above the {} that the window has room for",
+                    grouped(usable)
+                );
             }
             Ok(Decision::Yes(still)) => {
                 reason = format!("{reason}, still above the engine's own trigger: {still}");

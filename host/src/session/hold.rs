@@ -34,9 +34,9 @@ impl Hold {
         patience: Duration,
     ) -> Result<Self, RecordError> {
         let path = file_of(home, session);
-        let fail = |source| RecordError::Lock {
+        let fail = |cause| RecordError::Lock {
             path: path.clone(),
-            source,
+            cause,
         };
         let folder = path.parent().unwrap_or(home);
         make_private_folder(folder).map_err(fail)?;

@@ -32,12 +32,12 @@ const FILE: &str = "sessions.sqlite3";
 #[non_exhaustive]
 pub enum RecordError {
     /// The directory cannot be made.
-    #[error("cannot make {}: {source}; set CONTEXTURE_HOME to a directory that can be written", path.display())]
+    #[error("cannot make {}: {cause}; set CONTEXTURE_HOME to a directory that can be written", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The file is of a later version of this program.
     #[error(
@@ -51,12 +51,12 @@ pub enum RecordError {
         found: i64,
     },
     /// SQLite failed: the file is damaged, locked, read-only, or the disk is full.
-    #[error("{}: {source}; {}", path.display(), way_out(source))]
+    #[error("{}: {cause}; {}", path.display(), way_out(cause))]
     Sqlite {
         /// The file.
         path: PathBuf,
         /// What SQLite said.
-        source: rusqlite::Error,
+        cause: rusqlite::Error,
     },
     /// The session is open elsewhere.
     #[error(
@@ -72,23 +72,23 @@ pub enum RecordError {
         waited: Duration,
     },
     /// The file that says who has a session open cannot be had.
-    #[error("{}: {source}; check that the file and its directory can be written", path.display())]
+    #[error("{}: {cause}; check that the file and its directory can be written", path.display())]
     Lock {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The system cannot read the file.
     #[error(
-        "{}: {source}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
+        "{}: {cause}; the disk failed or is out of reach, and the file may be whole: see to the disk (the system's \
          log says more), then try again", path.display()
     )]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The file was removed while it was in use.
     #[error("{} was removed while it was in use, and what was written with it", path.display())]
@@ -143,8 +143,11 @@ impl RecordError {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure)
         );
         match may_be_unreadable.then(|| read_through(&path)) {
-            Some(Err(source)) => Self::Io { path, source },
-            _ => Self::Sqlite { path, source },
+            Some(Err(cause)) => Self::Io { path, cause },
+            _ => Self::Sqlite {
+                path,
+                cause: source,
+            },
         }
     }
 }
@@ -203,9 +206,9 @@ impl Record {
     /// # Errors
     /// The file cannot be had, is damaged, or is of a newer version.
     pub fn open(home: &Path) -> Result<Arc<Self>, RecordError> {
-        make_private_folder(home).map_err(|source| RecordError::Directory {
+        make_private_folder(home).map_err(|cause| RecordError::Directory {
             path: home.to_owned(),
-            source,
+            cause,
         })?;
         let path = home.join(FILE);
         make_empty(home, &path);
@@ -236,7 +239,7 @@ impl Record {
             return Self::empty(&path).map_err(fail);
         }
         match Self::open(home) {
-            Err(RecordError::Sqlite { source, .. }) if is_unwritable(&source) => {}
+            Err(RecordError::Sqlite { cause, .. }) if is_unwritable(&cause) => {}
             opened => return opened,
         }
         let (connection, found) = read_only(&path).map_err(fail)?;

@@ -1,6 +1,8 @@
 //! Whether a compaction may be tried, and how far it may go.
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Outcome, WindowState};
+use contexture_engine_api::{
+    CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Outcome, WindowState, grouped,
+};
 
 use super::{Compressor, FRAMING_TOKENS};
 use crate::boundaries::{Outline, Protection};
@@ -20,7 +22,9 @@ impl Compressor {
         let threshold = Budgets::for_window(&self.settings, window).threshold_tokens;
         if prompt < threshold {
             return Decision::No(format!(
-                "the prompt has {prompt} tokens; a compaction is due from {threshold}"
+                "the prompt has {} tokens; a compaction is due from {}",
+                grouped(prompt),
+                grouped(threshold)
             ));
         }
         if let Some(reason) = self.progress.stopped(prompt) {
@@ -33,13 +37,16 @@ impl Compressor {
         {
             return Decision::No(format!(
                 "the system prompt and the tools alone have {} tokens, and a compaction cannot get below \
-                 them; the threshold is {threshold}: raise `compression.threshold` or offer fewer tools",
-                window.fixed_tokens
+                 them; the threshold is {}: raise `compression.threshold` or offer fewer tools",
+                grouped(window.fixed_tokens),
+                grouped(threshold)
             ));
         }
         Decision::Yes(format!(
-            "the prompt has {prompt} tokens; a compaction is due from {threshold}, in a window of {}",
-            window.context_length
+            "the prompt has {} tokens; a compaction is due from {}, in a window of {}",
+            grouped(prompt),
+            grouped(threshold),
+            grouped(window.context_length)
         ))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome,
+    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
 };
 use serde_json::json;
 
@@ -72,7 +72,9 @@ impl Compressor {
         let saved = before.saturating_sub(after);
         if saved == 0 || (!force && saved < share(before, MIN_SAVING)) {
             let reason = format!(
-                "a compaction would take the prompt from {before} to {after} tokens, which is not worth it"
+                "a compaction would take the prompt from {} to {} tokens, which is not worth it",
+                grouped(before),
+                grouped(after)
             );
             if before >= limits.trigger {
                 self.progress.stop(reason.clone(), before, threshold);
@@ -102,8 +104,9 @@ impl Compressor {
         }
         if after >= limits.trigger {
             notes.push(format!(
-                "the prompt still has {after} tokens and is above the threshold of {threshold}: what is left \
-                 may not be removed"
+                "the prompt still has {} tokens and is above the threshold of {}: what is left may not be removed",
+                grouped(after),
+                grouped(threshold)
             ));
         }
 

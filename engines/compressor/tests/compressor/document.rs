@@ -92,7 +92,7 @@ fn below_the_threshold_no_at_it_yes() {
     };
     let no = decide(99_999, None);
     assert!(
-        !no.is_yes() && no.reason().contains("99999") && no.reason().contains("100000"),
+        !no.is_yes() && no.reason().contains("99,999") && no.reason().contains("100,000"),
         "{no:?}"
     );
     assert!(decide(100_000, None).is_yes());

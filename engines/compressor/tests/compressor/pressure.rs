@@ -135,7 +135,7 @@ fn a_floor_above_the_threshold_is_said_and_not_tried_again() {
         panic!("the user's message alone is above the threshold")
     };
     assert!(
-        floor_tokens > 60_000 && reason.contains("50000"),
+        floor_tokens > 60_000 && reason.contains("50,000"),
         "{reason}"
     );
     let no = session.engine.should_compress(&window);

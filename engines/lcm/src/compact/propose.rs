@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
-    ModelFailure, Outcome, Replacement,
+    ModelFailure, Outcome, Replacement, grouped,
 };
 
 use super::arrange::Arrangement;
@@ -43,7 +43,9 @@ impl Compactor<'_, '_> {
         }
         if after >= before {
             return Ok(Compacted::Unchanged(Outcome::NothingToDo(format!(
-                "a compaction would take the prompt from {before} to {after} tokens"
+                "a compaction would take the prompt from {} to {} tokens",
+                grouped(before),
+                grouped(after)
             ))));
         }
 
@@ -187,9 +189,10 @@ impl Compactor<'_, '_> {
         }
         if after >= self.budgets.hard && !self.force {
             notes.push(format!(
-                "the prompt still has {after} tokens, and a compaction is due at once from {}: what is left may \
+                "the prompt still has {} tokens, and a compaction is due at once from {}: what is left may \
                  not be removed",
-                self.budgets.hard
+                grouped(after),
+                grouped(self.budgets.hard)
             ));
         }
         notes

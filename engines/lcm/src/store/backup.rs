@@ -25,9 +25,9 @@ impl Store {
     /// A file that exists or cannot be written; a store that failed. An incomplete copy never gets the
     /// name, and is removed.
     pub fn backup(&self, to: &Path, mut progress: impl FnMut(u64, u64)) -> Result<(), StoreError> {
-        let file_error = |source| StoreError::File {
+        let file_error = |cause| StoreError::File {
             path: to.to_owned(),
-            source,
+            cause,
         };
         if to.exists() {
             return Err(StoreError::Exists(to.to_owned()));
@@ -66,9 +66,9 @@ impl Store {
     /// The directory cannot be read.
     pub fn copies(&self) -> Result<Vec<(PathBuf, u64)>, StoreError> {
         let directory = self.path().parent().unwrap_or(Path::new("."));
-        let error = |source| StoreError::File {
+        let error = |cause| StoreError::File {
             path: directory.to_owned(),
-            source,
+            cause,
         };
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(error)? {

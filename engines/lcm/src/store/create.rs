@@ -41,9 +41,9 @@ fn make(path: &Path) -> Result<(), StoreError> {
     let building = with_suffix(path, &format!("{BUILDING}{random:016x}"));
     lay_down(&building)?;
     let named = give_name(&building, path);
-    named.map_err(|source| StoreError::File {
+    named.map_err(|cause| StoreError::File {
         path: path.to_owned(),
-        source,
+        cause,
     })
 }
 
@@ -73,11 +73,11 @@ pub(super) fn make_empty(path: &Path) -> Result<(), StoreError> {
         .write(true)
         .create_new(true)
         .open(path);
-    made.map(drop).map_err(|source| match source.kind() {
+    made.map(drop).map_err(|cause| match cause.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly,
         _ => StoreError::File {
             path: path.to_owned(),
-            source,
+            cause,
         },
     })
 }

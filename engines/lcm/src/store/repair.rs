@@ -83,7 +83,8 @@ impl Store {
     }
 }
 
-const REPAIRED: &str = "lcm.sqlite3.repaired";
+/// The name of a repaired file that is to take the damaged one's place.
+pub(super) const REPAIRED: &str = "lcm.sqlite3.repaired";
 
 /// Replaces the damaged file by a repaired one, if there is one. It may continue an interrupted
 /// replacement: every step is idempotent. Returns the new path of the damaged file.
@@ -113,9 +114,9 @@ pub(super) fn finish(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    std::fs::rename(from, to).map_err(|source| StoreError::File {
+    std::fs::rename(from, to).map_err(|cause| StoreError::File {
         path: from.to_owned(),
-        source,
+        cause,
     })
 }
 
@@ -133,9 +134,9 @@ fn open_to_read(path: &Path, stand_in: &Path) -> Result<Old, StoreError> {
         if holds_something(&with_suffix(path, "-wal")) {
             // The log is kept beside its file, even if that is gone.
             let file = private_file_options().append(true).create(true).open(path);
-            file.map_err(|source| StoreError::File {
+            file.map_err(|cause| StoreError::File {
                 path: path.to_owned(),
-                source,
+                cause,
             })?;
         }
         return Ok(Old {

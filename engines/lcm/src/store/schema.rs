@@ -217,9 +217,9 @@ fn header(path: &Path) -> Result<Option<[u8; HEADER_BYTES]>, StoreError> {
         Ok(()) => Ok(Some(header)),
         Err((ErrorKind::NotFound | ErrorKind::UnexpectedEof, _)) => Ok(None),
         Err((ErrorKind::PermissionDenied, _)) => Err(StoreError::ReadOnly),
-        Err((_, source)) => Err(StoreError::File {
+        Err((_, cause)) => Err(StoreError::File {
             path: path.to_owned(),
-            source,
+            cause,
         }),
     }
 }

@@ -52,9 +52,9 @@ pub(super) fn is_needless(damaged: &Connection, path: &Path) -> Result<bool, Sto
 /// # Errors
 /// A disk without room for it.
 pub(super) fn make(path: &Path, stand_in: &Path, found: &[Definition]) -> Result<(), StoreError> {
-    let error = |source| StoreError::File {
+    let error = |cause| StoreError::File {
         path: stand_in.to_owned(),
-        source,
+        cause,
     };
     lay_down(stand_in)?;
     let (header, leaves) = model(stand_in).map_err(error)?;
@@ -119,7 +119,7 @@ fn take_log_in(path: &Path, stand_in: &Path) -> Result<(), StoreError> {
     if !holds_something(&from) {
         return Ok(());
     }
-    std::fs::copy(&from, &log).map_err(|source| StoreError::File { path: from, source })?;
+    std::fs::copy(&from, &log).map_err(|cause| StoreError::File { path: from, cause })?;
     let folded = writable(stand_in).and_then(|connection| {
         Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     });

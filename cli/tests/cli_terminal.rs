@@ -1,0 +1,165 @@
+//! The command at a terminal: what it leaves off the screen, and the choice among recent sessions.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use cli_support::{Home, chat, json};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+/// Runs it with a pseudo-terminal of 120 columns for all three streams. `answer` types the second text once the
+/// first is on the screen. Gives the exit code and all that was shown.
+fn at_terminal(home: &Home, args: &[&str], answer: Option<(&str, &str)>) -> (i32, String) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = Winsize {
+        ws_row: 40,
+        ws_col: 120,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let open = || {
+        let path = std::ffi::OsStr::from_bytes(name.to_bytes());
+        let slave = File::options().read(true).write(true).open(path).unwrap();
+        Stdio::from(OwnedFd::from(slave))
+    };
+    let mut child = home
+        .command(args.iter().copied())
+        .env("TERM", "xterm")
+        .stdin(open())
+        .stdout(open())
+        .stderr(open())
+        .spawn()
+        .unwrap();
+    let mut screen = File::from(master);
+    let (mut shown, mut bytes) = (String::new(), [0; 4096]);
+    let mut answer = answer;
+    // Reading fails when nobody has the other side any more.
+    while let Ok(read) = screen.read(&mut bytes)
+        && read > 0
+    {
+        shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        if let Some((_, keys)) = answer.take_if(|(prompt, _)| shown.contains(*prompt)) {
+            screen.write_all(keys.as_bytes()).unwrap();
+        }
+    }
+    (child.wait().unwrap().code().unwrap(), shown)
+}
+
+#[test]
+fn a_conversation_is_not_poured_over_a_terminal_unless_it_is_asked_for() {
+    let home = Home::new();
+    home.put("chat.json", &chat(60));
+    let compress = ["compress", "chat.json", "--context-length", "2000"];
+    let (code, screen) = at_terminal(&home, &compress, None);
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains("compacted"), "{screen}");
+    assert!(screen.contains("-o FILE"), "{screen}");
+    assert!(!screen.contains("number_58"), "{screen}");
+
+    let (code, screen) = at_terminal(&home, &[&compress[..], &["-o", "-"]].concat(), None);
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains("number_58"), "{screen}");
+
+    let (code, screen) = at_terminal(
+        &home,
+        &[&compress[..], &["-o", "smaller.json"]].concat(),
+        None,
+    );
+    assert_eq!(code, 0, "{screen}");
+    assert!(!screen.contains("-o FILE"), "{screen}");
+    assert!(home.read("smaller.json").contains("number_58"));
+
+    let piped = home.run(compress);
+    assert!(json(&piped.stdout)["messages"].is_array());
+    assert!(!piped.stderr.contains("-o FILE"), "{}", piped.stderr);
+}
+
+#[test]
+fn a_session_is_chosen_by_its_id_project_first_words_and_age() {
+    let home = Home::new();
+    let log = |cwd: &str, session: &str, words: &str| {
+        let message = serde_json::json!({"role": "user", "content": words});
+        let line = serde_json::json!({
+            "type": "user", "sessionId": session, "cwd": cwd, "uuid": "u1", "parentUuid": null,
+            "timestamp": "2026-11-20T10:00:00.000Z", "message": message,
+        });
+        format!("{line}\n")
+    };
+    let put = |path: &str, text: &str, minutes: u64| {
+        let file = File::options()
+            .write(true)
+            .open(home.put(path, text))
+            .unwrap();
+        let age = Duration::from_secs(60 * minutes + 5);
+        file.set_modified(SystemTime::now() - age).unwrap();
+    };
+    put(
+        ".claude/projects/p/one.jsonl",
+        &log(
+            &home.path("work/ledger"),
+            "7c5b21de-0a4f-4c5e-9d1b-3f0d1c2b3a49",
+            "Mend the\nledger",
+        ),
+        4,
+    );
+    put(
+        ".claude/projects/p/two.jsonl",
+        &log("/w/\x1b[2Jevil\nname", "\x1b]0;title", "\x1b[31mred"),
+        9,
+    );
+    put(
+        ".codex/sessions/2026/11/20/rollout-3.jsonl",
+        "{\"type\":\"session_meta\",\"payload\":{\"id\":\"01998a77-aaaa\",\"cwd\":\"/srv/shop\"}}\n\
+         {\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"user\",\
+         \"content\":[{\"type\":\"input_text\",\"text\":\"Grüße\"}]}}\n",
+        90,
+    );
+    let (code, screen) = at_terminal(
+        &home,
+        &["compress", "--dry-run"],
+        Some(("Which session?", "\r")),
+    );
+    assert_eq!(code, 0, "{screen}");
+    for line in [
+        [
+            "4 min ago",
+            "claude-code",
+            "7c5b21de",
+            "~/work/ledger",
+            "Mend the ledger",
+        ],
+        [
+            "9 min ago",
+            "claude-code",
+            "\\u001b]0",
+            "evil name",
+            "\\u001b[31mred",
+        ],
+        ["1 h ago", "codex", "01998a77", "/srv/shop", "Grüße"],
+    ] {
+        let is_shown = screen
+            .lines()
+            .any(|shown| line.iter().all(|part| shown.contains(part)));
+        assert!(is_shown, "{line:?} in {screen:?}");
+    }
+    assert!(
+        !screen.contains("\x1b]0;") && !screen.contains("\x1b[31m"),
+        "{screen:?}"
+    );
+    assert!(
+        screen.contains("nothing to do"),
+        "the first is taken: {screen:?}"
+    );
+}
