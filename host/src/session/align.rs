@@ -83,13 +83,21 @@ pub(super) struct Alignment {
 /// the same role (and answering the same call) are revisions. Known messages that are left over with nothing
 /// known after them were cut off. A message that came in between begins a branch.
 ///
-/// Where the request is `abridged` (it holds a summary of unknown extent) nothing counts as cut off.
-pub(super) fn align(old: &[Known], new: &[Mark], abridged: bool) -> Alignment {
+/// Where the request is `abridged` (it holds a summary of unknown extent, behind so many of its messages) what is
+/// missing may be under the summary.
+pub(super) fn align(old: &[Known], new: &[Mark], abridged: Option<usize>) -> Alignment {
     let mut alignment = Alignment::default();
-    if abridged {
-        alignment = pair_abridged(old, new);
+    let same = old
+        .iter()
+        .zip(new)
+        .take_while(|(old, new)| old.mark.identity == new.identity)
+        .count();
+    // A summary with the same messages before and behind it hides nothing.
+    let hides = |before: usize| same < before + ANCHOR;
+    if abridged.is_some_and(hides) {
+        alignment = pair_abridged(old, new, same);
     } else {
-        (alignment.fates, alignment.lost, alignment.cut) = pair(old, new);
+        (alignment.fates, alignment.lost, alignment.cut) = pair(old, new, same);
     }
     alignment.branch_at_insertion();
     alignment
@@ -118,11 +126,9 @@ impl Alignment {
     }
 }
 
-/// Pairs with a conversation of which summaries of unknown extent hide parts: the common beginning, the longest
+/// Pairs with a conversation of which summaries of unknown extent hide parts: the common `head`, the longest
 /// common end, and between them whatever is found again in order. What is not found is under the summaries.
-fn pair_abridged(old: &[Known], new: &[Mark]) -> Alignment {
-    let same = |(old, new): &(&Known, &Mark)| old.mark.identity == new.identity;
-    let head = old.iter().zip(new).take_while(same).count();
+fn pair_abridged(old: &[Known], new: &[Mark], head: usize) -> Alignment {
     let (suffix, end) = anchor(&old[head..], &new[head..]);
     if suffix == 0 {
         return pair_with_end_cut_off(old, new, head);
@@ -201,13 +207,9 @@ fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize) -> Alignment 
     }
 }
 
-/// What each incoming message is, which of the old ones are lost, and whether that is a cut.
-fn pair(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>, bool) {
-    let same = old
-        .iter()
-        .zip(new)
-        .take_while(|(old, new)| old.mark.identity == new.identity)
-        .count();
+/// What each incoming message is, which of the old ones are lost, and whether that is a cut. The first `same` of
+/// both are the same.
+fn pair(old: &[Known], new: &[Mark], same: usize) -> (Vec<Fate>, Vec<MessageId>, bool) {
     let mut fates: Vec<Fate> = old
         .iter()
         .take(same)
@@ -372,7 +374,7 @@ mod tests {
     impl Conversation {
         fn advance(&mut self, history: &[Said]) -> Alignment {
             let marks: Vec<Mark> = history.iter().map(Said::mark).collect();
-            let alignment = align(&self.known, &marks, false);
+            let alignment = align(&self.known, &marks, None);
             let ids = alignment.fates.iter().map(|fate| match fate {
                 Fate::Same(id) => *id,
                 Fate::New | Fate::Revises(_) => {

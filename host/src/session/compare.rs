@@ -33,6 +33,12 @@ impl Incoming {
         }
     }
 
+    /// Whether it was read, and the model said it.
+    pub(super) fn is_an_answer(&self) -> bool {
+        let message = self.read.as_ref().and_then(ReadMessage::message);
+        message.is_some_and(|message| message.role == "assistant")
+    }
+
     pub(super) fn is_foreign_summary(&self) -> bool {
         self.kind == MessageKind::Summary && self.origin.is_none()
     }
@@ -232,7 +238,11 @@ impl Session {
                 _ => new.mark,
             })
             .collect();
-        let alignment = align(&old, &marks, is_abridged && !branch.is_empty());
+        // How many messages stand before the last summary that may hide something.
+        let last = incoming.iter().rposition(Incoming::is_foreign_summary);
+        let hides = last.filter(|_| !branch.is_empty());
+        let before = hides.map(|last| aligned.iter().filter(|at| **at < last).count());
+        let alignment = align(&old, &marks, before);
         let appends = alignment.lost.is_empty()
             && alignment.abridged.is_empty()
             && !is_abridged

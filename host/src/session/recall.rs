@@ -1,7 +1,7 @@
 //! What engines give back of a conversation: when the host's record was lost, when the two disagree, and when
 //! another engine takes a session over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind, Observed, StoreCommand};
@@ -93,16 +93,20 @@ impl Session {
         let Some(seen) = seen else { return };
         let first = last.map_or(1, |last| last.0 + 1);
         let theirs: Vec<MessageId> = (first..=seen.last.0).map(MessageId).collect();
-        let mut by_identity: HashMap<u128, ReadMessage> = HashMap::new();
+        let mut by_identity: HashMap<u128, VecDeque<ReadMessage>> = HashMap::new();
         for piece in theirs.chunks(PIECE) {
-            let recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
-            let read = recalled.into_values();
-            by_identity.extend(read.filter_map(|read| Some((read.message()?.identity, read))));
+            let mut recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
+            for read in piece.iter().filter_map(|id| recalled.remove(id)) {
+                if let Some(identity) = read.message().map(|message| message.identity) {
+                    by_identity.entry(identity).or_default().push_back(read);
+                }
+            }
         }
         let ours = self.history.branch().iter();
         for known in ours.filter(|known| Some(known.id) > last) {
-            if let Some(read) = by_identity.get(&known.mark.identity) {
-                let slot = Slot::new(known.id, MessageKind::Original, read, &self.counter);
+            let equal = by_identity.get_mut(&known.mark.identity);
+            if let Some(read) = equal.and_then(VecDeque::pop_front) {
+                let slot = Slot::new(known.id, MessageKind::Original, &read, &self.counter);
                 self.unshown.entry(known.id).or_insert(slot);
             }
         }

@@ -390,14 +390,15 @@ impl Session {
                 }
             }
         };
-        // What is shown again is shown as the client sends it now: what was handed out may be only a part of the
-        // wire message.
+        // What is shown again is shown as the client sends it now, but where it sends only a part of the wire message
+        // that is at hand.
         if let Some(request) = request.filter(|_| again) {
             let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
-            take(
-                &mut read.into_values().filter(Slot::is_original),
-                &mut missing,
-            );
+            let is_whole = |slot: &Slot| {
+                let known = self.unshown.get(&slot.id());
+                slot.is_original() && known.is_none_or(|known| known.views() <= slot.views())
+            };
+            take(&mut read.into_values().filter(is_whole), &mut missing);
         }
         let window = Arc::clone(&self.window);
         take(&mut self.unshown.values().cloned(), &mut missing);

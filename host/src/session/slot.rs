@@ -256,6 +256,16 @@ impl Slot {
         })
     }
 
+    /// How many messages stand in the wire message that holds its message.
+    pub(super) fn views(&self) -> usize {
+        let (Some((conversation, index)), Some(own)) = (&self.source, self.message()) else {
+            return 0;
+        };
+        let (before, after) = conversation.messages().split_at(*index);
+        let shares = |other: &&Message| other.items == own.items;
+        before.iter().rev().take_while(shares).count() + after.iter().take_while(shares).count()
+    }
+
     pub(super) fn message(&self) -> Option<&Message> {
         let (conversation, index) = self.source.as_ref()?;
         conversation.messages().get(*index)

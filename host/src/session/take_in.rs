@@ -107,7 +107,10 @@ impl Session {
         let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
         // Messages that are said again, of which the client has only the host's shorter forms.
         let mut short_again: HashMap<MessageId, MessageId> = HashMap::new();
+        // What no answer follows yet has just been said, whatever it looks like.
+        let answers = incoming.iter().rposition(Incoming::is_an_answer);
         for (place, (at, fate)) in aligned.iter().zip(&alignment.fates).enumerate() {
+            let has_answer = answers.is_some_and(|answer| *at < answer);
             let Some(new) = incoming.get_mut(*at) else {
                 continue;
             };
@@ -116,7 +119,7 @@ impl Session {
                 Fate::Same(id) | Fate::Revises(id) if short => Origin::Shortened(id),
                 Fate::Same(id) => Origin::Said(id),
                 // Without a record, a message with the mark of a shorter form counts as the host's.
-                Fate::New if new.kind == MessageKind::Replaced && is_abridged => {
+                Fate::New if new.kind == MessageKind::Replaced && is_abridged && has_answer => {
                     let id = fresh();
                     self.history.write(WrittenText {
                         identity: new.mark.identity,

@@ -1479,3 +1479,197 @@ fn a_store_is_lost_while_an_engine_lacks_messages() {
         ],
     );
 }
+
+#[test]
+fn nothing_is_hidden_by_a_summary_between_neighbours() {
+    check(
+        Wire::Chat,
+        2000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(Originals, Plain(678), Reply { calls: 3, ..SHORT }),
+            turn(Originals, Plain(4), SHORT),
+            Act::LoseStore,
+            turn(Handed, Plain(4), SHORT),
+            Act::LoseRecord,
+            Act::SendAgain(Reply {
+                words: Plain(42),
+                thinks: true,
+                with_usage: true,
+                ..SHORT
+            }),
+        ],
+    );
+}
+
+#[test]
+fn what_has_no_answer_yet_has_just_been_said() {
+    check(
+        Wire::Responses,
+        4000,
+        &[
+            turn(Originals, Plain(788), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(332),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(Originals, Plain(342), SHORT),
+            turn(Originals, Plain(105), Reply { calls: 1, ..SHORT }),
+            Act::LoseRecord,
+            turn(Handed, Cleared, SHORT),
+        ],
+    );
+}
+
+#[test]
+fn equal_words_are_taken_back_once_each() {
+    check(
+        Wire::Responses,
+        2000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, GoOn, SHORT),
+            Act::ChangeEngine,
+            Act::Rewind(Place(356)),
+            turn(Originals, GoOn, SHORT),
+            Act::LoseAnswer,
+            turn(Originals, GoOn, Reply { calls: 3, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(881),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(20),
+                Reply {
+                    words: Plain(65),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(609), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn of_two_forms_of_a_wire_message_the_whole_one_is_shown() {
+    check(
+        Wire::Anthropic,
+        8000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(106),
+                Reply {
+                    words: Plain(33),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            Act::Window {
+                tokens: 4000,
+                at_once: false,
+            },
+            turn(Originals, Plain(110), Reply { calls: 1, ..SHORT }),
+            Act::Insert(Place(3098), GoOn, true),
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(15),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(30),
+                Reply {
+                    words: Plain(15),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(6),
+                    calls: 2,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(90),
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(
+                Originals,
+                Plain(25),
+                Reply {
+                    words: Plain(55),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            Act::LoseStore,
+            turn(Originals, Plain(579), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(41),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: ClosedSummary,
+                    thinks: true,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            Act::Edit(Place(63535), Chinese),
+            turn(
+                Originals,
+                GoOn,
+                Reply {
+                    words: Plain(650),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(100), SHORT),
+            Act::LoseRecord,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
