@@ -346,6 +346,8 @@ impl Session {
             seen: Arc::default(),
         };
         let seen = Arc::clone(&late.seen);
+        let piece = Arc::new(piece);
+        let counted = Arc::clone(&piece);
         let shown = self.engine.call("observe", allowance, move |engine| {
             if let Some(expected) = expected {
                 let seen = engine.observed_through();
@@ -374,8 +376,11 @@ impl Session {
             };
             Ok(Shown::Seen(engine.observed_through(), decision))
         });
-        if let Err(CallError::TimedOut { .. }) = shown {
-            self.late_piece = Some(late);
+        match shown {
+            // An engine may ask for the tokens of what it is shown.
+            Ok(_) => self.window.learn_counts(&counted),
+            Err(CallError::TimedOut { .. }) => self.late_piece = Some(late),
+            Err(_) => {}
         }
         shown
     }
