@@ -9,9 +9,6 @@ use super::written::IdSet;
 use crate::formats::PlanEntry;
 use crate::tokens::TokenCounter;
 
-/// So many messages are worth a thread for each core to count them.
-const MANY: usize = 10_000;
-
 /// A window without the text of its messages: what is saved.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SavedWindow {
@@ -150,24 +147,7 @@ impl Window {
 
     /// The tokens of its messages; system prompt and tools are not among them.
     pub fn message_tokens(&self) -> u64 {
-        self.count_on_all_cores();
         self.slots.iter().map(Slot::tokens).sum()
-    }
-
-    /// Counts all of its messages where many are not counted yet, as of a long conversation that comes at once.
-    fn count_on_all_cores(&self) {
-        let uncounted = self.slots.iter().filter(|slot| slot.tokens.get().is_none());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores == 1 || uncounted.count() < MANY {
-            return;
-        }
-        std::thread::scope(|threads| {
-            for slots in self.slots.chunks(self.slots.len().div_ceil(cores)) {
-                let count = || slots.iter().for_each(|slot| _ = slot.tokens());
-                // What no thread counts is counted with the sum.
-                let _ = std::thread::Builder::new().spawn_scoped(threads, count);
-            }
-        });
     }
 
     /// An upper bound of that, without tokenising.
