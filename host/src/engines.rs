@@ -262,9 +262,14 @@ impl Opened {
         self.source == Source::Builtin
     }
 
-    /// Whether a call of it came back too late, so that it has to be opened anew.
+    /// Whether a call of it was given up, so that it has to be [taken back](Self::take_back) or opened anew.
     pub(crate) fn is_stalled(&self) -> bool {
         self.supervised.is_stalled()
+    }
+
+    /// Goes on with it where the call that was given up has returned after all, see [`Supervised::take_back`].
+    pub(crate) fn take_back(&mut self) -> bool {
+        self.supervised.take_back()
     }
 
     /// The total time of its calls, without opening it.

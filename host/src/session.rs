@@ -13,6 +13,7 @@ mod error;
 mod hand_out;
 mod history;
 mod hold;
+mod ids;
 mod next_window;
 mod options;
 mod recall;
@@ -29,11 +30,8 @@ mod turn;
 mod window;
 mod written;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use contexture_engine_api::MessageId;
 
 use crate::config::OnFailure;
 use crate::contract::Grouping;
@@ -59,6 +57,8 @@ use background::Background;
 use compact::Ask;
 use hand_out::Layout;
 use history::History;
+use ids::{IdMap, Ids};
+use show::LatePiece;
 use slot::Slot;
 use state::{Frame, Reported, empty_state};
 
@@ -95,9 +95,11 @@ pub struct Session {
     selects: Option<bool>,
     history: History,
     /// Messages that the engine was not shown yet.
-    unshown: HashMap<MessageId, Slot>,
+    unshown: IdMap<Slot>,
+    /// What the engine was shown in a call that was given up.
+    late_piece: Option<LatePiece>,
     /// Messages that the next request may come without.
-    provisional: HashSet<MessageId>,
+    provisional: Ids,
     /// Messages whose text was found nowhere in this turn.
     missing: u64,
     /// Whether the engine was asked for a conversation that the record has not got.
@@ -106,7 +108,7 @@ pub struct Session {
     /// How the window was laid out last, where it has not changed since but at its end.
     layout: Option<Layout>,
     /// What the shorter forms in the window read like on the wire.
-    short_forms: HashMap<MessageId, u128>,
+    short_forms: IdMap<u128>,
     /// Let go last.
     _hold: Option<Hold>,
 }
@@ -190,13 +192,14 @@ impl Session {
             warnings,
             selects: None,
             history,
-            unshown: HashMap::new(),
-            provisional: HashSet::new(),
+            unshown: IdMap::default(),
+            late_piece: None,
+            provisional: Ids::default(),
             missing: 0,
             recovered: false,
             frame: None,
             layout: None,
-            short_forms: HashMap::new(),
+            short_forms: IdMap::default(),
             _hold: hold,
         })
     }
@@ -270,6 +273,8 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn set_model(&mut self, agent: AgentWindow) -> Result<(), SessionError> {
+        // An object that came back after this would not know of the model.
+        self.reopen_engine();
         self.counter = TokenCounter::for_model(&agent.model);
         self.agent = agent;
         self.reported = None;
@@ -286,7 +291,11 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn end(mut self) -> Result<(), SessionError> {
-        self.tell("end", |engine| engine.end())
+        let ended = self.engine.call("end", Pace::Short, |engine| {
+            engine.end();
+            Ok(())
+        });
+        ended.or_else(|error| self.not_told(error.into()))
     }
 }
 

@@ -2,11 +2,12 @@
 //! guard, and an engine that keeps failing is put in quarantine.
 //!
 //! Deadlines are on progress: they grow with the messages that a call is given, and a call that waits for a
-//! model, which has a time limit of its own, begins anew after it.
+//! model, which has a time limit of its own, begins anew after it. Calls by which an engine follows the
+//! conversation may be late: they are given up after several times their deadline.
 //!
 //! When a call misses its deadline, its cancel flag is set. After a grace period the call is abandoned: its
-//! object is never touched again and its result is discarded. Everything the call borrowed is owned by its
-//! thread and lives until the call returns.
+//! result is discarded, and its object is not touched again unless the call returns after all. Everything the
+//! call borrowed is owned by its thread and lives until the call returns.
 
 mod health;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use worker::Workers;
 pub(crate) struct Policy {
     /// The deadline of a compaction.
     pub(crate) long_deadline: Duration,
-    /// The deadline of every other call.
+    /// The deadline of every other call; of a patient one, a part of it, see [`PATIENCE`].
     pub(crate) short_deadline: Duration,
     /// The time between setting the cancel flag and abandoning the call.
     pub(crate) grace: Duration,
@@ -56,14 +57,20 @@ impl Default for Policy {
     }
 }
 
-/// Which of the two deadlines applies to a call.
+/// Which deadline applies to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// A compaction.
     Long,
+    /// A call by which the engine follows the conversation. To be late is not to fail: what it was told would be
+    /// lost to it, so it is waited for [`PATIENCE`] times as long.
+    Patient,
     /// Any other call.
     Short,
 }
+
+/// How many of its deadlines a late call is waited for.
+const PATIENCE: u32 = 4;
 
 /// How long a call may take: its deadline, and time for the messages that it is given.
 #[derive(Debug, Clone, Copy)]
@@ -197,9 +204,17 @@ pub(crate) struct Supervised {
     supervisor: Arc<Supervisor>,
     cell: Option<EngineCell>,
     closed: String,
-    /// Whether it was closed because a call came back too late.
-    stalled: bool,
+    /// Where it was closed because a call was given up.
+    given_up: Option<GivenUp>,
     state: Arc<CallState>,
+}
+
+/// A call that was given up.
+struct GivenUp {
+    /// What it runs on. Never dropped: the state of the object is unknown.
+    cell: ManuallyDrop<EngineCell>,
+    /// Whether it has returned since, so that the session can go on with the object.
+    returned: Arc<AtomicBool>,
 }
 
 impl Drop for Supervised {
@@ -308,7 +323,7 @@ impl Supervisor {
             supervisor: Arc::clone(self),
             cell: Some(Arc::new(Mutex::new(cell))),
             closed: String::new(),
-            stalled: false,
+            given_up: None,
             state,
         })
     }
@@ -345,10 +360,13 @@ impl Supervisor {
                 cause: error.to_string(),
             })?;
         let Allowance { pace, work } = allowance.into();
-        let deadline = work.saturating_add(match pace {
-            Pace::Long => self.policy.long_deadline,
-            Pace::Short => self.policy.short_deadline,
-        });
+        let deadline = match pace {
+            Pace::Long => work.saturating_add(self.policy.long_deadline),
+            Pace::Patient => {
+                (work.saturating_add(self.policy.short_deadline)).saturating_mul(PATIENCE)
+            }
+            Pace::Short => work.saturating_add(self.policy.short_deadline),
+        };
         let received = match wait(&answer, deadline, state, engine, method) {
             Err(RecvTimeoutError::Timeout) => {
                 state.cancel.store(true, Ordering::Release);
@@ -412,8 +430,9 @@ impl Supervisor {
 /// How long a caller polls for its answer before it sleeps. Most calls take less time than waking a thread.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// How long a caller waits before it says so.
-const SILENT: Duration = Duration::from_secs(5);
+/// How long a caller waits before it says so. It looks as often whether the time is up: where the whole process
+/// had no time to run, that is not held against the engine.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Waits for an answer until nothing has happened for the length of the deadline.
 fn wait<T>(
@@ -437,10 +456,7 @@ fn wait<T>(
     let mut waits = deadline;
     let mut model_calls = state.model_calls.load(Ordering::Acquire);
     loop {
-        let step = match told {
-            false => waits.min(SILENT),
-            true => waits,
-        };
+        let step = waits.min(SILENT);
         match answer.recv_timeout(step) {
             Err(RecvTimeoutError::Timeout) => waits -= step,
             received => return received,
@@ -493,10 +509,23 @@ impl Supervised {
         &self.engine
     }
 
-    /// Whether a call came back too late. Another object may be opened for the session; this one is never
-    /// touched again.
+    /// Whether a call was given up, so that the session is closed to the engine.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled
+        self.given_up.is_some()
+    }
+
+    /// Opens the session to its engine again where the [`Patient`](Pace::Patient) call that was given up has
+    /// returned after all; says whether that is so. Where it is not, another object may be opened for the session,
+    /// and this one is never touched again.
+    pub(crate) fn take_back(&mut self) -> bool {
+        let has_returned = |call: &mut GivenUp| call.returned.load(Ordering::Acquire);
+        let Some(call) = self.given_up.take_if(has_returned) else {
+            return false;
+        };
+        self.cell = Some(ManuallyDrop::into_inner(call.cell));
+        self.closed.clear();
+        self.supervisor.health.came_back(&self.engine);
+        true
     }
 
     /// Makes one call, or several in one hop: `code` runs on a worker thread and owns everything it needs.
@@ -516,25 +545,31 @@ impl Supervised {
                 reason: self.closed.clone(),
             });
         };
+        let allowance = allowance.into();
+        let returned = Arc::new(AtomicBool::new(false));
+        let returns = Arc::clone(&returned);
         let result = self
             .supervisor
             .run(&self.engine, method, allowance, &self.state, move || {
                 // The guard would poison the lock, but a panicked engine is never locked again.
                 let mut engine = lock(&cell);
-                code(engine.as_mut())
+                let result = code(engine.as_mut());
+                drop(engine);
+                // A proposal that nobody waited for is not one to go on with.
+                let goes_on = allowance.pace == Pace::Patient
+                    && !matches!(result, Err(EngineError::Panicked(_)));
+                returns.store(goes_on, Ordering::Release);
+                result
             });
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &result {
-            self.stalled = matches!(error, CallError::TimedOut { .. });
-            self.close(error.to_string());
+            self.closed = error.to_string();
+            // Its state is unknown, so even its destructor may not run.
+            let cell = self.cell.take().map(ManuallyDrop::new);
+            if let (CallError::TimedOut { .. }, Some(cell)) = (error, cell) {
+                self.given_up = Some(GivenUp { cell, returned });
+            }
         }
         result
-    }
-
-    /// Stops calling the engine in this session, without touching it again.
-    pub(crate) fn close(&mut self, reason: String) {
-        // Leaked: its state is unknown, so even its destructor may not run.
-        std::mem::forget(self.cell.take());
-        self.closed = reason;
     }
 }
 

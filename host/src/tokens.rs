@@ -45,17 +45,17 @@ pub(crate) const TOOL_TOKENS: u64 = 8;
 
 /// Tokens of the system prompt that Anthropic adds to every request with tools
 /// (platform.claude.com, "Tool use", pricing: 346 with `tool_choice: auto`).
-const CLAUDE_TOOLS_PROMPT_TOKENS: u64 = 346;
+const CLAUDE_TOOLS_PROMPT_TOKENS: u32 = 346;
 
-/// Counts tokens as one model does. Cheap to make and to copy; the tables load on the first count, once
-/// in a process, and are shared.
+/// Counts tokens as one model does. Cheap to make, small, for every message has one, and cheap to copy; the tables
+/// load on the first count, once in a process, and are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCounter {
     encoding: Encoding,
     /// What a text costs in this model, in percent of what it costs in `encoding`.
-    percent: u64,
+    percent: u16,
     media: MediaPrices,
-    tools_prompt: u64,
+    tools_prompt: u32,
 }
 
 /// The parts of a message that are counted.
@@ -142,7 +142,7 @@ impl TokenCounter {
             return 0;
         }
         let text: u64 = tools.iter().map(|tool| self.count_text(tool)).sum();
-        text + TOOL_TOKENS * tools.len() as u64 + self.tools_prompt
+        text + TOOL_TOKENS * tools.len() as u64 + u64::from(self.tools_prompt)
     }
 
     fn scale(&self, tokens: u64) -> u64 {

@@ -57,6 +57,17 @@ fn a_hang_in_a_destructor_costs_neither_the_result_nor_the_end() {
     assert!(!stderr.contains("somebody waited"), "{stderr}");
 }
 
+#[test]
+fn a_wait_for_an_engine_is_said() {
+    let patient = "  supervision: {call_deadline_ms: 3000, grace_ms: 100}\n";
+    let home = misbehaving("hang:open", patient);
+    let Ran { code, stderr, .. } = ran(&mut home.contexture(&COMPRESS));
+    assert_eq!(code, Some(0), "{stderr}");
+    let waiting = stderr.find("waiting for engine `misbehaving` to return from open");
+    let given_up = stderr.find("did not return from open");
+    assert!(waiting.is_some() && waiting < given_up, "{stderr}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_library_that_hangs_while_it_is_loaded_is_a_clear_error() {

@@ -104,7 +104,8 @@ pub struct Supervision {
     /// call does not count.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub compress_deadline_ms: u64,
-    /// The deadline of every other call, in ms.
+    /// The deadline of every other call, in ms. One by which the engine follows the conversation may take four
+    /// times as long before it is given up.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub call_deadline_ms: u64,
     /// How long a call may go on after it was told to stop, in ms, before it is abandoned.

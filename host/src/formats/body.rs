@@ -123,15 +123,23 @@ pub(super) fn is_system(item: Raw<'_>) -> bool {
 }
 
 fn message_dialect(item: Raw<'_>) -> Option<Format> {
-    let Some(role) = item.get("role").and_then(Raw::string) else {
-        return item.get("type").map(|_| Format::OpenAiResponses);
+    let (mut role, mut kind, mut calls, mut content) = (None, None, None, None);
+    for (key, value) in item.members() {
+        match key.as_ref() {
+            "role" => role = Some(value),
+            "type" => kind = Some(value),
+            "tool_calls" => calls = Some(value),
+            "content" => content = Some(value),
+            _ => {}
+        }
+    }
+    let Some(role) = role.and_then(Raw::string) else {
+        return kind.map(|_| Format::OpenAiResponses);
     };
-    if matches!(role.as_ref(), "system" | "developer" | "tool" | "function")
-        || item.get("tool_calls").is_some()
-    {
+    if matches!(role.as_ref(), "system" | "developer" | "tool" | "function") || calls.is_some() {
         return Some(Format::OpenAiChat);
     }
-    item.get("content")?
+    content?
         .elements()
         .find_map(|part| match part.get("type")?.string()?.as_ref() {
             "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "server_tool_use"

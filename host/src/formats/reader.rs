@@ -189,17 +189,18 @@ fn read_value(
     format: Option<Format>,
 ) -> Result<Vec<Conversation>, FormatError> {
     let raw = Raw::trusted(document, span.clone());
-    let has_list = |key| raw.get(key).is_some_and(Raw::is_array);
+    // To walk over them is to cross the whole document.
+    let members: Vec<_> = raw.members().collect();
+    let get =
+        |key| (members.iter().rev()).find_map(|(name, value)| (name == key).then_some(*value));
+    let has_list = |key| get(key).is_some_and(Raw::is_array);
     let detected = if raw.is_array() {
         None
     } else if has_list("simulations") {
         Some(Format::Tau2)
     } else if has_list("messages") {
         None
-    } else if raw
-        .get("input")
-        .is_some_and(|input| input.is_array() || input.is_string())
-    {
+    } else if get("input").is_some_and(|input| input.is_array() || input.is_string()) {
         Some(Format::OpenAiResponses)
     } else if has_list("history") {
         Some(Format::SweAgent)

@@ -83,8 +83,11 @@ impl Session {
     /// The engine failed.
     pub fn background(&mut self) -> Result<BackgroundWork, SessionError> {
         let calls =
-            self.engine
-                .call("background", Pace::Short, |engine| Ok(engine.background()))?;
+            (self.engine).call(
+                "background",
+                Pace::Patient,
+                |engine| Ok(engine.background()),
+            )?;
         Ok(BackgroundWork {
             calls,
             client: self.client.clone(),

@@ -1,7 +1,6 @@
 //! One compaction, from the request to the commit: ask the engine, check its proposal, put it in
 //! force and say so, or leave everything as it was and say why.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use contexture_engine_api::{
 };
 
 use super::hand_out::summary_text;
+use super::ids::Ids;
 use super::record::InForce;
 use super::report::{CompactionReport, OutcomeKind};
 use super::slot::Slot;
@@ -156,7 +156,10 @@ impl Session {
             may_wait_for_model: ask.may_wait_for_model,
         };
         let base = match way {
-            Way::Compress => Arc::new(self.window.unpruned(&self.counter)),
+            Way::Compress if self.window.is_pruned() => {
+                Arc::new(self.window.unpruned(&self.counter))
+            }
+            Way::Compress => Arc::clone(&self.window),
             Way::Prune => Arc::clone(&self.window),
         };
         let window = Arc::clone(&base);
@@ -257,7 +260,7 @@ impl Session {
                 let engine = self.runner_mut(fallback);
                 engine.broke_the_contract();
                 // The engine is only told; if that fails too, the first failure is the one to report.
-                let _ = engine.call("discarded", Pace::Short, move |engine| {
+                let _ = engine.call("discarded", Pace::Patient, move |engine| {
                     engine.discarded(number, &told);
                     Ok(())
                 });
@@ -287,7 +290,7 @@ impl Session {
         let number = self.history.compactions;
         let state = self.state();
         let engine = self.runner_mut(fallback);
-        let told = engine.call("committed", Pace::Short, move |engine| {
+        let told = engine.call("committed", Pace::Patient, move |engine| {
             engine.committed(number);
             Ok(engine.should_compress(&state))
         });
@@ -336,7 +339,7 @@ impl Session {
     /// Writes the compaction down, before the engine is told that it is in force: the window that it left,
     /// and what each summary stands for.
     fn put_in_force(&mut self, before: &Window, proposal: &Compaction, fallback: bool) {
-        let placed: HashSet<MessageId> = self.window.slots().iter().map(Slot::id).collect();
+        let placed: Ids = self.window.slots().iter().map(Slot::id).collect();
         let mut dropped: Vec<MessageId> = Vec::new();
         let mut covered: Vec<Vec<MessageId>> = Vec::new();
         for entry in &proposal.entries {

@@ -1,11 +1,10 @@
 //! A request compared with the conversation: which of its messages are known, another form of a known one, the
 //! host's own, or new.
 
-use std::collections::{HashMap, HashSet};
-
 use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::{Alignment, Fate, Known, Mark, align};
+use super::ids::{IdMap, Ids};
 use super::request::{ReadMessage, Request};
 use super::trail::{Origin, Unit};
 use super::written::IdSet;
@@ -209,7 +208,7 @@ impl Session {
             })
             .collect();
         let branch = self.history.branch();
-        let head: HashSet<MessageId> = (incoming.iter().take(within))
+        let head: Ids = (incoming.iter().take(within))
             .filter_map(|incoming| match incoming.origin? {
                 Origin::Said(id) | Origin::Shortened(id) => Some(id),
                 Origin::Host(_) => None,
@@ -228,8 +227,7 @@ impl Session {
             })
             .map(|(at, _)| at)
             .collect();
-        let mark_of: HashMap<MessageId, Mark> =
-            old.iter().map(|known| (known.id, known.mark)).collect();
+        let mark_of: IdMap<Mark> = old.iter().map(|known| (known.id, known.mark)).collect();
         let marks: Vec<Mark> = aligned
             .iter()
             .filter_map(|at| incoming.get(*at))
@@ -262,9 +260,10 @@ impl Session {
     /// Finds the messages of which the host wrote shorter forms: by what it wrote, or, without a record of
     /// that, by the mark and the call that a result answers.
     fn recognise_short_forms(&self, incoming: &mut [Incoming], old: &[Known], within: usize) {
-        let ids: HashSet<MessageId> = old.iter().map(|known| known.id).collect();
-        let own: HashSet<u128> = old.iter().map(|known| known.mark.identity).collect();
-        let mut taken: HashSet<MessageId> = HashSet::new();
+        let ids: Ids = old.iter().map(|known| known.id).collect();
+        let own: std::collections::HashSet<u128> =
+            old.iter().map(|known| known.mark.identity).collect();
+        let mut taken = Ids::default();
         for new in incoming.iter_mut().skip(within) {
             // A tool may say what the host writes.
             if new.origin.is_some() || own.contains(&new.mark.identity) {

@@ -2,7 +2,8 @@
 
 use contexture_engine_api::{ContextEngine, Decision, ToolCall, ToolSpec, WindowState};
 
-use super::{Session, SessionError, show};
+use super::show::{self, LatePiece};
+use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::engines::{Occasion, OpenError, Opened};
 use crate::supervision::{CallError, Pace};
@@ -30,13 +31,22 @@ impl Session {
         answer.or_else(|error| self.decide_without_engine(error, &state))
     }
 
-    /// Opens the engine anew after a call of it came back too late: the abandoned object is never touched
-    /// again, and what it may have done meanwhile is found out from what it says to have seen.
+    /// Goes on with the engine after a call of it was given up: with the same object where the call has returned
+    /// since, which has then seen what it was shown. Otherwise it is opened anew: the abandoned object is never
+    /// touched again, and what it may have done meanwhile is found out from what it says to have seen.
     pub(super) fn reopen_engine(&mut self) {
         if !self.engine.is_stalled() {
             return;
         }
+        let late = self.late_piece.take();
         let name = self.engine.name().to_owned();
+        if self.engine.take_back() {
+            tracing::info!("engine `{name}` came back late to session `{}`", self.id);
+            if let Some(piece) = late.filter(LatePiece::was_seen) {
+                self.note_late(&piece);
+            }
+            return;
+        }
         let compaction = self.history.current_compaction();
         let occasion = Occasion {
             session: &self.id,
@@ -63,7 +73,7 @@ impl Session {
         let asked = state.clone();
         let answer = self
             .engine
-            .call("should_compress", Pace::Short, move |engine| {
+            .call("should_compress", Pace::Patient, move |engine| {
                 Ok(engine.should_compress(&asked))
             });
         answer.or_else(|error| self.decide_without_engine(error, &state))
@@ -86,7 +96,7 @@ impl Session {
                 let state = state.clone();
                 let decision =
                     self.fallback()?
-                        .call("should_compress", Pace::Short, move |engine| {
+                        .call("should_compress", Pace::Patient, move |engine| {
                             Ok(engine.should_compress(&state))
                         })?;
                 Ok(decision)
@@ -118,7 +128,7 @@ impl Session {
         method: &'static str,
         say: impl FnOnce(&mut dyn ContextEngine) + Send + 'static,
     ) -> Result<(), SessionError> {
-        let told = self.engine.call(method, Pace::Short, move |engine| {
+        let told = self.engine.call(method, Pace::Patient, move |engine| {
             say(engine);
             Ok(())
         });

@@ -11,6 +11,7 @@ use contexture_engine_api::MessageId;
 
 use super::Session;
 use super::align::{Mark, raw_hash};
+use super::ids::IdMap;
 use super::options::BodyMessage;
 use super::request::{Request, Source};
 use super::slot::Slot;
@@ -264,8 +265,7 @@ impl Session {
                 wires: (0..request.raw.len()).map(Some).collect(),
             });
         }
-        let unit_of: HashMap<MessageId, &Unit> =
-            units.iter().map(|unit| (unit.origin.id(), unit)).collect();
+        let unit_of: IdMap<&Unit> = units.iter().map(|unit| (unit.origin.id(), unit)).collect();
         let (mut texts, mut wires): (Vec<&str>, Vec<Option<usize>>) = (Vec::new(), Vec::new());
         // The ids of the messages in these texts, in order.
         let mut ids: Vec<Option<MessageId>> = Vec::new();
@@ -374,7 +374,7 @@ impl Session {
 struct Material {
     conversation: Arc<Conversation>,
     /// Where the messages of the window are in it.
-    index: HashMap<MessageId, usize>,
+    index: IdMap<usize>,
     /// The request's wire message that each of its items is.
     wires: Vec<Option<usize>>,
 }

@@ -1,12 +1,13 @@
 //! What a session knows of its conversation beside the text: ids and hashes, how far the engine was shown
 //! them, what the host wrote, and the compaction in force. It is what the record keeps.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::align::Known;
+use super::ids::{IdMap, Ids};
 use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSession};
 use super::trail::{Trail, Unit};
 use super::written::{Written, WrittenText};
@@ -36,9 +37,9 @@ pub(super) struct History {
     /// A cut that the engine has yet to be told of: the last message that stays.
     pub(super) pending_cut: Option<Option<MessageId>>,
     /// Messages that the engine lacks.
-    lacking: HashSet<MessageId>,
+    lacking: Ids,
     /// What was cut off since the session was opened.
-    pub(super) gone: HashSet<MessageId>,
+    pub(super) gone: Ids,
     in_force: Option<InForce>,
     /// How many compactions there were.
     pub(super) compactions: u64,
@@ -197,12 +198,12 @@ impl History {
     /// the last message before the first of them. What came after that one and is still part of the
     /// conversation (the revision of an early message, say) is shown to the engine again.
     pub(super) fn cut(&mut self, lost: &[MessageId]) -> Option<MessageId> {
-        let replaces: HashMap<MessageId, MessageId> = (self.log.iter())
+        let replaces: IdMap<MessageId> = (self.log.iter())
             .filter_map(|logged| Some((logged.id, logged.replaces?)))
             .collect();
         let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
         self.gone.extend(lost);
-        let gone: HashSet<MessageId> = lost.iter().copied().collect();
+        let gone: Ids = lost.iter().copied().collect();
         self.branch.retain(|known| !gone.contains(&known.id));
         let last = lost
             .iter()
@@ -210,8 +211,7 @@ impl History {
             .min()
             .and_then(|first_lost| {
                 let stays = self.log.partition_point(|logged| logged.id < first_lost);
-                let still_there: HashSet<MessageId> =
-                    self.branch.iter().map(|known| known.id).collect();
+                let still_there: Ids = self.branch.iter().map(|known| known.id).collect();
                 self.unsaved.log_from = self.unsaved.log_from.min(stays);
                 for logged in self.log.split_off(stays) {
                     if still_there.contains(&logged.id) {
@@ -235,23 +235,23 @@ impl History {
 
     /// Gives the messages from the place `from` of the conversation on the new ids that `renamed` has for them.
     /// Earlier forms of them are known no more.
-    pub(super) fn rename(&mut self, from: usize, renamed: &HashMap<MessageId, MessageId>) {
+    pub(super) fn rename(&mut self, from: usize, renamed: &IdMap<MessageId>) {
         let new = |id: &mut MessageId| {
             if let Some(new) = renamed.get(id) {
                 *id = *new;
             }
         };
-        let stays: HashSet<MessageId> = self
+        let stays: Ids = self
             .branch
             .iter()
             .take(from)
             .map(|known| known.id)
             .collect();
-        let replaces: HashMap<MessageId, MessageId> = (self.log.iter())
+        let replaces: IdMap<MessageId> = (self.log.iter())
             .filter_map(|logged| Some((logged.id, logged.replaces?)))
             .collect();
         let forms = |id: MessageId| std::iter::successors(Some(id), |id| replaces.get(id).copied());
-        let kept: HashSet<MessageId> = stays.iter().flat_map(|id| forms(*id)).collect();
+        let kept: Ids = stays.iter().flat_map(|id| forms(*id)).collect();
         let log = std::mem::take(&mut self.log);
         for logged in log.into_iter().filter(|logged| kept.contains(&logged.id)) {
             let known = Known {
@@ -307,18 +307,18 @@ impl History {
     }
 
     /// Messages of the conversation that the engine lacks: they were nowhere when it was to be shown them.
-    pub(super) fn lacking(&self) -> &HashSet<MessageId> {
+    pub(super) fn lacking(&self) -> &Ids {
         &self.lacking
     }
 
     /// Notes that the engine lacks these messages.
-    pub(super) fn lacks(&mut self, messages: HashSet<MessageId>) {
+    pub(super) fn lacks(&mut self, messages: Ids) {
         self.unsaved.lacking |= !messages.is_empty();
         self.lacking.extend(messages);
     }
 
     /// Those of some messages that the engine lacked, for it to be shown them now.
-    pub(super) fn no_longer_lacks(&mut self, messages: &HashSet<MessageId>) -> Vec<MessageId> {
+    pub(super) fn no_longer_lacks(&mut self, messages: &Ids) -> Vec<MessageId> {
         let found: Vec<MessageId> = self.lacking.intersection(messages).copied().collect();
         self.unsaved.lacking |= !found.is_empty();
         self.lacking.retain(|id| !messages.contains(id));
@@ -338,6 +338,12 @@ impl History {
             self.log.partition_point(|logged| logged.id <= last)
         });
         self.log.get(from..).unwrap_or(&[])
+    }
+
+    /// Whether any of them is another form of an earlier one.
+    pub(super) fn has_revisions_after(&self, last: Option<MessageId>) -> bool {
+        let mut after = self.after(last).iter();
+        after.any(|logged| logged.replaces.is_some())
     }
 
     /// Whether the log agrees with what an engine says it has seen.
@@ -486,7 +492,7 @@ impl History {
 /// The conversation that a log describes: each revision in the place of what it replaces.
 fn branch_of(log: &[Logged]) -> Vec<Known> {
     let mut branch: Vec<Known> = Vec::with_capacity(log.len());
-    let mut place: HashMap<MessageId, usize> = HashMap::with_capacity(log.len());
+    let mut place: IdMap<usize> = IdMap::with_capacity_and_hasher(log.len(), Default::default());
     for logged in log {
         let known = Known {
             id: logged.id,

@@ -1,9 +1,8 @@
 //! The window after a request: what was in it, with what the request changed and added.
 
-use std::collections::{HashMap, HashSet};
-
 use contexture_engine_api::{MessageId, MessageKind};
 
+use super::ids::{IdMap, Ids};
 use super::record::InForce;
 use super::request::{Request, keep_what_was_said};
 use super::slot::Slot;
@@ -14,12 +13,12 @@ use super::{Session, SessionError};
 
 /// What a request changes.
 pub(super) struct Changes {
-    pub(super) lost: HashSet<MessageId>,
+    pub(super) lost: Ids,
     pub(super) cut: bool,
     /// The new ids of messages that have another form now, by the old.
-    pub(super) revised: HashMap<MessageId, MessageId>,
+    pub(super) revised: IdMap<MessageId>,
     /// The new ids of messages that are said again, by the old.
-    pub(super) said_again: HashMap<MessageId, MessageId>,
+    pub(super) said_again: IdMap<MessageId>,
     pub(super) appends: bool,
 }
 
@@ -29,7 +28,7 @@ impl Session {
         &mut self,
         request: &Request<'_>,
         changes: &Changes,
-        read: &HashMap<MessageId, Slot>,
+        read: &IdMap<Slot>,
         new: &[MessageId],
         next_id: u64,
     ) -> Result<(), SessionError> {
@@ -106,13 +105,13 @@ impl Session {
         request: &Request<'_>,
         in_force: &InForce,
         changes: &Changes,
-        read: &HashMap<MessageId, Slot>,
+        read: &IdMap<Slot>,
     ) -> Result<Vec<Slot>, SessionError> {
         let slots = match self.history.resumed {
             false => self.window.slots().to_vec(),
             true => {
-                let wanted: HashSet<MessageId> = in_force.window.ids().collect();
-                let forms: HashMap<MessageId, MessageId> = (changes.revised.iter())
+                let wanted: Ids = in_force.window.ids().collect();
+                let forms: IdMap<MessageId> = (changes.revised.iter())
                     .chain(&changes.said_again)
                     .map(|(old, new)| (*new, *old))
                     .collect();
@@ -126,7 +125,7 @@ impl Session {
             }
         };
         let mut next = Vec::with_capacity(slots.len());
-        let mut placed = HashSet::new();
+        let mut placed = Ids::default();
         for slot in slots {
             let id = slot.id();
             let moved = changes
@@ -154,13 +153,13 @@ impl Session {
             next.push(slot);
         }
         let left_out = in_force.window.left_out();
-        let missing: HashSet<MessageId> = (self.history.branch().iter())
+        let missing: Ids = (self.history.branch().iter())
             .map(|known| known.id)
             .filter(|id| !placed.contains(id) && !left_out.contains(*id))
             .collect();
         let mut since = self.slots_of(request, read, |id| missing.contains(&id))?;
         let branch = self.history.branch().iter().enumerate();
-        let order: HashMap<MessageId, usize> = branch.map(|(at, known)| (known.id, at)).collect();
+        let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
         let mut at = 0;
         let mut places: Vec<usize> = Vec::with_capacity(next.len());
         for slot in &next {
@@ -187,9 +186,9 @@ impl Session {
     fn window_as_sent(
         &mut self,
         request: &Request<'_>,
-        read: &HashMap<MessageId, Slot>,
+        read: &IdMap<Slot>,
     ) -> Result<Vec<Slot>, SessionError> {
-        let mut slots: HashMap<MessageId, Slot> = (self.window.slots().iter())
+        let mut slots: IdMap<Slot> = (self.window.slots().iter())
             .filter(|slot| slot.is_verbatim() || slot.is_summary())
             .map(|slot| (slot.id(), slot.clone()))
             .collect();
@@ -197,7 +196,7 @@ impl Session {
         let unread = self.slots_of(request, read, is_unread)?;
         slots.extend(unread);
         // What stands there twice is one message.
-        let mut placed = HashSet::new();
+        let mut placed = Ids::default();
         let units = self.history.sent.units.iter();
         Ok(units
             .map(|unit| unit.origin.id())
@@ -210,10 +209,10 @@ impl Session {
     pub(super) fn slots_of(
         &mut self,
         request: &Request<'_>,
-        read: &HashMap<MessageId, Slot>,
+        read: &IdMap<Slot>,
         wanted: impl Fn(MessageId) -> bool,
-    ) -> Result<HashMap<MessageId, Slot>, SessionError> {
-        let mut slots = HashMap::new();
+    ) -> Result<IdMap<Slot>, SessionError> {
+        let mut slots = IdMap::default();
         let mut wires = Vec::new();
         for unit in &self.history.sent.units {
             let id = unit.origin.id();
@@ -260,7 +259,7 @@ impl Session {
             .iter()
             .filter_map(|slot| self.history.written.covers(slot.id()));
         let earlier = in_force.window.left_out();
-        let placed: HashSet<MessageId> = window.slots().iter().map(Slot::id).collect();
+        let placed: Ids = window.slots().iter().map(Slot::id).collect();
         let has_no_place = |id: &MessageId| !changes.lost.contains(id) && !placed.contains(id);
         let ids = covers.flat_map(IdSet::iter).chain(earlier.iter());
         ids.filter(has_no_place).collect()

@@ -1,7 +1,7 @@
 //! What engines give back of a conversation: when the host's record was lost, when the two disagree, and when
 //! another engine takes a session over.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind, Observed, StoreCommand};
@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::align::{Known, Mark};
 use super::history::History;
+use super::ids::{IdMap, Ids};
 use super::request::ReadMessage;
 use super::show::Start;
 use super::slot::Slot;
@@ -27,9 +28,11 @@ impl Session {
     /// # Errors
     /// The engine failed.
     pub fn observed_through(&mut self) -> Result<Option<Observed>, SessionError> {
-        let asked = self.engine.call("observed_through", Pace::Short, |engine| {
-            Ok(engine.observed_through())
-        });
+        let asked = self
+            .engine
+            .call("observed_through", Pace::Patient, |engine| {
+                Ok(engine.observed_through())
+            });
         Ok(asked?)
     }
 
@@ -46,7 +49,7 @@ impl Session {
         }
         // It has messages that are not part of the conversation, or not in this way: the longest beginning of
         // the conversation that it gives back is what both have.
-        let logged: HashSet<MessageId> = self
+        let logged: Ids = self
             .history
             .after(None)
             .iter()
@@ -63,8 +66,7 @@ impl Session {
         let mut next = 1;
         'pieces: for piece in common.chunks(PIECE) {
             let end = piece.last().map_or(next, |known| known.id.0 + 1);
-            let marks: HashMap<MessageId, Mark> =
-                piece.iter().map(|known| (known.id, known.mark)).collect();
+            let marks: IdMap<Mark> = piece.iter().map(|known| (known.id, known.mark)).collect();
             let ids: Vec<MessageId> = (next..end)
                 .map(MessageId)
                 .filter(|id| marks.contains_key(id) || was_cut_off(id))
@@ -201,16 +203,13 @@ impl Session {
     }
 
     /// The originals of messages that the engine keeps, or the one which had the session before it.
-    pub(super) fn recall_from_engines(
-        &mut self,
-        missing: &HashSet<MessageId>,
-    ) -> HashMap<MessageId, Slot> {
-        let mut slots = HashMap::new();
+    pub(super) fn recall_from_engines(&mut self, missing: &Ids) -> IdMap<Slot> {
+        let mut slots = IdMap::default();
         // After a cut, messages that it saw before may have to be shown again.
         if self.history.shown().0.is_some() {
             slots = recall_slots(&mut self.engine, &self.history, missing, &self.counter);
         }
-        let missing: HashSet<MessageId> = (missing.iter().copied())
+        let missing: Ids = (missing.iter().copied())
             .filter(|id| !slots.contains_key(id))
             .collect();
         if missing.is_empty() {
@@ -250,12 +249,12 @@ impl Session {
 fn recall_slots(
     engine: &mut Opened,
     history: &History,
-    ids: &HashSet<MessageId>,
+    ids: &Ids,
     counter: &TokenCounter,
-) -> HashMap<MessageId, Slot> {
+) -> IdMap<Slot> {
     let mut ids: Vec<MessageId> = ids.iter().copied().collect();
     ids.sort_unstable();
-    let mut slots = HashMap::new();
+    let mut slots = IdMap::default();
     for piece in ids.chunks(PIECE) {
         for (id, read) in recall(engine, piece.to_vec(), history.format()) {
             let identity = read.message().map(|message| message.identity);
@@ -269,18 +268,14 @@ fn recall_slots(
 }
 
 /// The messages of these ids, in rising order, that an engine gives back; one that cannot be read is none.
-fn recall(
-    engine: &mut Opened,
-    ids: Vec<MessageId>,
-    format: Option<Format>,
-) -> HashMap<MessageId, ReadMessage> {
+fn recall(engine: &mut Opened, ids: Vec<MessageId>, format: Option<Format>) -> IdMap<ReadMessage> {
     let asked = ids.clone();
     let answer = engine.call("recall", Pace::Long, move |engine| engine.recall(&asked));
     let texts = match answer {
         Ok(texts) => texts,
         Err(error) => {
             tracing::warn!("{error}");
-            return HashMap::new();
+            return IdMap::default();
         }
     };
     let mut found: Vec<(MessageId, String)> = Vec::new();
@@ -290,7 +285,7 @@ fn recall(
         }
     }
     let mut names = HashMap::new();
-    let mut messages = HashMap::new();
+    let mut messages = IdMap::default();
     // The views of one wire message come one after another, each with all of its JSON.
     for run in found.chunk_by(|(_, one), (_, next)| one == next) {
         let Some((_, text)) = run.first() else {

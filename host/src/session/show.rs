@@ -4,11 +4,12 @@
 //! stores was lost or is older, or a call came back late), the two are brought to agree by what the engine
 //! gives back of the conversation, and it is shown the rest.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use contexture_engine_api::{ContextEngine, Decision, MessageId, Observed, WindowState};
 
+use super::ids::{IdMap, Ids};
 use super::request::Request;
 use super::slot::Slot;
 use super::window::Window;
@@ -32,6 +33,23 @@ enum Shown {
     Seen(Option<Observed>, Option<Decision>),
     /// It has not seen what the host thinks, but this.
     Disagrees(Option<Observed>),
+}
+
+/// Messages that the engine was shown in a call that was given up.
+#[derive(Debug)]
+pub(super) struct LatePiece {
+    /// The last of them; none where it was told of a cut alone.
+    end: Option<Observed>,
+    /// Whether it was told of the cut with them.
+    tells_cut: bool,
+    /// Set once it has seen them.
+    seen: Arc<AtomicBool>,
+}
+
+impl LatePiece {
+    pub(super) fn was_seen(&self) -> bool {
+        self.seen.load(Ordering::Acquire)
+    }
 }
 
 /// What the host thinks an engine has seen.
@@ -63,9 +81,11 @@ impl Session {
         let mut comes_back = false;
         if self.history.shown().0.is_none() {
             // A session that comes to this engine: it may have had it before.
-            let had = self.engine.call("observed_through", Pace::Short, |engine| {
-                Ok(engine.observed_through())
-            });
+            let had = self
+                .engine
+                .call("observed_through", Pace::Patient, |engine| {
+                    Ok(engine.observed_through())
+                });
             match had {
                 Ok(None) => {}
                 Ok(Some(had)) => {
@@ -149,7 +169,7 @@ impl Session {
             return false;
         }
         let sent = self.history.sent.units.iter().filter(|unit| unit.is_said());
-        let sent: HashSet<MessageId> = sent.map(|unit| unit.origin.id()).collect();
+        let sent: Ids = sent.map(|unit| unit.origin.id()).collect();
         let found = self.history.no_longer_lacks(&sent);
         let Some(first) = found.into_iter().min() else {
             return false;
@@ -166,10 +186,10 @@ impl Session {
     /// `shown`: it can only know their places by their ids.
     fn renumber_after(&mut self, last: Option<MessageId>, shown: &mut Vec<Slot>) {
         let (believed, remembers) = self.history.shown();
-        if believed.is_some() && !remembers {
+        if (believed.is_some() && !remembers) || !self.history.has_revisions_after(last) {
             return;
         }
-        let ids: HashSet<MessageId> = shown.iter().map(Slot::id).collect();
+        let ids: Ids = shown.iter().map(Slot::id).collect();
         let is_known = |id: MessageId| Some(id) <= last || ids.contains(&id);
         let has_no_place = |id: MessageId| {
             let mut forms = self.history.earlier_forms(id).peekable();
@@ -198,7 +218,7 @@ impl Session {
             return;
         }
         let window = Arc::make_mut(&mut self.window);
-        let renamed: HashMap<MessageId, MessageId> = (branch.iter().skip(from))
+        let renamed: IdMap<MessageId> = (branch.iter().skip(from))
             .map(|known| (known.id, window.fresh_id()))
             .collect();
         window.rename(&renamed);
@@ -212,7 +232,7 @@ impl Session {
             .map(|slot| (slot.id(), slot))
             .collect();
         self.history.rename(from, &renamed);
-        let mut by_id: HashMap<MessageId, Slot> = (std::mem::take(shown).into_iter().map(rename))
+        let mut by_id: IdMap<Slot> = (std::mem::take(shown).into_iter().map(rename))
             .map(|slot| (slot.id(), slot))
             .collect();
         *shown = (self.history.after(last).iter())
@@ -230,7 +250,10 @@ impl Session {
     /// Those of the messages to be shown that are another form of one which the engine has or is shown too, each
     /// with the latest such form.
     fn revisions_in(&self, shown: &[Slot], last: Option<MessageId>) -> Vec<(MessageId, MessageId)> {
-        let ids: HashSet<MessageId> = shown.iter().map(Slot::id).collect();
+        if !self.history.has_revisions_after(last) {
+            return Vec::new();
+        }
+        let ids: Ids = shown.iter().map(Slot::id).collect();
         let is_known = |id: &MessageId| Some(*id) <= last || ids.contains(id);
         let earlier = |id| self.history.earlier_forms(id).find(is_known);
         let revisions = shown.iter().map(Slot::id);
@@ -262,7 +285,8 @@ impl Session {
         }
         self.history
             .set_shown(if remembers { seen } else { end }, remembers);
-        self.unshown.clear();
+        // A map that is only cleared keeps its room.
+        self.unshown = IdMap::default();
     }
 
     /// One showing: the cut, the messages after a place, and the decision.
@@ -307,12 +331,23 @@ impl Session {
         expected: Option<Expected>,
         state: Option<WindowState>,
     ) -> Result<Shown, CallError> {
-        let ids: HashSet<MessageId> = piece.slots().iter().map(Slot::id).collect();
+        let ids: Ids = piece.slots().iter().map(Slot::id).collect();
         let revisions = revisions.iter().filter(|(id, _)| ids.contains(id));
         let revised: Vec<_> = revisions.copied().collect();
         let tokens = piece.slots().iter().map(Slot::most_tokens).sum();
-        let allowance = Pace::Short.with(piece.len(), tokens);
-        self.engine.call("observe", allowance, move |engine| {
+        let allowance = Pace::Patient.with(piece.len(), tokens);
+        let late = LatePiece {
+            end: piece.slots().last().map(|last| Observed {
+                last: last.id(),
+                chain,
+            }),
+            tells_cut: cut.is_some(),
+            seen: Arc::default(),
+        };
+        let seen = Arc::clone(&late.seen);
+        let piece = Arc::new(piece);
+        let counted = Arc::clone(&piece);
+        let shown = self.engine.call("observe", allowance, move |engine| {
             if let Some(expected) = expected {
                 let seen = engine.observed_through();
                 if !expected.allows(seen) {
@@ -329,6 +364,7 @@ impl Session {
                 let calls = piece.call_views(0);
                 engine.observe(&piece.views(0, &calls), chain)?;
             }
+            seen.store(true, Ordering::Release);
             let decision = match state {
                 // A yes by a rough figure needs an exact one.
                 Some(state) if state.estimated => {
@@ -338,7 +374,23 @@ impl Session {
                 None => Some(Decision::No("nothing is sent now".into())),
             };
             Ok(Shown::Seen(engine.observed_through(), decision))
-        })
+        });
+        match shown {
+            // An engine may ask for the tokens of what it is shown.
+            Ok(_) => self.window.learn_counts(&counted),
+            Err(CallError::TimedOut { .. }) => self.late_piece = Some(late),
+            Err(_) => {}
+        }
+        shown
+    }
+
+    /// Notes that the engine has seen what it was shown in a call that was given up.
+    pub(super) fn note_late(&mut self, piece: &LatePiece) {
+        if piece.tells_cut {
+            self.history.pending_cut = None;
+        }
+        let (believed, remembers) = self.history.shown();
+        self.history.set_shown(piece.end.or(believed), remembers);
     }
 
     /// Messages in pieces, each with the chain hash after it.
@@ -381,9 +433,13 @@ impl Session {
         let Some(first) = ids.iter().min().copied() else {
             return Ok(Vec::new());
         };
-        let mut missing: HashSet<MessageId> = ids.iter().copied().collect();
-        let mut at_hand: HashMap<MessageId, Slot> = HashMap::new();
-        let mut take = |slots: &mut dyn Iterator<Item = Slot>, missing: &mut HashSet<MessageId>| {
+        let new = || ids.iter().map(|id| self.unshown.get(id).cloned());
+        if !again && let Some(new) = new().collect() {
+            return Ok(new);
+        }
+        let mut missing: Ids = ids.iter().copied().collect();
+        let mut at_hand = IdMap::default();
+        let mut take = |slots: &mut dyn Iterator<Item = Slot>, missing: &mut Ids| {
             for slot in slots {
                 if missing.remove(&slot.id()) {
                     at_hand.insert(slot.id(), slot);
@@ -393,7 +449,7 @@ impl Session {
         // What is shown again is shown as the client sends it now, but where it sends only a part of the wire message
         // that is at hand.
         if let Some(request) = request.filter(|_| again) {
-            let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
+            let read = self.slots_of(request, &IdMap::default(), |id| missing.contains(&id))?;
             let is_whole = |slot: &Slot| {
                 let known = self.unshown.get(&slot.id());
                 slot.is_original() && known.is_none_or(|known| known.views() <= slot.views())
@@ -408,7 +464,7 @@ impl Session {
             .filter(|slot| slot.id() >= first && slot.is_verbatim());
         take(&mut verbatim.cloned(), &mut missing);
         if let Some(request) = request.filter(|_| !again && !missing.is_empty()) {
-            let read = self.slots_of(request, &HashMap::new(), |id| missing.contains(&id))?;
+            let read = self.slots_of(request, &IdMap::default(), |id| missing.contains(&id))?;
             take(
                 &mut read.into_values().filter(Slot::is_original),
                 &mut missing,

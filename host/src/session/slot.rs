@@ -119,10 +119,15 @@ impl Slot {
         self.id
     }
 
+    /// Whether it is a message that was only pruned.
+    pub(super) fn is_pruned(&self) -> bool {
+        matches!(*self.content, Content::Replaced { pruned: true, .. })
+    }
+
     /// The message unchanged, where it was only pruned.
     pub(super) fn unpruned(&self, counter: &TokenCounter) -> Option<Self> {
-        let is_pruned = matches!(*self.content, Content::Replaced { pruned: true, .. });
-        is_pruned.then(|| self.clone().with_content(Content::Message, counter))
+        self.is_pruned()
+            .then(|| self.clone().with_content(Content::Message, counter))
     }
 
     /// The message as it was said.

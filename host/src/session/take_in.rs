@@ -5,12 +5,13 @@
 //! recognised by its hash and stands for what it covers, so that all of them are one case: the messages that a
 //! request has beside what its summaries cover are aligned with the conversation.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::{Fate, Known};
 use super::compare::{Compared, Incoming};
+use super::ids::{IdMap, Ids};
 use super::next_window::Changes;
 use super::request::{Request, keep_what_was_said};
 use super::slot::Slot;
@@ -85,8 +86,8 @@ impl Session {
         let mut changes = Changes {
             lost: alignment.lost.iter().copied().collect(),
             cut: alignment.cut,
-            revised: HashMap::new(),
-            said_again: HashMap::new(),
+            revised: IdMap::default(),
+            said_again: IdMap::default(),
             appends,
         };
         let mut next_id = self.window.next_id();
@@ -97,8 +98,8 @@ impl Session {
         let again: HashMap<usize, MessageId> = (alignment.said_again.iter())
             .map(|(old, place)| (*place, *old))
             .collect();
-        let before: HashMap<MessageId, Known> = match again.is_empty() {
-            true => HashMap::new(),
+        let before: IdMap<Known> = match again.is_empty() {
+            true => IdMap::default(),
             false => (self.history.branch().iter())
                 .map(|known| (known.id, *known))
                 .collect(),
@@ -106,7 +107,7 @@ impl Session {
         let said_before = |place: usize| before.get(again.get(&place)?).copied();
         let mut log: Vec<(Known, Option<MessageId>)> = Vec::new();
         // Messages that are said again, of which the client has only the host's shorter forms.
-        let mut short_again: HashMap<MessageId, MessageId> = HashMap::new();
+        let mut short_again: IdMap<MessageId> = IdMap::default();
         // What no answer follows yet has just been said, whatever it looks like.
         let answers = incoming.iter().rposition(Incoming::is_an_answer);
         for (place, (at, fate)) in aligned.iter().zip(&alignment.fates).enumerate() {
@@ -182,10 +183,13 @@ impl Session {
             ));
         }
         let mut units = Vec::with_capacity(incoming.len());
-        let mut slots = HashMap::with_capacity(incoming.len());
-        let new: HashSet<MessageId> = arrival.new.iter().copied().collect();
+        let mut slots = IdMap::with_capacity_and_hasher(incoming.len(), Default::default());
+        let new: Ids = arrival.new.iter().copied().collect();
         for wire in incoming.chunk_by_mut(|one, next| one.wires.start == next.wires.start) {
             let all = wire.len();
+            if all == 1 {
+                continue;
+            }
             let is_said = |unit: &&mut Incoming| matches!(unit.origin, Some(Origin::Said(_)));
             let said = wire.iter_mut().filter(is_said);
             keep_what_was_said(said.filter_map(|unit| unit.read.as_mut()).collect(), all);
@@ -233,19 +237,16 @@ impl Session {
     }
 
     /// Messages under their new ids, from memory or from the engine, which still has them under the old ones.
-    fn originals_of(
-        &mut self,
-        new_ids: &HashMap<MessageId, MessageId>,
-    ) -> HashMap<MessageId, Slot> {
+    fn originals_of(&mut self, new_ids: &IdMap<MessageId>) -> IdMap<Slot> {
         if new_ids.is_empty() {
-            return HashMap::new();
+            return IdMap::default();
         }
         let in_window = self.window.slots().iter();
-        let mut originals: HashMap<MessageId, Slot> = in_window
+        let mut originals: IdMap<Slot> = in_window
             .filter(|slot| new_ids.contains_key(&slot.id()) && slot.message().is_some())
             .map(|slot| (slot.id(), slot.as_said(&self.counter)))
             .collect();
-        let missing: HashSet<MessageId> = (new_ids.keys().copied())
+        let missing: Ids = (new_ids.keys().copied())
             .filter(|id| !originals.contains_key(id))
             .collect();
         if !missing.is_empty() {

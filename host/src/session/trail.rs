@@ -6,6 +6,7 @@ use std::ops::Range;
 use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::Mark;
+use super::ids::IdMap;
 
 /// What a message on the wire is to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub(super) struct Trail {
 
 impl Trail {
     /// Gives its messages the new ids that `renamed` has for them.
-    pub(super) fn rename(&mut self, renamed: &HashMap<MessageId, MessageId>) {
+    pub(super) fn rename(&mut self, renamed: &IdMap<MessageId>) {
         for unit in &mut self.units {
             if let Origin::Said(id) | Origin::Shortened(id) | Origin::Host(id) = &mut unit.origin
                 && let Some(new) = renamed.get(id)

@@ -10,6 +10,7 @@ use contexture_engine_api::{Decision, MessageId, Usage};
 
 use super::align::{Known, Mark, raw_hash};
 use super::hand_out::marker_shape;
+use super::ids::IdMap;
 use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
 use super::report::{CompactionReport, OutcomeKind};
 use super::request::{Request, Source};
@@ -111,7 +112,7 @@ impl Session {
     /// The window in the terms of the format that renders it, for the conversation of the last turn.
     pub fn render_plan(&self, conversation: &Arc<Conversation>) -> formats::RenderPlan<'_> {
         let units = &self.history.sent.units;
-        let index: std::collections::HashMap<MessageId, usize> = (units.iter().enumerate())
+        let index: IdMap<usize> = (units.iter().enumerate())
             .take(conversation.messages().len())
             .map(|(at, unit)| (unit.origin.id(), at))
             .collect();
@@ -177,7 +178,7 @@ impl Session {
             true => &self.history.sent,
             false => handed,
         };
-        let tokens: std::collections::HashMap<MessageId, u64> = (self.window.slots().iter())
+        let tokens: IdMap<u64> = (self.window.slots().iter())
             .map(|slot| (slot.id(), slot.tokens()))
             .collect();
         let units = trail.units.iter().take(trail.units_within(wires));

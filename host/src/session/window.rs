@@ -1,10 +1,9 @@
 //! The window: what the model would see of a conversation now, message by message.
 
-use std::collections::HashMap;
-
 use contexture_engine_api::{Compaction, Entry, MessageId, MessageView, ToolCallView};
 use serde::{Deserialize, Serialize};
 
+use super::ids::IdMap;
 use super::slot::{Content, Slot, marked};
 use super::written::IdSet;
 use crate::formats::PlanEntry;
@@ -84,7 +83,7 @@ impl Window {
     /// left out.
     pub(super) fn restore(
         saved: &SavedWindow,
-        messages: &HashMap<MessageId, Slot>,
+        messages: &IdMap<Slot>,
         counter: &TokenCounter,
     ) -> Vec<Slot> {
         let slots = saved
@@ -114,7 +113,7 @@ impl Window {
     }
 
     /// Gives its messages the new ids that `renamed` has for them.
-    pub(super) fn rename(&mut self, renamed: &HashMap<MessageId, MessageId>) {
+    pub(super) fn rename(&mut self, renamed: &IdMap<MessageId>) {
         for slot in &mut self.slots {
             if let Some(new) = renamed.get(&slot.id) {
                 slot.id = *new;
@@ -161,6 +160,21 @@ impl Window {
         self.slots.iter().all(|slot| slot.tokens.get().is_some())
     }
 
+    /// Takes over the counts of messages that were counted elsewhere. Where the ids do not rise, some are counted
+    /// again.
+    pub(super) fn learn_counts(&self, counted: &Self) {
+        for slot in counted.slots.iter().filter(|slot| slot.is_verbatim()) {
+            let place = self.slots.binary_search_by_key(&slot.id, |own| own.id);
+            let own = place.ok().and_then(|at| self.slots.get(at));
+            if let (Some(own), Some(tokens)) = (own, slot.tokens.get())
+                && own.is_verbatim()
+            {
+                // One that is counted already has the same count.
+                let _ = own.tokens.set(*tokens);
+            }
+        }
+    }
+
     /// What a compaction wants appended to the system prompt.
     pub fn system_note(&self) -> Option<&str> {
         self.system_note.as_deref()
@@ -178,6 +192,11 @@ impl Window {
         }
     }
 
+    /// Whether any message was only pruned.
+    pub(super) fn is_pruned(&self) -> bool {
+        self.slots.iter().any(Slot::is_pruned)
+    }
+
     /// The window as a summary reads it: pruned messages in full.
     pub(super) fn unpruned(&self, counter: &TokenCounter) -> Self {
         let slots = self.slots.iter();
@@ -187,8 +206,8 @@ impl Window {
 
     /// This window, made of `before` read unpruned: what stayed as it was stays pruned.
     pub(super) fn pruned_as(mut self, before: &Self) -> Self {
-        let pruned: HashMap<MessageId, &Slot> = (before.slots.iter())
-            .filter(|slot| matches!(*slot.content, Content::Replaced { pruned: true, .. }))
+        let pruned: IdMap<&Slot> = (before.slots.iter())
+            .filter(|slot| slot.is_pruned())
             .map(|slot| (slot.id, slot))
             .collect();
         for slot in self.slots.iter_mut().filter(|slot| slot.is_verbatim()) {
@@ -201,8 +220,7 @@ impl Window {
 
     /// This window, with what is new in it against `before` marked as pruned.
     pub(super) fn pruned_from(self, before: &Self) -> Self {
-        let was: HashMap<MessageId, &Slot> =
-            before.slots.iter().map(|slot| (slot.id, slot)).collect();
+        let was: IdMap<&Slot> = before.slots.iter().map(|slot| (slot.id, slot)).collect();
         let slots = self.slots.into_iter().map(|slot| match was.get(&slot.id) {
             Some(old) if old.is_original() => slot.into_pruned(),
             _ => slot,
@@ -252,7 +270,7 @@ impl Window {
 
     /// The window that a checked proposal makes of this one.
     pub(crate) fn apply(&self, proposal: &Compaction, counter: &TokenCounter) -> Self {
-        let position: HashMap<MessageId, usize> = self
+        let position: IdMap<usize> = self
             .slots
             .iter()
             .enumerate()

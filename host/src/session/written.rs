@@ -1,9 +1,11 @@
 //! What the host wrote, by the hash of what it wrote: summaries, made-up results and shorter forms. A client
 //! that sends one of them back sends nothing that anybody said.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use contexture_engine_api::MessageId;
+
+use super::ids::IdMap;
 
 /// A set of ids, as runs of neighbours: (first, last).
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,7 +24,7 @@ impl IdSet {
     }
 
     /// The same with the new ids that `renamed` has for some.
-    pub(super) fn renamed(&self, renamed: &HashMap<MessageId, MessageId>) -> Self {
+    pub(super) fn renamed(&self, renamed: &IdMap<MessageId>) -> Self {
         let new = |id: MessageId| renamed.get(&id).copied().unwrap_or(id);
         self.iter().map(new).collect()
     }
@@ -39,7 +41,9 @@ impl IdSet {
 
 impl FromIterator<MessageId> for IdSet {
     fn from_iter<T: IntoIterator<Item = MessageId>>(ids: T) -> Self {
-        let sorted: BTreeSet<u64> = ids.into_iter().map(|id| id.0).collect();
+        let mut sorted: Vec<u64> = ids.into_iter().map(|id| id.0).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for id in sorted {
             match runs.last_mut() {
@@ -69,7 +73,7 @@ pub(super) struct WrittenText {
 pub(super) struct Written {
     texts: Vec<WrittenText>,
     by_identity: HashMap<u128, Vec<usize>>,
-    by_id: HashMap<MessageId, usize>,
+    by_id: IdMap<usize>,
 }
 
 impl Written {
@@ -112,7 +116,7 @@ impl Written {
     }
 
     /// Gives messages the new ids that `renamed` has for them.
-    pub(super) fn rename(&mut self, renamed: &HashMap<MessageId, MessageId>) {
+    pub(super) fn rename(&mut self, renamed: &IdMap<MessageId>) {
         for text in &mut self.texts {
             text.id = renamed.get(&text.id).copied().unwrap_or(text.id);
             text.covers = text.covers.renamed(renamed);

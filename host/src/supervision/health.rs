@@ -116,6 +116,12 @@ impl HealthBook {
         });
     }
 
+    pub(super) fn came_back(&self, engine: &str) {
+        self.update(engine, |record| {
+            record.abandoned_threads = record.abandoned_threads.saturating_sub(1);
+        });
+    }
+
     pub(super) fn all(&self) -> Vec<EngineHealth> {
         lock(&self.records)
             .iter()

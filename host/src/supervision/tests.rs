@@ -138,6 +138,41 @@ fn a_deaf_call_is_abandoned_in_time_and_keeps_what_it_borrowed() {
 }
 
 #[test]
+fn a_patient_call_may_be_late_and_one_that_returns_after_all_is_gone_on_with() {
+    let supervisor = Supervisor::new(policy());
+    let mut session = open(&supervisor, &Arc::default()).unwrap();
+    let late = session.call("observe", Pace::Patient, |_| {
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(())
+    });
+    assert_eq!(late, Ok(()));
+
+    let finish = Arc::new(AtomicBool::new(false));
+    let finished = Arc::clone(&finish);
+    let given_up = session.call("observe", Pace::Patient, move |_| {
+        while !finished.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    });
+    assert!(matches!(
+        given_up,
+        Err(CallError::TimedOut {
+            deadline_ms: 400,
+            ..
+        })
+    ));
+    assert!(!session.take_back(), "it still runs");
+    assert_eq!(supervisor.health()[0].abandoned_threads, 1);
+    finish.store(true, Ordering::Release);
+    while !session.take_back() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(supervisor.health()[0].abandoned_threads, 0);
+    assert_eq!(session.call("status", Pace::Short, |_| Ok(7)), Ok(7));
+}
+
+#[test]
 fn failing_again_and_again_is_quarantine_for_a_while() {
     let supervisor = Supervisor::new(policy());
     let mut session = open(&supervisor, &Arc::default()).unwrap();

@@ -1,6 +1,10 @@
-//! Token counts of short pieces and of lines, which repeat heavily in every text.
+//! Token counts that are asked for again: of short pieces and of lines, which repeat heavily in every text, and of
+//! long texts.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// The longest piece that is remembered, in bytes.
 const LONGEST: usize = 30;
@@ -34,7 +38,7 @@ impl PieceCache {
         if bytes.len() > LONGEST {
             return count(piece);
         }
-        let slot = &mut self.0[xxhash_rust::xxh3::xxh3_64(bytes) as usize % SLOTS];
+        let slot = &mut self.0[xxh3_64(bytes) as usize % SLOTS];
         if usize::from(slot.len) != bytes.len() || slot.bytes[..bytes.len()] != *bytes {
             slot.bytes[..bytes.len()].copy_from_slice(bytes);
             slot.len = bytes.len() as u8;
@@ -92,7 +96,76 @@ impl<C> CachePool<C> {
         result
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<C>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<C>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The shortest text whose count is remembered, in bytes.
+const LONG_TEXT: usize = 64 << 10;
+
+/// How many of them are remembered.
+const LONG_TEXTS: usize = 64;
+
+/// The counts of the last long texts, by their hashes: the host counts one, and an engine that shortens it counts it
+/// again.
+pub(super) struct LongTexts(Mutex<VecDeque<(u128, u64)>>);
+
+impl LongTexts {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(VecDeque::new()))
+    }
+
+    /// The count of `text`, from the last ones or from `count`.
+    pub(super) fn get_or_count(&self, text: &str, count: impl FnOnce() -> u64) -> u64 {
+        if text.len() < LONG_TEXT {
+            return count();
+        }
+        let hash = xxh3_128(text.as_bytes());
+        let known = self
+            .last()
+            .iter()
+            .find(|(other, _)| *other == hash)
+            .copied();
+        if let Some((_, tokens)) = known {
+            return tokens;
+        }
+        let tokens = count();
+        let mut last = self.last();
+        last.truncate(LONG_TEXTS - 1);
+        last.push_front((hash, tokens));
+        tokens
+    }
+
+    fn last(&self) -> MutexGuard<'_, VecDeque<(u128, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_long_texts_are_counted_once() {
+        let texts = LongTexts::new();
+        let long = |letter: char| letter.to_string().repeat(LONG_TEXT);
+        assert_eq!(texts.get_or_count(&long('a'), || 1), 1);
+        assert_eq!(texts.get_or_count(&long('a'), || 2), 1);
+        assert_eq!(texts.get_or_count(&long('b'), || 3), 3);
+        assert_eq!(texts.get_or_count("short", || 4), 4);
+        assert_eq!(texts.get_or_count("short", || 5), 5);
+        for _ in 0..LONG_TEXTS {
+            texts.get_or_count(&long('c'), || 6);
+        }
+        assert_eq!(texts.get_or_count(&long('a'), || 7), 1);
+        for letter in ('A'..='Z')
+            .chain('1'..='9')
+            .chain('Α'..='Ρ')
+            .chain('А'..='П')
+        {
+            texts.get_or_count(&long(letter), || 8);
+        }
+        assert_eq!(texts.get_or_count(&long('a'), || 9), 9);
     }
 }

@@ -4,7 +4,7 @@ use regex_automata::hybrid::dfa::Cache;
 use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 
-use super::cache::{CachePool, LineCache, PieceCache};
+use super::cache::{CachePool, LineCache, LongTexts, PieceCache};
 use super::model_name::ModelName;
 use super::pieces::{CL100K_PATTERN, O200K_PATTERN, Pieces, lines};
 
@@ -36,6 +36,9 @@ type Caches = (Cache, PieceCache, LineCache);
 static O200K_CACHES: CachePool<Caches> = CachePool::new();
 static CL100K_CACHES: CachePool<Caches> = CachePool::new();
 
+static O200K_TEXTS: LongTexts = LongTexts::new();
+static CL100K_TEXTS: LongTexts = LongTexts::new();
+
 impl Encoding {
     /// The encoding of a model, by its name; [`O200kBase`](Self::O200kBase) if unknown.
     pub(crate) fn for_model(model: &str) -> Self {
@@ -50,6 +53,14 @@ impl Encoding {
         if text.is_empty() {
             return 0;
         }
+        let texts = match self {
+            Self::O200kBase => &O200K_TEXTS,
+            Self::Cl100kBase => &CL100K_TEXTS,
+        };
+        texts.get_or_count(text, || self.count_anew(text))
+    }
+
+    fn count_anew(self, text: &str) -> u64 {
         let (pattern, caches) = match self {
             Self::O200kBase => (&*O200K_PATTERN, &O200K_CACHES),
             Self::Cl100kBase => (&*CL100K_PATTERN, &CL100K_CACHES),

@@ -54,8 +54,8 @@ const BYTES_PER_PAGE: u64 = 50_000;
 /// What a model charges for media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MediaPrices {
-    image: ImageFormula,
-    tokens_per_page: u64,
+    image: &'static ImageFormula,
+    tokens_per_page: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,7 +222,7 @@ const OTHER_IMAGES: ImageFormula = Tiles {
 /// Tokens of one page of a PDF, by the beginning of the model's name. Anthropic gives 1,500 to 3,000 for
 /// the text and adds the page as an image (platform.claude.com, "PDF support"); Gemini gives 258, from
 /// version 3 on 560.
-const PAGES: &[(&str, u64)] = &[
+const PAGES: &[(&str, u32)] = &[
     ("claude", 3000),
     ("gemini", 560),
     ("gemini-1-5", 258),
@@ -231,21 +231,21 @@ const PAGES: &[(&str, u64)] = &[
 ];
 
 /// Text and a page image, at OpenAI's prices for them.
-const OTHER_PAGE: u64 = 2000;
+const OTHER_PAGE: u32 = 2000;
 
 impl MediaPrices {
     pub(super) fn of(model: &ModelName) -> Self {
         // platform.claude.com, "Vision": the larger limits came with version 4.7.
         let image = match model.claude_version() {
-            Some(version) if version >= (4, 7) => Anthropic {
+            Some(version) if version >= (4, 7) => &Anthropic {
                 longest_edge: 2576,
                 most_tokens: 4784,
             },
-            Some(_) => Anthropic {
+            Some(_) => &Anthropic {
                 longest_edge: 1568,
                 most_tokens: 1568,
             },
-            None => model.find_in(IMAGES).copied().unwrap_or(OTHER_IMAGES),
+            None => model.find_in(IMAGES).unwrap_or(&OTHER_IMAGES),
         };
         Self {
             image,
@@ -260,7 +260,7 @@ impl MediaPrices {
             }
             Media::Document { pages, bytes } => {
                 let pages = pages.map_or(bytes.div_ceil(BYTES_PER_PAGE), u64::from);
-                pages.max(1).saturating_mul(self.tokens_per_page)
+                pages.max(1).saturating_mul(u64::from(self.tokens_per_page))
             }
             Media::Unknown => self.image.tokens(UNKNOWN_SIZE, Detail::High),
         }
@@ -268,9 +268,9 @@ impl MediaPrices {
 }
 
 impl ImageFormula {
-    fn tokens(self, (width, height): (u32, u32), detail: Detail) -> u64 {
+    fn tokens(&self, (width, height): (u32, u32), detail: Detail) -> u64 {
         let (width, height) = (f64::from(width.max(1)), f64::from(height.max(1)));
-        match self {
+        match *self {
             Anthropic {
                 longest_edge,
                 most_tokens,

@@ -16,9 +16,11 @@ use contexture_engine_api::{
 /// The engine's name.
 pub(crate) const FLAKY: &str = "flaky";
 
-/// How long a call may take in the sessions of this engine, in milliseconds, and how long one hangs.
+/// How long a call may take in the sessions of this engine, in milliseconds, and how long one hangs. Calls by which
+/// an engine follows the conversation are given up after four times their deadline.
 pub(crate) const DEADLINE_MS: u64 = 500;
 const HANGS: Duration = Duration::from_millis(650);
+const HANGS_LATE: Duration = Duration::from_millis(2_600);
 
 /// The methods that can fail.
 pub(crate) const METHODS: [&str; 13] = [
@@ -138,7 +140,10 @@ impl Faults {
         let broken = EngineError::Storage(format!("on purpose, in {method}"));
         match fault.failure {
             Failure::Hang => {
-                std::thread::sleep(HANGS);
+                std::thread::sleep(match method {
+                    "compress" | "open" | "end" => HANGS,
+                    _ => HANGS_LATE,
+                });
                 let done = if fault.works { work() } else { Err(broken) };
                 lock(&self.0).hanging -= 1;
                 done
