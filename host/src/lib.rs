@@ -44,8 +44,9 @@
 //! session that is open elsewhere, another conversation under [`Unrelated::Refuse`], and every failure of
 //! an engine under `context.on_failure: fail`. After an error the request can be sent as it is.
 //!
-//! **Limits.** A call of an engine has 2 seconds, one that may wait for a model 120, and half a second more to
-//! stop (`context.supervision`). What comes later is abandoned: the turn goes on without it, and the engine is
+//! **Limits.** A call of an engine has 10 seconds and what its messages take, a compaction 120, and half a second
+//! more to stop; calls by which an engine follows the conversation have four times as long
+//! (`context.supervision`). What comes later is abandoned: the turn goes on without it, and the engine is
 //! opened again for the next. Opening a session that is open elsewhere waits half a minute
 //! ([`SessionBuilder::wait`]).
 //!

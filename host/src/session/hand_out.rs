@@ -338,7 +338,11 @@ impl Session {
                 for out in run {
                     let Out::Kept(wire) = out else { continue };
                     for unit in self.history.sent.beginning_in(*wire) {
-                        order.retain(|slot| slot.id() != unit.origin.id());
+                        let id = unit.origin.id();
+                        // Mostly the next one.
+                        if let Some(at) = order.iter().position(|slot| slot.id() == id) {
+                            order.remove(at);
+                        }
                     }
                     self.history.sent.copy_wire(*wire, &mut trail);
                 }
