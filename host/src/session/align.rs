@@ -19,7 +19,7 @@ pub(super) fn raw_hash(raw: &str) -> u64 {
 }
 
 /// What tells one message from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Mark {
     /// The hash of its canonical content, see [`Message::identity`].
     pub(super) identity: u128,

@@ -325,6 +325,38 @@ impl History {
         found
     }
 
+    /// Where messages that the engine lacks were edited, and it has seen them up to `last` in earlier forms: what
+    /// comes before these, which it has to forget.
+    pub(super) fn before_outdated_forms(
+        &mut self,
+        last: Option<MessageId>,
+    ) -> Option<Option<MessageId>> {
+        if self.lacking.is_empty() {
+            return None;
+        }
+        let current = self.branch.iter().map(|known| known.id);
+        let edited = current.filter(|id| self.lacking.contains(id));
+        let forms = edited.flat_map(|id| self.earlier_forms(id));
+        let outdated: Ids = forms
+            .filter(|form| Some(*form) <= last && !self.lacking.contains(form))
+            .collect();
+        let first = outdated.iter().min().copied()?;
+        self.lacks(outdated);
+        Some(self.before(first))
+    }
+
+    /// The messages after `last` that the engine can be shown, in the order of arrival: an earlier form of one that it
+    /// lacks is none.
+    pub(super) fn ids_to_show(&self, last: Option<MessageId>) -> Vec<MessageId> {
+        let ids = self.after(last).iter().map(|logged| logged.id);
+        if self.lacking.is_empty() {
+            return ids.collect();
+        }
+        let current: Ids = self.branch.iter().map(|known| known.id).collect();
+        ids.filter(|id| current.contains(id) || !self.lacking.contains(id))
+            .collect()
+    }
+
     /// The last message that arrived before this one, of those that the engine does not lack.
     pub(super) fn before(&self, id: MessageId) -> Option<MessageId> {
         let at = self.log.partition_point(|logged| logged.id < id);

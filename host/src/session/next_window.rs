@@ -124,10 +124,18 @@ impl Session {
                 Window::restore(&in_force.window, &messages, &self.counter)
             }
         };
+        // A client that sends what was said has no use for them.
+        let sent: Ids = (self.history.sent.units.iter())
+            .map(|unit| unit.origin.id())
+            .filter(|id| self.history.written.covers(*id).is_some())
+            .collect();
         let mut next = Vec::with_capacity(slots.len());
         let mut placed = Ids::default();
         for slot in slots {
             let id = slot.id();
+            if slot.is_of_lost_record() && !sent.contains(&id) {
+                continue;
+            }
             let moved = changes
                 .revised
                 .get(&id)

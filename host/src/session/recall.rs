@@ -1,7 +1,7 @@
 //! What engines give back of a conversation: when the host's record was lost, when the two disagree, and when
 //! another engine takes a session over.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind, Observed, StoreCommand};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::align::{Known, Mark};
 use super::history::History;
 use super::ids::{IdMap, Ids};
-use super::request::ReadMessage;
+use super::request::{ReadMessage, keep_what_was_said};
 use super::show::Start;
 use super::slot::Slot;
 use super::{Session, SessionError};
@@ -95,21 +95,39 @@ impl Session {
         let Some(seen) = seen else { return };
         let first = last.map_or(1, |last| last.0 + 1);
         let theirs: Vec<MessageId> = (first..=seen.last.0).map(MessageId).collect();
-        let mut by_identity: HashMap<u128, VecDeque<ReadMessage>> = HashMap::new();
-        for piece in theirs.chunks(PIECE) {
-            let mut recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
-            for read in piece.iter().filter_map(|id| recalled.remove(id)) {
-                if let Some(identity) = read.message().map(|message| message.identity) {
-                    by_identity.entry(identity).or_default().push_back(read);
-                }
+        let branch = self.history.branch();
+        let mut ours: HashMap<Mark, Vec<usize>> = HashMap::new();
+        for (place, known) in branch.iter().enumerate() {
+            if Some(known.id) > last {
+                ours.entry(known.mark).or_default().push(place);
             }
         }
-        let ours = self.history.branch().iter();
-        for known in ours.filter(|known| Some(known.id) > last) {
-            let equal = by_identity.get_mut(&known.mark.identity);
-            if let Some(read) = equal.and_then(VecDeque::pop_front) {
-                let slot = Slot::new(known.id, MessageKind::Original, &read, &self.counter);
-                self.unshown.entry(known.id).or_insert(slot);
+        let mut next = 0;
+        // Of equal words the nearest.
+        let mut take = |mark: Mark| {
+            let equal = ours.get_mut(&mark)?;
+            let places = equal.iter().enumerate();
+            let nearest = places.min_by_key(|(_, place)| place.abs_diff(next))?.0;
+            let place = equal.swap_remove(nearest);
+            next = place + 1;
+            branch.get(place).map(|known| known.id)
+        };
+        for piece in theirs.chunks(PIECE) {
+            let mut recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
+            let mut read: Vec<ReadMessage> =
+                piece.iter().filter_map(|id| recalled.remove(id)).collect();
+            for wire in read.chunk_by_mut(|one, next| one.shares_wire(next)) {
+                let all = wire.len();
+                let mut found: Vec<(MessageId, &mut ReadMessage)> = Vec::new();
+                for read in wire {
+                    let ours = read.message().and_then(|message| take(Mark::of(message)));
+                    found.extend(ours.map(|id| (id, read)));
+                }
+                keep_what_was_said(found.iter_mut().map(|(_, read)| &mut **read).collect(), all);
+                for (id, read) in found {
+                    let slot = Slot::new(id, MessageKind::Original, read, &self.counter);
+                    self.unshown.entry(id).or_insert(slot);
+                }
             }
         }
     }
@@ -291,9 +309,16 @@ fn recall(engine: &mut Opened, ids: Vec<MessageId>, format: Option<Format>) -> I
         let Some((_, text)) = run.first() else {
             continue;
         };
-        let views: Vec<ReadMessage> = read_back(text, format, &mut names).collect();
-        let ids = run.iter().map(|(id, _)| *id);
-        messages.extend(ids.zip(views.into_iter().cycle()));
+        let mut ids = run.iter().map(|(id, _)| *id).peekable();
+        // Equal wire messages may follow each other.
+        while ids.peek().is_some() {
+            let read = read_back(text, format, &mut names);
+            let before = messages.len();
+            messages.extend(read.zip(ids.by_ref()).map(|(read, id)| (id, read)));
+            if messages.len() == before {
+                break;
+            }
+        }
     }
     messages
 }

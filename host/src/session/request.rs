@@ -36,6 +36,11 @@ impl ReadMessage {
     pub(super) fn message(&self) -> Option<&Message> {
         self.conversation.messages().get(self.index)
     }
+
+    /// Whether two messages that were read on their own stand in one wire message.
+    pub(super) fn shares_wire(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.conversation, &other.conversation)
+    }
 }
 
 impl<'b> Request<'b> {

@@ -171,7 +171,15 @@ impl Session {
         let sent = self.history.sent.units.iter().filter(|unit| unit.is_said());
         let sent: Ids = sent.map(|unit| unit.origin.id()).collect();
         let found = self.history.no_longer_lacks(&sent);
-        let Some(first) = found.into_iter().min() else {
+        // One that was edited has a later id than those behind it.
+        let (mut first, mut least) = (None, MessageId(u64::MAX));
+        for known in self.history.branch().iter().rev() {
+            least = least.min(known.id);
+            if found.contains(&known.id) {
+                first = Some(least);
+            }
+        }
+        let Some(first) = first else {
             return false;
         };
         let before = self.history.before(first).min(start.after);
@@ -190,7 +198,9 @@ impl Session {
             return;
         }
         let ids: Ids = shown.iter().map(Slot::id).collect();
-        let is_known = |id: MessageId| Some(id) <= last || ids.contains(&id);
+        let lacking = self.history.lacking();
+        let is_known =
+            |id: MessageId| (Some(id) <= last && !lacking.contains(&id)) || ids.contains(&id);
         let has_no_place = |id: MessageId| {
             let mut forms = self.history.earlier_forms(id).peekable();
             forms.peek().is_some() && !forms.any(is_known)
@@ -254,7 +264,9 @@ impl Session {
             return Vec::new();
         }
         let ids: Ids = shown.iter().map(Slot::id).collect();
-        let is_known = |id: &MessageId| Some(*id) <= last || ids.contains(id);
+        let lacking = self.history.lacking();
+        let is_known =
+            |id: &MessageId| (Some(*id) <= last && !lacking.contains(id)) || ids.contains(id);
         let earlier = |id| self.history.earlier_forms(id).find(is_known);
         let revisions = shown.iter().map(Slot::id);
         revisions
@@ -293,11 +305,18 @@ impl Session {
     fn show_from(
         &mut self,
         request: Option<&Request<'_>>,
-        start: Start,
+        mut start: Start,
         expected: Expected,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Result<Shown, CallError>, SessionError> {
         let mut messages = self.messages_after(request, start.after, start.cut.is_some())?;
+        if let Some(before) = self.history.before_outdated_forms(start.after) {
+            start = Start {
+                after: before,
+                cut: Some(before),
+            };
+            messages = self.messages_after(request, before, true)?;
+        }
         self.renumber_after(start.after, &mut messages);
         let revisions = self.revisions_in(&messages, start.after);
         let chain = self.history.end().map_or(0, |end| end.chain);
@@ -424,12 +443,7 @@ impl Session {
         from: Option<MessageId>,
         again: bool,
     ) -> Result<Vec<Slot>, SessionError> {
-        let ids: Vec<MessageId> = self
-            .history
-            .after(from)
-            .iter()
-            .map(|logged| logged.id)
-            .collect();
+        let ids = self.history.ids_to_show(from);
         let Some(first) = ids.iter().min().copied() else {
             return Ok(Vec::new());
         };

@@ -185,6 +185,11 @@ impl Slot {
         *self.content == Content::Message
     }
 
+    /// Whether it is a shorter form that the host wrote when it still had a record: what it stands for is not known.
+    pub(super) fn is_of_lost_record(&self) -> bool {
+        self.is_verbatim() && self.kind == MessageKind::Replaced
+    }
+
     pub(super) fn is_summary(&self) -> bool {
         matches!(*self.content, Content::Summary { .. })
     }

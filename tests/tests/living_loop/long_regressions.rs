@@ -1673,3 +1673,226 @@ fn of_two_forms_of_a_wire_message_the_whole_one_is_shown() {
         ],
     );
 }
+
+#[test]
+fn equal_words_of_another_wire_message_are_taken_alone() {
+    check(
+        Wire::Anthropic,
+        3000,
+        &[
+            turn(Originals, GoOn, SHORT),
+            Act::SendAgain(Reply {
+                words: Plain(49),
+                told: false,
+                ..SHORT
+            }),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            turn(Originals, GoOn, SHORT),
+            Act::ChangeEngine,
+            Act::Rewind(Place(20523)),
+            turn(Originals, Empty, SHORT),
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn a_message_that_was_edited_under_another_engine_is_outdated() {
+    check(
+        Wire::Chat,
+        2000,
+        &[
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(56),
+                Reply {
+                    words: Plain(106),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(26),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(78), Reply { calls: 1, ..SHORT }),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            Act::Insert(Place(63564), Plain(82), false),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Rewind(Place(22880)),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(74), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(94),
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(75),
+                    calls: 3,
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            Act::Edit(Place(29701), Plain(814)),
+            turn(Originals, Plain(52), SHORT),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn of_equal_words_the_nearest_are_taken_back() {
+    check(
+        Wire::Anthropic,
+        2000,
+        &[
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, ClosedSummary, SHORT),
+            Act::LoseAnswer,
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: GoOn,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(35), SHORT),
+            Act::LoseRecord,
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(473),
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            Act::Edit(Place(7039), GoOn),
+            turn(Originals, Plain(74), SHORT),
+            turn(Handed, Plain(4), SHORT),
+            Act::ChangeEngine,
+            Act::SendAgain(Reply {
+                words: Plain(27),
+                ..SHORT
+            }),
+        ],
+    );
+}
+
+#[test]
+fn a_result_that_was_cleared_before_a_loss_does_not_stay() {
+    check(
+        Wire::Responses,
+        8000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(337),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(118), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::Window {
+                tokens: 3000,
+                at_once: true,
+            },
+            turn(Originals, Plain(4), SHORT),
+            Act::Rewind(Place(22264)),
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Chinese,
+                Reply {
+                    words: Plain(35),
+                    ..SHORT
+                },
+            ),
+            Act::Insert(Place(47461), Plain(61), true),
+            turn(
+                Originals,
+                Plain(118),
+                Reply {
+                    words: Plain(74),
+                    ..SHORT
+                },
+            ),
+            turn(
+                Originals,
+                Plain(17),
+                Reply {
+                    words: Chinese,
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(4), SHORT),
+            Act::SendAgain(Reply {
+                words: SummaryMark,
+                ..SHORT
+            }),
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Image,
+                Reply {
+                    words: Plain(31),
+                    calls: 1,
+                    ..SHORT
+                },
+            ),
+            turn(Originals, Plain(52), Reply { calls: 1, ..SHORT }),
+            turn(Originals, Chinese, SHORT),
+            Act::LoseRecord,
+            Act::Rewind(Place(58233)),
+            turn(Handed, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
