@@ -14,6 +14,7 @@ mod hand_out;
 mod history;
 mod hold;
 mod ids;
+mod lacking;
 mod next_window;
 mod options;
 mod recall;
