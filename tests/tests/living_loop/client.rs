@@ -121,7 +121,8 @@ pub(crate) struct Client {
     tail: Option<Tail>,
     /// A copy of the store, what was in it when it was last looked at, and the next message then.
     backup: Option<(PathBuf, HashSet<Serial>, Serial)>,
-    /// What came back with a backup and had been left since, and whether the record is lost; both until the next turn.
+    /// What the store has though it was left, for the engine was not told of that or a backup brought it back, and
+    /// whether the record is lost, which alone would tell; both until the next turn.
     came_back: HashSet<Serial>,
     record_is_lost: bool,
     /// Messages that were left, which nobody who could know is still there.
@@ -225,6 +226,9 @@ impl Client {
             Act::LoseRecord => {
                 self.lose();
                 self.record_is_lost = true;
+                let next = self.truth.next_serial();
+                let unknown = self.left_and_stored(&self.truth.stored, next);
+                self.came_back.extend(unknown);
                 self.driver.lose_record().map_err(drive)?;
             }
             Act::LoseStore => {
@@ -241,13 +245,7 @@ impl Client {
             Act::PutBack => {
                 if let Some((file, stored, next)) = self.backup.clone() {
                     self.lose();
-                    // The last answer came after the look.
-                    let last = stored.iter().max().copied().unwrap_or(0);
-                    let is_in_it = |serial: &Serial| {
-                        stored.contains(serial) || (last + 1..next).contains(serial)
-                    };
-                    let left = self.truth.left.iter().map(|said| said.serial);
-                    self.came_back = left.filter(is_in_it).collect();
+                    self.came_back = self.left_and_stored(&stored, next);
                     self.driver.put_back(&file).map_err(drive)?;
                     self.truth.ever_stored = stored.clone();
                     self.truth.stored = stored;
@@ -257,6 +255,16 @@ impl Client {
             Act::Fail(fault) => self.faults.add(*fault),
         }
         Ok(())
+    }
+
+    /// What was left since, of all that a store has that had this when it was looked at; `next` was not said yet.
+    fn left_and_stored(&self, stored: &HashSet<Serial>, next: Serial) -> HashSet<Serial> {
+        // The last answer came after the look.
+        let last = stored.iter().max().copied().unwrap_or(0);
+        let is_in_it =
+            |serial: &Serial| stored.contains(serial) || (last + 1..next).contains(serial);
+        let left = self.truth.left.iter().map(|said| said.serial);
+        left.filter(is_in_it).collect()
     }
 
     fn lose(&mut self) {
