@@ -40,7 +40,7 @@ Exit codes: 0 compacted, nothing to do, or cannot be made to fit (the report say
 it failed, too; or the result cannot be written, for want of room on the disk, say.")]
 pub(crate) struct CompressArgs {
     /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is stdin
-    /// [default: choose among the recent sessions of this machine]
+    /// [default: choose among the recent sessions of this machine, and write the result beside the chosen log]
     input: Option<PathBuf>,
     /// The engine that runs, instead of the configured one
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
@@ -208,7 +208,15 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         };
         match &args.output {
             Some(file) if file.as_os_str() != "-" => output::write_file(file, &text)?,
-            None if output::is_terminal() => terminal::say(NOT_SHOWN),
+            None if output::is_terminal() && args.input.is_some() => terminal::say(NOT_SHOWN),
+            None if output::is_terminal() => {
+                let ending = match target.format {
+                    Format::ClaudeCode => "jsonl",
+                    _ => "json",
+                };
+                let written = output::write_beside(&path, ending, &text)?;
+                terminal::say(&format!("written to {}\n", written.display()));
+            }
             _ => output::print_bytes(text.as_bytes())?,
         }
     }
