@@ -411,9 +411,7 @@ impl Job<'_> {
         let fails = self.engines.config().context.on_failure == OnFailure::Fail;
         let named = self.args.engine.is_some();
         let reason = match error {
-            // An engine that was named and does not open cannot be had; one that the configuration
-            // chose failed at its first call.
-            SessionError::Open(OpenError::Call(call)) if fails && !named => call.to_string(),
+            SessionError::Open(OpenError::Call(call)) if fails => call.to_string(),
             SessionError::Open(error) => return CliError::of_open(error),
             error @ SessionError::Unrelated { .. } => {
                 return CliError::usage(

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::error::{CliError, Lines};
+use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, engines, output, setup, terminal};
 use contexture::config::{Loaded, Schema};
 use contexture::providers::{NoModel, Resolved};
@@ -44,6 +44,15 @@ fn check(global: &Global) -> Result<u8, CliError> {
     let catalog = engines::scan(&loaded)?;
     let wrong = catalog.wrong_settings(&loaded);
     problems.extend(wrong.iter().map(ToString::to_string));
+    let engine = &loaded.config.context.engine;
+    let names = catalog.names();
+    if !names.contains(&engine.as_str()) {
+        let hint = did_you_mean(engine, names);
+        let what = format!(
+            "there is no engine `{engine}`; {hint}`contexture engines list` names them all"
+        );
+        problems.push(loaded.finding(&["context", "engine"], what).to_string());
+    }
     problems.extend(catalog.unused_settings(&loaded.config, ""));
     let of_model = |key: &str, what| {
         let keys = ["auxiliary", "compression", key];

@@ -223,6 +223,10 @@ impl CliError {
     pub(crate) fn of_open(error: OpenError) -> Self {
         match error {
             OpenError::Settings { .. } => Self::Findings(Lines(error.to_string())),
+            OpenError::Call(error) => Self::EngineFailed {
+                because: "it was named with --engine, or `context.on_failure` says so",
+                reason: Lines(error.to_string()),
+            },
             error => Self::NoEngine(error),
         }
     }

@@ -242,12 +242,14 @@ impl Catalog {
 /// Reports a missing engine: what exists, and where it was searched.
 fn missing(catalog: &Catalog, name: &str) -> String {
     let mut report = format!("there is no engine `{name}` that can run");
-    if let Some(near) = nearest(
+    let near = nearest(
         name,
         catalog.names().into_iter().filter(|near| *near != name),
-    ) {
-        report.push_str(&format!("; did you mean `{near}`?"));
-    }
+    );
+    report.push_str(&near.map_or_else(
+        || ".".to_owned(),
+        |near| format!("; did you mean `{near}`?"),
+    ));
     let found = std::iter::once(format!("{BUILT_IN} (built-in)"))
         .chain(catalog.plugins.iter().map(ToString::to_string))
         .chain(catalog.registered.iter().map(ToString::to_string));
@@ -262,7 +264,7 @@ fn missing(catalog: &Catalog, name: &str) -> String {
         .chain(["the engines of this process".into()])
         .collect();
     report.push_str(&format!(
-        ". Found: {}. Looked in: {}",
+        " Found: {}. Looked in: {}",
         found.collect::<Vec<_>>().join("; "),
         searched.join("; ")
     ));
