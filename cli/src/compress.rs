@@ -495,17 +495,19 @@ impl Job<'_> {
             });
         match (status, marking) {
             (_, Some((_, provider))) => {
-                self.say_once(CacheStatus::Enabled { provider, ttl }.to_string());
+                self.say_once(status_line(&CacheStatus::Enabled { provider, ttl }));
             }
             (CacheStatus::Enabled { .. }, None) => {
-                self.say_once(CacheStatus::Disabled(DisabledReason::NotAskedFor).to_string());
+                self.say_once(status_line(&CacheStatus::Disabled(
+                    DisabledReason::NotAskedFor,
+                )));
             }
             (CacheStatus::Disabled(reason @ DisabledReason::NotClaude(_)), None) => {
                 if self.args.cache_markers {
                     self.warn(&format!("no prompt cache markers are put in: {reason}"));
                 }
             }
-            (disabled, None) => self.say_once(disabled.to_string()),
+            (disabled, None) => self.say_once(status_line(&disabled)),
         }
         marking
     }
@@ -552,6 +554,15 @@ impl Job<'_> {
                 .say(&summary::total(&self.reports, self.colors));
         }
         (self.reports, self.session)
+    }
+}
+
+/// The status of the prompt cache. Its sign is for people at a terminal.
+fn status_line(status: &CacheStatus) -> String {
+    let line = status.to_string();
+    match std::io::stderr().is_terminal() {
+        true => line,
+        false => line.trim_start_matches("💾 ").to_owned(),
     }
 }
 

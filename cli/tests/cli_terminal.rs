@@ -87,6 +87,30 @@ fn a_conversation_is_not_poured_over_a_terminal_unless_it_is_asked_for() {
 }
 
 #[test]
+fn the_status_of_the_prompt_cache_has_its_sign_at_a_terminal_alone() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    let marked = [
+        "compress",
+        "chat.json",
+        "--model",
+        "claude-sonnet-4-5",
+        "--cache-markers",
+        "--dry-run",
+    ];
+    let line = "Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)";
+    let (code, screen) = at_terminal(&home, &marked, None);
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains(&format!("💾 {line}")), "{screen}");
+    let piped = home.run(marked);
+    assert!(
+        piped.stderr.lines().any(|said| said == line),
+        "{}",
+        piped.stderr
+    );
+}
+
+#[test]
 fn a_session_is_chosen_by_its_id_project_first_words_and_age() {
     let home = Home::new();
     let log = |cwd: &str, session: &str, words: &str| {
