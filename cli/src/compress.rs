@@ -40,7 +40,7 @@ Exit codes: 0 compacted, nothing to do, or cannot be made to fit (the report say
 it failed, too; or the result cannot be written, for want of room on the disk, say.")]
 pub(crate) struct CompressArgs {
     /// A conversation: a request body, a list of messages, JSON lines or a session log; `-` is stdin
-    /// [default: choose among the recent sessions of this machine]
+    /// [default: choose among the recent sessions of this machine, and write the result beside the chosen log]
     input: Option<PathBuf>,
     /// The engine that runs, instead of the configured one
     #[arg(long, value_name = "NAME", help_heading = "What to do")]
@@ -208,7 +208,15 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
         };
         match &args.output {
             Some(file) if file.as_os_str() != "-" => output::write_file(file, &text)?,
-            None if output::is_terminal() => terminal::say(NOT_SHOWN),
+            None if output::is_terminal() && args.input.is_some() => terminal::say(NOT_SHOWN),
+            None if output::is_terminal() => {
+                let ending = match target.format {
+                    Format::ClaudeCode => "jsonl",
+                    _ => "json",
+                };
+                let written = output::write_beside(&path, ending, &text)?;
+                terminal::say(&format!("written to {}\n", written.display()));
+            }
             _ => output::print_bytes(text.as_bytes())?,
         }
     }
@@ -403,9 +411,7 @@ impl Job<'_> {
         let fails = self.engines.config().context.on_failure == OnFailure::Fail;
         let named = self.args.engine.is_some();
         let reason = match error {
-            // An engine that was named and does not open cannot be had; one that the configuration
-            // chose failed at its first call.
-            SessionError::Open(OpenError::Call(call)) if fails && !named => call.to_string(),
+            SessionError::Open(OpenError::Call(call)) if fails => call.to_string(),
             SessionError::Open(error) => return CliError::of_open(error),
             error @ SessionError::Unrelated { .. } => {
                 return CliError::usage(
@@ -489,17 +495,19 @@ impl Job<'_> {
             });
         match (status, marking) {
             (_, Some((_, provider))) => {
-                self.say_once(CacheStatus::Enabled { provider, ttl }.to_string());
+                self.say_once(status_line(&CacheStatus::Enabled { provider, ttl }));
             }
             (CacheStatus::Enabled { .. }, None) => {
-                self.say_once(CacheStatus::Disabled(DisabledReason::NotAskedFor).to_string());
+                self.say_once(status_line(&CacheStatus::Disabled(
+                    DisabledReason::NotAskedFor,
+                )));
             }
             (CacheStatus::Disabled(reason @ DisabledReason::NotClaude(_)), None) => {
                 if self.args.cache_markers {
                     self.warn(&format!("no prompt cache markers are put in: {reason}"));
                 }
             }
-            (disabled, None) => self.say_once(disabled.to_string()),
+            (disabled, None) => self.say_once(status_line(&disabled)),
         }
         marking
     }
@@ -546,6 +554,15 @@ impl Job<'_> {
                 .say(&summary::total(&self.reports, self.colors));
         }
         (self.reports, self.session)
+    }
+}
+
+/// The status of the prompt cache. Its sign is for people at a terminal.
+fn status_line(status: &CacheStatus) -> String {
+    let line = status.to_string();
+    match std::io::stderr().is_terminal() {
+        true => line,
+        false => line.trim_start_matches("💾 ").to_owned(),
     }
 }
 

@@ -2,9 +2,8 @@
 
 use clap::Subcommand;
 
-use crate::error::{CliError, Lines};
+use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, engines, output, setup, terminal};
-use contexture::catalog::PluginState;
 use contexture::config::{Loaded, Schema};
 use contexture::providers::{NoModel, Resolved};
 
@@ -43,16 +42,16 @@ fn check(global: &Global) -> Result<u8, CliError> {
     let loaded = setup::read_config(global).map_err(CliError::config)?;
     let mut problems: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     let catalog = engines::scan(&loaded)?;
-    for plugin in &catalog.plugins {
-        let (PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. }) =
-            &plugin.state
-        else {
-            continue;
-        };
-        problems.extend(wrong_settings(&loaded, &manifest.name, &manifest.settings));
-    }
-    for engine in &catalog.registered {
-        problems.extend(wrong_settings(&loaded, &engine.name, &engine.settings));
+    let wrong = catalog.wrong_settings(&loaded);
+    problems.extend(wrong.iter().map(ToString::to_string));
+    let engine = &loaded.config.context.engine;
+    let names = catalog.names();
+    if !names.contains(&engine.as_str()) {
+        let hint = did_you_mean(engine, names);
+        let what = format!(
+            "there is no engine `{engine}`; {hint}`contexture engines list` names them all"
+        );
+        problems.push(loaded.finding(&["context", "engine"], what).to_string());
     }
     problems.extend(catalog.unused_settings(&loaded.config, ""));
     let of_model = |key: &str, what| {

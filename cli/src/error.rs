@@ -223,6 +223,10 @@ impl CliError {
     pub(crate) fn of_open(error: OpenError) -> Self {
         match error {
             OpenError::Settings { .. } => Self::Findings(Lines(error.to_string())),
+            OpenError::Call(error) => Self::EngineFailed {
+                because: "it was named with --engine, or `context.on_failure` says so",
+                reason: Lines(error.to_string()),
+            },
             error => Self::NoEngine(error),
         }
     }
@@ -270,9 +274,9 @@ impl CliError {
 pub(crate) fn did_you_mean<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     names
         .into_iter()
-        .map(|name| (strsim::jaro(word, name), name))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|name| (strsim::osa_distance(word, name), name))
+        .filter(|(slips, _)| *slips <= (word.chars().count() / 3).max(1))
+        .min_by_key(|(slips, _)| *slips)
         .map_or_else(String::new, |(_, name)| format!("did you mean `{name}`? "))
 }
 

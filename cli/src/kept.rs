@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use miette::Diagnostic;
 use serde_json::{Value, json};
 
-use crate::choice;
+use crate::choice::{self, KEEPER};
 use crate::error::CliError;
 use crate::figures::{age, counted, grouped, size};
 use crate::interrupt::Interrupt;
@@ -423,9 +423,21 @@ impl Keeper<'_> {
     fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {
         let answer = self.engines.manage(Some(&self.engine), &command);
         answer.map_err(|error| match self.session {
+            _ if matches!(list(self.engines, &self.engine), Ok(None)) => self.keeps_nothing(),
             Some(session) if is_refusal(&error) => self.refused(session, error),
             _ => CliError::of_keeper(error),
         })
+    }
+
+    fn keeps_nothing(&self) -> CliError {
+        let of = match self.session {
+            Some(session) => format!(", so there is nothing of `{session}` with it"),
+            None => String::new(),
+        };
+        CliError::usage(
+            format!("the engine `{}` keeps no sessions{of}", self.engine),
+            format!("ask one that does, which may have had it before: add --engine {KEEPER}"),
+        )
     }
 
     /// Whether messages of a session were delivered to the engine, and it has no such session.

@@ -106,6 +106,33 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
     .map_err(failed)
 }
 
+/// Writes what came of a file beside it, whole, under a name that nothing there has. Gives that name.
+pub(crate) fn write_beside(of: &Path, ending: &str, text: &str) -> Result<PathBuf, CliError> {
+    let stem = of.file_stem().unwrap_or_default().to_string_lossy();
+    let mut path = of.with_file_name(format!("{stem}.compacted.{ending}"));
+    let failed = |path: &Path, source| CliError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = hidden_beside(of).map_err(|source| failed(&path, source))?;
+    let written = file.write_all(text.as_bytes());
+    written
+        .and_then(|()| file.as_file().sync_all())
+        .map_err(|source| failed(&path, source))?;
+    let mut number = 1;
+    loop {
+        match file.persist_noclobber(&path) {
+            Ok(_) => return Ok(path),
+            Err(taken) if taken.error.kind() == ErrorKind::AlreadyExists => {
+                file = taken.file;
+                number += 1;
+                path.set_file_name(format!("{stem}.compacted-{number}.{ending}"));
+            }
+            Err(error) => return Err(failed(&path, error.error)),
+        }
+    }
+}
+
 /// Puts a file in its place whole: `fill` writes it under another name in the same folder. It has these
 /// permissions, or is its owner's alone.
 pub(crate) fn replace_file<T>(
@@ -113,13 +140,7 @@ pub(crate) fn replace_file<T>(
     permissions: Option<std::fs::Permissions>,
     fill: impl FnOnce(&mut std::fs::File) -> std::io::Result<T>,
 ) -> std::io::Result<T> {
-    let folder = match target.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".contexture-")
-        .tempfile_in(folder)?;
+    let mut file = hidden_beside(target)?;
     let filled = fill(file.as_file_mut())?;
     if let Some(permissions) = permissions {
         file.as_file().set_permissions(permissions)?;
@@ -127,4 +148,15 @@ pub(crate) fn replace_file<T>(
     file.as_file().sync_all()?;
     file.persist(target).map_err(|error| error.error)?;
     Ok(filled)
+}
+
+/// A file that its owner alone may read, beside this one.
+fn hidden_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new()
+        .prefix(".contexture-")
+        .tempfile_in(folder)
 }

@@ -479,7 +479,7 @@ fn cache_markers_are_put_in_and_the_status_line_says_whether() {
         "model: {provider: openrouter}\nauxiliary: {compression: {provider: none}}\n",
     );
     let status = |ran: &Ran| ran.stderr.lines().next().unwrap_or_default().to_owned();
-    let enabled = "💾 Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)";
+    let enabled = "Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)";
     let ran = home.run(["compress", &input, "--cache-markers"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(ran.stdout.matches("cache_control").count(), 3);
@@ -487,7 +487,7 @@ fn cache_markers_are_put_in_and_the_status_line_says_whether() {
     // Where no marker is written it does not say that one is.
     let ran = home.run(["compress", &input]);
     assert!(!ran.stdout.contains("cache_control"));
-    let why = "💾 Prompt caching: DISABLED (the output carries no markers: --cache-markers";
+    let why = "Prompt caching: DISABLED (the output carries no markers: --cache-markers";
     assert!(status(&ran).starts_with(why), "{}", ran.stderr);
     home.put(
         "asked.yaml",

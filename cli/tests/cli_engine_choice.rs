@@ -121,6 +121,15 @@ fn a_session_is_handed_over_where_that_is_asked_for_and_says_so() {
     assert_eq!(ran.code, 2, "{}", ran.stdout);
     assert!(ran.stderr.contains("add --engine lcm"), "{}", ran.stderr);
     assert_eq!(home.run(with(&STATUS, &["--engine", "lcm"])).code, 0);
+    for command in ["show", "export", "archive"] {
+        let ran = home.run(["sessions", command, "s"]);
+        assert_eq!(ran.code, 2, "{}", ran.stdout);
+        for part in ["`compressor` keeps no sessions", "--engine lcm"] {
+            assert!(ran.stderr.contains(part), "{command}: {}", ran.stderr);
+        }
+    }
+    let shown = home.run(["sessions", "show", "s", "--engine", "lcm"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
     let ran = home.run(IMPORT);
     assert_eq!(ran.code, 2, "{}", ran.stdout);
     assert!(

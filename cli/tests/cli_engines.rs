@@ -332,6 +332,50 @@ fn config_check_names_every_problem() {
 }
 
 #[test]
+fn config_check_names_an_engine_that_is_not_there() {
+    let home = Home::new();
+    home.put("home/config.yaml", "context:\n  engine: lmc\n");
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    for part in ["config.yaml:2:11", "no engine `lmc`", "did you mean `lcm`?"] {
+        assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
+    }
+    let ran = home.run(["engines", "show", "lmc"]);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.stderr.contains("did you mean `lcm`?"), "{}", ran.stderr);
+    home.put("home/config.yaml", "context:\n  engine: lcm\n");
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[test]
+fn a_plugin_that_cannot_run_is_told_with_the_reason_and_the_way_out() {
+    let home = Home::new();
+    home.put("chat.json", &chat(4));
+    plugin(&home, "source", "name: source\nversion: \"1\"\n");
+    plugin(&home, "text", "name: text\nversion: \"1\"\n");
+    library(&home, "text", &"no library ".repeat(50));
+    let run = |engine| home.run(["compress", "chat.json", "--engine", engine]);
+    let ran = run("source");
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    for part in ["not built", "`contexture plugins build`"] {
+        assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
+    }
+    let ran = run("text");
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.stderr.contains("text"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("dlopen failed"), "{}", ran.stderr);
+    // The system's words.
+    #[cfg(target_os = "linux")]
+    assert!(
+        ran.stderr
+            .contains("cannot be opened as a library: invalid ELF header"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn config_check_names_settings_that_contradict_each_other() {
     let home = Home::new();
     let check = |text: &str, says: &[&str]| {

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use cli_support::{Home, chat, json};
+use cli_support::{Home, chat, claude_code_log, json};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -84,6 +84,30 @@ fn a_conversation_is_not_poured_over_a_terminal_unless_it_is_asked_for() {
     let piped = home.run(compress);
     assert!(json(&piped.stdout)["messages"].is_array());
     assert!(!piped.stderr.contains("-o FILE"), "{}", piped.stderr);
+}
+
+#[test]
+fn the_status_of_the_prompt_cache_has_its_sign_at_a_terminal_alone() {
+    let home = Home::new();
+    home.put("chat.json", &chat(6));
+    let marked = [
+        "compress",
+        "chat.json",
+        "--model",
+        "claude-sonnet-4-5",
+        "--cache-markers",
+        "--dry-run",
+    ];
+    let line = "Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)";
+    let (code, screen) = at_terminal(&home, &marked, None);
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains(&format!("💾 {line}")), "{screen}");
+    let piped = home.run(marked);
+    assert!(
+        piped.stderr.lines().any(|said| said == line),
+        "{}",
+        piped.stderr
+    );
 }
 
 #[test]
@@ -162,4 +186,47 @@ fn a_session_is_chosen_by_its_id_project_first_words_and_age() {
         screen.contains("nothing to do"),
         "the first is taken: {screen:?}"
     );
+}
+
+#[test]
+fn what_comes_of_a_chosen_session_lies_beside_its_log_in_a_file_of_its_own() {
+    let home = Home::new();
+    let log = claude_code_log(60);
+    home.put(".claude/projects/p/one.jsonl", &log);
+    let choose = |more: &[&str]| {
+        let args = [&["compress", "--context-length", "3000"], more].concat();
+        let (code, screen) = at_terminal(&home, &args, Some(("Which session?", "\r")));
+        assert_eq!(code, 0, "{screen}");
+        assert!(!screen.contains("Message 58"), "{screen}");
+        assert!(!screen.contains("-o FILE"), "{screen}");
+        screen
+    };
+    let files = || {
+        let mut files: Vec<_> = std::fs::read_dir(home.path(".claude/projects/p"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        files
+    };
+    choose(&["--dry-run"]);
+    choose(&["-o", "named.json"]);
+    assert_eq!(files(), ["one.jsonl"]);
+
+    let written = ".claude/projects/p/one.compacted.json";
+    assert!(choose(&[]).contains(&home.path(written)));
+    let first = home.read(written);
+    assert_eq!(first, home.read("named.json"));
+    assert!(json(&first)["messages"].is_array());
+
+    // What is there stays as it is.
+    let second = ".claude/projects/p/one.compacted-2.json";
+    assert!(choose(&["--to", "anthropic"]).contains(&home.path(second)));
+    assert_ne!(home.read(second), first);
+    assert_eq!(home.read(written), first);
+    let third = ".claude/projects/p/one.compacted.jsonl";
+    let screen = choose(&["--to", "claude-code"]);
+    assert!(screen.contains(&home.path(third)), "{screen}");
+    assert_eq!(home.read(".claude/projects/p/one.jsonl"), log);
+    assert_eq!(files().len(), 4);
 }

@@ -2,12 +2,12 @@
 //! summarises, and the record of sessions.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture_engine_api::ToolSpec;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Loaded};
 use crate::engines::{Engines, NameTaken};
 use crate::providers::{ProviderError, configured_agent, configured_client, resolve_configured};
 use crate::replay::{Stage, StageError};
@@ -15,6 +15,7 @@ use crate::session::{
     AgentWindow, BackgroundBy, Record, RecordError, Session, SessionError, SessionOptions,
     Unrelated,
 };
+use crate::supervision::lock;
 
 /// Why a host cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +66,10 @@ impl HostOptions {
 /// [`Session`] is one thread's at a time.
 #[derive(Debug)]
 pub struct Host {
-    engines: Arc<Engines>,
+    /// Where the configuration is read from, again too.
+    options: HostOptions,
+    /// Those of the configuration in force. A session keeps the ones that it was opened with.
+    engines: Mutex<Arc<Engines>>,
     record: Arc<Record>,
 }
 
@@ -75,34 +79,52 @@ impl Host {
     /// # Errors
     /// What is wrong with the configuration or the home directory.
     pub fn open(options: &HostOptions) -> Result<Self, HostError> {
-        let home = options.home.clone();
-        let env = move |name: &str| match (&home, name) {
-            (Some(home), "CONTEXTURE_HOME") => Some(home.clone().into_os_string()),
-            _ => std::env::var_os(name),
+        let loaded = read(options)?;
+        let options = HostOptions {
+            // Neither another working directory nor another environment moves them.
+            home: Some(loaded.home.clone()),
+            config: options.config.as_ref().and(loaded.path.clone()),
+            offline: options.offline,
         };
-        let loaded = Config::load(options.config.as_deref(), &env)?;
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        let key = |name: &str| std::env::var(name).ok();
-        let agent = configured_agent(&loaded.config, None)?;
-        let model = resolve_configured(&loaded.config, agent.as_ref(), options.offline, &key)?;
-        let client = configured_client(&loaded.config, model);
         let record = Record::open(&loaded.home)?;
         Ok(Self {
-            engines: Engines::new(loaded, client)?,
+            engines: Mutex::new(engines_of(loaded, &options)?),
+            options,
             record,
         })
     }
 
-    /// A host of engines that were opened already.
-    pub fn of(engines: Arc<Engines>, record: Arc<Record>) -> Self {
-        Self { engines, record }
+    /// Reads the configuration again. What is open goes on as it is; a session that is opened from now on has the new
+    /// configuration, and where that names another engine than had the session, the session's warnings say so.
+    ///
+    /// # Errors
+    /// What is wrong with it, the settings of engines included. The last good configuration then stays in force, and a
+    /// warning in the log says so.
+    pub fn reload(&self) -> Result<(), HostError> {
+        let read = read(&self.options).and_then(|loaded| engines_of(loaded, &self.options));
+        let checked = read.and_then(|engines| {
+            let wrong = engines.catalog().wrong_settings(engines.loaded());
+            match wrong.is_empty() {
+                true => Ok(engines),
+                false => Err(ConfigError::Invalid(wrong).into()),
+            }
+        });
+        match checked {
+            Ok(engines) => {
+                // The old ones may take their time to end, and nobody is to wait for that.
+                let _old = std::mem::replace(&mut *lock(&self.engines), engines);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!("the last good configuration stays in force: {error}");
+                Err(error)
+            }
+        }
     }
 
-    /// The engines of the configuration.
-    pub fn engines(&self) -> &Arc<Engines> {
-        &self.engines
+    /// The engines of the configuration in force.
+    pub fn engines(&self) -> Arc<Engines> {
+        Arc::clone(&lock(&self.engines))
     }
 
     /// The record of sessions.
@@ -142,7 +164,8 @@ impl Host {
     /// # Errors
     /// The engine cannot be had.
     pub fn tools(&self, engine: Option<&str>) -> Result<Vec<ToolSpec>, HostError> {
-        let stage = Stage::new(self.engines.loaded().clone(), self.engines.client().clone())?;
+        let engines = self.engines();
+        let stage = Stage::new(engines.loaded().clone(), engines.client().clone())?;
         let SessionBuilder { agent, .. } = self.session("tools");
         let options = SessionOptions {
             engine: engine.map(str::to_owned),
@@ -212,7 +235,31 @@ impl SessionBuilder<'_> {
     /// # Errors
     /// As [`Session::open`].
     pub fn open(self) -> Result<Session, SessionError> {
-        let (engines, record) = (&self.host.engines, &self.host.record);
-        Session::open(engines, Some(record), &self.id, self.agent, self.options)
+        let (engines, record) = (self.host.engines(), &self.host.record);
+        let mut session =
+            Session::open(&engines, Some(record), &self.id, self.agent, self.options)?;
+        session.warn_of_takeover();
+        Ok(session)
     }
+}
+
+fn read(options: &HostOptions) -> Result<Loaded, HostError> {
+    let home = options.home.clone();
+    let env = move |name: &str| match (&home, name) {
+        (Some(home), "CONTEXTURE_HOME") => Some(home.clone().into_os_string()),
+        _ => std::env::var_os(name),
+    };
+    let loaded = Config::load(options.config.as_deref(), &env)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(loaded)
+}
+
+fn engines_of(loaded: Loaded, options: &HostOptions) -> Result<Arc<Engines>, HostError> {
+    let key = |name: &str| std::env::var(name).ok();
+    let agent = configured_agent(&loaded.config, None)?;
+    let model = resolve_configured(&loaded.config, agent.as_ref(), options.offline, &key)?;
+    let client = configured_client(&loaded.config, model);
+    Ok(Engines::new(loaded, client)?)
 }

@@ -205,6 +205,16 @@ impl Session {
         })
     }
 
+    /// Says that another engine had the session before, where one did.
+    pub(crate) fn warn_of_takeover(&mut self) {
+        if let Some(previous) = &self.previous_engine {
+            let (engine, id) = (self.engine.name(), &self.id);
+            let warning =
+                format!("the engine `{engine}` takes the session `{id}` over from `{previous}`");
+            self.warn(warning);
+        }
+    }
+
     /// Writes what changed; a failure is a warning.
     fn save(&mut self) {
         if let Some(lost) = self.history.save(self.window.next_id()) {

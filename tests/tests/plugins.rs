@@ -238,6 +238,25 @@ fn a_failed_engine_stops_the_command_or_leaves_the_conversation_as_it_was() {
     }
 }
 
+/// Nothing is wrong with the command or the configuration.
+#[test]
+fn an_engine_that_is_named_and_fails_as_it_is_opened_has_failed() {
+    for fault in ["panic:open", "error:open"] {
+        let home = misbehaving(fault, "");
+        for command in ["compress", "replay"] {
+            let named = [command, "chat.json", "--engine", "misbehaving"];
+            let Ran {
+                code,
+                stdout,
+                stderr,
+            } = ran(&mut home.contexture(&named));
+            assert_eq!((code, stdout.as_str()), (Some(3), ""), "{fault}: {stderr}");
+            assert!(stderr.contains("on purpose"), "{stderr}");
+            assert!(!stderr.contains("no engine to run"), "{stderr}");
+        }
+    }
+}
+
 /// Figures of an engine that failed are not its own: the row says so, and it does not stand first.
 #[test]
 fn a_replay_of_an_engine_that_fails_says_so_in_its_row() {

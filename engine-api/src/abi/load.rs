@@ -217,9 +217,15 @@ fn check_abi_version(path: &Path, copy: &Path) -> Result<(), LoadError> {
     const SYMBOL: &str = "contexture_abi_version";
     // SAFETY: opening a library runs its constructors. In-process plugins are trusted code, and only
     // one that the configuration names is ever opened.
-    let library = unsafe { Library::new(copy) }.map_err(|error| LoadError::Open {
-        path: path.to_owned(),
-        cause: error.to_string(),
+    let library = unsafe { Library::new(copy) }.map_err(|error| {
+        let cause = std::error::Error::source(&error)
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        // The loader names what it was given, which nobody else knows.
+        let given = format!("{}: ", copy.display());
+        LoadError::Open {
+            path: path.to_owned(),
+            cause: cause.strip_prefix(&given).unwrap_or(&cause).to_owned(),
+        }
     })?;
     // SAFETY: a symbol of this name has this type in every version of the ABI.
     let version = unsafe { library.get::<extern "C" fn() -> u32>(SYMBOL) }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::manifest::Manifest;
 use super::{Catalog, FolderState, PluginState};
-use crate::config::{Config, OnLoadFailure, OnMissing};
+use crate::config::{Config, Finding, Loaded, OnLoadFailure, OnMissing};
 use crate::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
 use crate::suggest::nearest;
 
@@ -200,6 +200,25 @@ fn passed_over(catalog: &Catalog, name: &str, chosen: &std::path::Path) -> Vec<S
 }
 
 impl Catalog {
+    /// What is wrong with the settings of the engines, each by what it declares.
+    pub fn wrong_settings(&self, loaded: &Loaded) -> Vec<Finding> {
+        let plugins = self
+            .plugins
+            .iter()
+            .filter_map(|plugin| match &plugin.state {
+                PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
+                    Some((&manifest.name, &manifest.settings))
+                }
+                PluginState::Broken(_) => None,
+            });
+        let registered = (self.registered.iter()).map(|engine| (&engine.name, &engine.settings));
+        plugins
+            .chain(registered)
+            .filter_map(|(name, schema)| loaded.engine_settings(name, schema).err())
+            .flatten()
+            .collect()
+    }
+
     /// Problems with settings of engines that do not exist, but for `requested`: that one is missing, which is
     /// told where it is resolved.
     pub fn unused_settings(&self, config: &Config, requested: &str) -> Vec<String> {
@@ -223,12 +242,14 @@ impl Catalog {
 /// Reports a missing engine: what exists, and where it was searched.
 fn missing(catalog: &Catalog, name: &str) -> String {
     let mut report = format!("there is no engine `{name}` that can run");
-    if let Some(near) = nearest(
+    let near = nearest(
         name,
         catalog.names().into_iter().filter(|near| *near != name),
-    ) {
-        report.push_str(&format!("; did you mean `{near}`?"));
-    }
+    );
+    report.push_str(&near.map_or_else(
+        || ".".to_owned(),
+        |near| format!("; did you mean `{near}`?"),
+    ));
     let found = std::iter::once(format!("{BUILT_IN} (built-in)"))
         .chain(catalog.plugins.iter().map(ToString::to_string))
         .chain(catalog.registered.iter().map(ToString::to_string));
@@ -243,7 +264,7 @@ fn missing(catalog: &Catalog, name: &str) -> String {
         .chain(["the engines of this process".into()])
         .collect();
     report.push_str(&format!(
-        ". Found: {}. Looked in: {}",
+        " Found: {}. Looked in: {}",
         found.collect::<Vec<_>>().join("; "),
         searched.join("; ")
     ));

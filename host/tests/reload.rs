@@ -1,0 +1,212 @@
+//! A configuration that is read again while sessions are open.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::fs;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use contexture::config::ConfigError;
+use contexture::{Host, HostError, HostOptions, Session};
+use contexture_engine_api::{
+    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageView,
+    OpenRequest, Outcome, WindowState, register_engine, safe_cut,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Keeps the last messages.
+struct Newest(usize);
+
+register_engine!("newest", Newest);
+
+impl ContextEngine for Newest {
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        let settings: Value = request.settings()?;
+        Ok(Self(settings["keep"].as_u64().unwrap_or(4) as usize))
+    }
+
+    fn settings_schema() -> Option<Value> {
+        Some(json!({"properties": {"keep": {"type": "integer", "minimum": 1}}}))
+    }
+
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        match window.messages > 12 {
+            true => Decision::Yes("more than twelve".into()),
+            false => Decision::No("few".into()),
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let messages = request.messages;
+        let cut = safe_cut(messages, messages.len().saturating_sub(self.0));
+        let mut entries = vec![Entry::Summary {
+            text: format!("{cut} messages were left out."),
+            covers: messages[..cut].iter().map(MessageView::id).collect(),
+        }];
+        entries.extend(messages[cut..].iter().map(|m| Entry::Keep(m.id())));
+        Ok(Outcome::Compacted(Compaction::new(entries)))
+    }
+}
+
+/// A home, and an agent in it.
+struct Agent {
+    home: TempDir,
+    host: Host,
+}
+
+impl Agent {
+    fn new(config: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("config.yaml"), config).unwrap();
+        let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
+        Self { home, host }
+    }
+
+    fn configure(&self, config: &str) {
+        fs::write(self.home.path().join("config.yaml"), config).unwrap();
+    }
+
+    fn open(&self, id: &str) -> Session {
+        let session = self.host.session(id).model("gpt-4o", 128_000);
+        session.open().unwrap()
+    }
+}
+
+/// A conversation of this many messages, and what is handed out of it.
+fn turn(session: &mut Session, messages: usize) -> (String, String) {
+    let message = |number| {
+        let role = ["user", "assistant"][number % 2];
+        json!({"role": role, "content": format!("the {number}. thing about pumps")})
+    };
+    let messages: Vec<_> = (0..messages).map(message).collect();
+    let request = json!({"model": "gpt-4o", "messages": messages}).to_string();
+    let handed_out = session.turn(&request).unwrap().body.to_string();
+    (request, handed_out)
+}
+
+/// What is said in the log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn of(code: impl FnOnce()) -> String {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, code);
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[test]
+fn an_engine_is_swapped_in_the_middle_of_a_session() {
+    let agent = Agent::new("context: {engine: compressor}\n");
+    let mut stays = agent.open("stays");
+    let mut swapped = agent.open("swapped");
+    for session in [&mut stays, &mut swapped] {
+        let (request, handed_out) = turn(session, 21);
+        assert_eq!(request, handed_out);
+    }
+    agent.configure("context: {engine: newest, engines: {newest: {keep: 6}}}\n");
+    agent.host.reload().unwrap();
+
+    // What is open goes on as it is.
+    let (request, handed_out) = turn(&mut stays, 23);
+    assert_eq!(request, handed_out);
+    assert_eq!(stays.engine().name(), "compressor");
+
+    drop(swapped);
+    let mut swapped = agent.open("swapped");
+    assert_eq!(swapped.engine().name(), "newest");
+    assert_eq!(
+        swapped.take_warnings(),
+        ["the engine `newest` takes the session `swapped` over from `compressor`"]
+    );
+    let (_, handed_out) = turn(&mut swapped, 23);
+    assert!(
+        handed_out.contains("17 messages were left out."),
+        "{handed_out}"
+    );
+    assert!(handed_out.contains("the 17. thing"), "{handed_out}");
+    drop(swapped);
+
+    for id in ["swapped", "another"] {
+        let mut session = agent.open(id);
+        assert_eq!(session.engine().name(), "newest");
+        assert_eq!(session.take_warnings(), [""; 0], "{id}");
+    }
+
+    // And back, with the summary that is in force.
+    agent.configure("context: {engine: compressor}\n");
+    agent.host.reload().unwrap();
+    let mut swapped = agent.open("swapped");
+    assert_eq!(swapped.engine().name(), "compressor");
+    assert_eq!(swapped.take_warnings().len(), 1);
+    let (_, handed_out) = turn(&mut swapped, 25);
+    assert!(
+        handed_out.contains("17 messages were left out."),
+        "{handed_out}"
+    );
+}
+
+#[test]
+fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
+    let good = "context: {engine: newest, on_failure: passthrough, engines: {newest: {keep: 6}}}\n";
+    let agent = Agent::new(good);
+    for (wrong, says) in [
+        ("context: [", "config.yaml:"),
+        (
+            "compression: {threshold: 9}\n",
+            "`compression.threshold` is 9",
+        ),
+        (
+            "context: {engines: {newest: {kep: 2}}}\n",
+            "did you mean `context.engines.newest.keep`?",
+        ),
+        ("context: {engines: {newest: {keep: 0}}}\n", "at least 1"),
+    ] {
+        agent.configure(wrong);
+        let mut error = None;
+        let log = Log::of(|| error = Some(agent.host.reload().unwrap_err()));
+        let error = error.unwrap();
+        assert!(error.to_string().contains(says), "{wrong}: {error}");
+        assert!(
+            matches!(
+                error,
+                HostError::Config(ConfigError::Document(_) | ConfigError::Invalid(_))
+            ),
+            "{wrong}: {error:?}"
+        );
+        assert!(
+            log.contains("the last good configuration stays in force"),
+            "{log}"
+        );
+        assert!(log.contains("WARN") && log.contains(says), "{log}");
+        let mut session = agent.open(&format!("after {says}"));
+        let (_, handed_out) = turn(&mut session, 21);
+        assert!(
+            handed_out.contains("15 messages were left out."),
+            "{handed_out}"
+        );
+    }
+    agent.configure(&good.replace('6', "3"));
+    agent.host.reload().unwrap();
+    let (_, handed_out) = turn(&mut agent.open("mended"), 21);
+    assert!(
+        handed_out.contains("18 messages were left out."),
+        "{handed_out}"
+    );
+}
