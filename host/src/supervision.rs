@@ -67,10 +67,15 @@ pub(crate) enum Pace {
     Patient,
     /// Any other call.
     Short,
+    /// The end of an engine, for which nobody waits longer than [`TEARDOWN`]: its work is done.
+    Teardown,
 }
 
 /// How many of its deadlines a late call is waited for.
 const PATIENCE: u32 = 4;
+
+/// The longest that an engine may take to end.
+const TEARDOWN: Duration = Duration::from_secs(10);
 
 /// How long a call may take: its deadline, and time for the messages that it is given.
 #[derive(Debug, Clone, Copy)]
@@ -277,7 +282,7 @@ impl Supervisor {
     pub(crate) fn let_go<T: Send + 'static>(&self, engine: &str, object: T) {
         // Where no thread runs it, it is not to be dropped on this one.
         let object = ManuallyDrop::new(object);
-        let dropped = self.run(engine, "drop", Pace::Short, &Arc::default(), move || {
+        let dropped = self.run(engine, "drop", Pace::Teardown, &Arc::default(), move || {
             drop(ManuallyDrop::into_inner(object));
             Ok(())
         });
@@ -366,6 +371,7 @@ impl Supervisor {
                 (work.saturating_add(self.policy.short_deadline)).saturating_mul(PATIENCE)
             }
             Pace::Short => work.saturating_add(self.policy.short_deadline),
+            Pace::Teardown => self.policy.short_deadline.min(TEARDOWN),
         };
         let received = match wait(&answer, deadline, state, engine, method) {
             Err(RecvTimeoutError::Timeout) => {
