@@ -691,13 +691,22 @@ fn a_dense_text_in_a_small_window_is_no_fault_of_the_engine() {
             .filter_map(|at| char::from_u32(0x1401 + at * 37 % 600))
             .collect();
         let messages: Vec<_> = (0..4)
-            .map(|at| json!({"role": ["user", "assistant"][at % 2], "content": format!("{at} {text}")}))
+            .map(|at| {
+                let role = ["user", "assistant"][at % 2];
+                json!({"role": role, "content": format!("{at} {text}")})
+            })
             .collect();
         let body = json!({"model": "gpt-4o", "messages": messages}).to_string();
         home.put("dense.json", &body);
         for window in ["1000", "1500"] {
             let ran = home.run([
-                "compress", "dense.json", "--engine", "compressor", "--force", "--context-length", window,
+                "compress",
+                "dense.json",
+                "--engine",
+                "compressor",
+                "--force",
+                "--context-length",
+                window,
             ]);
             assert_eq!(ran.code, 0, "{length} in {window}: {}", ran.stderr);
         }

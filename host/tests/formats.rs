@@ -975,6 +975,9 @@ fn a_chain_of_lines_that_is_damaged_loses_none_of_them() {
         texts,
         (0..7).map(|at| format!("said {at}")).collect::<Vec<_>>()
     );
+    // Unless it says something else.
+    let another = log.replacen("said 3", "said otherwise", 1);
+    assert_eq!(one(&another).messages().len(), 8);
     // The first line has no parent.
     assert!(
         one(&format!("{}\n{}\n", line(0), line(1)))

@@ -302,17 +302,21 @@ fn live_branch(lines: &[Line<'_>], warnings: &mut Vec<String>) -> Vec<bool> {
 /// results of its calls are live too.
 fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
     let (mut messages, mut calls, mut answered) = (HashSet::new(), HashSet::new(), HashSet::new());
-    let mut ids = HashSet::new();
+    let mut ids = HashMap::new();
     let on_chain = lines.iter().zip(live.iter()).filter(|(_, live)| **live);
     for (line, _) in on_chain {
         messages.extend(line.message_id.clone());
         answered.extend(line.answers.iter().cloned());
-        ids.extend(line.uuid.as_deref());
+        ids.extend(line.uuid.as_deref().map(|id| (id, line)));
     }
     for (line, live) in lines.iter().zip(live.iter_mut()) {
-        // A line that is there twice is live once.
-        let is_repeated = !*live && line.uuid.as_deref().is_some_and(|id| ids.contains(id));
-        if line.is_sidechain || is_repeated {
+        if line.is_sidechain {
+            continue;
+        }
+        let twin = line.uuid.as_deref().and_then(|id| ids.get(id));
+        if let Some(twin) = twin.filter(|_| !*live) {
+            // A line that is there twice is live once; two lines with one id are two.
+            *live = line.message.map(Raw::text) != twin.message.map(Raw::text);
             continue;
         }
         if line.is_assistant {
