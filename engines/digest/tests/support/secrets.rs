@@ -410,7 +410,7 @@ fn one_of_each(random: &mut Random) -> Vec<Case> {
         let lines = std::iter::once(&begin).chain(&lines);
         lines.map(|line| format!("{before}{line}{after}")).collect()
     };
-    let whole = [&[begin.clone()], &lines[..]].concat();
+    let whole = [std::slice::from_ref(&begin), &lines[..]].concat();
     for (kind, text) in [
         ("key block without its end", format!("{begin}\n{body}")),
         ("numbered key block without its end", numbered(&whole)),
