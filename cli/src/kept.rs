@@ -192,24 +192,32 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             yes,
             ..
         } => {
-            let command = StoreCommand::Delete {
-                session: id.clone(),
-                older_than_ms: older_than.map(days_ago_ms),
-                dry_run: !yes,
+            let older_than_ms = older_than.map(days_ago_ms);
+            let ask = |dry_run| {
+                keeper.ask(StoreCommand::Delete {
+                    session: id.clone(),
+                    older_than_ms,
+                    dry_run,
+                })
             };
-            let answer = match (keeper.ask(command), id) {
+            let (mut answer, is_left) = match (ask(true), id) {
                 // What the engine had of it is gone, and the record of it is left.
                 (Err(CliError::Lost { .. } | CliError::NoSession { .. }), Some(id))
                     if keeper.has_lost(id)? =>
                 {
-                    json!({"dry_run": !yes, "sessions": [id], "messages": 0})
+                    let answer = json!({"dry_run": !yes, "sessions": [id], "messages": 0});
+                    (answer, false)
                 }
-                (answer, _) => answer?,
+                (answer, _) => (answer?, true),
             };
             if *yes {
+                // The record first: where this ends between the two, the session is whole, and none is lost.
                 let gone = answer.get("sessions").and_then(Value::as_array);
                 for id in gone.into_iter().flatten().filter_map(Value::as_str) {
                     store.forget(id).map_err(CliError::Sessions)?;
+                }
+                if is_left {
+                    answer = ask(false)?;
                 }
             }
             done(&answer, *yes)

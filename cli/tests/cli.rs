@@ -681,3 +681,34 @@ fn real_conversations_of_every_kind_come_out_smaller_or_as_they_were() {
         }
     }
 }
+
+/// Of a script of which each character is several tokens, a preview may have more bytes than the text.
+#[test]
+fn a_dense_text_in_a_small_window_is_no_fault_of_the_engine() {
+    let home = Home::new();
+    for length in [60, 100, 150, 190, 400] {
+        let text: String = (0..length)
+            .filter_map(|at| char::from_u32(0x1401 + at * 37 % 600))
+            .collect();
+        let messages: Vec<_> = (0..4)
+            .map(|at| {
+                let role = ["user", "assistant"][at % 2];
+                json!({"role": role, "content": format!("{at} {text}")})
+            })
+            .collect();
+        let body = json!({"model": "gpt-4o", "messages": messages}).to_string();
+        home.put("dense.json", &body);
+        for window in ["1000", "1500"] {
+            let ran = home.run([
+                "compress",
+                "dense.json",
+                "--engine",
+                "compressor",
+                "--force",
+                "--context-length",
+                window,
+            ]);
+            assert_eq!(ran.code, 0, "{length} in {window}: {}", ran.stderr);
+        }
+    }
+}

@@ -112,3 +112,49 @@ fn what_is_no_log_is_refused_where_it_is_damaged() {
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{damaged:.200}");
     }
 }
+
+/// As a log is whose lines have lost the id of the message that they are of.
+#[test]
+fn thinking_stays_with_what_it_leads_to() {
+    let home = Home::new();
+    let text = "look at src/file.rs and its tests. ".repeat(20);
+    let lines = [
+        ("user", serde_json::json!(text)),
+        (
+            "assistant",
+            serde_json::json!([{"type": "thinking", "thinking": text, "signature": "x"}]),
+        ),
+        (
+            "assistant",
+            serde_json::json!([{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": text}}]),
+        ),
+        (
+            "user",
+            serde_json::json!([{"type": "tool_result", "tool_use_id": "t", "content": text}]),
+        ),
+        (
+            "assistant",
+            serde_json::json!([{"type": "text", "text": text}]),
+        ),
+    ];
+    let mut log = String::new();
+    for (at, (role, content)) in lines.into_iter().enumerate() {
+        let parent = at.checked_sub(1).map(|before| format!("u{before}"));
+        let line = serde_json::json!({
+            "parentUuid": parent, "isSidechain": false, "cwd": "/w", "sessionId": "s", "type": role,
+            "uuid": format!("u{at}"), "message": {"role": role, "content": content},
+        });
+        log.push_str(&format!("{line}\n"));
+    }
+    home.put("log.jsonl", &log);
+    let ran = home.run([
+        "compress",
+        "log.jsonl",
+        "--engine",
+        "compressor",
+        "--force",
+        "--context-length",
+        "1000",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}

@@ -375,6 +375,100 @@ fn a_result_that_cannot_be_written_for_want_of_room_is_no_wrong_usage() {
     assert_eq!(ran.code, 2, "{}", ran.stderr);
 }
 
+/// A library that lets no byte of a file be read from one place on, as a failing disk does.
+const FAILING_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int fails(int fd, long end) {
+    char link[64], path[4096];
+    const char *file = getenv("FAILS"), *from = getenv("FAILS_FROM");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (!file || len < (ssize_t)strlen(file) || end <= atol(from)) return 0;
+    path[len] = 0;
+    if (strcmp(path + len - strlen(file), file)) return 0;
+    errno = EIO;
+    return 1;
+}
+ssize_t pread64(int fd, void *to, size_t n, off_t at) {
+    ssize_t (*real)(int, void *, size_t, off_t) = dlsym(RTLD_NEXT, "pread64");
+    return fails(fd, at + n) ? -1 : real(fd, to, n, at);
+}
+ssize_t read(int fd, void *to, size_t n) {
+    ssize_t (*real)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    return fails(fd, lseek(fd, 0, SEEK_CUR) + n) ? -1 : real(fd, to, n);
+}
+"#;
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_fails_in_the_middle_of_a_file_is_no_damage_of_the_file() {
+    let home = Home::new();
+    home.put("chat.json", &chat(600));
+    home.put("disk.c", FAILING_DISK);
+    let library = home.path("disk.so");
+    let built = Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-o",
+            &library,
+            &home.path("disk.c"),
+            "-ldl",
+        ])
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no `cc` to build a failing disk with");
+        return;
+    }
+    done(&home.run(["import", "chat.json", "--session", "s"]));
+    let store = home.path("home/engines/lcm/lcm.sqlite3");
+    let size = std::fs::metadata(&store).unwrap().len();
+    for from in [4_096, size / 2, size - 4_096] {
+        for args in [
+            ["sessions", "list"].as_slice(),
+            &["sessions", "verify"],
+            &["sessions", "export", "s"],
+            &["sessions", "repair"],
+            &["sessions", "repair", "--yes"],
+            &["import", "chat.json", "--session", "s"],
+        ] {
+            let mut command = home.command(args.iter().copied());
+            command
+                .env("LD_PRELOAD", &library)
+                .env("FAILS", "lcm.sqlite3")
+                .env("FAILS_FROM", from.to_string());
+            let ran = ran(command.stdin(Stdio::null()).output().unwrap());
+            // It may need nothing of what cannot be read.
+            let told = ran.stderr.contains("the disk failed") || ran.code == 0;
+            assert!(told, "{args:?} from {from}: {}{}", ran.stdout, ran.stderr);
+            assert!(
+                !ran.stderr.contains("damaged"),
+                "{args:?} from {from}: {}",
+                ran.stderr
+            );
+            assert!(
+                !ran.stdout.contains("damaged-"),
+                "{args:?} from {from}: {}",
+                ran.stdout
+            );
+            assert!(
+                args != ["sessions", "repair", "--yes"] || ran.code == 3,
+                "from {from}: {}",
+                ran.stdout
+            );
+        }
+    }
+    done(&home.run(["sessions", "verify"]));
+    let export = home.run(["sessions", "export", "s"]);
+    assert_eq!(export.stdout.lines().count(), 600);
+}
+
 #[test]
 fn a_backup_into_a_folder_that_is_not_there_names_it_and_the_way_out() {
     let home = Home::new();

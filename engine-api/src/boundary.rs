@@ -67,3 +67,26 @@ pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> 
     }
     groups
 }
+
+/// [`tool_groups`], and messages that are nothing but thinking with the message that follows them, which some
+/// providers take as one: disjoint, in order.
+pub fn whole_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> {
+    let mut groups = tool_groups(messages);
+    for (at, pair) in messages.windows(2).enumerate() {
+        let alone = pair[0].has_thinking()
+            && pair[0].text().trim().is_empty()
+            && pair[0].tool_calls().is_empty();
+        if alone && pair[1].role() == "assistant" {
+            groups.push(at..at + 2);
+        }
+    }
+    groups.sort_unstable_by_key(|group| group.start);
+    let mut joined: Vec<std::ops::Range<usize>> = Vec::with_capacity(groups.len());
+    for group in groups {
+        match joined.last_mut() {
+            Some(last) if group.start < last.end => last.end = last.end.max(group.end),
+            _ => joined.push(group),
+        }
+    }
+    joined
+}

@@ -38,7 +38,7 @@ pub use abi::export::EngineDescription;
 pub use abi::load::{LoadError, Plugin};
 pub use abi::{ABI_VERSION, panic_text, show_panics_plainly};
 pub use background::BackgroundCall;
-pub use boundary::{safe_cut, safe_cut_after, tool_groups};
+pub use boundary::{safe_cut, safe_cut_after, tool_groups, whole_groups};
 pub use compaction::{
     Compaction, CompressOrder, CompressRequest, CurrentCompaction, Entry, Outcome, Replacement,
     ShortArguments,

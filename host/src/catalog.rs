@@ -344,8 +344,10 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_everybody_may_write_is_refused_and_what_a_group_may_is_a_warning() {
-        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    fn what_somebody_else_may_write_is_refused_and_what_a_group_may_is_a_warning() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+        const ANOTHER: u32 = 65_534;
 
         let dir = tempfile::tempdir().unwrap();
         let plugins = dir.path().join("plugins");
@@ -397,6 +399,23 @@ mod tests {
             );
             assert_eq!(warned, others, "{:?}", plugin.warnings);
             set(path, 0o755);
+            let own = std::fs::metadata(path).unwrap().uid();
+            if chown(path, Some(ANOTHER), None).is_err() {
+                println!(
+                    "skipped: only root can give {} to another user",
+                    path.display()
+                );
+                continue;
+            }
+            let told = scan().to_string();
+            let mends = format!(
+                "belongs to the user {ANOTHER}, and would run as you: `sudo chown -R {own} '"
+            );
+            assert!(
+                told.contains(&(mends + &path.display().to_string())),
+                "{told}"
+            );
+            chown(path, Some(own), None).unwrap();
         }
     }
 }

@@ -926,6 +926,67 @@ fn a_line_of_a_log_that_cannot_be_read_is_left_out_and_named() {
 }
 
 #[test]
+fn a_chain_of_lines_that_is_damaged_loses_none_of_them() {
+    let line = |at: usize| {
+        let parent = at.checked_sub(1).map(|before| format!("u{before}"));
+        let role = ["user", "assistant"][at % 2];
+        serde_json::json!({
+            "parentUuid": parent, "type": role, "uuid": format!("u{at}"),
+            "message": {"role": role, "id": format!("msg_{at}"), "content": format!("said {at}")},
+        })
+    };
+    for (damage, at, key, value) in [
+        ("its own parent", 3, "parentUuid", "u3".into()),
+        ("a parent behind it", 3, "parentUuid", "u5".into()),
+        ("a parent that is a number", 3, "parentUuid", 3.into()),
+        (
+            "a parent that is a list",
+            3,
+            "parentUuid",
+            serde_json::json!(["u2"]),
+        ),
+        ("a parent that is gone", 3, "parentUuid", "gone".into()),
+        ("no id", 3, "uuid", serde_json::Value::Null),
+        ("an id that is a number", 3, "uuid", 3.into()),
+        ("an id that another has, too", 3, "uuid", "u5".into()),
+    ] {
+        let mut lines: Vec<_> = (0..7).map(line).collect();
+        lines[at][key] = value;
+        let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let read = one(&log);
+        let said: Vec<_> = read
+            .messages()
+            .iter()
+            .map(|message| message.text.as_str())
+            .collect();
+        let all: Vec<_> = (0..7).map(|at| format!("said {at}")).collect();
+        assert_eq!(said, all, "{damage}");
+        assert!(!read.warnings().is_empty(), "{damage}");
+    }
+    // A line that is there twice is no end of another branch.
+    let lines: Vec<_> = (0..7).chain([3]).map(line).collect();
+    let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let texts: Vec<_> = one(&log)
+        .messages()
+        .iter()
+        .map(|message| message.text.clone())
+        .collect();
+    assert_eq!(
+        texts,
+        (0..7).map(|at| format!("said {at}")).collect::<Vec<_>>()
+    );
+    // Unless it says something else.
+    let another = log.replacen("said 3", "said otherwise", 1);
+    assert_eq!(one(&another).messages().len(), 8);
+    // The first line has no parent.
+    assert!(
+        one(&format!("{}\n{}\n", line(0), line(1)))
+            .warnings()
+            .is_empty()
+    );
+}
+
+#[test]
 fn a_codex_log_is_read_from_its_last_compaction() {
     let log = concat!(
         r#"{"timestamp":"2026-01-01T00:00:00Z","type":"session_meta","payload":{"id":"x","instructions":"Be kind."}}"#,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView, tool_groups};
+use contexture_engine_api::{MessageKind, MessageView, whole_groups};
 
 use crate::settings::PROTECT_FIRST_N;
 
@@ -88,7 +88,7 @@ impl<'m, 'a> Outline<'m, 'a> {
         unanswered.retain(|(message, _)| Some(*message) != in_flight.as_ref().map(|r| r.start));
         unanswered.sort_unstable();
 
-        let groups = tool_groups(messages);
+        let groups = whole_groups(messages);
         let mut outline = Self {
             messages,
             tokens: messages.iter().map(MessageView::tokens).collect(),

@@ -209,11 +209,7 @@ impl Plan {
             return;
         }
         for at in unseen {
-            let text = preview(outline.messages[at].text(), chars as usize);
-            let tokens = chars / 2 + limits.cleared_tokens;
-            if tokens < outline.tokens[at] {
-                self.replace(at, text, tokens, outline);
-            }
+            self.shorten(at, chars, limits, outline);
         }
     }
 
@@ -247,13 +243,20 @@ impl Plan {
             let room = limits.room_for_prompt.saturating_sub(others);
             // Two characters a token, as for results; half of the room is left for the conversation.
             let chars = (room / 2).max(MIN_PREVIEW_CHARS);
-            let tokens = chars / 2 + limits.cleared_tokens;
-            if tokens < outline.tokens[at] {
-                let text = preview(outline.messages[at].text(), chars as usize);
-                self.replace(at, text, tokens, outline);
-            }
+            self.shorten(at, chars, limits, outline);
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
+    }
+
+    /// A preview of so many characters, where it is shorter: of a dense text it may not be, though it should
+    /// have fewer tokens.
+    fn shorten(&mut self, at: usize, chars: u64, limits: &Limits, outline: &Outline<'_, '_>) {
+        let tokens = chars / 2 + limits.cleared_tokens;
+        let whole = outline.messages[at].text();
+        let text = preview(whole, chars as usize);
+        if tokens < outline.tokens[at] && text.len() < whole.len() {
+            self.replace(at, text, tokens, outline);
+        }
     }
 
     fn replace(&mut self, at: usize, text: String, tokens: u64, outline: &Outline<'_, '_>) {

@@ -550,6 +550,7 @@ struct Redacted {
     name: String,
     text: String,
     raw: String,
+    tool: String,
     calls: Vec<(String, String, String)>,
 }
 
@@ -557,12 +558,14 @@ impl Redacted {
     fn of(view: &MessageView<'_>) -> Self {
         let calls = view.tool_calls().iter().map(|call| {
             let arguments = mask_secrets(call.arguments()).into_owned();
-            (call.id().to_owned(), call.name().to_owned(), arguments)
+            let name = mask_secrets(call.name()).into_owned();
+            (call.id().to_owned(), name, arguments)
         });
         Self {
             name: mask_secrets(view.name().unwrap_or_default()).into_owned(),
             text: mask_secrets(view.text()).into_owned(),
             raw: mask_secrets(view.raw()).into_owned(),
+            tool: mask_secrets(view.tool_name().unwrap_or_default()).into_owned(),
             calls: calls.collect(),
         }
     }
@@ -579,6 +582,10 @@ impl Redacted {
         view: &MessageView<'a>,
         calls: &'a [ToolCallView<'a>],
     ) -> MessageView<'a> {
+        let view = match view.tool_call_id() {
+            Some(id) => view.with_result_of(id, &self.tool),
+            None => *view,
+        };
         view.with_name(&self.name)
             .with_text(&self.text)
             .with_raw(&self.raw)

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use contexture_engine_api::{EngineError, MessageId};
 
+use crate::store::create::with_suffix;
+
 /// Why a call of the store or a search failed. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,8 +30,8 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
-        cause: rusqlite::Error,
+        /// What SQLite or the system said.
+        cause: String,
     },
     /// The file was removed while it was in use.
     #[error(
@@ -114,8 +116,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The same of this file, where it does not name one.
+    /// The same of this file, where it does not name one. SQLite calls damaged what the system cannot read.
     pub(crate) fn at(mut self, file: &Path) -> Self {
+        if let Self::Damaged(_) = self
+            && let Err(unreadable) = read_through(file)
+        {
+            return unreadable;
+        }
         if let Self::DiskFull(path) | Self::Io { path, .. } = &mut self
             && path.as_os_str().is_empty()
         {
@@ -123,6 +130,26 @@ impl StoreError {
         }
         self
     }
+}
+
+/// Reads a database's file and its log to their ends.
+///
+/// # Errors
+/// [`StoreError::Io`] if the system cannot read all of them, however sound they are.
+pub(crate) fn read_through(file: &Path) -> Result<(), StoreError> {
+    for path in [file.to_owned(), with_suffix(file, "-wal")] {
+        let read = std::fs::File::open(&path)
+            .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
+        match read {
+            Ok(_) => {}
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+            Err(cause) => {
+                let cause = cause.to_string();
+                return Err(StoreError::Io { path, cause });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the log's index could not be given its size, which SQLite does not tell from other failures.
@@ -152,7 +179,7 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::SystemIoFailure) if is_full(&error) => Self::DiskFull(PathBuf::new()),
             Some(Code::SystemIoFailure) => Self::Io {
                 path: PathBuf::new(),
-                cause: error,
+                cause: error.to_string(),
             },
             Some(Code::OperationInterrupted) => Self::Cancelled,
             // Nothing too big is ever written, so a length must be damaged.

@@ -20,7 +20,7 @@ mod block;
 mod body;
 mod check;
 mod compression;
-mod create;
+pub(crate) mod create;
 mod current_messages;
 mod database;
 mod definitions;

@@ -197,3 +197,41 @@ fn a_stored_message_that_is_no_json_is_a_finding() {
         "{verified}"
     );
 }
+
+#[test]
+fn a_tools_name_is_masked_under_redact() {
+    let case = &secrets(6, 1)[3];
+    let host = ScriptedHost::without_model();
+    let lcm = Lcm::create(&host.factory_request(r#"{"redact": true}"#)).unwrap();
+    let window = WindowState::default();
+    let mut engine = lcm
+        .open(&host.open_request(r#"{"redact": true}"#, &window))
+        .unwrap();
+    let calls = [ToolCallView::new("c", &case.text, "{}")];
+    let call = MessageView::new(MessageId(1), "assistant")
+        .with_tool_calls(&calls)
+        .with_raw("{}");
+    let result = MessageView::new(MessageId(2), "tool")
+        .with_result_of("c", &case.text)
+        .with_raw("{}");
+    engine.observe(&[call, result], 1).unwrap();
+    let backup = host.data_dir().join("copy.sqlite3");
+    lcm.manage(&StoreCommand::Backup { to: backup.clone() })
+        .unwrap();
+    let bytes = std::fs::read(backup).unwrap();
+    check(
+        "the store",
+        &String::from_utf8_lossy(&bytes),
+        std::slice::from_ref(case),
+    );
+    let grep = ToolCall {
+        name: "lcm_recent".to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    let recent = engine.call_tool(&grep).unwrap();
+    check(
+        "what is recent",
+        &format!("{recent:?}"),
+        std::slice::from_ref(case),
+    );
+}

@@ -83,6 +83,8 @@ struct Line<'a> {
     raw: Raw<'a>,
     uuid: Option<String>,
     parent: Option<String>,
+    /// Whether it says that nothing is before it.
+    is_root: bool,
     message: Option<Raw<'a>>,
     /// The id that lines of one assistant message share.
     message_id: Option<String>,
@@ -102,6 +104,7 @@ impl<'a> Line<'a> {
             raw,
             uuid: None,
             parent: None,
+            is_root: false,
             message: None,
             message_id: None,
             is_assistant: false,
@@ -117,7 +120,10 @@ impl<'a> Line<'a> {
                 "type" => kind = value.string(),
                 "subtype" => subtype = value.string(),
                 "uuid" => line.uuid = value.string().map(Into::into),
-                "parentUuid" => line.parent = value.string().map(Into::into),
+                "parentUuid" => {
+                    line.parent = value.string().map(Into::into);
+                    line.is_root = value.is_null();
+                }
                 "message" => line.message = Some(value).filter(|value| value.is_object()),
                 "isSidechain" => line.is_sidechain = value.is_true(),
                 "isCompactSummary" => line.is_summary = value.is_true(),
@@ -229,36 +235,58 @@ pub(super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
 /// that was given up in the log.
 fn live_branch(lines: &[Line<'_>], warnings: &mut Vec<String>) -> Vec<bool> {
     let mut live = vec![false; lines.len()];
-    let leaf = lines
-        .iter()
-        .rposition(|line| line.message.is_some() && !line.is_sidechain);
-    let Some(leaf) = leaf else { return live };
-    if lines.get(leaf).is_some_and(|line| line.uuid.is_none()) {
+    let mut by_uuid: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        let places = line
+            .uuid
+            .as_deref()
+            .map(|uuid| by_uuid.entry(uuid).or_default());
+        places.into_iter().for_each(|places| places.push(at));
+    }
+    let is_repeated = |at: usize, line: &Line<'_>| {
+        let places = line.uuid.as_deref().and_then(|uuid| by_uuid.get(uuid));
+        places.is_some_and(|places| places.first() != Some(&at))
+    };
+    let leaf = lines.iter().enumerate().rfind(|(at, line)| {
+        line.message.is_some() && !line.is_sidechain && !is_repeated(*at, line)
+    });
+    let Some((leaf, last)) = leaf else {
+        return live;
+    };
+    if last.uuid.is_none() {
         // No chain to follow: the order of the file is all there is.
         return lines.iter().map(|line| !line.is_sidechain).collect();
     }
-    let by_uuid: HashMap<&str, usize> = lines
-        .iter()
-        .enumerate()
-        .filter_map(|(at, line)| Some((line.uuid.as_deref()?, at)))
-        .collect();
     let mut next = Some(leaf);
     let mut lost_parents = 0;
     while let Some(at) = next {
         let (Some(line), Some(seen)) = (lines.get(at), live.get_mut(at)) else {
             break;
         };
-        if std::mem::replace(seen, true) {
-            break;
-        }
-        next = line.parent.as_deref().and_then(|parent| {
-            by_uuid.get(parent).copied().or_else(|| {
-                lost_parents += 1;
-                lines
-                    .get(..at)?
-                    .iter()
-                    .rposition(|line| line.uuid.is_some() && !line.is_sidechain)
-            })
+        *seen = true;
+        let is_new = |at: &&usize| live.get(**at) == Some(&false);
+        // Of lines with one id the one before is meant.
+        let places = line
+            .parent
+            .as_deref()
+            .and_then(|parent| by_uuid.get(parent));
+        let parent = places.and_then(|places| {
+            let before = places.iter().rev().filter(|place| **place < at);
+            before.chain(places).find(is_new).copied()
+        });
+        next = parent.or_else(|| {
+            if line.is_root {
+                return None;
+            }
+            let before = (0..at).rev().find(|before| {
+                let line = lines.get(*before);
+                is_new(&before)
+                    && line.is_some_and(|line| {
+                        !line.is_sidechain && (line.uuid.is_some() || line.message.is_some())
+                    })
+            });
+            lost_parents += usize::from(line.parent.is_some() || before.is_some());
+            before
         });
     }
     if lost_parents > 0 {
@@ -274,13 +302,21 @@ fn live_branch(lines: &[Line<'_>], warnings: &mut Vec<String>) -> Vec<bool> {
 /// results of its calls are live too.
 fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
     let (mut messages, mut calls, mut answered) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let mut ids = HashMap::new();
     let on_chain = lines.iter().zip(live.iter()).filter(|(_, live)| **live);
     for (line, _) in on_chain {
         messages.extend(line.message_id.clone());
         answered.extend(line.answers.iter().cloned());
+        ids.extend(line.uuid.as_deref().map(|id| (id, line)));
     }
     for (line, live) in lines.iter().zip(live.iter_mut()) {
         if line.is_sidechain {
+            continue;
+        }
+        let twin = line.uuid.as_deref().and_then(|id| ids.get(id));
+        if let Some(twin) = twin.filter(|_| !*live) {
+            // A line that is there twice is live once; two lines with one id are two.
+            *live = line.message.map(Raw::text) != twin.message.map(Raw::text);
             continue;
         }
         if line.is_assistant {

@@ -33,6 +33,8 @@ pub(super) enum Shape {
     Jwt,
     /// A PEM block with a private key.
     Pem,
+    /// The end of a PEM block with a private key, whose beginning may be missing.
+    PemEnd,
     /// A credential behind the scheme of a header.
     Scheme,
     /// A value behind a name. `whole`: the cue ends the name, rather than being a part of it.
@@ -300,6 +302,7 @@ pub(super) static RULES: &[Rule] = &[
     random("AGE-SECRET-KEY-1", CAPITALS, 40),           // age
     rule("eyJ", Shape::Jwt, Nothing),
     rule("-----BEGIN ", Shape::Pem, Nothing),
+    rule("-----END ", Shape::PemEnd, Nothing),
     // Headers, URLs, command lines.
     rule("bearer ", Shape::Scheme, Cue),
     rule("basic ", Shape::Scheme, Cue),

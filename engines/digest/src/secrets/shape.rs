@@ -195,6 +195,10 @@ impl Scan<'_> {
             Shape::Jwt if exact() && self.begins_a_word(place.start) => self.jwt(place.end),
             Shape::Jwt => None,
             Shape::Pem => return self.pem(place, secrets),
+            Shape::PemEnd => {
+                secrets.extend(self.pem_end(&place));
+                return 0;
+            }
             Shape::Scheme if self.begins_a_word(place.start) => {
                 let end = self.run_of(place.end, TOKEN);
                 let value = &self.text[place.end..end];
@@ -308,15 +312,46 @@ impl Scan<'_> {
         end
     }
 
+    /// The lines of a key before the end of its block.
+    fn pem_end(&self, place: &Range<usize>) -> Option<Range<usize>> {
+        const LINE: usize = 128;
+        let title = &self.bytes[place.end..self.bytes.len().min(place.end + 64)];
+        let len = memchr::memmem::find(title, b"-----")?;
+        memchr::memmem::find(&title[..len], b"PRIVATE KEY")?;
+        let mut start = place.start;
+        // What stands before the end in its own line.
+        let mut at = place.start
+            - (self.bytes[..place.start].iter().rev())
+                .take(LINE)
+                .take_while(|byte| **byte != b'\n')
+                .count();
+        while at > 0 && place.start - at <= PEM {
+            let before = &self.bytes[at.saturating_sub(LINE)..at - 1];
+            let Some(line) = memchr::memrchr(b'\n', before)
+                .map(|end| &before[end + 1..])
+                .or((before.len() + 1 == at).then_some(before))
+            else {
+                break;
+            };
+            let body = &line[before_a_line(line)..];
+            let len = body.iter().take_while(|byte| is_in(**byte, BASE64)).count();
+            let is_first = start == place.start;
+            if len < if is_first { 4 } else { 32 } {
+                break;
+            }
+            at -= line.len() + 1;
+            start = at + (line.len() - body.len());
+        }
+        let line = &self.text[start..place.start];
+        (line.len() >= 32 && is_plausible(line)).then_some(start..place.end + len + 5)
+    }
+
     /// The end of the lines of encoded bytes between `from` and `to`; `from` if there are none.
     fn key_lines(&mut self, from: usize, to: usize) -> usize {
         let mut end = from;
         let mut at = from;
         loop {
-            let space = self.bytes[at..to]
-                .iter()
-                .take_while(|b| b.is_ascii_whitespace());
-            let start = at + space.count();
+            let start = at + before_a_line(&self.bytes[at..to]);
             if end == from
                 && let Some(header) = self.pem_header(start, to)
             {
@@ -613,6 +648,35 @@ struct Behind {
     assigned: bool,
     /// What joins them says little: the value has to look like a password.
     weak: bool,
+}
+
+/// How much stands before the text of a line: blank lines, its number, the marks of a quotation, a list or a
+/// comparison.
+fn before_a_line(bytes: &[u8]) -> usize {
+    let marks = |from: usize| {
+        let is_mark = |at: &usize| {
+            let byte = bytes[*at];
+            let next = bytes.get(at + 1).copied().unwrap_or(b'\n');
+            byte.is_ascii_whitespace()
+                || b"|>:*#-\"'`,\\".contains(&byte)
+                || !byte.is_ascii()
+                || (matches!(byte, b'+' | b'/') && matches!(next, b' ' | b'\n' | b'"' | b'/'))
+        };
+        from + (from..bytes.len())
+            .take(GAP * 2)
+            .take_while(is_mark)
+            .count()
+    };
+    let at = marks(0);
+    let number = bytes[at..]
+        .iter()
+        .take(7)
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    match marks(at + number) {
+        end if number > 0 && end > at + number => end,
+        _ => at,
+    }
 }
 
 /// Whether characters that follow a known beginning are those of a key rather than a placeholder or a name.

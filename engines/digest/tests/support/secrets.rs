@@ -400,11 +400,45 @@ fn one_of_each(random: &mut Random) -> Vec<Case> {
         text: format!("{begin}\n{body}\n{end}"),
         secrets: lines.clone(),
     });
-    cases.push(Case {
-        kind: "key block without its end",
-        text: format!("{begin}\n{body}"),
-        secrets: lines,
-    });
+    let numbered = |lines: &[String]| -> String {
+        let lines = lines.iter().enumerate();
+        lines
+            .map(|(at, line)| format!("{:6}→{line}\n", at + 1))
+            .collect()
+    };
+    let each = |before: &str, after: &str| -> String {
+        let lines = std::iter::once(&begin).chain(&lines);
+        lines.map(|line| format!("{before}{line}{after}")).collect()
+    };
+    let whole = [std::slice::from_ref(&begin), &lines[..]].concat();
+    for (kind, text) in [
+        ("key block without its end", format!("{begin}\n{body}")),
+        ("numbered key block without its end", numbered(&whole)),
+        ("quoted key block without its end", each("> ", "\n")),
+        ("listed key block without its end", each("    - ", "\n")),
+        ("compared key block without its end", each("+", "\n")),
+        ("commented key block without its end", each("# ", "\n")),
+        (
+            "key block without its end in joined strings",
+            each("\"", "\\n\" +\n"),
+        ),
+        ("end of a key block", format!("{body}\n{end}")),
+        (
+            "quoted end of a key block",
+            each("> ", "\n").replace(&begin, "") + "> " + &end,
+        ),
+        (
+            "numbered end of a key block",
+            numbered(&[&lines[..], std::slice::from_ref(&end)].concat()),
+        ),
+    ] {
+        let secrets = lines.clone();
+        cases.push(Case {
+            kind,
+            text,
+            secrets,
+        });
+    }
     cases
 }
 
@@ -555,6 +589,8 @@ fn one_look_alike_of_each(random: &mut Random) -> Vec<(&'static str, String)> {
             "basic TypeScript/JavaScript knowledge",
             "grep -n 'BEGIN RSA PRIVATE' and then END",
             "-----BEGIN CERTIFICATE-----",
+            "x509\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQswCQYDVQQGEwJJ\n-----END CERTIFICATE-----",
+            "it then looks for\n-----END RSA PRIVATE KEY-----\nand stops",
             "if token == previous_token_of_the_session_2: return",
             "secretKeyRef: {name: db-credentials-v2, key: password}",
             "\"password\": {\"type\": \"string\", \"minLength\": 12}",
@@ -670,17 +706,19 @@ pub fn placements(text: &str) -> Vec<Placed> {
     ]
 }
 
-/// The first secret that `text` holds: the whole of a short one, the 12 bytes in the middle of one of more
-/// than 24 bytes. What is left of a long one's beginning or end alone is not seen.
+/// The first secret of which `text` holds a piece: the whole of a short one, or eight bytes in a row of any other,
+/// be they its beginning, its end or in its middle.
 pub fn leak<'c>(text: &str, cases: &'c [Case]) -> Option<&'c Case> {
+    const PIECE: usize = 8;
     cases.iter().find(|case| {
         case.secrets.iter().any(|secret| {
-            let len = secret.len();
-            let piece = match len {
-                0..=24 => secret.as_str(),
-                _ => &secret[len / 2 - 6..len / 2 + 6],
-            };
-            text.contains(piece) || text.contains(&piece.replace('/', "\\/"))
+            let pieces = secret.as_bytes().windows(PIECE.min(secret.len()));
+            pieces
+                .map(|piece| std::str::from_utf8(piece).unwrap_or(secret))
+                .any(|piece| {
+                    text.contains(piece)
+                        || (piece.contains('/') && text.contains(&piece.replace('/', "\\/")))
+                })
         })
     })
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView, tool_groups};
+use contexture_engine_api::{MessageKind, MessageView, whole_groups};
 
 /// The number of messages that stay raw at any cost.
 const MIN_TAIL: usize = 3;
@@ -143,28 +143,6 @@ fn has_unanswered(messages: &[MessageView<'_>], at: usize) -> bool {
         }
     }
     open.values().any(|left| *left > 0)
-}
-
-/// Tool groups, and thinking messages with the message that follows them: disjoint, in order.
-fn whole_groups(messages: &[MessageView<'_>]) -> Vec<Range<usize>> {
-    let mut groups = tool_groups(messages);
-    for (at, pair) in messages.windows(2).enumerate() {
-        let alone = pair[0].has_thinking()
-            && pair[0].text().trim().is_empty()
-            && pair[0].tool_calls().is_empty();
-        if alone && pair[1].role() == "assistant" {
-            groups.push(at..at + 2);
-        }
-    }
-    groups.sort_unstable_by_key(|group| group.start);
-    let mut joined: Vec<Range<usize>> = Vec::with_capacity(groups.len());
-    for group in groups {
-        match joined.last_mut() {
-            Some(last) if group.start < last.end => last.end = last.end.max(group.end),
-            _ => joined.push(group),
-        }
-    }
-    joined
 }
 
 #[cfg(test)]

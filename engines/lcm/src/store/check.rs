@@ -6,7 +6,7 @@ use super::read::{rows_after, whole};
 use super::sessions::{SessionInfo, sessions_in};
 use super::summaries::for_each_node_text;
 use super::{Blocks, Key, Store};
-use crate::error::StoreError;
+use crate::error::{StoreError, read_through};
 use crate::wire_items::is_whole;
 
 /// How many rows are held at a time.
@@ -81,6 +81,9 @@ impl Store {
                 let checked = lineage_problems(connection, info);
                 let problems = check.note(&name, checked)?;
                 check.problems.extend(problems.unwrap_or_default());
+            }
+            if !check.is_sound() {
+                read_through(self.path())?;
             }
             Ok(check)
         })

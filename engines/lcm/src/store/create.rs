@@ -102,7 +102,7 @@ pub(super) fn holds_something(path: &Path) -> bool {
 }
 
 /// The name of a file that belongs to the one at `path`.
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -23,7 +23,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::create::{holds_something, lay_down, remove_database, with_suffix};
 use super::index::build;
 use super::{Database, FILE_NAME, Store, StoreSettings, definitions, schema, sessions};
-use crate::error::StoreError;
+use crate::error::{StoreError, read_through};
 
 /// The prefix of the names of damaged files that were kept.
 pub(super) const DAMAGED: &str = "lcm.sqlite3.damaged-";
@@ -50,12 +50,14 @@ impl Store {
     /// many were checked.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] if it is open; a file of another program or of a newer version; a file without
+    /// [`StoreError::Busy`] if it is open; a file that the system cannot read; one of another program or of a newer version; a file without
     /// anything readable; a disk without room for a second file, and for a third if the tables' definitions
     /// are damaged. The old file is unchanged then.
     pub fn repair(directory: &Path, progress: impl FnMut(u64, u64)) -> Result<Repair, StoreError> {
         finish(directory)?;
         let path = directory.join(FILE_NAME);
+        // What the disk does not give now may be whole.
+        read_through(&path)?;
         let building = directory.join("lcm.sqlite3.repairing");
         let stand_in = directory.join("lcm.sqlite3.stand-in");
         remove_database(&building);
