@@ -107,9 +107,11 @@ impl Session {
             false => Expected::This(believed, remembers),
         };
         let shows_again = remembers && self.show_again_what_it_lacked(&mut start);
-        // What was cut off while the engine could not be told of it is not part of the conversation.
+        // What was cut off while the engine could not be told of it is not part of the conversation. (What is cut off
+        // now it is told.)
+        let stays = cut.is_none_or(|cut| believed_last <= cut);
         if !shows_again
-            && (cut.is_none() || comes_back)
+            && (stays || comes_back)
             && believed.is_some_and(|believed| !self.history.agrees(believed))
         {
             start = self.agreement(believed)?;

@@ -74,6 +74,27 @@ fn grown_and(holds: Holds, more: &[Act]) -> Vec<Act> {
 }
 
 #[test]
+fn a_cut_that_a_failed_engine_missed_is_not_hidden_by_a_later_one() {
+    let turn = || turn(Originals, Plain(4), REPLY);
+    check(
+        Wire::Responses,
+        3_000,
+        &[
+            Act::Fail(Fault {
+                method: "turn_complete",
+                failure: Failure::Error,
+                works: true,
+            }),
+            turn(),
+            Act::LoseAnswer,
+            turn(),
+            turn(),
+            Act::SendAgain(REPLY),
+        ],
+    );
+}
+
+#[test]
 fn what_grows_is_compacted_and_kept() {
     for wire in Wire::ALL {
         for holds in [Originals, Handed] {
