@@ -57,9 +57,14 @@ fn wait_until_it_listens(child: &mut Child) {
     }
 }
 
-/// Interrupts a run after `delay` ms; again as soon as it has said something to that, if it is to be `twice`.
-/// Gives how it ended, and what it said on stderr.
-fn interrupt(mut child: Child, delay: u64, twice: bool) -> (End, String) {
+/// Interrupts a run after `delay` ms; again as soon as it has answered that, if it is to be `twice`. What
+/// is `held` is let go then. Gives how it ended, and what it said on stderr.
+fn interrupt(
+    mut child: Child,
+    delay: u64,
+    twice: bool,
+    held: Option<rusqlite::Connection>,
+) -> (End, String) {
     let id = child.id().to_string();
     let interrupt = || {
         let mut kill = Command::new("kill");
@@ -70,9 +75,13 @@ fn interrupt(mut child: Child, delay: u64, twice: bool) -> (End, String) {
     interrupt().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
-    if twice && stderr.read_line(&mut said).unwrap() > 0 {
+    if twice || held.is_some() {
+        while !said.contains("Ctrl-C again") && stderr.read_line(&mut said).unwrap() > 0 {}
+    }
+    if twice && said.contains("Ctrl-C again") {
         interrupt().unwrap();
     }
+    drop(held);
     stderr.read_to_string(&mut said).unwrap();
     let status = child.wait().unwrap();
     let end = match status.signal() {
@@ -86,7 +95,20 @@ fn interrupt(mut child: Child, delay: u64, twice: bool) -> (End, String) {
 fn interrupted(home: &Home, args: &[&str], delay: u64, twice: bool) -> (End, String) {
     let mut child = spawned(home, args);
     wait_until_it_listens(&mut child);
-    interrupt(child, delay, twice)
+    interrupt(child, delay, twice, None)
+}
+
+fn store(home: &Home) -> rusqlite::Connection {
+    rusqlite::Connection::open(home.path("home/engines/lcm/lcm.sqlite3")).unwrap()
+}
+
+/// The same with a command that writes to the store, which it has to wait for until it has answered.
+fn interrupted_as_it_waits(home: &Home, args: &[&str], delay: u64, twice: bool) -> (End, String) {
+    let held = store(home);
+    held.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut child = spawned(home, args);
+    wait_until_it_listens(&mut child);
+    interrupt(child, delay, twice, Some(held))
 }
 
 /// A home with a session, in a store of which `megabytes` are free.
@@ -107,8 +129,7 @@ fn free(home: &Home, megabytes: u32) {
     if megabytes == 0 {
         return;
     }
-    let store = rusqlite::Connection::open(home.path("home/engines/lcm/lcm.sqlite3")).unwrap();
-    store
+    store(home)
         .execute_batch(&format!(
             "CREATE TABLE filler(bytes);
              INSERT INTO filler WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n LIMIT {megabytes})
@@ -199,11 +220,14 @@ fn a_check_is_stopped_and_the_next_one_is_not() {
 
 #[test]
 fn what_removes_or_mends_runs_to_its_end_unless_it_is_told_twice() {
+    type Interrupted = fn(&Home, &[&str], u64, bool) -> (End, String);
     let home = home(16_000, 0);
-    for (command, megabytes) in [("gc", 64), ("repair", 0)] {
+    for (command, interrupted) in [
+        ("gc", interrupted_as_it_waits as Interrupted),
+        ("repair", interrupted),
+    ] {
         for (twice, code) in [(false, 0), (true, STOPPED)] {
             let was_told = (0..TRIES).any(|attempt| {
-                free(&home, megabytes);
                 let args = ["sessions", command, "--yes"];
                 let (end, stderr) = interrupted(&home, &args, 5 * (attempt % 20), twice);
                 match end {
@@ -239,7 +263,7 @@ fn an_interrupted_import_loses_nothing_and_goes_on() {
     let mut interrupts = 0;
     // It does not listen: Ctrl-C ends it wherever it is.
     for delay in (0..).step_by(40) {
-        match interrupt(spawned(&home, &import), delay, false) {
+        match interrupt(spawned(&home, &import), delay, false, None) {
             (End::Signal(SIGINT), _) => interrupts += 1,
             (End::Code(0), _) => break,
             (end, stderr) => panic!("{end:?}: {stderr}"),
