@@ -48,9 +48,7 @@ impl Session {
             return;
         }
         let ids: Ids = shown.iter().map(Slot::id).collect();
-        let lacking = self.history.lacking();
-        let is_known =
-            |id: MessageId| (Some(id) <= last && !lacking.contains(&id)) || ids.contains(&id);
+        let is_known = |id| self.has_seen(id, last) || ids.contains(&id);
         let has_no_place = |id: MessageId| {
             let mut forms = self.history.earlier_forms(id).peekable();
             forms.peek().is_some() && !forms.any(is_known)
@@ -107,6 +105,11 @@ impl Session {
         self.save();
     }
 
+    /// Whether an engine that was shown the conversation up to `last` has seen this message of it.
+    fn has_seen(&self, id: MessageId, last: Option<MessageId>) -> bool {
+        Some(id) <= last && !self.history.lacking().contains(&id)
+    }
+
     /// Those of the messages to be shown that are another form of one which the engine has or is shown too, each
     /// with the latest such form.
     pub(super) fn revisions_in(
@@ -118,9 +121,7 @@ impl Session {
             return Vec::new();
         }
         let ids: Ids = shown.iter().map(Slot::id).collect();
-        let lacking = self.history.lacking();
-        let is_known =
-            |id: &MessageId| (Some(*id) <= last && !lacking.contains(id)) || ids.contains(id);
+        let is_known = |id: &MessageId| self.has_seen(*id, last) || ids.contains(id);
         let earlier = |id| self.history.earlier_forms(id).find(is_known);
         let revisions = shown.iter().map(Slot::id);
         revisions

@@ -124,16 +124,16 @@ impl Session {
                 Window::restore(&in_force.window, &messages, &self.counter)
             }
         };
-        // A client that sends what was said has no use for them.
-        let sent: Ids = (self.history.sent.units.iter())
-            .map(|unit| unit.origin.id())
-            .filter(|id| self.history.written.covers(*id).is_some())
-            .collect();
+        // A client that sends what was said has no use for what a lost record cleared.
+        let is_sent = |id| {
+            let mut units = self.history.sent.units.iter();
+            units.any(|unit| unit.origin.id() == id)
+        };
         let mut next = Vec::with_capacity(slots.len());
         let mut placed = Ids::default();
         for slot in slots {
             let id = slot.id();
-            if slot.is_of_lost_record() && !sent.contains(&id) {
+            if slot.is_of_lost_record() && !is_sent(id) {
                 continue;
             }
             let moved = changes

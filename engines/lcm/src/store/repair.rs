@@ -50,9 +50,9 @@ impl Store {
     /// many were checked.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] if it is open; a file that the system cannot read; one of another program or of a newer version; a file without
-    /// anything readable; a disk without room for a second file, and for a third if the tables' definitions
-    /// are damaged. The old file is unchanged then.
+    /// [`StoreError::Busy`] if it is open; a file that the system cannot read; one of another program or of a
+    /// newer version; a file without anything readable; a disk without room for a second file, and for a third if
+    /// the tables' definitions are damaged. The old file is unchanged then.
     pub fn repair(directory: &Path, progress: impl FnMut(u64, u64)) -> Result<Repair, StoreError> {
         finish(directory)?;
         let path = directory.join(FILE_NAME);
