@@ -14,7 +14,7 @@ use super::request::{ReadMessage, keep_what_was_said};
 use super::show::Start;
 use super::slot::Slot;
 use super::{Session, SessionError};
-use crate::engines::{Occasion, OpenError, Opened};
+use crate::engines::{Occasion, Opened};
 use crate::formats::{self, Format};
 use crate::supervision::Pace;
 use crate::tokens::TokenCounter;
@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// The conversation that the engine keeps, in order.
-    fn exported(&self, format: Format) -> Result<Vec<(MessageId, ReadMessage)>, OpenError> {
+    fn exported(&self, format: Format) -> Result<Vec<(MessageId, ReadMessage)>, String> {
         #[derive(Deserialize)]
         struct Page {
             messages: Vec<Line>,
@@ -204,10 +204,9 @@ impl Session {
                 after,
                 limit: PIECE,
             };
-            let answer = self.engines.manage(Some(self.engine.name()), &command)?;
-            let Ok(page) = Page::deserialize(&answer) else {
-                return Ok(all);
-            };
+            let answer = self.engines.manage(Some(self.engine.name()), &command);
+            let answer = answer.map_err(|error| error.to_string())?;
+            let page = Page::deserialize(&answer).map_err(|error| error.to_string())?;
             for line in page.messages {
                 let text = line.message.unwrap_or_default();
                 let read = read_back(&text, Some(format), &mut names);
