@@ -24,6 +24,9 @@ pub const SECRET_MASK: &str = "[secret masked]";
 const JSON_DEPTH: usize = 6;
 const ESCAPES: usize = 4;
 
+/// How often a text with a secret is searched: without one secret, what stood around it may read as another.
+const PASSES: usize = 8;
+
 /// A secret's place, and whether it is a number of JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Secret {
@@ -55,6 +58,18 @@ impl Secret {
 /// assert_eq!(mask_secrets("commit 3f2a9c1d"), "commit 3f2a9c1d");
 /// ```
 pub fn mask_secrets(text: &str) -> Cow<'_, str> {
+    let mut masked = masked_once(text);
+    for _ in 1..PASSES {
+        let Cow::Owned(before) = &masked else { break };
+        match masked_once(before) {
+            Cow::Owned(after) if after != *before => masked = Cow::Owned(after),
+            _ => break,
+        }
+    }
+    masked
+}
+
+fn masked_once(text: &str) -> Cow<'_, str> {
     let mut secrets = Vec::new();
     secrets_in(text, JSON_DEPTH, &mut secrets);
     masked(text, secrets)
@@ -259,6 +274,15 @@ mod tests {
         let pair =
             r#"[{"name": "DB_PASSWORD", "value": "hunter two"}, {"name": "a", "value": "b"}]"#;
         assert_eq!(mask_secrets(pair), pair.replace("hunter two", SECRET_MASK));
+    }
+
+    #[test]
+    fn what_stands_around_a_secret_is_looked_at_without_it() {
+        for value in ["cookie='=://u:a.A", "password://u:a0A"] {
+            let once =
+                mask_secrets(&serde_json::json!({"password": value}).to_string()).into_owned();
+            assert_eq!(once, r#"{"password":"[secret masked]"}"#);
+        }
     }
 
     #[test]
