@@ -122,10 +122,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
             },
         });
     };
-    let call = ToolCall {
-        name: name.clone(),
-        arguments: arguments(&args.arguments)?,
-    };
+    let call = ToolCall::new(name.clone(), arguments(&args.arguments)?);
     let refused = |why: String| CliError::Arguments {
         tool: name.clone(),
         because: Lines(why),

@@ -1,6 +1,6 @@
 //! What becomes of each message, and the new window as positions of the old one.
 
-use contexture_engine_api::{Entry, MessageId, MessageView, Replacement};
+use contexture_engine_api::{Entry, MessageId, MessageView, Replacement, Summary};
 
 use super::violation::{Ids, Violation};
 
@@ -18,7 +18,7 @@ pub(super) enum Disposition {
 pub(super) enum WindowEntry<'a> {
     Kept(usize),
     Replaced(usize, &'a Replacement),
-    Summary(&'a str, &'a [MessageId]),
+    Summary(&'a Summary),
     Stub {
         call: usize,
         index: usize,
@@ -38,9 +38,7 @@ impl<'a> Account<'a> {
         messages: &[MessageView<'_>],
         entries: &'a [Entry],
     ) -> Result<Self, Violation> {
-        let leaves_nothing = entries
-            .iter()
-            .all(|entry| matches!(entry, Entry::Drop { .. }));
+        let leaves_nothing = entries.iter().all(|entry| matches!(entry, Entry::Drop(_)));
         if leaves_nothing && !messages.is_empty() {
             return Err(Violation::EmptyResult);
         }
@@ -74,19 +72,24 @@ impl<'a> Account<'a> {
                         new,
                     ));
                 }
-                Entry::Summary { text, covers } => {
-                    for id in covers {
+                Entry::Summary(summary) => {
+                    for id in &summary.covers {
                         settle(*id, Disposition::Summarised)?;
                     }
-                    places.push(WindowEntry::Summary(text, covers));
+                    places.push(WindowEntry::Summary(summary));
                 }
-                Entry::StubResult { call, index, text } => places.push(WindowEntry::Stub {
-                    call: find(*call)?,
-                    index: *index,
-                    text,
+                Entry::StubResult(stub) => places.push(WindowEntry::Stub {
+                    call: find(stub.call)?,
+                    index: stub.index,
+                    text: &stub.text,
                 }),
-                Entry::Drop { id, .. } => {
-                    settle(*id, Disposition::Dropped)?;
+                Entry::Drop(dropped) => {
+                    settle(dropped.id, Disposition::Dropped)?;
+                }
+                // Of a later version.
+                unknown => {
+                    let name = unknown.name().to_owned();
+                    return Err(Violation::UnknownEntry { name });
                 }
             }
         }

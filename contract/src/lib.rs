@@ -141,7 +141,7 @@ pub struct Checked {
 ///     may_shorten_last_user: false,
 /// };
 /// let count = |text: &str| text.len() as u64 / 4;
-/// let summary = |covers| Entry::Summary { text: "A greeting.".into(), covers };
+/// let summary = |covers| Entry::summary("A greeting.", covers);
 ///
 /// let covers = vec![MessageId(1), MessageId(2)];
 /// let proposal = Compaction::new(vec![summary(covers), Entry::Keep(MessageId(3))]);
@@ -172,7 +172,7 @@ pub fn check(
     for place in &account.places {
         match place {
             WindowEntry::Replaced(at, new) => wording::check_replacement(&messages[*at], new)?,
-            WindowEntry::Summary(text, covers) => wording::check_summary(text, covers)?,
+            WindowEntry::Summary(new) => wording::check_summary(&new.text, &new.covers)?,
             WindowEntry::Kept(_) | WindowEntry::Stub { .. } => {}
         }
     }

@@ -14,7 +14,8 @@ pub(super) fn tokens_of(
     let sizes = account.places.iter().map(|place| match place {
         WindowEntry::Kept(at) => messages[*at].tokens(),
         WindowEntry::Replaced(at, new) => replaced(&messages[*at], new, count),
-        WindowEntry::Summary(text, _) => {
+        WindowEntry::Summary(new) => {
+            let text = new.text.as_str();
             let mark = if text.starts_with(SUMMARY_MARK) {
                 0
             } else {

@@ -32,10 +32,7 @@ fn keep(at: u64) -> Entry {
 }
 
 fn remove(at: u64) -> Entry {
-    Entry::Drop {
-        id: id(at),
-        reason: "test".into(),
-    }
+    Entry::dropped(id(at), "test")
 }
 
 fn summary(covers: impl IntoIterator<Item = u64>) -> Entry {
@@ -43,38 +40,22 @@ fn summary(covers: impl IntoIterator<Item = u64>) -> Entry {
 }
 
 fn said(text: &str, covers: impl IntoIterator<Item = u64>) -> Entry {
-    Entry::Summary {
-        text: text.into(),
-        covers: covers.into_iter().map(MessageId).collect(),
-    }
+    Entry::summary(text, covers.into_iter().map(MessageId).collect())
 }
 
 fn shorten(at: u64, text: &str) -> Entry {
-    Entry::Replace(Replacement {
-        id: id(at),
-        text: Some(text.into()),
-        arguments: Vec::new(),
-    })
+    Entry::Replace(Replacement::new(id(at)).text(Some(text.into())))
 }
 
 fn rewrite(at: u64, arguments: &[(usize, &str)]) -> Entry {
-    let arguments = arguments.iter().map(|(index, arguments)| ShortArguments {
-        index: *index,
-        arguments: (*arguments).into(),
-    });
-    Entry::Replace(Replacement {
-        id: id(at),
-        text: None,
-        arguments: arguments.collect(),
-    })
+    let arguments = arguments
+        .iter()
+        .map(|(index, arguments)| ShortArguments::new(*index, *arguments));
+    Entry::Replace(Replacement::new(id(at)).arguments(arguments.collect()))
 }
 
 fn stub(call: u64, index: usize) -> Entry {
-    Entry::StubResult {
-        call: id(call),
-        index,
-        text: "[no result]".into(),
-    }
+    Entry::stub(id(call), index, "[no result]")
 }
 
 const LONG: &str = "A long text that a compaction can make shorter, since it says the same thing over \
@@ -408,11 +389,7 @@ fn stubs_follow_their_call_and_answer_what_has_no_result() {
         verdict(callless),
         Err(Violation::StubAstray { call, index })
     );
-    let blank = Entry::StubResult {
-        call,
-        index,
-        text: " ".into(),
-    };
+    let blank = Entry::stub(call, index, " ");
     assert_eq!(
         around(vec![blank], vec![]),
         Err(Violation::EmptyStub { call, index })
@@ -800,10 +777,10 @@ fn honest(
         .iter()
         .map(|m| Entry::Keep(m.id()))
         .collect();
-    entries.push(Entry::Summary {
-        text: "Work went on.".into(),
-        covers: messages[head..tail].iter().map(MessageView::id).collect(),
-    });
+    entries.push(Entry::summary(
+        "Work went on.",
+        messages[head..tail].iter().map(MessageView::id).collect(),
+    ));
     for (at, message) in messages.iter().enumerate().skip(tail) {
         entries.push(if clear && at < settled && message.role() == "tool" {
             shorten(message.id().0, CLEARED_TOOL_OUTPUT)

@@ -17,6 +17,15 @@ pub enum Violation {
         /// The unknown id.
         id: MessageId,
     },
+    /// An entry is of a kind that this host does not know.
+    #[error(
+        "the entry `{name}` is of a later version of the interface than this host's; an engine asks \
+         `services.supports(\"{name}\")` before it proposes one"
+    )]
+    UnknownEntry {
+        /// The entry's name.
+        name: String,
+    },
     /// A message is accounted for by two entries, or twice by one.
     #[error("{id} occurs twice in the proposal; every message must occur exactly once")]
     Twice {

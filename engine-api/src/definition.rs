@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use crate::engine::{ContextEngine, EngineFactory, FactoryRequest};
+use crate::about::{API_VERSION, About, EngineDescription, HostInfo};
+use crate::engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine};
 use crate::error::EngineError;
 use crate::services::OpenRequest;
 
@@ -11,6 +12,7 @@ type Create = fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineEr
 /// An engine as a host lists it: its name, whence it comes and how to make it. Listing runs none of
 /// the engine's code.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct EngineDefinition {
     /// What `context.engine` says to choose it.
     pub name: &'static str,
@@ -21,7 +23,7 @@ pub struct EngineDefinition {
     /// The crate that brings it.
     pub owner: &'static str,
     create: Create,
-    settings_schema: fn() -> Option<serde_json::Value>,
+    about: fn(&HostInfo) -> About,
 }
 
 /// The crate that brings an engine; [`export_engine!`](crate::export_engine) and
@@ -38,7 +40,7 @@ pub struct Owner {
 
 impl EngineDefinition {
     /// An engine whose sessions share nothing.
-    pub const fn engine<E: ContextEngine + 'static>(name: &'static str, owner: Owner) -> Self {
+    pub const fn engine<E: StandaloneEngine>(name: &'static str, owner: Owner) -> Self {
         Self::factory::<SharesNothing<E>>(name, owner)
     }
 
@@ -50,13 +52,19 @@ impl EngineDefinition {
             description: owner.description,
             owner: owner.name,
             create: |request| Ok(Box::new(F::create(request)?)),
-            settings_schema: F::settings_schema,
+            about: F::about,
         }
     }
 
-    /// The engine's settings, see [`ContextEngine::settings_schema`].
-    pub fn settings_schema(&self) -> Option<serde_json::Value> {
-        (self.settings_schema)()
+    /// What the engine says of itself to this host.
+    pub fn describe(&self, host: &HostInfo) -> EngineDescription {
+        EngineDescription {
+            name: self.name.to_owned(),
+            version: self.version.to_owned(),
+            description: self.description.to_owned(),
+            api: API_VERSION.to_owned(),
+            about: (self.about)(host),
+        }
     }
 
     /// Makes the engine's factory.
@@ -73,13 +81,13 @@ impl EngineDefinition {
 
 struct SharesNothing<E>(PhantomData<fn() -> E>);
 
-impl<E: ContextEngine + 'static> EngineFactory for SharesNothing<E> {
+impl<E: StandaloneEngine> EngineFactory for SharesNothing<E> {
     fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self(PhantomData))
     }
 
-    fn settings_schema() -> Option<serde_json::Value> {
-        E::settings_schema()
+    fn about(host: &HostInfo) -> About {
+        E::about(host)
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {

@@ -1,7 +1,8 @@
 //! The interface of an engine.
 
+use crate::about::{About, HostInfo};
 use crate::background::BackgroundCall;
-use crate::compaction::{Compaction, CompressRequest, Outcome};
+use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
 use crate::model::{ModelAnswer, ModelFailure};
@@ -13,18 +14,21 @@ use crate::window::{Decision, Usage, WindowState};
 /// One conversation's engine. The host opens one object a session and calls it from one thread at a
 /// time, each call with a deadline.
 ///
-/// Three methods are required. A complete engine that keeps the last ten messages:
+/// Two methods are required, and [`open`](StandaloneEngine::open) of an engine whose sessions share nothing. A
+/// complete engine that keeps the last ten messages:
 ///
 /// ```
 /// use contexture_engine_api::*;
 ///
 /// struct LastTen;
 ///
-/// impl ContextEngine for LastTen {
+/// impl StandaloneEngine for LastTen {
 ///     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
 ///         Ok(LastTen)
 ///     }
+/// }
 ///
+/// impl ContextEngine for LastTen {
 ///     fn should_compress(&self, window: &WindowState) -> Decision {
 ///         if window.best_prompt_tokens() * 2 >= window.context_length {
 ///             Decision::Yes("half of the window is full".into())
@@ -39,10 +43,10 @@ use crate::window::{Decision, Usage, WindowState};
 ///         if cut == 0 {
 ///             return Ok(Outcome::NothingToDo("ten messages or fewer".into()));
 ///         }
-///         let mut entries = vec![Entry::Summary {
-///             text: format!("{cut} earlier messages were left out."),
-///             covers: messages[..cut].iter().map(|message| message.id()).collect(),
-///         }];
+///         let mut entries = vec![Entry::summary(
+///             format!("{cut} earlier messages were left out."),
+///             messages[..cut].iter().map(|message| message.id()).collect(),
+///         )];
 ///         entries.extend(messages[cut..].iter().map(|message| Entry::Keep(message.id())));
 ///         Ok(Outcome::Compacted(Compaction::new(entries)))
 ///     }
@@ -55,27 +59,10 @@ use crate::window::{Decision, Usage, WindowState};
 /// #     .collect();
 /// # let mut engine = LastTen;
 /// # let order = CompressOrder::default();
-/// # let outcome = engine.compress(&CompressRequest { messages: &messages, order: &order });
+/// # let outcome = engine.compress(&CompressRequest::new(&messages, &order));
 /// # assert!(matches!(outcome, Ok(Outcome::Compacted(c)) if c.entries.len() == 11));
 /// ```
 pub trait ContextEngine: Send {
-    /// Opens the engine of one session.
-    ///
-    /// # Errors
-    /// Settings that make no sense, or a store that cannot be opened.
-    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError>
-    where
-        Self: Sized;
-
-    /// The settings under `context.engines.<name>`, as JSON Schema of an object; none for any. The host checks
-    /// what is configured before it opens the engine. A plugin declares them in its `plugin.yaml`.
-    fn settings_schema() -> Option<serde_json::Value>
-    where
-        Self: Sized,
-    {
-        None
-    }
-
     /// Whether to compact now, with the reason. Cheap: it is asked every turn.
     fn should_compress(&self, window: &WindowState) -> Decision;
 
@@ -87,7 +74,8 @@ pub trait ContextEngine: Send {
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError>;
 
     /// How far it has seen the conversation; none for an engine that remembers nothing, which is then
-    /// shown only what is new.
+    /// shown only what is new. One that remembers and wants everything shown again says
+    /// [`Observed::NOTHING`].
     fn observed_through(&self) -> Option<Observed> {
         None
     }
@@ -140,13 +128,8 @@ pub trait ContextEngine: Send {
         ))
     }
 
-    /// Whether it has a view of its own to offer for requests. Asked once; [`select`](Self::select) is
-    /// called only where it has.
-    fn selects(&self) -> bool {
-        false
-    }
-
-    /// A view for this request only, which changes nothing for the next; none for the window as it is.
+    /// A view for this request only, which changes nothing for the next; none for the window as it is. Asked
+    /// where [`About::selects`] says so.
     ///
     /// # Errors
     /// The window is then sent as it is.
@@ -156,8 +139,8 @@ pub trait ContextEngine: Send {
     }
 
     /// The proposal was checked, stored and is in force. Idempotent: it may be said again after a crash.
-    fn committed(&mut self, compaction: u64) {
-        let _ = compaction;
+    fn committed(&mut self, committed: &Committed) {
+        let _ = committed;
     }
 
     /// The proposal was refused, and why; the window is as it was.
@@ -194,8 +177,10 @@ pub trait ContextEngine: Send {
     /// A turn is over: the answer was observed and reported.
     fn turn_complete(&mut self) {}
 
-    /// Model calls that it would like made between turns. Each is answered exactly once.
-    fn background(&mut self) -> Vec<BackgroundCall> {
+    /// Model calls that it would like made between turns, over the window as it is then. Each is answered
+    /// exactly once.
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        let _ = request;
         Vec::new()
     }
 
@@ -239,6 +224,21 @@ pub trait ContextEngine: Send {
     }
 }
 
+/// An engine whose sessions share nothing.
+pub trait StandaloneEngine: ContextEngine + Sized + 'static {
+    /// What it is, for a host that is this. Said before anything is made, and once in a process.
+    fn about(host: &HostInfo) -> About {
+        let _ = host;
+        About::default()
+    }
+
+    /// Opens the engine of one session.
+    ///
+    /// # Errors
+    /// Settings that make no sense, or a store that cannot be opened.
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError>;
+}
+
 /// Opens the engines of an engine's sessions: one factory a process and data directory, which holds
 /// what they share (a store, its writer). An engine that shares nothing needs none of its own.
 pub trait EngineFactory: Send + Sync {
@@ -250,18 +250,19 @@ pub trait EngineFactory: Send + Sync {
     where
         Self: Sized;
 
-    /// As [`ContextEngine::settings_schema`].
-    fn settings_schema() -> Option<serde_json::Value>
+    /// As [`StandaloneEngine::about`].
+    fn about(host: &HostInfo) -> About
     where
         Self: Sized,
     {
-        None
+        let _ = host;
+        About::default()
     }
 
     /// Opens the engine of one session.
     ///
     /// # Errors
-    /// As [`ContextEngine::open`].
+    /// As [`StandaloneEngine::open`].
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError>;
 
     /// Answers a question about what the engine keeps, with a JSON object for a person.
@@ -277,9 +278,23 @@ pub trait EngineFactory: Send + Sync {
 
 /// What a factory is made with.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct FactoryRequest<'a> {
     /// The settings under `context.engines.<name>` as JSON text; `{}` where there are none.
     pub settings: &'a str,
     /// The engine's own directory; it exists.
     pub data_dir: &'a std::path::Path,
+    /// The host.
+    pub host: &'a HostInfo,
+}
+
+impl<'a> FactoryRequest<'a> {
+    /// A request with these settings and this directory, of this host.
+    pub const fn new(settings: &'a str, data_dir: &'a std::path::Path, host: &'a HostInfo) -> Self {
+        Self {
+            settings,
+            data_dir,
+            host,
+        }
+    }
 }

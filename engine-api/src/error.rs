@@ -34,7 +34,10 @@ pub enum EngineError {
     /// What crossed the boundary could not be read. (Only the ABI and the host make this.)
     #[error("broken answer: {0}")]
     Protocol(String),
-    /// Anything else.
+    /// The other side is of a version that has no such method. (Only the protocol makes this.)
+    #[error("its version has no method `{0}`")]
+    UnknownMethod(String),
+    /// Anything else, and what a later version calls by a name that this one does not know.
     #[error("{0}")]
     Other(String),
 }

@@ -4,18 +4,22 @@
 //! compact, compacts, may give the agent tools, and tracks token usage. This crate is all that an
 //! engine depends on. It holds
 //!
-//! - [`ContextEngine`], the trait, with a complete example, and [`EngineFactory`] for engines whose
-//!   sessions share something;
+//! - [`ContextEngine`], the trait, with a complete example; [`StandaloneEngine`], how it is opened, or
+//!   [`EngineFactory`] for engines whose sessions share something;
 //! - the types that the trait speaks in: [`MessageView`] in, [`Outcome`] and [`Compaction`] out;
 //! - [`Services`], what the host lends;
 //! - [`export_engine!`], which makes a cdylib a plugin, and [`register_engine!`], which registers an
 //!   engine that is linked in;
 //! - with the feature `host`, [`Plugin`], which loads such a cdylib.
 //!
-//! The ABI behind a plugin is a private matter of this crate: version 1 of the crate is version 1 of
-//! the ABI, every 1.x host loads every 1.x plugin, and a method that one side lacks is done without.
+//! Every 1.x host runs every 1.x engine, and what only one side has is done without. What crosses is the
+//! [`protocol`], whatever carries it; the ABI of a cdylib is a private matter of this crate.
+
+#[macro_use]
+mod crossing;
 
 mod abi;
+mod about;
 mod background;
 mod boundary;
 mod compaction;
@@ -25,6 +29,7 @@ mod error;
 mod files;
 mod message;
 mod model;
+pub mod protocol;
 mod services;
 mod store;
 mod text;
@@ -33,23 +38,24 @@ mod window;
 
 #[cfg(feature = "host")]
 pub use abi::exit::{end_watched, leave, unwatch_exit, watch_exit};
-pub use abi::export::EngineDescription;
 #[cfg(feature = "host")]
 pub use abi::load::{LoadError, Plugin};
 pub use abi::{ABI_VERSION, panic_text, show_panics_plainly};
+pub use about::{API_VERSION, About, EngineDescription, HostInfo};
 pub use background::BackgroundCall;
 pub use boundary::{safe_cut, safe_cut_after, tool_groups, whole_groups};
 pub use compaction::{
-    Compaction, CompressOrder, CompressRequest, CurrentCompaction, Entry, Outcome, Replacement,
-    ShortArguments,
+    Committed, Compaction, CompressOrder, CompressRequest, CurrentCompaction, Dropped, Entry,
+    Floor, Outcome, Replacement, ShortArguments, StubResult, Summary,
 };
 pub use definition::{EngineDefinition, Owner, linked_engines};
-pub use engine::{ContextEngine, EngineFactory, FactoryRequest};
+pub use engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine};
 pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
 pub use message::{
     CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, Observed,
-    SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK, TokenSource, ToolCallView,
+    OwnedMessage, OwnedToolCall, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK, TokenSource,
+    ToolCallView, with_views,
 };
 pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};

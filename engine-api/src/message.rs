@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::abi::view::{MessageView, TokenSource, ToolCallView};
 
+mod owned;
+pub use owned::{OwnedMessage, OwnedToolCall, with_views};
+
 /// What a summary message begins with. It tells a model, a person and the next compaction that this is
 /// not something that anybody said.
 pub const SUMMARY_MARK: &str = "[CONTEXT COMPACTION]";
@@ -23,7 +26,9 @@ pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have b
     build on that summary and state rather than re-doing work.]";
 
 /// The host's name for a message: unique within a session, in the order of arrival.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct MessageId(pub u64);
 
@@ -34,16 +39,20 @@ impl std::fmt::Display for MessageId {
 }
 
 /// Where the text of a message comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum MessageKind {
     /// As somebody said it.
+    #[default]
     Original = 0,
     /// The summary of an earlier compaction.
     Summary = 1,
     /// A shorter form that an earlier compaction put in place of the original.
     Replaced = 2,
-    /// A kind that this version of the API does not know.
+    /// A kind of a later version. It is nobody's words.
+    #[serde(other)]
     Unknown = u32::MAX,
 }
 
@@ -58,12 +67,28 @@ impl MessageKind {
     }
 }
 
-/// How far an engine has seen a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
-    /// The last message it was shown.
-    pub last: MessageId,
-    /// The host's chain hash over everything up to that message. Where it disagrees with the host's
-    /// own, one of the two stores was lost or is older.
-    pub chain: u64,
+open_struct! {
+    /// How far an engine has seen a conversation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Observed {
+        /// The last message it was shown.
+        pub last: MessageId,
+        /// The host's chain hash over everything up to that message. Where it disagrees with the host's
+        /// own, one of the two stores was lost or is older.
+        pub chain: u64,
+    }
+}
+
+impl Observed {
+    /// What an engine says that remembers, and has seen nothing yet or lost it all: it is shown everything again,
+    /// as far as that can be had.
+    pub const NOTHING: Self = Self {
+        last: MessageId(0),
+        chain: 0,
+    };
+
+    /// It has seen everything up to the message `last`, after which the chain hash was `chain`.
+    pub const fn through(last: MessageId, chain: u64) -> Self {
+        Self { last, chain }
+    }
 }

@@ -2,42 +2,87 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A question to the auxiliary model. The host chooses model and provider, masks secrets, keeps the
-/// time limit and counts the call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelRequest {
-    /// What it is for (`summary`, `answer`, …): named in logs and reports.
-    pub purpose: String,
-    /// Instructions.
-    pub system: String,
-    /// The material.
-    pub prompt: String,
-    /// The answer's limit, in tokens.
-    pub max_tokens: u64,
+open_struct! {
+    /// A question to the auxiliary model. The host chooses model and provider, masks secrets, keeps the
+    /// time limit and counts the call.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct ModelRequest {
+        /// What it is for (`summary`, `answer`, …): named in logs and reports.
+        pub purpose: String,
+        /// Instructions.
+        pub system: String,
+        /// The material.
+        pub prompt: String,
+        /// The answer's limit, in tokens.
+        pub max_tokens: u64,
+    }
 }
 
-/// The model's answer: never empty, never cut off (those are failures).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelAnswer {
-    /// Its text.
-    pub text: String,
-    /// The model that gave it.
-    pub model: String,
-    /// Tokens sent, as reported; 0 where the provider did not say.
-    #[serde(default)]
-    pub input_tokens: u64,
-    /// Tokens received, as reported; 0 where the provider did not say.
-    #[serde(default)]
-    pub output_tokens: u64,
+impl ModelRequest {
+    /// A question for this purpose, with an answer of at most `max_tokens`.
+    pub fn new(
+        purpose: impl Into<String>,
+        system: impl Into<String>,
+        prompt: impl Into<String>,
+        max_tokens: u64,
+    ) -> Self {
+        Self {
+            purpose: purpose.into(),
+            system: system.into(),
+            prompt: prompt.into(),
+            max_tokens,
+        }
+    }
 }
 
-/// The model that answers `complete`, as far as an engine needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelInfo {
-    /// Its name.
-    pub name: String,
-    /// Its whole window, in tokens: instructions, material and answer share it.
-    pub context_length: u64,
+open_struct! {
+    /// The model's answer: never empty, never cut off (those are failures).
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct ModelAnswer {
+        /// Its text.
+        pub text: String,
+        /// The model that gave it.
+        pub model: String,
+        /// Tokens sent, as reported; 0 where the provider did not say.
+        #[serde(default)]
+        pub input_tokens: u64,
+        /// Tokens received, as reported; 0 where the provider did not say.
+        #[serde(default)]
+        pub output_tokens: u64,
+    }
+}
+
+impl ModelAnswer {
+    /// What `model` said.
+    pub fn new(text: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            model: model.into(),
+            input_tokens: 0,
+            output_tokens: 0,
+        }
+    }
+}
+
+open_struct! {
+    /// The model that answers `complete`, as far as an engine needs to know it.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct ModelInfo {
+        /// Its name.
+        pub name: String,
+        /// Its whole window, in tokens: instructions, material and answer share it.
+        pub context_length: u64,
+    }
+}
+
+impl ModelInfo {
+    /// A model with a window of so many tokens.
+    pub fn new(name: impl Into<String>, context_length: u64) -> Self {
+        Self {
+            name: name.into(),
+            context_length,
+        }
+    }
 }
 
 /// Why there is no answer.
@@ -69,22 +114,24 @@ pub enum FailureKind {
     Cancelled,
     /// The model does not exist there.
     UnknownModel,
-    /// Anything else; the message says what.
+    /// Anything else, kinds of later versions included; the message says what.
     #[serde(other)]
     Other,
 }
 
-/// A model call that gave nothing usable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct ModelFailure {
-    /// The kind, on which a caller decides.
-    pub kind: FailureKind,
-    /// What happened and what to do, for a person.
-    pub message: String,
-    /// How long the provider asked to wait, in milliseconds.
-    #[serde(default)]
-    pub retry_after_ms: Option<u64>,
+open_struct! {
+    /// A model call that gave nothing usable.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+    #[error("{message}")]
+    pub struct ModelFailure {
+        /// The kind, on which a caller decides.
+        pub kind: FailureKind,
+        /// What happened and what to do, for a person.
+        pub message: String,
+        /// How long the provider asked to wait, in milliseconds.
+        #[serde(default)]
+        pub retry_after_ms: Option<u64>,
+    }
 }
 
 impl ModelFailure {

@@ -8,19 +8,25 @@ use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelReque
 /// How much a log line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LogLevel {
     /// For whoever debugs the engine.
     Debug,
-    /// For whoever wants to follow what happens.
-    Info,
     /// For whoever runs the agent.
     Warn,
     /// Something is broken.
     Error,
+    /// For whoever wants to follow what happens; a level of a later version counts as this one.
+    #[serde(other)]
+    Info,
 }
 
 /// What a host implements to lend its services. None of these calls back into an engine.
 pub trait HostServices: Send + Sync {
+    /// Whether it has a service, calls a method or takes an entry of this name.
+    fn supports(&self, feature: &str) -> bool {
+        crate::protocol::features().any(|known| known == feature)
+    }
     /// The auxiliary model, where there is one.
     fn model(&self) -> Option<ModelInfo>;
     /// Makes one model call; blocks until it is answered, fails or is cancelled.
@@ -50,6 +56,12 @@ impl Services {
     /// Services of no host: no model, four bytes a token, a silent log. For the tests of an engine.
     pub fn none() -> Self {
         Self(Arc::new(NoHost))
+    }
+
+    /// Whether the host has a service, calls a method or takes an entry of this name: `complete`, `select`,
+    /// `stub_result`.
+    pub fn supports(&self, feature: &str) -> bool {
+        self.0.supports(feature)
     }
 
     /// The auxiliary model, where there is one.
@@ -146,6 +158,7 @@ impl HostServices for NoHost {
 
 /// What a session's engine is opened with.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct OpenRequest<'a> {
     /// The session's id.
     pub session: &'a str,
@@ -161,7 +174,32 @@ pub struct OpenRequest<'a> {
     pub compaction: Option<&'a crate::CurrentCompaction>,
 }
 
-impl OpenRequest<'_> {
+impl<'a> OpenRequest<'a> {
+    /// A session without a compaction.
+    pub const fn new(
+        session: &'a str,
+        settings: &'a str,
+        data_dir: &'a Path,
+        services: Services,
+        window: &'a crate::WindowState,
+    ) -> Self {
+        Self {
+            session,
+            settings,
+            data_dir,
+            services,
+            window,
+            compaction: None,
+        }
+    }
+
+    /// The same with this compaction in force.
+    #[must_use]
+    pub const fn compaction(mut self, compaction: Option<&'a crate::CurrentCompaction>) -> Self {
+        self.compaction = compaction;
+        self
+    }
+
     /// Reads the settings into `T`.
     ///
     /// # Errors

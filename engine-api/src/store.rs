@@ -68,4 +68,7 @@ pub enum StoreCommand {
     Cancel,
     /// How far the command is that another thread asked for: `done` of `total`, in steps of its own.
     Progress,
+    /// One of a later version. An engine answers [`EngineError::Unsupported`](crate::EngineError::Unsupported).
+    #[serde(other)]
+    Unknown,
 }

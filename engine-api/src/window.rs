@@ -2,47 +2,51 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a provider reported for one answer. All figures are tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Usage {
-    /// The prompt, cached parts included.
-    pub input_tokens: u64,
-    /// The answer, reasoning included.
-    pub output_tokens: u64,
-    /// The part of the prompt that was read from the prompt cache.
-    pub cache_read_tokens: u64,
-    /// The part of the prompt that was written to the prompt cache.
-    pub cache_write_tokens: u64,
-    /// The part of the answer that was reasoning and is not in the next prompt.
-    pub reasoning_tokens: u64,
+open_struct! {
+    /// What a provider reported for one answer. All figures are tokens.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Usage {
+        /// The prompt, cached parts included.
+        pub input_tokens: u64,
+        /// The answer, reasoning included.
+        pub output_tokens: u64,
+        /// The part of the prompt that was read from the prompt cache.
+        pub cache_read_tokens: u64,
+        /// The part of the prompt that was written to the prompt cache.
+        pub cache_write_tokens: u64,
+        /// The part of the answer that was reasoning and is not in the next prompt.
+        pub reasoning_tokens: u64,
+    }
 }
 
-/// The model's window and what stands in it. All figures are tokens unless they say otherwise.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WindowState {
-    /// The agent's model.
-    pub model: String,
-    /// The model's whole window.
-    pub context_length: u64,
-    /// What is reserved for the answer.
-    pub max_output_tokens: u64,
-    /// The prompt as counted now: system prompt, tools and messages.
-    pub prompt_tokens: u64,
-    /// The part of `prompt_tokens` that no compaction can touch: system prompt and tools.
-    pub fixed_tokens: u64,
-    /// Whether there is a system prompt; none where the host does not say.
-    pub has_system_prompt: Option<bool>,
-    /// Whether `prompt_tokens` is a rough estimate rather than a count.
-    pub estimated: bool,
-    /// The prompt that the provider last reported, with what came since added; none since the last
-    /// compaction or change of model.
-    pub reported_tokens: Option<u64>,
-    /// Messages in the window, the system prompt not among them.
-    pub messages: usize,
-    /// Whether the window holds messages that no compaction has seen yet.
-    pub new_since_compaction: bool,
+open_struct! {
+    /// The model's window and what stands in it. All figures are tokens unless they say otherwise.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct WindowState {
+        /// The agent's model.
+        pub model: String,
+        /// The model's whole window.
+        pub context_length: u64,
+        /// What is reserved for the answer.
+        pub max_output_tokens: u64,
+        /// The prompt as counted now: system prompt, tools and messages.
+        pub prompt_tokens: u64,
+        /// The part of `prompt_tokens` that no compaction can touch: system prompt and tools.
+        pub fixed_tokens: u64,
+        /// Whether there is a system prompt; none where the host does not say.
+        pub has_system_prompt: Option<bool>,
+        /// Whether `prompt_tokens` is a rough estimate rather than a count.
+        pub estimated: bool,
+        /// The prompt that the provider last reported, with what came since added; none since the last
+        /// compaction or change of model.
+        pub reported_tokens: Option<u64>,
+        /// Messages in the window, the system prompt not among them.
+        pub messages: usize,
+        /// Whether the window holds messages that no compaction has seen yet.
+        pub new_since_compaction: bool,
+    }
 }
 
 impl WindowState {
@@ -57,14 +61,16 @@ impl WindowState {
     }
 }
 
-/// Whether to compact now, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Decision {
-    /// Compact: the reason.
-    Yes(String),
-    /// Do not: the reason.
-    No(String),
+open_enum! {
+    /// Whether to do something now, and why.
+    pub enum Decision {
+        /// Do it: the reason.
+        Yes(String) = "yes",
+        /// Do not: the reason.
+        No(String) = "no",
+    }
+    /// One of a later version, by its name. It counts as a no.
+    Unknown
 }
 
 impl Decision {
@@ -73,10 +79,10 @@ impl Decision {
         matches!(self, Self::Yes(_))
     }
 
-    /// The reason, either way.
+    /// The reason, either way; of one that is not known, its name.
     pub fn reason(&self) -> &str {
         match self {
-            Self::Yes(reason) | Self::No(reason) => reason,
+            Self::Yes(reason) | Self::No(reason) | Self::Unknown(reason) => reason,
         }
     }
 }

@@ -87,10 +87,10 @@ fn turn(
     history.push(answer.clone());
     for call in answer["tool_calls"].as_array().into_iter().flatten() {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let content = session.call_tool(ToolCall {
-            name: text(&call["function"]["name"]),
-            arguments: text(&call["function"]["arguments"]),
-        })?;
+        let content = session.call_tool(ToolCall::new(
+            text(&call["function"]["name"]),
+            text(&call["function"]["arguments"]),
+        ))?;
         history.push(json!({"role": "tool", "tool_call_id": call["id"], "content": content}));
     }
     Ok(())

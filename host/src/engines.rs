@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
 use contexture_engine_api::{
-    ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
-    LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState, define_engine, end_watched,
-    linked_engines, make_private_folder, panic_text,
+    About, ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory,
+    FactoryRequest, HostInfo, LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState,
+    define_engine, end_watched, linked_engines, make_private_folder, panic_text,
 };
 use serde::Serialize;
 
@@ -168,11 +168,13 @@ pub fn catalog(loaded: &Loaded) -> Result<Catalog, NameTaken> {
 }
 
 fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
-    registered
+    let registered = registered
         .iter()
-        .map(|definition| RegisteredEngine {
-            settings: schema_of(definition),
-            declared_settings: (definition.settings_schema())
+        .map(|definition| (definition, about(definition)));
+    registered
+        .map(|(definition, about)| RegisteredEngine {
+            settings: schema_of(definition.name, &about),
+            declared_settings: (about.settings)
                 .and_then(|schema| schema.get("properties").cloned()),
             name: definition.name.to_owned(),
             version: definition.version.to_owned(),
@@ -182,11 +184,17 @@ fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
         .collect()
 }
 
+/// What this host is to engines.
+static HOST: LazyLock<HostInfo> = LazyLock::new(|| HostInfo::new(env!("CARGO_PKG_VERSION")));
+
+fn about(definition: &EngineDefinition) -> About {
+    definition.describe(&HOST).about
+}
+
 /// The settings that an engine declares; any where the host cannot read that.
-fn schema_of(definition: &EngineDefinition) -> Schema {
-    let declared = definition.settings_schema().unwrap_or(true.into());
+fn schema_of(name: &str, about: &About) -> Schema {
+    let declared = about.settings.clone().unwrap_or(true.into());
     Schema::parse(&declared).unwrap_or_else(|error| {
-        let name = definition.name;
         tracing::warn!("the settings of the engine `{name}` are not checked: {error}");
         Schema::default()
     })
@@ -234,6 +242,8 @@ pub struct Opened {
     source: Source,
     /// The library or the crate.
     origin: String,
+    /// What it says of itself.
+    about: About,
     supervised: Supervised,
     busy: Duration,
     failures: u64,
@@ -255,6 +265,11 @@ impl Opened {
     /// The library file, or the crate that registered it.
     pub fn origin(&self) -> &str {
         &self.origin
+    }
+
+    /// What it says of itself.
+    pub fn about(&self) -> &About {
+        &self.about
     }
 
     /// Whether it is the built-in compressor.
@@ -506,8 +521,10 @@ impl Engines {
                     .find(|definition| definition.name == name)
                     .copied()
                     .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
+                let about = about(&definition);
                 Ok(ChosenEngine {
-                    settings: self.settings(name, &schema_of(&definition))?,
+                    settings: self.settings(name, &schema_of(name, &about))?,
+                    about,
                     name: name.clone(),
                     source: Source::Registered,
                     origin: format!("{} {}", definition.owner, definition.version),
@@ -528,6 +545,7 @@ impl Engines {
                 let plugin = loaded.map_err(Failure::Load)?;
                 Ok(ChosenEngine {
                     settings,
+                    about: plugin.description().about.clone(),
                     name: manifest.name.clone(),
                     source: Source::Plugin,
                     origin,
@@ -555,18 +573,15 @@ impl Engines {
         let window = occasion.window.clone();
         let compaction = occasion.compaction.cloned();
         let supervised = self.supervisor.open(name, state, move || {
-            factory.open(&OpenRequest {
-                session: &session,
-                settings: &settings,
-                data_dir: &data_dir,
-                services,
-                window: &window,
-                compaction: compaction.as_ref(),
-            })
+            factory.open(
+                &OpenRequest::new(&session, &settings, &data_dir, services, &window)
+                    .compaction(compaction.as_ref()),
+            )
         })?;
         Ok(Opened {
             source: found.source,
             origin: found.origin,
+            about: found.about,
             supervised,
             busy: Duration::ZERO,
             failures: 0,
@@ -587,10 +602,7 @@ impl Engines {
         narrow_folder(data_dir);
         let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
         let made = self.supervisor.create(&key.1, move || {
-            create(&FactoryRequest {
-                settings: &settings,
-                data_dir: &data_dir,
-            })
+            create(&FactoryRequest::new(&settings, &data_dir, &HOST))
         })?;
         let made: Factory = Arc::from(made);
         // Two sessions may have made one at the same time; both use the first.
@@ -602,6 +614,7 @@ impl Engines {
         ChosenEngine {
             name: BUILT_IN.to_owned(),
             settings: self.config().engine_settings(BUILT_IN).to_string(),
+            about: about(&COMPRESSOR),
             source: Source::Builtin,
             origin: "built in".to_owned(),
             create: Box::new(|request| COMPRESSOR.create(request)),
@@ -654,6 +667,8 @@ struct ChosenEngine {
     name: String,
     /// Its settings as JSON, checked.
     settings: String,
+    /// What it says of itself.
+    about: About,
     source: Source,
     /// The library or the crate.
     origin: String,
@@ -715,7 +730,7 @@ fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
         Some(plugin) => Arc::clone(plugin),
         None => {
             let loaded = library
-                .with_copy(|copy| Plugin::load_copy(&library.path, copy))
+                .with_copy(|copy| Plugin::load_copy(&library.path, copy, &HOST))
                 .map_err(|error| {
                     format!(
                         "{}: no copy of it can be made: {error}",

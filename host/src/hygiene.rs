@@ -103,13 +103,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn window(messages: usize, prompt_tokens: u64) -> WindowState {
-        WindowState {
-            context_length: 200_000,
-            prompt_tokens,
-            estimated: true,
-            messages,
-            ..WindowState::default()
-        }
+        WindowState::default()
+            .context_length(200_000)
+            .prompt_tokens(prompt_tokens)
+            .estimated(true)
+            .messages(messages)
     }
 
     #[test]
@@ -201,10 +199,7 @@ mod tests {
 
     #[test]
     fn an_unknown_window_still_has_the_message_limit() {
-        let unknown = WindowState {
-            context_length: 0,
-            ..window(500, 1_000_000)
-        };
+        let unknown = window(500, 1_000_000).context_length(0);
         assert!(!check(&unknown, &Hygiene::default()).is_yes());
         let limited = Hygiene {
             max_messages: Some(500),
@@ -219,7 +214,7 @@ mod tests {
             context_length: u64, max_output_tokens: u64, tokens: u64, more: u64, messages in 0_usize..10,
         ) {
             let at = |prompt_tokens| check(
-                &WindowState { context_length, max_output_tokens, prompt_tokens, messages, ..WindowState::default() },
+                &WindowState::default().context_length(context_length).max_output_tokens(max_output_tokens).prompt_tokens(prompt_tokens).messages(messages),
                 &Hygiene::default(),
             );
             if at(tokens).is_yes() {

@@ -16,12 +16,7 @@
 //! let settings = ModelSettings::default();
 //! let resolved = resolve(&settings, None, false, &|name| std::env::var(name).ok())?;
 //! let client = ModelClient::new(resolved, settings.timeout, |text| text.into());
-//! let request = ModelRequest {
-//!     purpose: "summary".into(),
-//!     system: "Summarise.".into(),
-//!     prompt: "…".into(),
-//!     max_tokens: 500,
-//! };
+//! let request = ModelRequest::new("summary", "Summarise.", "…", 500);
 //! let failure = client.complete(&request, &AtomicBool::new(false)).unwrap_err();
 //! assert_eq!(failure.kind, FailureKind::NoProvider);
 //! # Ok::<(), contexture::providers::ProviderError>(())

@@ -67,10 +67,7 @@ impl HostServices for SessionServices {
             .context_length()
             .or_else(|| known_window(endpoint.model()).map(|window| window.context_length))
             .unwrap_or(UNKNOWN_WINDOW);
-        Some(ModelInfo {
-            name: endpoint.model().to_owned(),
-            context_length,
-        })
+        Some(ModelInfo::new(endpoint.model().to_owned(), context_length))
     }
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
@@ -91,9 +88,9 @@ impl HostServices for SessionServices {
         let engine = self.engine.as_str();
         match level {
             LogLevel::Debug => tracing::debug!(engine, "{message}"),
-            LogLevel::Info => tracing::info!(engine, "{message}"),
             LogLevel::Warn => tracing::warn!(engine, "{message}"),
             LogLevel::Error => tracing::error!(engine, "{message}"),
+            _ => tracing::info!(engine, "{message}"),
         }
     }
 

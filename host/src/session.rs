@@ -92,8 +92,6 @@ pub struct Session {
     /// again gives the same body.
     settled: bool,
     warnings: Vec<String>,
-    /// Whether the engine offers views for requests; none before it was asked.
-    selects: Option<bool>,
     history: History,
     /// Messages that the engine was not shown yet.
     unshown: IdMap<Slot>,
@@ -191,7 +189,6 @@ impl Session {
             new_since_compaction: false,
             settled: false,
             warnings,
-            selects: None,
             history,
             unshown: IdMap::default(),
             late_piece: None,

@@ -331,10 +331,7 @@ fn replacing_one_result_leaves_the_other_blocks_alone() {
         text: Some("gone"),
         arguments: &[],
     };
-    let arguments = [ShortArguments {
-        index: 1,
-        arguments: r#"{"path":"…"}"#.to_owned(),
-    }];
+    let arguments = [ShortArguments::new(1, r#"{"path":"…"}"#.to_owned())];
     entries[1] = PlanEntry::Replaced {
         index: 1,
         text: None,
@@ -348,10 +345,7 @@ fn replacing_one_result_leaves_the_other_blocks_alone() {
 
 #[test]
 fn arguments_are_rewritten_in_the_form_they_had() {
-    let arguments = [ShortArguments {
-        index: 0,
-        arguments: r#"{"path":1}"#.to_owned(),
-    }];
+    let arguments = [ShortArguments::new(0, r#"{"path":1}"#.to_owned())];
     let replaced = PlanEntry::Replaced {
         index: 1,
         text: None,
@@ -367,10 +361,7 @@ fn arguments_are_rewritten_in_the_form_they_had() {
         let out = one(document).render(&window(entries)).unwrap();
         assert_eq!(out, document.replace(old, new));
     }
-    let broken = [ShortArguments {
-        index: 0,
-        arguments: "{".to_owned(),
-    }];
+    let broken = [ShortArguments::new(0, "{")];
     let places = vec![PlanEntry::Replaced {
         index: 1,
         text: None,
@@ -761,10 +752,7 @@ fn the_spellings_of_calls_and_results() {
     assert_eq!(messages[3].text, "found");
     assert!(messages[3].opaque.contains("ws_1") && messages[3].has_thinking);
     assert_eq!(messages[3].calls[0].name, "local_shell");
-    let short = [ShortArguments {
-        index: 0,
-        arguments: r#"{"input":"…"}"#.to_owned(),
-    }];
+    let short = [ShortArguments::new(0, r#"{"input":"…"}"#.to_owned())];
     let mut entries: Vec<_> = (0..5).map(PlanEntry::Message).collect();
     entries[1] = PlanEntry::Replaced {
         index: 1,

@@ -83,12 +83,7 @@ fn endpoints(resolved: Resolved) -> (Box<Endpoint>, Option<Box<Endpoint>>) {
 }
 
 fn request(prompt: &str) -> ModelRequest {
-    ModelRequest {
-        purpose: "summary".into(),
-        system: "Summarise.".into(),
-        prompt: prompt.into(),
-        max_tokens: 321,
-    }
+    ModelRequest::new("summary", "Summarise.", prompt, 321)
 }
 
 fn ask(client: &ModelClient) -> Result<ModelAnswer, ModelFailure> {
@@ -424,12 +419,9 @@ fn no_key_is_ever_printed() {
 #[test]
 fn an_openai_call_and_its_answer() {
     let server = Server::new(ok(chat("<think>let me see</think>\nIt went well.")));
-    let answer = ModelAnswer {
-        text: "It went well.".into(),
-        model: "m-2026".into(),
-        input_tokens: 12,
-        output_tokens: 3,
-    };
+    let answer = ModelAnswer::new("It went well.", "m-2026")
+        .input_tokens(12)
+        .output_tokens(3);
     assert_eq!(ask(&server.client()).unwrap(), answer);
     let received = &server.received()[0];
     assert_eq!(received.url.path(), "/v1/chat/completions");
@@ -460,12 +452,9 @@ fn an_anthropic_call_and_its_answer() {
         "stop_reason": "end_turn",
         "usage": { "input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 4 },
     })));
-    let answer = ModelAnswer {
-        text: "It went well.".into(),
-        model: "claude".into(),
-        input_tokens: 25,
-        output_tokens: 4,
-    };
+    let answer = ModelAnswer::new("It went well.", "claude")
+        .input_tokens(25)
+        .output_tokens(4);
     let client = client(&settings(Provider::Anthropic, &server.mock.uri()));
     assert_eq!(ask(&client).unwrap(), answer);
     let received = &server.received()[0];
@@ -528,10 +517,7 @@ fn secrets_are_masked_in_what_is_sent_and_in_what_is_quoted() {
     let settings = settings(Provider::OpenAi, &server.base());
     let resolved = resolve(&settings, None, false, &every_key).unwrap();
     let client = ModelClient::new(resolved, settings.timeout, mask);
-    let request = ModelRequest {
-        system: "system hunter2".into(),
-        ..request("prompt hunter2")
-    };
+    let request = request("prompt hunter2").system("system hunter2".into());
     let failure = client
         .complete(&request, &AtomicBool::new(false))
         .unwrap_err();

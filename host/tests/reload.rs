@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use contexture::config::ConfigError;
 use contexture::{Host, HostError, HostOptions, Session};
 use contexture_engine_api::{
-    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageView,
-    OpenRequest, Outcome, WindowState, register_engine, safe_cut,
+    About, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, HostInfo,
+    MessageView, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine, safe_cut,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,16 +19,19 @@ struct Newest(usize);
 
 register_engine!("newest", Newest);
 
-impl ContextEngine for Newest {
+impl StandaloneEngine for Newest {
+    fn about(_host: &HostInfo) -> About {
+        let settings = json!({"properties": {"keep": {"type": "integer", "minimum": 1}}});
+        About::default().settings(Some(settings))
+    }
+
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let settings: Value = request.settings()?;
         Ok(Self(settings["keep"].as_u64().unwrap_or(4) as usize))
     }
+}
 
-    fn settings_schema() -> Option<Value> {
-        Some(json!({"properties": {"keep": {"type": "integer", "minimum": 1}}}))
-    }
-
+impl ContextEngine for Newest {
     fn should_compress(&self, window: &WindowState) -> Decision {
         match window.messages > 12 {
             true => Decision::Yes("more than twelve".into()),
@@ -39,10 +42,10 @@ impl ContextEngine for Newest {
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         let messages = request.messages;
         let cut = safe_cut(messages, messages.len().saturating_sub(self.0));
-        let mut entries = vec![Entry::Summary {
-            text: format!("{cut} messages were left out."),
-            covers: messages[..cut].iter().map(MessageView::id).collect(),
-        }];
+        let mut entries = vec![Entry::summary(
+            format!("{cut} messages were left out."),
+            messages[..cut].iter().map(MessageView::id).collect(),
+        )];
         entries.extend(messages[cut..].iter().map(|m| Entry::Keep(m.id())));
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }

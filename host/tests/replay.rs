@@ -16,8 +16,9 @@ use contexture::replay::{
 };
 use contexture::session::{AgentWindow, SessionError};
 use contexture_engine_api::{
-    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageView,
-    OpenRequest, Outcome, ToolSpec, Usage, WindowState, define_engine, safe_cut,
+    About, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, HostInfo,
+    MessageView, OpenRequest, Outcome, StandaloneEngine, ToolSpec, Usage, WindowState,
+    define_engine, safe_cut,
 };
 use serde_json::{Value, json};
 
@@ -79,12 +80,14 @@ struct CutAtTen;
 static SEEN: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
 static REPORTED: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
 
-impl ContextEngine for CutAtTen {
+impl StandaloneEngine for CutAtTen {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         std::fs::write(request.data_dir.join("opened"), request.session).unwrap();
         Ok(Self)
     }
+}
 
+impl ContextEngine for CutAtTen {
     fn should_compress(&self, window: &WindowState) -> Decision {
         if window.messages >= 10 {
             Decision::Yes("ten messages".into())
@@ -98,10 +101,10 @@ impl ContextEngine for CutAtTen {
         let cut = safe_cut(messages, messages.len() - 3);
         let mut entries = vec![
             Entry::Keep(messages[0].id()),
-            Entry::Summary {
-                text: words(100),
-                covers: messages[1..cut].iter().map(MessageView::id).collect(),
-            },
+            Entry::summary(
+                words(100),
+                messages[1..cut].iter().map(MessageView::id).collect(),
+            ),
         ];
         entries.extend(messages[cut..].iter().map(|kept| Entry::Keep(kept.id())));
         Ok(Outcome::Compacted(Compaction::new(entries)))
@@ -123,11 +126,13 @@ impl ContextEngine for CutAtTen {
 /// The same, but remembers nothing, for tests that run beside the one that looks.
 struct Unwatched(CutAtTen);
 
-impl ContextEngine for Unwatched {
+impl StandaloneEngine for Unwatched {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self(CutAtTen))
     }
+}
 
+impl ContextEngine for Unwatched {
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.0.should_compress(window)
     }
@@ -140,11 +145,13 @@ impl ContextEngine for Unwatched {
 /// The same with a note of 20 tokens for the system prompt.
 struct CutAndNote(CutAtTen);
 
-impl ContextEngine for CutAndNote {
+impl StandaloneEngine for CutAndNote {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self(CutAtTen))
     }
+}
 
+impl ContextEngine for CutAndNote {
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.0.should_compress(window)
     }
@@ -153,21 +160,22 @@ impl ContextEngine for CutAndNote {
         let Outcome::Compacted(compaction) = self.0.compress(request)? else {
             panic!("it always compacts");
         };
-        Ok(Outcome::Compacted(Compaction {
-            system_note: Some(vec!["b"; 20].join(" ")),
-            ..compaction
-        }))
+        Ok(Outcome::Compacted(
+            compaction.system_note(Some(vec!["b"; 20].join(" "))),
+        ))
     }
 }
 
 /// The same, but never asks to.
 struct Silent(CutAtTen);
 
-impl ContextEngine for Silent {
+impl StandaloneEngine for Silent {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self(CutAtTen))
     }
+}
 
+impl ContextEngine for Silent {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::No("never".into())
     }
@@ -182,11 +190,13 @@ struct Listens;
 
 static HEARD: Mutex<Vec<Usage>> = Mutex::new(Vec::new());
 
-impl ContextEngine for Listens {
+impl StandaloneEngine for Listens {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self)
     }
+}
 
+impl ContextEngine for Listens {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::No("never".into())
     }
@@ -203,21 +213,23 @@ impl ContextEngine for Listens {
 /// Shows the model the last question alone, and brings a tool.
 struct LastQuestion;
 
-impl ContextEngine for LastQuestion {
+impl StandaloneEngine for LastQuestion {
+    fn about(_host: &HostInfo) -> About {
+        About::default().selects(true)
+    }
+
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self)
     }
+}
 
+impl ContextEngine for LastQuestion {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::No("never".into())
     }
 
     fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         Ok(Outcome::NothingToDo("it selects".into()))
-    }
-
-    fn selects(&self) -> bool {
-        true
     }
 
     fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
@@ -228,32 +240,31 @@ impl ContextEngine for LastQuestion {
             .enumerate()
             .map(|(at, message)| match at {
                 at if at == last => Entry::Keep(message.id()),
-                _ => Entry::Drop {
-                    id: message.id(),
-                    reason: "old".into(),
-                },
+                _ => Entry::dropped(message.id(), "old"),
             })
             .collect();
         Ok(Some(Compaction::new(entries)))
     }
 
     fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec {
-            name: "recall".into(),
-            description: words(50),
-            parameters: json!({"type": "object"}),
-        }]
+        vec![ToolSpec::new(
+            "recall",
+            words(50),
+            json!({"type": "object"}),
+        )]
     }
 }
 
 /// Wants to compact and cannot.
 struct Broken;
 
-impl ContextEngine for Broken {
+impl StandaloneEngine for Broken {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self)
     }
+}
 
+impl ContextEngine for Broken {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::Yes("always".into())
     }
@@ -551,12 +562,13 @@ fn the_engine_hears_what_was_reported_while_the_prompts_are_the_recorded_ones() 
         played(&stage(), "listens", &Recording::new(conversation, window));
         HEARD.lock().unwrap().clone()
     };
-    let reported = |input, output, read, write| Usage {
-        input_tokens: input,
-        output_tokens: output,
-        cache_read_tokens: read,
-        cache_write_tokens: write,
-        reasoning_tokens: 0,
+    let reported = |input, output, read, write| {
+        Usage::default()
+            .input_tokens(input)
+            .output_tokens(output)
+            .cache_read_tokens(read)
+            .cache_write_tokens(write)
+            .reasoning_tokens(0)
     };
     assert_eq!(
         heard("claude-opus-4-5"),

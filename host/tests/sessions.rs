@@ -14,8 +14,9 @@ use contexture::formats::Format;
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::session::{AgentWindow, Record, Session, SessionOptions, Turn, TurnOptions};
 use contexture_engine_api::{
-    Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
-    MessageView, Observed, OpenRequest, Outcome, WindowState, register_engine, safe_cut,
+    Committed, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
+    MessageView, Observed, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine,
+    safe_cut,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -77,7 +78,7 @@ impl Recorder {
     }
 }
 
-impl ContextEngine for Recorder {
+impl StandaloneEngine for Recorder {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let file = request.data_dir.join(format!("{}.json", request.session));
         let seen = fs::read_to_string(&file)
@@ -101,13 +102,12 @@ impl ContextEngine for Recorder {
         }
         Ok(engine)
     }
+}
 
+impl ContextEngine for Recorder {
     fn observed_through(&self) -> Option<Observed> {
         let (id, chain, _) = self.seen.last().filter(|_| !self.settings.forgets)?;
-        Some(Observed {
-            last: MessageId(*id),
-            chain: *chain,
-        })
+        Some(Observed::through(MessageId(*id), *chain))
     }
 
     fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
@@ -150,8 +150,8 @@ impl ContextEngine for Recorder {
         self.write();
     }
 
-    fn committed(&mut self, compaction: u64) {
-        self.note(&format!("committed {compaction}"));
+    fn committed(&mut self, committed: &Committed) {
+        self.note(&format!("committed {}", committed.id));
     }
 
     fn should_compress(&self, window: &WindowState) -> Decision {
@@ -169,10 +169,10 @@ impl ContextEngine for Recorder {
         }
         let messages = request.messages;
         let cut = safe_cut(messages, messages.len().saturating_sub(self.settings.keep));
-        let mut entries = vec![Entry::Summary {
-            text: format!("{cut} messages about pumps"),
-            covers: messages[..cut].iter().map(MessageView::id).collect(),
-        }];
+        let mut entries = vec![Entry::summary(
+            format!("{cut} messages about pumps"),
+            messages[..cut].iter().map(MessageView::id).collect(),
+        )];
         entries.extend(
             messages[cut..]
                 .iter()

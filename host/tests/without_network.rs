@@ -22,12 +22,7 @@ fn a_configured_model_is_answered_for_by_the_missing_network() {
     assert!(matches!(resolved, Resolved::NoModel(NoModel::NoNetwork)));
 
     let client = ModelClient::new(resolved, Duration::from_secs(1), |text| text.into());
-    let request = ModelRequest {
-        purpose: "summary".into(),
-        system: "Summarise.".into(),
-        prompt: "…".into(),
-        max_tokens: 500,
-    };
+    let request = ModelRequest::new("summary", "Summarise.", "…", 500);
     let failure = client
         .complete(&request, &AtomicBool::new(false))
         .unwrap_err();

@@ -10,7 +10,8 @@ use std::time::Duration;
 use contexture::formats::Conversation;
 use contexture::session::{Compact, Session};
 use contexture_engine_api::{
-    FactoryRequest, MessageId, MessageView, OpenRequest, Plugin, Services, Usage, WindowState,
+    FactoryRequest, HostInfo, MessageId, MessageView, OpenRequest, Plugin, Services, Usage,
+    WindowState,
 };
 use contexture_tests::{
     Home, built_plugins, coding_session, compact, conversation, engines, library_name, session,
@@ -35,10 +36,7 @@ fn across(c: &mut Criterion) {
         home.install("plugins/context_engine/keep-tail", "keep-tail");
         home.configure(&format!("context:\n  engine: {engine}\n"));
         let mut session = opened(&home, &conversation);
-        let usage = Usage {
-            input_tokens: 1_000,
-            ..Usage::default()
-        };
+        let usage = Usage::default().input_tokens(1_000);
         group.bench_function(engine, |b| {
             b.iter(|| {
                 black_box(session.preflight(1_000).unwrap());
@@ -53,20 +51,20 @@ fn observe(c: &mut Criterion) {
     let texts: Vec<String> = (0..10_000).map(|at| format!("{at:1024}")).collect();
     let library = built_plugins().join(library_name("misbehaving"));
     let folder = tempfile::tempdir().unwrap();
-    let request = FactoryRequest {
-        settings: "{}",
-        data_dir: folder.path(),
-    };
-    let factory = Plugin::load(&library).unwrap().create(&request).unwrap();
+    let host = HostInfo::new("1.0.0");
+    let request = FactoryRequest::new("{}", folder.path(), &host);
+    let factory = Plugin::load(&library, &host)
+        .unwrap()
+        .create(&request)
+        .unwrap();
     let mut engine = factory
-        .open(&OpenRequest {
-            session: "bench",
-            settings: "{}",
-            data_dir: folder.path(),
-            services: Services::none(),
-            window: &WindowState::default(),
-            compaction: None,
-        })
+        .open(&OpenRequest::new(
+            "bench",
+            "{}",
+            folder.path(),
+            Services::none(),
+            &WindowState::default(),
+        ))
         .unwrap();
     c.bench_function(
         "10,000 messages of 1 KiB observed by a plugin (goal 0.3 ms)",
@@ -87,6 +85,7 @@ fn observe(c: &mut Criterion) {
 
 fn load(c: &mut Criterion) {
     let library = built_plugins().join(library_name("keep-tail"));
+    let host = HostInfo::default();
     let folder = tempfile::tempdir().unwrap();
     let mut copies = 0;
     c.bench_function("a plugin loaded for the first time (goal 5 ms)", |b| {
@@ -97,7 +96,7 @@ fn load(c: &mut Criterion) {
                 std::fs::copy(&library, &copy).unwrap();
                 copy
             },
-            |copy| Plugin::load(&copy).unwrap(),
+            |copy| Plugin::load(&copy, &host).unwrap(),
             BatchSize::PerIteration,
         );
     });

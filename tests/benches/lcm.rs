@@ -203,10 +203,7 @@ fn through_the_host(corpus: &Path, truth: &Truth) {
 }
 
 fn total_of(session: &mut Session, arguments: &Value) -> u64 {
-    let call = ToolCall {
-        name: "lcm_grep".to_owned(),
-        arguments: arguments.to_string(),
-    };
+    let call = ToolCall::new("lcm_grep", arguments.to_string());
     let answer: Value = serde_json::from_str(&session.call_tool(call).unwrap()).unwrap();
     answer["total"].as_u64().unwrap()
 }

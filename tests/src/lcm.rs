@@ -9,10 +9,7 @@ use serde_json::{Value, json};
 
 /// Calls a tool of the session's engine and reads its answer.
 pub fn tool(session: &mut Session, name: &str, arguments: &Value) -> Value {
-    let call = ToolCall {
-        name: name.to_owned(),
-        arguments: arguments.to_string(),
-    };
+    let call = ToolCall::new(name.to_owned(), arguments.to_string());
     let answer = session
         .call_tool(call)
         .unwrap_or_else(|error| panic!("{name} {arguments}: {error}"));

@@ -4,14 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use contexture::session::{Compact, OutcomeKind};
 use contexture_engine_api::{
-    ContextEngine, Decision, EngineError, FactoryRequest, LoadError, OpenRequest, Plugin, Services,
+    ContextEngine, EngineError, FactoryRequest, HostInfo, LoadError, OpenRequest, Plugin, Services,
     WindowState,
 };
-use contexture_tests::{built_plugins, library_name, repository, target_dir};
+use contexture_tests::{
+    Home, built_plugins, chat, compact, conversation, engines, library_name, repository, session,
+    target_dir,
+};
 
 fn load_error(name: &str) -> LoadError {
-    Plugin::load(&built_plugins().join(library_name(name))).unwrap_err()
+    let library = built_plugins().join(library_name(name));
+    Plugin::load(&library, &HostInfo::new("1.0.0")).unwrap_err()
 }
 
 #[test]
@@ -46,30 +51,35 @@ fn a_file_that_is_no_library_and_a_library_that_is_no_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join(library_name("text"));
     std::fs::write(&text, "this is no library").unwrap();
-    let error = Plugin::load(&text).unwrap_err();
+    let error = Plugin::load(&text, &HostInfo::default()).unwrap_err();
     assert!(matches!(error, LoadError::Open { .. }), "{error}");
 
     let cut = folder.path().join(library_name("cut"));
     let whole = std::fs::read(built_plugins().join(library_name("misbehaving"))).unwrap();
     for share in [2, 3, 20, 100] {
         std::fs::write(&cut, &whole[..whole.len() / share]).unwrap();
-        let error = Plugin::load(&cut).unwrap_err();
+        let error = Plugin::load(&cut, &HostInfo::default()).unwrap_err();
         assert!(matches!(error, LoadError::CutShort { .. }), "{error}");
     }
 }
 
-/// Builds the fixture `misbehaving` against a copy of the interface that calls itself `version` and in
-/// which `edits` (file, from, to) were made.
-fn build_against(version: &str, edits: &[(&str, &str, &str)]) -> PathBuf {
-    // A name of its own, so that it can share the folder of what is already built.
-    let name = format!("against-{}", version.replace('.', "-"));
-    let root = target_dir().join("abi-variants").join(&name);
-    let copies = [
-        ("engine-api", "engine-api"),
-        ("tests/plugins/misbehaving", "plugin"),
-    ];
-    for (from, to) in copies {
-        copy_folder(&repository().join(from), &root.join(to));
+/// An edit of the interface: the file, what stands there, and what stands there instead.
+type Edit<'a> = (&'a str, &'a str, &'a str);
+
+/// Builds a crate against a copy of the interface that calls itself `version` and in which `edits` were made:
+/// `sources` are its files, of which one is `lib.rs` (a plugin) or `main.rs` (a host).
+fn build_against(
+    name: &str,
+    version: &str,
+    edits: &[Edit<'_>],
+    sources: &[(&Path, &str)],
+) -> PathBuf {
+    let root = target_dir().join("abi-variants").join(name);
+    let is_host = sources.iter().any(|(_, to)| *to == "main.rs");
+    copy_folder(&repository().join("engine-api"), &root.join("engine-api"));
+    for (from, to) in sources {
+        std::fs::create_dir_all(root.join("variant/src")).unwrap();
+        std::fs::copy(from, root.join("variant/src").join(to)).unwrap();
     }
     let edit = |file: &Path, from: &str, to: &str| {
         let text = std::fs::read_to_string(file).unwrap();
@@ -89,20 +99,30 @@ fn build_against(version: &str, edits: &[(&str, &str, &str)]) -> PathBuf {
         "version = \"1.0.0\"",
         &version_line,
     );
-    edit(
-        &root.join("plugin/Cargo.toml"),
-        "name = \"misbehaving\"",
-        &format!("name = \"{name}\""),
+    let target = if is_host {
+        ""
+    } else {
+        "[lib]\ncrate-type = [\"cdylib\"]\n"
+    };
+    let features = if is_host {
+        ", features = [\"host\"]"
+    } else {
+        ""
+    };
+    let crate_manifest = format!(
+        "[package]\nname = \"{name}\"\ndescription = \"-\"\nversion = \"0.1.0\"\nedition = \"2024\"\n{target}\
+         [dependencies]\ncontexture-engine-api = {{ workspace = true{features} }}\n\
+         serde.workspace = true\nserde_json.workspace = true\n"
     );
-    let manifest = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
+    std::fs::write(root.join("variant/Cargo.toml"), crate_manifest).unwrap();
+    let mut manifest = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
     let start = manifest.find("members = [").unwrap();
     let end = start + manifest[start..].find(']').unwrap() + 1;
-    let mut manifest = manifest;
-    manifest.replace_range(start..end, "members = [\"engine-api\", \"plugin\"]");
+    manifest.replace_range(start..end, "members = [\"engine-api\", \"variant\"]");
     std::fs::write(root.join("Cargo.toml"), manifest).unwrap();
     std::fs::copy(repository().join("Cargo.lock"), root.join("Cargo.lock")).unwrap();
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--offline", "-p", &name])
+        .args(["build", "--quiet", "--offline", "-p", name])
         .current_dir(&root)
         .env("CARGO_TARGET_DIR", target_dir())
         .output()
@@ -112,7 +132,11 @@ fn build_against(version: &str, edits: &[(&str, &str, &str)]) -> PathBuf {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    target_dir().join("debug").join(library_name(&name))
+    let built = target_dir().join("debug");
+    match is_host {
+        true => built.join(format!("{name}{}", std::env::consts::EXE_SUFFIX)),
+        false => built.join(library_name(name)),
+    }
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -129,98 +153,236 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 fn open(library: &Path) -> Box<dyn ContextEngine> {
-    let plugin = Plugin::load(library).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(plugin.description().name, "misbehaving");
+    let host = HostInfo::new("1.0.0");
+    let plugin = Plugin::load(library, &host).unwrap_or_else(|error| panic!("{error}"));
     let folder = tempfile::tempdir().unwrap();
-    let request = FactoryRequest {
-        settings: "{}",
-        data_dir: folder.path(),
-    };
-    let factory = plugin.create(&request).unwrap();
-    factory
-        .open(&OpenRequest {
-            session: "s",
-            settings: "{}",
-            data_dir: folder.path(),
-            services: Services::none(),
-            window: &WindowState::default(),
-            compaction: None,
-        })
-        .unwrap()
+    let factory = plugin.create(&FactoryRequest::new("{}", folder.path(), &host));
+    let window = WindowState::default();
+    let services = Services::none();
+    let request = OpenRequest::new("s", "{}", folder.path(), services, &window);
+    factory.unwrap().open(&request).unwrap()
 }
 
-fn full_window() -> WindowState {
-    WindowState {
-        context_length: 100,
-        prompt_tokens: 90,
-        ..WindowState::default()
-    }
+/// What a later version of the interface may add: a method, a service, fields, variants, a flag, and functions in
+/// the tables of the ABI.
+const LATER: [Edit<'static>; 24] = [
+    (
+        "engine.rs",
+        "    /// The session is closed; nothing is called after this.",
+        "    /// New.\n    fn annotate(&mut self, note: &str) -> String {\n        format!(\"not annotated: {note}\")\n    }\n\n    \
+         /// The session is closed; nothing is called after this.",
+    ),
+    (
+        "protocol.rs",
+        "        Status = \"status\",",
+        "        Status = \"status\",\n        Annotate = \"annotate\",",
+    ),
+    (
+        "protocol.rs",
+        "        NowMs = \"now_ms\",",
+        "        NowMs = \"now_ms\",\n        Weather = \"weather\",",
+    ),
+    (
+        "protocol/engine_side.rs",
+        "        Method::Reset =>",
+        "        Method::Annotate => write(&engine.annotate(&read::<String>(argument)?)),\n        Method::Reset =>",
+    ),
+    (
+        "protocol/engine_side.rs",
+        "    fn now_ms(&self) -> i64 {",
+        "    fn weather(&self) -> Option<String> {\n        self.ask(ServiceMethod::Weather, &()).ok()\n    }\n\n    \
+         fn now_ms(&self) -> i64 {",
+    ),
+    (
+        "protocol/host_side.rs",
+        "    fn end(&mut self) {",
+        "    fn annotate(&mut self, note: &str) -> String {\n        \
+         self.must(Method::Annotate, note, &[], || Plain.annotate(note))\n    }\n\n    fn end(&mut self) {",
+    ),
+    (
+        "protocol/host_side.rs",
+        "        ServiceMethod::NowMs =>",
+        "        ServiceMethod::Weather => write(&services.weather()),\n        ServiceMethod::NowMs =>",
+    ),
+    (
+        "services.rs",
+        "pub trait HostServices: Send + Sync {",
+        "pub trait HostServices: Send + Sync {\n    /// New.\n    fn weather(&self) -> Option<String> {\n        None\n    }\n",
+    ),
+    (
+        "services.rs",
+        "    /// The auxiliary model, where there is one.\n    pub fn model",
+        "    /// New.\n    pub fn weather(&self) -> Option<String> {\n        self.0.weather()\n    }\n\n    \
+         /// The auxiliary model, where there is one.\n    pub fn model",
+    ),
+    (
+        "window.rs",
+        "        pub model: String,",
+        "        pub model: String,\n        /// New.\n        pub weather: String,",
+    ),
+    (
+        "window.rs",
+        "        No(String) = \"no\",",
+        "        No(String) = \"no\",\n        /// New.\n        Perhaps(String) = \"perhaps\",",
+    ),
+    (
+        "window.rs",
+        "| Self::No(reason)",
+        "| Self::No(reason) | Self::Perhaps(reason)",
+    ),
+    (
+        "about.rs",
+        "        pub selects: bool,",
+        "        pub selects: bool,\n        /// New.\n        pub sings: bool,",
+    ),
+    (
+        "compaction.rs",
+        "        pub degraded: bool,",
+        "        pub degraded: bool,\n        /// New.\n        pub mood: String,",
+    ),
+    (
+        "compaction.rs",
+        "        FloorTooHigh(Floor) = \"floor_too_high\",",
+        "        FloorTooHigh(Floor) = \"floor_too_high\",\n        /// New.\n        Later(u64) = \"later\",",
+    ),
+    (
+        "compaction.rs",
+        "        Drop(Dropped) = \"drop\",",
+        "        Drop(Dropped) = \"drop\",\n        /// New.\n        Sparkle(String) = \"sparkle\",",
+    ),
+    (
+        "compaction.rs",
+        "| Self::Unknown(_) => &[]",
+        "| Self::Sparkle(_) | Self::Unknown(_) => &[]",
+    ),
+    (
+        "model.rs",
+        "    /// The model declined.",
+        "    /// New.\n    OutOfInk,\n    /// The model declined.",
+    ),
+    (
+        "error.rs",
+        "    /// The host asked to stop.",
+        "    /// New.\n    #[error(\"out of {0} ink\")]\n    OutOfInk(String),\n    /// The host asked to stop.",
+    ),
+    (
+        "store.rs",
+        "    /// Check everything that is kept.",
+        "    /// New.\n    Paint {\n        /// New.\n        colour: String,\n    },\n    /// Check everything that is kept.",
+    ),
+    (
+        "abi/tables.rs",
+        "RSlice<'_, MessageView<'_>>) -> Answer,",
+        "RSlice<'_, MessageView<'_>>) -> Answer,\n    pub hum: unsafe extern \"C\" fn(*mut ()) -> u32,",
+    ),
+    (
+        "abi/export.rs",
+        "    call,\n});",
+        "    call,\n    hum,\n});\n\nunsafe extern \"C\" fn hum(_data: *mut ()) -> u32 {\n    7\n}",
+    ),
+    (
+        "abi/tables.rs",
+        "    pub is_cancelled: unsafe extern \"C\" fn(*const ()) -> bool,",
+        "    pub is_cancelled: unsafe extern \"C\" fn(*const ()) -> bool,\n    pub whistle: unsafe extern \"C\" fn(*const ()) -> u32,",
+    ),
+    (
+        "abi/load.rs",
+        "    is_cancelled,\n});",
+        "    is_cancelled,\n    whistle,\n});\n\nunsafe extern \"C\" fn whistle(_data: *const ()) -> u32 {\n    7\n}",
+    ),
+];
+
+#[test]
+fn a_plugin_of_a_later_version_works_and_what_is_new_in_it_has_a_meaning() {
+    let source = repository().join("tests/fixtures/later-version/plugin.rs");
+    let library = build_against("later", "1.1.0", &LATER, &[(&source, "lib.rs")]);
+    let plugin = Plugin::load(&library, &HostInfo::new("1.0.0")).unwrap();
+    assert_eq!(plugin.description().api, "1.1.0");
+
+    let home = Home::new();
+    let folder = home.plugin_dir("later");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("plugin.yaml"), "name: later\nversion: 0.1.0\n").unwrap();
+    std::fs::copy(&library, folder.join(library_name("later"))).unwrap();
+    let document = conversation(&chat(30, 2_000).to_string());
+    let ask = |says: &str| {
+        home.configure(&format!(
+            "context:\n  engine: later\n  on_failure: passthrough\n  engines:\n    later:\n      says: {says}\n"
+        ));
+        let (mut session, decision) = session(&engines(&home), &document, 20_000).unwrap();
+        let report = compact(&mut session, &document, Compact::Force)
+            .unwrap()
+            .unwrap();
+        (session, decision, report)
+    };
+
+    let (mut session, decision, report) = ask("nothing");
+    assert!(decision.is_yes());
+    assert_eq!(report.outcome, OutcomeKind::Compacted, "{}", report.reason);
+    let status = session.status().unwrap();
+    assert_eq!(status["supports"], serde_json::json!([true, false]));
+    assert_eq!(
+        (&status["weather"], &status["committed"]),
+        (&serde_json::Value::Null, &1.into())
+    );
+
+    // A decision that the host does not know is a no, an outcome a deferral, an entry is refused by its name.
+    let (_, decision, _) = ask("perhaps");
+    assert!(
+        !decision.is_yes() && decision.reason() == "perhaps",
+        "{decision:?}"
+    );
+    let (_, _, report) = ask("later");
+    assert_eq!(report.outcome, OutcomeKind::Deferred);
+    assert!(report.reason.contains("`later`"), "{}", report.reason);
+    let (_, _, report) = ask("sparkle");
+    assert_eq!(report.outcome, OutcomeKind::Failed);
+    assert!(
+        report.reason.contains("the entry `sparkle`"),
+        "{}",
+        report.reason
+    );
+    let (_, _, report) = ask("failure");
+    assert!(
+        report.reason.contains("out_of_ink: \"black\""),
+        "{}",
+        report.reason
+    );
 }
 
 #[test]
-fn older_newer_and_lying_plugins() {
-    let older = build_against(
-        "1.0.1",
-        &[
-            (
-                "abi/tables.rs",
-                "    pub status: unsafe extern \"C\" fn(*mut (), RStr<'_>) -> Answer,\n",
-                "",
-            ),
-            (
-                "abi/export.rs",
-                "    revised,\n    status,\n",
-                "    revised,\n",
-            ),
-            (
-                "abi/export.rs",
-                "    status(_) => |engine| Ok(engine.status());\n",
-                "",
-            ),
-        ],
+fn a_host_of_a_later_version_runs_a_plugin_of_today() {
+    let source = repository().join("tests/fixtures/later-version/host.rs");
+    let host = build_against("later-host", "1.1.0", &LATER, &[(&source, "main.rs")]);
+    let output = Command::new(host)
+        .arg(built_plugins().join(library_name("misbehaving")))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert_eq!(
+        said.lines().collect::<Vec<_>>(),
+        [
+            "misbehaving of 1.0.0, sings: false",
+            "decides: Yes(\"half full\")",
+            "annotates: not annotated: this",
+            "is told: Ok(())",
+            "manages: Err(Unsupported(\"keeping sessions\"))",
+        ]
     );
-    let mut engine = open(&older);
-    assert!(matches!(
-        engine.should_compress(&full_window()),
-        Decision::Yes(_)
-    ));
-    // What the plugin is too old to have gets the answer of the default body.
-    assert_eq!(engine.status(), serde_json::json!({}));
-    engine.end();
+}
 
-    let newer = build_against(
-        "1.1.0",
-        &[
-            (
-                "abi/tables.rs",
-                "    pub status: unsafe extern \"C\" fn(*mut (), RStr<'_>) -> Answer,\n",
-                "    pub status: unsafe extern \"C\" fn(*mut (), RStr<'_>) -> Answer,\n    \
-                 pub annotate: unsafe extern \"C\" fn(*mut (), RStr<'_>) -> Answer,\n",
-            ),
-            (
-                "abi/export.rs",
-                "    revised,\n    status,\n",
-                "    revised,\n    status,\n    annotate: status,\n",
-            ),
-        ],
-    );
-    let engine = open(&newer);
-    assert!(matches!(
-        engine.should_compress(&full_window()),
-        Decision::Yes(_)
-    ));
-    assert_eq!(engine.status(), serde_json::Value::Null);
-
-    let liar = build_against(
-        "1.0.2",
-        &[(
-            "abi/export.rs",
-            "engine.reset();",
-            "{ engine.reset()?; Ok(\"not what you expect\") };",
-        )],
-    );
-    let mut engine = open(&liar);
-    let error = engine.reset().unwrap_err();
+#[test]
+fn an_answer_that_makes_no_sense_is_shown() {
+    let lie = [(
+        "protocol/engine_side.rs",
+        "Method::Reset => write(&engine.reset()?)",
+        "Method::Reset => write(\"not what you expect\")",
+    )];
+    let source = repository().join("tests/plugins/misbehaving/src/lib.rs");
+    let liar = build_against("liar", "1.0.2", &lie, &[(&source, "lib.rs")]);
+    let error = open(&liar).reset().unwrap_err();
     assert!(
         matches!(&error, EngineError::Protocol(said) if said.contains("not what you expect")),
         "{error}"

@@ -10,7 +10,7 @@ use contexture::engines::{Engines, register_context_engine};
 use contexture::session::{AgentWindow, Session, SessionOptions};
 use contexture_engine_api::{
     CompressRequest, ContextEngine, Decision, EngineError, MessageView, Observed, OpenRequest,
-    Outcome, WindowState, define_engine,
+    Outcome, StandaloneEngine, WindowState, define_engine,
 };
 use contexture_tests::{Home, engines};
 use serde_json::json;
@@ -59,7 +59,7 @@ struct Slow<const SCRIPT: usize> {
     through: Option<Observed>,
 }
 
-impl<const SCRIPT: usize> ContextEngine for Slow<SCRIPT> {
+impl<const SCRIPT: usize> StandaloneEngine for Slow<SCRIPT> {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let script = &SCRIPTS[SCRIPT];
         script.seen.lock().unwrap().push(Vec::new());
@@ -68,7 +68,9 @@ impl<const SCRIPT: usize> ContextEngine for Slow<SCRIPT> {
             through: None,
         })
     }
+}
 
+impl<const SCRIPT: usize> ContextEngine for Slow<SCRIPT> {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::No("never".into())
     }
@@ -91,7 +93,7 @@ impl<const SCRIPT: usize> ContextEngine for Slow<SCRIPT> {
         let texts = messages.iter().map(|message| message.text().to_owned());
         script.seen.lock().unwrap()[self.object].extend(texts);
         let last = messages.last().map(MessageView::id);
-        self.through = last.map(|last| Observed { last, chain });
+        self.through = last.map(|last| Observed::through(last, chain));
         Ok(())
     }
 }

@@ -83,10 +83,7 @@ fn answers_fit(conversation: &Arc<Conversation>, words: &[&str]) {
         }
         for (name, mut arguments) in calls {
             arguments["max_tokens"] = json!(max);
-            let call = ToolCall {
-                name: name.to_owned(),
-                arguments: arguments.to_string(),
-            };
+            let call = ToolCall::new(name.to_owned(), arguments.to_string());
             let answer = session.call_tool(call).unwrap();
             let tokens = counter.count_text(&answer);
             assert!(

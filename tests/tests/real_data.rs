@@ -10,18 +10,21 @@ use contexture::formats::{self, Conversation, Format, Message};
 use contexture::session::{AgentWindow, Compact, OutcomeKind, Session, SessionOptions};
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    MessageKind, MessageView, OpenRequest, Outcome, WindowState, define_engine, safe_cut,
+    MessageKind, MessageView, OpenRequest, Outcome, StandaloneEngine, WindowState, define_engine,
+    safe_cut,
 };
 use contexture_tests::{Home, compact, engines, shared_data};
 
 /// A registered engine that drops to the last third of the conversation.
 struct LastThird;
 
-impl ContextEngine for LastThird {
+impl StandaloneEngine for LastThird {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self)
     }
+}
 
+impl ContextEngine for LastThird {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::Yes("always".into())
     }
@@ -34,10 +37,10 @@ impl ContextEngine for LastThird {
         if cut < 3 {
             return Ok(Outcome::NothingToDo("too short".into()));
         }
-        let mut entries = vec![Entry::Summary {
-            text: "Earlier.".into(),
-            covers: messages[..cut].iter().map(MessageView::id).collect(),
-        }];
+        let mut entries = vec![Entry::summary(
+            "Earlier.",
+            messages[..cut].iter().map(MessageView::id).collect(),
+        )];
         entries.extend(messages[cut..].iter().map(|m| Entry::Keep(m.id())));
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }

@@ -13,8 +13,8 @@ use contexture::session::{
 };
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    FailureKind, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome, ToolCall, Usage,
-    WindowState, define_engine, safe_cut,
+    FailureKind, MessageView, ModelFailure, ModelRequest, OpenRequest, Outcome, StandaloneEngine,
+    ToolCall, Usage, WindowState, define_engine, safe_cut,
 };
 use contexture_tests::{Home, chat, compact, conversation, engines, session};
 use serde_json::json;
@@ -22,11 +22,13 @@ use serde_json::json;
 /// An engine that is registered in this process: it keeps the last six messages.
 struct LastSix;
 
-impl ContextEngine for LastSix {
+impl StandaloneEngine for LastSix {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self)
     }
+}
 
+impl ContextEngine for LastSix {
     fn should_compress(&self, window: &WindowState) -> Decision {
         if window.best_prompt_tokens() * 2 >= window.context_length {
             Decision::Yes("half full".into())
@@ -38,10 +40,10 @@ impl ContextEngine for LastSix {
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
         let messages = request.messages;
         let cut = safe_cut(messages, messages.len().saturating_sub(6));
-        let mut entries = vec![Entry::Summary {
-            text: format!("{cut} messages were left out."),
-            covers: messages[..cut].iter().map(MessageView::id).collect(),
-        }];
+        let mut entries = vec![Entry::summary(
+            format!("{cut} messages were left out."),
+            messages[..cut].iter().map(MessageView::id).collect(),
+        )];
         entries.extend(messages[cut..].iter().map(|m| Entry::Keep(m.id())));
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }
@@ -307,23 +309,11 @@ fn call_everything(engines: &Arc<Engines>) -> Vec<String> {
     // The client goes back.
     note(session.turn(&chat(2, 100).to_string()).map(drop));
     note(session.tools().map(drop));
-    let call = ToolCall {
-        name: "x".into(),
-        arguments: "{}".into(),
-    };
+    let call = ToolCall::new("x", "{}");
     note(session.call_tool(call).map(drop));
     note(session.background().map(drop));
-    let request = ModelRequest {
-        purpose: "summary".into(),
-        system: String::new(),
-        prompt: String::new(),
-        max_tokens: 1,
-    };
-    let call = BackgroundCall {
-        id: 1,
-        covers: Vec::new(),
-        request,
-    };
+    let request = ModelRequest::new("summary", String::new(), String::new(), 1);
+    let call = BackgroundCall::new(1, Vec::new(), request);
     let failure = ModelFailure::new(FailureKind::NoProvider, "none");
     note(session.background_done(vec![(call, Err(failure))]));
     note(session.set_model(agent("gpt-4o")));
@@ -340,7 +330,6 @@ fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
         "should_compress_preflight",
         "defers_preflight_to_reported_usage",
         "has_content_to_compress",
-        "selects",
         "select",
         "tools",
         "call_tool",

@@ -9,26 +9,21 @@ use abi_stable::abi_stability::abi_checking::{
 };
 use abi_stable::library::{LibHeader, lib_header_from_path};
 use abi_stable::prefix_type::WithMetadata;
-use abi_stable::std_types::{RResult, RSlice, RStr};
+use abi_stable::std_types::{RSlice, RStr, RString};
 use libloading::Library;
 
 use super::exit::note_loaded;
-use super::export::{AnswerToCall, CreateMessage, EngineDescription, OpenMessage};
 use super::tables::{
-    EngineObject, EngineTableRef, FactoryObject, PluginModuleRef, ServicesObject, ServicesTable,
-    ServicesTableRef,
+    EngineObject, FactoryObject, PluginModuleRef, ServicesObject, ServicesTable, ServicesTableRef,
 };
-use super::{ABI_VERSION, Answer, from_answer, guarded, read, read_error, rstr, to_answer, write};
-use crate::background::BackgroundCall;
-use crate::compaction::{Compaction, CompressRequest, Outcome};
+use super::view::MessageView;
+use super::{ABI_VERSION, Answer, from_answer, guarded, rstr, to_answer};
+use crate::about::{EngineDescription, HostInfo};
 use crate::engine::{ContextEngine, EngineFactory, FactoryRequest};
 use crate::error::EngineError;
-use crate::message::{MessageId, MessageView, Observed};
-use crate::model::{ModelAnswer, ModelFailure, ModelRequest};
-use crate::services::{HostServices, LogLevel, OpenRequest};
+use crate::protocol::{Carrier, Create, Open, RemoteEngine, read, serve_services, write};
+use crate::services::{HostServices, OpenRequest};
 use crate::store::StoreCommand;
-use crate::tool::{ToolCall, ToolSpec};
-use crate::window::{Decision, Usage, WindowState};
 
 /// Why a library is not a plugin that this host can use.
 #[derive(Debug, thiserror::Error)]
@@ -114,20 +109,20 @@ impl std::fmt::Debug for Plugin {
 }
 
 impl Plugin {
-    /// Opens a library, checks its ABI version and then its layout, and reads what it says of itself.
-    /// Opening runs the library's constructors: check a pinned hash before.
+    /// Opens a library, checks its ABI version and then its layout, tells it what the host is, and reads what it
+    /// says of itself. Opening runs the library's constructors: check a pinned hash before.
     ///
     /// # Errors
     /// [`LoadError`], for each way in which it does not fit.
-    pub fn load(path: &Path) -> Result<Self, LoadError> {
-        Self::load_copy(path, path)
+    pub fn load(path: &Path, host: &HostInfo) -> Result<Self, LoadError> {
+        Self::load_copy(path, path, host)
     }
 
     /// As [`load`](Self::load), from a copy of the library at `path`, which is what messages call it.
     ///
     /// # Errors
     /// As there.
-    pub fn load_copy(path: &Path, copy: &Path) -> Result<Self, LoadError> {
+    pub fn load_copy(path: &Path, copy: &Path, host: &HostInfo) -> Result<Self, LoadError> {
         note_loaded(path);
         check_complete(path, copy)?;
         check_abi_version(path, copy)?;
@@ -142,7 +137,11 @@ impl Plugin {
                 path: path.to_owned(),
                 cause: error.to_string(),
             })?;
-        let description = read(module.describe()().as_str()).map_err(|error| LoadError::Init {
+        let described = write(host).and_then(|host| {
+            let said = module.describe()(rstr(&host));
+            read(said.as_str())
+        });
+        let description = described.map_err(|error| LoadError::Init {
             path: path.to_owned(),
             cause: error.to_string(),
         })?;
@@ -165,14 +164,13 @@ impl Plugin {
         &self,
         request: &FactoryRequest<'_>,
     ) -> Result<Box<dyn EngineFactory>, EngineError> {
-        let request = write(&CreateMessage {
+        let request = write(&Create {
             settings: request.settings.to_owned(),
             data_dir: request.data_dir.to_owned(),
+            host: request.host.clone(),
         })?;
-        match self.module.create()(rstr(&request)) {
-            RResult::ROk(object) => Ok(Box::new(PluginFactory(object))),
-            RResult::RErr(text) => Err(read_error(text.as_str())),
-        }
+        let factory = from_answer(self.module.create()(rstr(&request)))?;
+        Ok(Box::new(PluginFactory(factory)))
     }
 }
 
@@ -303,18 +301,6 @@ fn first_difference(report: &str) -> String {
 
 struct PluginFactory(FactoryObject);
 
-// SAFETY: behind the pointer is a `Box<dyn EngineFactory>`, which is `Send + Sync`.
-unsafe impl Send for PluginFactory {}
-// SAFETY: as for `Send`; the factory is only ever used through a shared reference.
-unsafe impl Sync for PluginFactory {}
-
-impl Drop for PluginFactory {
-    fn drop(&mut self) {
-        // SAFETY: this owns the object, and this is the last use of it.
-        unsafe { self.0.table.drop()(self.0.data) }
-    }
-}
-
 impl EngineFactory for PluginFactory {
     fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
         Err(EngineError::Unsupported(
@@ -323,7 +309,7 @@ impl EngineFactory for PluginFactory {
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        let message = write(&OpenMessage {
+        let message = write(&Open {
             session: request.session.to_owned(),
             settings: request.settings.to_owned(),
             data_dir: request.data_dir.to_owned(),
@@ -332,217 +318,30 @@ impl EngineFactory for PluginFactory {
         })?;
         let services = lend(Arc::clone(request.services.host()));
         // SAFETY: the object is alive for as long as `self`.
-        match unsafe { self.0.table.open()(self.0.data, rstr(&message), services) } {
-            RResult::ROk(object) => Ok(Box::new(PluginEngine(object))),
-            RResult::RErr(text) => Err(read_error(text.as_str())),
-        }
+        let opened = unsafe { self.0.table.open()(self.0.data, rstr(&message), services) };
+        Ok(Box::new(RemoteEngine(from_answer(opened)?)))
     }
 
     fn manage(&self, command: &StoreCommand) -> Result<serde_json::Value, EngineError> {
-        let Some(manage) = self.0.table.manage() else {
-            return Err(EngineError::Unsupported(
-                "keeping sessions, as far as this version of the plugin says,".to_owned(),
-            ));
-        };
         let command = write(command)?;
         // SAFETY: the object is alive for as long as `self`.
-        from_answer(unsafe { manage(self.0.data, rstr(&command)) })
+        let answer = unsafe { self.0.table.manage()(self.0.data, rstr(&command)) };
+        read(from_answer(answer)?.as_str())
     }
 }
 
-/// A session's engine on the other side of the boundary.
-struct PluginEngine(EngineObject);
-
-// SAFETY: behind the pointer is a `Box<dyn ContextEngine>`, which is `Send`; every call takes the
-// engine's lock on the host's side, so there is one at a time.
-unsafe impl Send for PluginEngine {}
-
-impl Drop for PluginEngine {
-    fn drop(&mut self) {
-        // SAFETY: this owns the object, and this is the last use of it.
-        unsafe { self.0.table.drop()(self.0.data) }
-    }
-}
-
-type JsonFunction = unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer;
-type MessageFunction =
-    unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer;
-
-impl PluginEngine {
-    fn table(&self) -> EngineTableRef {
-        self.0.table
-    }
-
-    /// Calls a function of the table. One that this plugin is too old to have is `None`, and gets the
-    /// answer of the method's default body.
-    fn ask<A: serde::Serialize, T: serde::de::DeserializeOwned>(
+impl Carrier for EngineObject {
+    fn call(
         &self,
-        function: Option<JsonFunction>,
-        argument: &A,
-        default: impl FnOnce() -> Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
-        let Some(function) = function else {
-            return default();
-        };
-        let argument = write(argument)?;
-        // SAFETY: the object is alive for as long as `self`, and the host makes one call at a time.
-        from_answer(unsafe { function(self.0.data, rstr(&argument)) })
-    }
-
-    fn ask_with<A: serde::Serialize, T: serde::de::DeserializeOwned>(
-        &self,
-        function: Option<MessageFunction>,
+        method: &str,
+        argument: &str,
         messages: &[MessageView<'_>],
-        argument: &A,
-        default: impl FnOnce() -> Result<T, EngineError>,
-    ) -> Result<T, EngineError> {
-        let Some(function) = function else {
-            return default();
-        };
-        let argument = write(argument)?;
+    ) -> Result<String, EngineError> {
         let messages = RSlice::from_slice(messages);
         // SAFETY: the object is alive for as long as `self`, and the host makes one call at a time.
-        from_answer(unsafe { function(self.0.data, messages, rstr(&argument)) })
-    }
-
-    /// For methods that cannot answer with an error: a broken answer becomes a panic, which the host's
-    /// supervision catches as it catches one in an engine that is linked in.
-    fn must<T>(&self, answer: Result<T, EngineError>) -> T {
-        // Not a panic of this program's own, which would be shown twice.
-        answer.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
-    }
-}
-
-impl ContextEngine for PluginEngine {
-    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
-        Err(EngineError::Unsupported(
-            "opening a plugin's engine without its factory".to_owned(),
-        ))
-    }
-
-    fn should_compress(&self, window: &WindowState) -> Decision {
-        self.must(self.ask(Some(self.table().should_compress()), window, || {
-            Ok(Decision::No(String::new()))
-        }))
-    }
-
-    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
-        let function = Some(self.table().compress());
-        self.ask_with(function, request.messages, request.order, || {
-            Ok(Outcome::NothingToDo(String::new()))
-        })
-    }
-
-    fn observed_through(&self) -> Option<Observed> {
-        self.must(self.ask(self.table().observed_through(), &(), || Ok(None)))
-    }
-
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
-        self.ask_with(self.table().observe(), messages, &chain, || Ok(()))
-    }
-
-    fn update_usage(&mut self, usage: &Usage) {
-        self.must(self.ask(self.table().update_usage(), usage, || Ok(())));
-    }
-
-    fn should_compress_preflight(&self, window: &WindowState) -> Decision {
-        let function = self.table().should_compress_preflight();
-        self.must(self.ask(function, window, || Ok(self.should_compress(window))))
-    }
-
-    fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
-        let function = self.table().defers_preflight_to_reported_usage();
-        self.must(self.ask(function, window, || Ok(false)))
-    }
-
-    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
-        let function = self.table().has_content_to_compress();
-        self.must(self.ask_with(function, messages, &(), || Ok(true)))
-    }
-
-    fn prune_tool_results(
-        &mut self,
-        request: &CompressRequest<'_>,
-    ) -> Result<Outcome, EngineError> {
-        let function = self.table().prune_tool_results();
-        self.ask_with(function, request.messages, request.order, || {
-            Ok(Outcome::NothingToDo(
-                "this plugin is too old to prune tool results on their own".to_owned(),
-            ))
-        })
-    }
-
-    fn selects(&self) -> bool {
-        self.must(self.ask(self.table().selects(), &(), || Ok(false)))
-    }
-
-    fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
-        let function = self.table().select();
-        self.ask_with(function, request.messages, request.order, || Ok(None))
-    }
-
-    fn committed(&mut self, compaction: u64) {
-        self.must(self.ask(self.table().committed(), &compaction, || Ok(())));
-    }
-
-    fn discarded(&mut self, compaction: u64, reason: &str) {
-        let function = self.table().discarded();
-        self.must(self.ask(function, &(compaction, reason), || Ok(())));
-    }
-
-    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
-        self.ask(self.table().recall(), &ids, || Ok(vec![None; ids.len()]))
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        self.must(self.ask(self.table().tools(), &(), || Ok(Vec::new())))
-    }
-
-    fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
-        self.ask(self.table().call_tool(), call, || {
-            Err(EngineError::Unsupported(format!(
-                "the tool `{}`",
-                call.name
-            )))
-        })
-    }
-
-    fn turn_complete(&mut self) {
-        self.must(self.ask(self.table().turn_complete(), &(), || Ok(())));
-    }
-
-    fn background(&mut self) -> Vec<BackgroundCall> {
-        self.must(self.ask(self.table().background(), &(), || Ok(Vec::new())))
-    }
-
-    fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
-        let function = self.table().background_done();
-        self.must(self.ask(function, &(id, answer), || Ok(())));
-    }
-
-    fn model_changed(&mut self, window: &WindowState) {
-        self.must(self.ask(self.table().model_changed(), window, || Ok(())));
-    }
-
-    fn branched(&mut self, last: Option<MessageId>) {
-        self.must(self.ask(self.table().branched(), &last, || Ok(())));
-    }
-
-    fn reset(&mut self) -> Result<(), EngineError> {
-        self.ask(self.table().reset(), &(), || Ok(()))
-    }
-
-    fn end(&mut self) {
-        self.must(self.ask(self.table().end(), &(), || Ok(())));
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let empty = || Ok(serde_json::Value::Object(serde_json::Map::new()));
-        self.must(self.ask(self.table().status(), &(), empty))
-    }
-
-    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        self.must(self.ask(self.table().revised(), &revisions, || Ok(())));
+        let answer =
+            unsafe { self.table.call()(self.data, rstr(method), rstr(argument), messages) };
+        from_answer(answer).map(RString::into_string)
     }
 }
 
@@ -557,13 +356,9 @@ fn lend(services: Lent) -> ServicesObject {
 
 const SERVICES_TABLE: &WithMetadata<ServicesTable> = &WithMetadata::new(ServicesTable {
     drop: drop_services,
-    model,
-    complete,
-    complete_many,
+    call,
     count_tokens,
-    log,
     is_cancelled,
-    now_ms,
 });
 
 /// # Safety
@@ -594,26 +389,10 @@ unsafe fn serve<T>(
 }
 
 /// # Safety
-/// As [`serve`]; so for every function below.
-unsafe extern "C" fn model(data: *const ()) -> Answer {
-    // SAFETY: the caller's promise.
-    to_answer(unsafe { serve(data, |services| Ok(services.model())) })
-}
-
-unsafe extern "C" fn complete(data: *const (), request: RStr<'_>) -> Answer {
-    let answer = |services: &dyn HostServices| {
-        let request: ModelRequest = read(request.as_str())?;
-        services.complete(&request).map_err(EngineError::Model)
-    };
-    // SAFETY: the caller's promise.
-    to_answer(unsafe { serve(data, answer) })
-}
-
-unsafe extern "C" fn complete_many(data: *const (), requests: RStr<'_>) -> Answer {
-    let answer = |services: &dyn HostServices| -> Result<Vec<AnswerToCall>, EngineError> {
-        let requests: Vec<ModelRequest> = read(requests.as_str())?;
-        Ok(services.complete_many(&requests))
-    };
+/// As [`serve`]; so for the functions below.
+unsafe extern "C" fn call(data: *const (), method: RStr<'_>, argument: RStr<'_>) -> Answer {
+    let answer =
+        |services: &dyn HostServices| serve_services(services, method.as_str(), argument.as_str());
     // SAFETY: the caller's promise.
     to_answer(unsafe { serve(data, answer) })
 }
@@ -624,22 +403,7 @@ unsafe extern "C" fn count_tokens(data: *const (), text: RStr<'_>) -> u64 {
         .unwrap_or(text.len() as u64 / 4)
 }
 
-unsafe extern "C" fn log(data: *const (), level: RStr<'_>, message: RStr<'_>) {
-    let write_line = |services: &dyn HostServices| {
-        let level = read(level.as_str()).unwrap_or(LogLevel::Info);
-        services.log(level, message.as_str());
-        Ok(())
-    };
-    // SAFETY: the caller's promise. A log line that failed has nobody to tell.
-    drop(unsafe { serve(data, write_line) });
-}
-
 unsafe extern "C" fn is_cancelled(data: *const ()) -> bool {
     // SAFETY: the caller's promise.
     unsafe { serve(data, |services| Ok(services.is_cancelled())) }.unwrap_or(true)
-}
-
-unsafe extern "C" fn now_ms(data: *const ()) -> i64 {
-    // SAFETY: the caller's promise.
-    unsafe { serve(data, |services| Ok(services.now_ms())) }.unwrap_or(0)
 }

@@ -1,8 +1,7 @@
 //! The stable ABI: the only place that names `abi_stable`.
 //!
-//! What crosses for every message is a frozen struct, [`view::MessageView`], lent as a slice. All else
-//! crosses as JSON text of the crate's own types, in which either side ignores what it does not know
-//! and defaults what it misses, so that adding a field breaks nobody.
+//! It carries the [`protocol`](crate::protocol) between a host and a cdylib. What crosses for every message is a
+//! frozen struct, [`view::MessageView`], lent as a slice; all else crosses as JSON text.
 //!
 //! Who owns what: a slice or a text that goes *in* is borrowed for the length of the call; what comes
 //! *out* is owned by the receiver; an object is dropped by the side that made it, through its table.
@@ -18,10 +17,9 @@ pub(crate) mod tables;
 pub(crate) mod view;
 
 use abi_stable::std_types::{RResult, RStr, RString};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::error::EngineError;
+use crate::protocol::{read_error, write_error};
 
 /// The major version of the ABI, as the plain C symbol `contexture_abi_version` answers it.
 pub const ABI_VERSION: u32 = 1;
@@ -29,43 +27,17 @@ pub const ABI_VERSION: u32 = 1;
 /// A value as JSON text, or an [`EngineError`] as JSON text.
 pub(crate) type Answer = RResult<RString, RString>;
 
-pub(crate) fn to_answer<T: Serialize>(result: Result<T, EngineError>) -> Answer {
-    match result.and_then(|value| serde_json::to_string(&value).map_err(unreadable)) {
+pub(crate) fn to_answer(result: Result<String, EngineError>) -> Answer {
+    match result {
         Ok(text) => RResult::ROk(text.into()),
-        Err(error) => RResult::RErr(error_text(&error)),
+        Err(error) => RResult::RErr(write_error(&error).into()),
     }
 }
 
-pub(crate) fn from_answer<T: DeserializeOwned>(answer: Answer) -> Result<T, EngineError> {
-    match answer {
-        RResult::ROk(text) => read(text.as_str()),
-        RResult::RErr(text) => Err(read_error(text.as_str())),
-    }
-}
-
-pub(crate) fn error_text(error: &EngineError) -> RString {
-    // An error is two strings at most; should it fail to serialise all the same, an empty text reads
-    // back as a broken answer.
-    serde_json::to_string(error).unwrap_or_default().into()
-}
-
-pub(crate) fn read_error(text: &str) -> EngineError {
-    read(text).unwrap_or_else(|error| error)
-}
-
-pub(crate) fn write<T: Serialize>(value: &T) -> Result<String, EngineError> {
-    serde_json::to_string(value).map_err(unreadable)
-}
-
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, EngineError> {
-    serde_json::from_str(text).map_err(|error| {
-        let shown: String = text.chars().take(80).collect();
-        EngineError::Protocol(format!("{error} in `{shown}`"))
-    })
-}
-
-fn unreadable(error: serde_json::Error) -> EngineError {
-    EngineError::Protocol(error.to_string())
+pub(crate) fn from_answer<T>(answer: RResult<T, RString>) -> Result<T, EngineError> {
+    answer
+        .into_result()
+        .map_err(|text| read_error(text.as_str()))
 }
 
 /// Runs what crosses the boundary so that a panic comes out as an error instead of ending the process.

@@ -1,5 +1,6 @@
-//! The tables of functions that both sides agree on. A new function goes last in its table, and the
-//! side that calls it does without where the other lacks it.
+//! The tables of functions that both sides agree on. What an engine and a host say to each other goes through
+//! `call`, by name; a function of its own has only what must not wait for JSON. A new one goes last in its table,
+//! and the side that calls it does without where the other lacks it.
 
 use abi_stable::StableAbi;
 use abi_stable::library::RootModule;
@@ -16,8 +17,8 @@ use super::view::MessageView;
 #[sabi(kind(Prefix(prefix_ref = PluginModuleRef)))]
 #[sabi(missing_field(option))]
 pub struct PluginModule {
-    /// Name, version and description, as JSON.
-    pub describe: extern "C" fn() -> RString,
+    /// What the engine is, for a host that is this: both as JSON.
+    pub describe: extern "C" fn(RStr<'_>) -> RString,
     /// Makes the factory, from a request as JSON.
     #[sabi(last_prefix_field)]
     pub create: extern "C" fn(RStr<'_>) -> RResult<FactoryObject, RString>,
@@ -48,10 +49,10 @@ pub struct FactoryObject {
 pub struct FactoryTable {
     pub drop: unsafe extern "C" fn(*mut ()),
     /// Opens a session's engine, from a request as JSON.
-    #[sabi(last_prefix_field)]
     pub open:
         unsafe extern "C" fn(*mut (), RStr<'_>, ServicesObject) -> RResult<EngineObject, RString>,
-
+    /// Answers a store command, both as JSON.
+    #[sabi(last_prefix_field)]
     pub manage: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
 }
 
@@ -63,43 +64,17 @@ pub struct EngineObject {
     pub table: EngineTableRef,
 }
 
-/// One function for each method of `ContextEngine`: what an engine must have comes first, what has a
-/// default body may be missing.
+/// What can be done with an engine.
 #[repr(C)]
 #[derive(StableAbi)]
 #[sabi(kind(Prefix(prefix_ref = EngineTableRef)))]
 #[sabi(missing_field(option))]
 pub struct EngineTable {
     pub drop: unsafe extern "C" fn(*mut ()),
-    pub should_compress: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
+    /// Calls a method by its name, with an argument as JSON and the messages that it is about.
     #[sabi(last_prefix_field)]
-    pub compress: unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
-
-    pub observed_through: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub observe: unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
-    pub update_usage: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub should_compress_preflight: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub defers_preflight_to_reported_usage: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub has_content_to_compress:
-        unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
-    pub prune_tool_results:
-        unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
-    pub selects: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub select: unsafe extern "C" fn(*mut (), RSlice<'_, MessageView<'_>>, RStr<'_>) -> Answer,
-    pub committed: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub discarded: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub recall: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub tools: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub call_tool: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub turn_complete: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub background: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub background_done: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub model_changed: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub branched: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub reset: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub end: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub revised: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub status: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
+    pub call:
+        unsafe extern "C" fn(*mut (), RStr<'_>, RStr<'_>, RSlice<'_, MessageView<'_>>) -> Answer,
 }
 
 /// The host's services, owned by whoever holds this and dropped through its table.
@@ -110,19 +85,43 @@ pub struct ServicesObject {
     pub table: ServicesTableRef,
 }
 
-/// One function for each method of `HostServices`.
+/// What can be done with the host's services.
 #[repr(C)]
 #[derive(StableAbi)]
 #[sabi(kind(Prefix(prefix_ref = ServicesTableRef)))]
 #[sabi(missing_field(option))]
 pub struct ServicesTable {
     pub drop: unsafe extern "C" fn(*mut ()),
-    pub model: unsafe extern "C" fn(*const ()) -> Answer,
-    pub complete: unsafe extern "C" fn(*const (), RStr<'_>) -> Answer,
-    pub complete_many: unsafe extern "C" fn(*const (), RStr<'_>) -> Answer,
+    /// Calls a service by its name, with an argument as JSON.
+    pub call: unsafe extern "C" fn(*const (), RStr<'_>, RStr<'_>) -> Answer,
     pub count_tokens: unsafe extern "C" fn(*const (), RStr<'_>) -> u64,
-    pub log: unsafe extern "C" fn(*const (), RStr<'_>, RStr<'_>),
-    pub is_cancelled: unsafe extern "C" fn(*const ()) -> bool,
     #[sabi(last_prefix_field)]
-    pub now_ms: unsafe extern "C" fn(*const ()) -> i64,
+    pub is_cancelled: unsafe extern "C" fn(*const ()) -> bool,
 }
+
+/// Has an object dropped by the side that made it.
+macro_rules! dropped_through_table {
+    ($($object:ident: $behind:literal;)*) => {$(
+        #[doc = concat!("Behind the pointer is a ", $behind, ".")]
+        impl Drop for $object {
+            fn drop(&mut self) {
+                // SAFETY: this owns the object, and this is the last use of it.
+                unsafe { self.table.drop()(self.data) }
+            }
+        }
+
+        // SAFETY: what is behind the pointer is `Send`.
+        unsafe impl Send for $object {}
+    )*};
+}
+
+dropped_through_table! {
+    FactoryObject: "`Box<dyn EngineFactory>`";
+    EngineObject: "`Box<dyn ContextEngine>`; the host makes one call at a time";
+    ServicesObject: "`Arc<dyn HostServices>`";
+}
+
+// SAFETY: an `EngineFactory` is `Sync`, and is only ever used through a shared reference.
+unsafe impl Sync for FactoryObject {}
+// SAFETY: `HostServices` are `Sync`.
+unsafe impl Sync for ServicesObject {}

@@ -1,7 +1,6 @@
 //! A message as an engine sees it. It lives here because it crosses the boundary as it is: a slice of
-//! views is lent to a plugin without copying or converting one of them.
-
-use std::marker::PhantomData;
+//! views is lent to a plugin without copying or converting one of them. The two structs are frozen; what later
+//! versions tell of a message goes into `more`, as a JSON object.
 
 use abi_stable::StableAbi;
 use abi_stable::std_types::{RSlice, RStr};
@@ -15,8 +14,7 @@ pub struct ToolCallView<'a> {
     id: RStr<'a>,
     name: RStr<'a>,
     arguments: RStr<'a>,
-    more: Option<MoreRef>,
-    lifetime: PhantomData<&'a ()>,
+    more: RStr<'a>,
 }
 
 impl<'a> ToolCallView<'a> {
@@ -26,8 +24,7 @@ impl<'a> ToolCallView<'a> {
             id: RStr::from_str(id),
             name: RStr::from_str(name),
             arguments: RStr::from_str(arguments),
-            more: None,
-            lifetime: PhantomData,
+            more: RStr::from_str(""),
         }
     }
 
@@ -44,21 +41,6 @@ impl<'a> ToolCallView<'a> {
     /// The arguments: JSON text, not parsed and not checked.
     pub fn arguments(&self) -> &'a str {
         self.arguments.as_str()
-    }
-}
-
-/// Where later versions of this API put what today's structs lack.
-#[repr(C)]
-#[derive(StableAbi)]
-#[sabi(kind(Prefix(prefix_ref = MoreRef)))]
-pub(crate) struct More {
-    #[sabi(last_prefix_field)]
-    _reserved: u32,
-}
-
-impl std::fmt::Debug for MoreRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MoreRef")
     }
 }
 
@@ -97,7 +79,7 @@ pub struct MessageView<'a> {
     tokens: u64,
     token_source: *const (),
     count_tokens: Option<extern "C" fn(source: *const (), id: u64) -> u64>,
-    more: Option<MoreRef>,
+    more: RStr<'a>,
 }
 
 // SAFETY: every field borrows immutable data for 'a; `token_source` points at a `T: TokenSource`, which
@@ -124,7 +106,7 @@ impl<'a> MessageView<'a> {
             tokens: UNKNOWN_TOKENS,
             token_source: std::ptr::null(),
             count_tokens: None,
-            more: None,
+            more: RStr::from_str(""),
         }
     }
 

@@ -57,30 +57,21 @@ fn compress(c: &mut Criterion) {
             })
             .collect();
         let tokens: u64 = views.iter().map(MessageView::tokens).sum();
-        let window = WindowState {
-            context_length: tokens * 3 / 2,
-            fixed_tokens: 5_000,
-            prompt_tokens: tokens + 5_000,
-            ..WindowState::default()
-        };
+        let window = WindowState::default()
+            .context_length(tokens * 3 / 2)
+            .fixed_tokens(5_000)
+            .prompt_tokens(tokens + 5_000);
         let dir = tempfile::tempdir().unwrap();
-        let mut engine = Compressor::open(&OpenRequest {
-            session: "bench",
-            settings: "{}",
-            data_dir: dir.path(),
-            services: Services::none(),
-            window: &window,
-            compaction: None,
-        })
+        let mut engine = Compressor::open(&OpenRequest::new(
+            "bench",
+            "{}",
+            dir.path(),
+            Services::none(),
+            &window,
+        ))
         .unwrap();
-        let order = CompressOrder {
-            window,
-            ..CompressOrder::default()
-        };
-        let request = CompressRequest {
-            messages: &views,
-            order: &order,
-        };
+        let order = CompressOrder::default().window(window);
+        let request = CompressRequest::new(&views, &order);
 
         let mut group =
             c.benchmark_group(format!("{messages} messages, {} K tokens", tokens / 1_000));
@@ -90,10 +81,7 @@ fn compress(c: &mut Criterion) {
         });
         // The same messages without their texts: what is left is the compressor's own part.
         let bare: Vec<MessageView<'_>> = views.iter().map(|view| view.with_text("x")).collect();
-        let bare = CompressRequest {
-            messages: &bare,
-            order: &order,
-        };
+        let bare = CompressRequest::new(&bare, &order);
         group.bench_function("compress, without the digesting", |b| {
             b.iter(|| black_box(engine.compress(&bare).unwrap()));
         });

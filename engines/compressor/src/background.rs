@@ -66,11 +66,7 @@ impl Pending {
             .into_iter()
             .map(|request| {
                 *last_id += 1;
-                BackgroundCall {
-                    id: *last_id,
-                    covers: self.covers.clone(),
-                    request,
-                }
+                BackgroundCall::new(*last_id, self.covers.clone(), request)
             })
             .collect();
         self.asked = calls.iter().map(|call| (call.id, None)).collect();

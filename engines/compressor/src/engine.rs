@@ -7,9 +7,9 @@ mod writing;
 
 use contexture_cooldown::CoolDowns;
 use contexture_engine_api::{
-    BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError, LogLevel,
-    MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome, Services,
-    Usage, WindowState, grouped,
+    BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision, EngineError,
+    LogLevel, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome,
+    Services, StandaloneEngine, Usage, WindowState, grouped,
 };
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub struct Compressor {
     last_compaction: Option<Value>,
 }
 
-impl ContextEngine for Compressor {
+impl StandaloneEngine for Compressor {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let settings = CompressionSettings::from_json(request.settings)
             .map_err(|error| EngineError::Settings(error.to_string()))?;
@@ -83,7 +83,9 @@ impl ContextEngine for Compressor {
             last_compaction: None,
         })
     }
+}
 
+impl ContextEngine for Compressor {
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.due(window)
     }
@@ -207,17 +209,14 @@ impl ContextEngine for Compressor {
                 "there is no long tool output before the protected messages".into(),
             ));
         }
-        Ok(Outcome::Compacted(Compaction {
-            notes: vec![format!(
-                "{shortened} old tool calls and results were shortened"
-            )],
-            ..Compaction::new(entries)
-        }))
+        Ok(Outcome::Compacted(Compaction::new(entries).notes(vec![
+            format!("{shortened} old tool calls and results were shortened"),
+        ])))
     }
 
-    fn committed(&mut self, compaction: u64) {
+    fn committed(&mut self, committed: &Committed) {
         if let Some(proposal) = self.proposal.take() {
-            self.adopt(proposal, compaction);
+            self.adopt(proposal, committed.id);
         }
     }
 
@@ -233,7 +232,7 @@ impl ContextEngine for Compressor {
         }
     }
 
-    fn background(&mut self) -> Vec<BackgroundCall> {
+    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.calls_to_make()
     }
 

@@ -25,9 +25,11 @@ pub(crate) fn entries(
         .iter()
         .map(|(at, text)| (*at, text.as_str()))
         .collect();
-    let mut summary = summary.map(|text| Entry::Summary {
-        text,
-        covers: plan.split.middle().map(|at| messages[at].id()).collect(),
+    let mut summary = summary.map(|text| {
+        Entry::summary(
+            text,
+            plan.split.middle().map(|at| messages[at].id()).collect(),
+        )
     });
     let summarised = summary.is_some();
     for (at, message) in messages.iter().enumerate() {
@@ -38,21 +40,19 @@ pub(crate) fn entries(
             continue;
         }
         if outline.is_orphan(at) {
-            entries.push(Entry::Drop {
-                id: message.id(),
-                reason: format!(
+            entries.push(Entry::dropped(
+                message.id(),
+                format!(
                     "the call {:?} that this is the result of is not part of the conversation",
                     message.tool_call_id().unwrap_or_default()
                 ),
-            });
+            ));
             continue;
         }
         match replaced.remove(&at) {
-            Some(text) => entries.push(Entry::Replace(Replacement {
-                id: message.id(),
-                text: Some(text.to_owned()),
-                arguments: Vec::new(),
-            })),
+            Some(text) => entries.push(Entry::Replace(
+                Replacement::new(message.id()).text(Some(text.to_owned())),
+            )),
             None => entries.push(Entry::Keep(message.id())),
         }
         let from = outline.unanswered.partition_point(|(call, _)| *call < at);
@@ -60,11 +60,7 @@ pub(crate) fn entries(
             .iter()
             .take_while(|(call, _)| *call == at)
         {
-            entries.push(Entry::StubResult {
-                call: message.id(),
-                index: *index,
-                text: STUB.to_owned(),
-            });
+            entries.push(Entry::stub(message.id(), *index, STUB.to_owned()));
         }
     }
     entries
@@ -101,12 +97,12 @@ fn pruned_form(message: &MessageView<'_>, caller: Option<&MessageView<'_>>) -> O
         .filter(|_| !message.has_thinking())
         .filter_map(|(index, call)| {
             let arguments = shorten_arguments(call.arguments(), ARGUMENT_MARK)?;
-            Some(ShortArguments { index, arguments })
+            Some(ShortArguments::new(index, arguments))
         })
         .collect();
-    (text.is_some() || !arguments.is_empty()).then(|| Replacement {
-        id: message.id(),
-        text,
-        arguments,
+    (text.is_some() || !arguments.is_empty()).then(|| {
+        Replacement::new(message.id())
+            .text(text)
+            .arguments(arguments)
     })
 }

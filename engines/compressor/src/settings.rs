@@ -184,7 +184,7 @@ impl Budgets {
     /// use contexture_compressor::{Budgets, CompressionSettings};
     /// use contexture_engine_api::WindowState;
     ///
-    /// let window = WindowState { context_length: 200_000, ..WindowState::default() };
+    /// let window = WindowState::default().context_length(200_000);
     /// let budgets = Budgets::for_window(&CompressionSettings::default(), &window);
     /// assert_eq!(budgets.threshold_tokens, 100_000);
     /// assert_eq!(budgets.tail_token_budget, 20_000);
@@ -233,11 +233,9 @@ mod tests {
     use super::*;
 
     fn window(context_length: u64, max_output_tokens: u64) -> WindowState {
-        WindowState {
-            context_length,
-            max_output_tokens,
-            ..WindowState::default()
-        }
+        WindowState::default()
+            .context_length(context_length)
+            .max_output_tokens(max_output_tokens)
     }
 
     #[test]

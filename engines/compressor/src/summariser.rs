@@ -70,11 +70,8 @@ impl Summariser {
             let left = self.usable().saturating_sub(overhead + self.tokens(prompt));
             (left >> self.halvings).max(MIN_PIECE)
         };
-        let request = |prompt: String, max_tokens: u64| ModelRequest {
-            purpose: "summary".into(),
-            system: system.clone(),
-            prompt,
-            max_tokens,
+        let request = |prompt: String, max_tokens: u64| {
+            ModelRequest::new("summary", system.clone(), prompt, max_tokens)
         };
 
         let in_one = self.pack(room(&whole));

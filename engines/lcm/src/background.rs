@@ -166,15 +166,14 @@ impl Background {
                     since_ms: now,
                 };
                 self.out.insert(self.last_id, out);
-                calls.push(BackgroundCall {
-                    id: self.last_id,
-                    // Stored nodes do not change when the conversation does.
-                    covers: match &pending.purpose {
+                calls.push(BackgroundCall::new(
+                    self.last_id,
+                    match &pending.purpose {
                         Purpose::Leaf(ids) => ids.clone(),
                         Purpose::Condensed(_) | Purpose::Better(_) => Vec::new(),
                     },
                     request,
-                });
+                ));
             }
         }
         Ok(calls)
@@ -555,10 +554,8 @@ mod tests {
     }
 
     fn backlog(loose: &BTreeMap<MessageId, Loose>) -> Backlog {
-        let budgets = Settings::default().budgets(&contexture_engine_api::WindowState {
-            context_length: 100_000,
-            ..Default::default()
-        });
+        let budgets = Settings::default()
+            .budgets(&contexture_engine_api::WindowState::default().context_length(100_000));
         let protection = Protection {
             messages: 20,
             tokens: budgets.tail,

@@ -7,7 +7,7 @@ mod spots;
 mod write;
 
 use contexture_engine_api::{
-    Compaction, EngineError, MessageId, MessageView, ModelFailure, Outcome, grouped,
+    Compaction, EngineError, Floor, MessageId, MessageView, ModelFailure, Outcome, grouped,
 };
 
 use crate::dag::NodeId;
@@ -118,16 +118,13 @@ impl Compactor<'_, '_> {
     }
 
     fn floor_too_high(&self, floor_tokens: u64) -> Outcome {
-        Outcome::FloorTooHigh {
-            floor_tokens,
-            reason: format!(
-                "the system prompt, the tools, the user's last message and the last turn alone have \
+        Outcome::FloorTooHigh(Floor::default().tokens(floor_tokens).reason(format!(
+            "the system prompt, the tools, the user's last message and the last turn alone have \
                  {} tokens, and a compaction is due at once from {}: shorten the message, offer \
                  fewer tools, or choose a model with a larger window",
-                grouped(floor_tokens),
-                grouped(self.budgets.hard)
-            ),
-        }
+            grouped(floor_tokens),
+            grouped(self.budgets.hard)
+        )))
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    BackgroundCall, CompressRequest, ContextEngine, Decision, EngineError, LogLevel, MessageId,
-    MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, ToolCall, ToolCallView,
-    ToolSpec, WindowState, grouped,
+    BackgroundCall, Committed, CompressRequest, ContextEngine, Decision, EngineError, LogLevel,
+    MessageId, MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, ToolCall,
+    ToolCallView, ToolSpec, WindowState, grouped,
 };
 use serde_json::{Value, json};
 
@@ -166,12 +166,6 @@ impl Engine {
 }
 
 impl ContextEngine for Engine {
-    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
-        Err(EngineError::Unsupported(
-            "opening a session without the store that the factory holds".to_owned(),
-        ))
-    }
-
     fn should_compress(&self, window: &WindowState) -> Decision {
         let window = self.window_of(window);
         if window.context_length == 0 {
@@ -353,7 +347,8 @@ impl ContextEngine for Engine {
         raw.count() > 1
     }
 
-    fn committed(&mut self, compaction: u64) {
+    fn committed(&mut self, committed: &Committed) {
+        let compaction = committed.id;
         let Some(proposal) = self.proposal.take() else {
             return;
         };
@@ -417,7 +412,7 @@ impl ContextEngine for Engine {
         Ok(answer.to_string())
     }
 
-    fn background(&mut self) -> Vec<BackgroundCall> {
+    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.has_background = true;
         let no_model = self.session.services.model().is_none() || self.trust.withheld().is_some();
         if no_model || self.unsettled.cut.is_some() {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use contexture_engine_api::{
-    ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, OpenRequest,
-    StoreCommand, define_engine,
+    About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest, HostInfo,
+    OpenRequest, StoreCommand, define_engine,
 };
 use serde_json::{Value, json};
 
@@ -118,8 +118,10 @@ impl EngineFactory for Lcm {
         }
     }
 
-    fn settings_schema() -> Option<Value> {
-        Some(schemars::schema_for!(Settings).to_value())
+    fn about(_host: &HostInfo) -> About {
+        About::default()
+            .settings(Some(schemars::schema_for!(Settings).to_value()))
+            .keeps_sessions(true)
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {

@@ -160,11 +160,11 @@ mod tests {
 
     #[test]
     fn budgets_follow_the_window_and_leave_room_beside_a_large_system_prompt() {
-        let window = |context_length, fixed_tokens| WindowState {
-            context_length,
-            fixed_tokens,
-            max_output_tokens: 4_000,
-            ..WindowState::default()
+        let window = |context_length, fixed_tokens| {
+            WindowState::default()
+                .context_length(context_length)
+                .fixed_tokens(fixed_tokens)
+                .max_output_tokens(4_000)
         };
         let budgets = Settings::default().budgets(&window(100_000, 0));
         assert_eq!((budgets.soft, budgets.hard), (50_000, 80_000));

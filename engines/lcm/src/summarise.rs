@@ -173,13 +173,12 @@ impl Job {
             prompt.push_str(&format!("Keep everything about {focus:?} in detail.\n\n"));
         }
         prompt.push_str(&part.material);
-        let request = ModelRequest {
-            purpose: "summary".to_owned(),
-            system: instructions(part.attempt, budget),
+        let request = ModelRequest::new(
+            "summary",
+            instructions(part.attempt, budget),
             prompt,
-            // Words are not tokens: an answer may run a little over before it is cut off.
-            max_tokens: budget * TOLERANCE,
-        };
+            budget * TOLERANCE,
+        );
         Some((part.id, request))
     }
 

@@ -31,10 +31,8 @@ pub(crate) struct Context<'a> {
 
 /// The tools, for the model.
 pub(crate) fn specs() -> Vec<ToolSpec> {
-    let tool = |name: &str, description: &str, parameters: Value| ToolSpec {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        parameters,
+    let tool = |name: &str, description: &str, parameters: Value| {
+        ToolSpec::new(name.to_owned(), description.to_owned(), parameters)
     };
     vec![
         tool(

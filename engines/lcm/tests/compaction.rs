@@ -62,20 +62,17 @@ impl Play {
 
     fn window(&self) -> WindowState {
         let tokens = (self.tokens() as f64 * self.reports) as u64;
-        WindowState {
-            max_output_tokens: self.context_length / 16,
-            prompt_tokens: tokens,
-            ..self.chat.window(self.context_length, 0)
-        }
+        self.chat
+            .window(self.context_length, 0)
+            .max_output_tokens(self.context_length / 16)
+            .prompt_tokens(tokens)
     }
 
     fn order(&self, force: bool, may_wait: bool) -> CompressOrder {
-        CompressOrder {
-            window: self.window(),
-            force,
-            may_wait_for_model: may_wait,
-            ..CompressOrder::default()
-        }
+        CompressOrder::default()
+            .window(self.window())
+            .force(force)
+            .may_wait_for_model(may_wait)
     }
 
     /// Shows the engine what is new.
@@ -108,7 +105,7 @@ impl Play {
         let Outcome::Compacted(proposal) = outcome else {
             return false;
         };
-        let without_trace = |entry: &Entry| matches!(entry, Entry::Drop { .. });
+        let without_trace = |entry: &Entry| matches!(entry, Entry::Drop(_));
         assert!(!proposal.entries.iter().any(without_trace), "{proposal:?}");
         self.chat = self.session.commit(&self.chat, &order, proposal);
         true
@@ -119,7 +116,7 @@ impl Play {
         if self.session.engine.should_compress(&self.window()).is_yes() {
             self.compress(false, false);
         }
-        let calls = self.session.engine.background();
+        let calls = self.session.background();
         self.session.answer(calls);
     }
 
@@ -239,7 +236,7 @@ fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
     let calls = host.model.calls();
     host.advance_clock(61_000);
     for _ in 0..60 {
-        let calls = play.session.engine.background();
+        let calls = play.session.background();
         play.session.answer(calls);
         assert_eq!(
             play.block(),
@@ -270,7 +267,7 @@ fn everything_of_a_lower_level_is_redone_when_the_model_is_back() {
     }
     let made = host.model.calls();
     for _ in 0..5 {
-        let calls = play.session.engine.background();
+        let calls = play.session.background();
         play.session.answer(calls);
     }
     assert!(host.model.calls() - made <= 8, "nothing is redone twice");
@@ -294,7 +291,7 @@ fn what_the_model_only_managed_in_half_the_room_is_redone() {
     assert!(play.to_redo() > 0);
     host.model.now_says(summary);
     for _ in 0..20 {
-        let calls = play.session.engine.background();
+        let calls = play.session.background();
         play.session.answer(calls);
     }
     assert!(play.compress(true, true));
@@ -311,7 +308,7 @@ fn answers_that_come_after_a_revision_or_a_cut_are_put_aside() {
         play.chat(&format!("fact-{at}"));
     }
     let _ = play.session.engine.should_compress(&play.window());
-    let calls = play.session.engine.background();
+    let calls = play.session.background();
     assert!(calls.len() > 1, "{}", calls.len());
     let covered = calls[0].covers[1];
     // The client edits a message that a call is about, and cuts off what another is about.
@@ -370,7 +367,7 @@ fn where_a_part_of_the_leaves_is_ready_that_part_goes_in_and_the_rest_waits() {
         play.chat(&format!("fact-{at}"));
     }
     assert!(play.session.engine.should_compress(&play.window()).is_yes());
-    let calls = play.session.engine.background();
+    let calls = play.session.background();
     assert!(calls.len() > 2, "{}", calls.len());
     assert!(!play.compress(false, false), "nothing is ready");
     assert!(
@@ -511,8 +508,8 @@ fn it_gets_below_the_hard_threshold_or_says_that_the_floor_is_too_high() {
                     made.notes
                 );
             }
-            Some(Outcome::FloorTooHigh { floor_tokens, .. }) => {
-                assert!(floor_tokens >= 6_000, "{floor_tokens}");
+            Some(Outcome::FloorTooHigh(floor)) => {
+                assert!(floor.tokens >= 6_000, "{floor:?}");
             }
             other => panic!("{other:?}"),
         }
@@ -774,20 +771,20 @@ fn a_model_that_failed_is_left_alone_after_a_restart_too() {
         play.chat(&format!("fact-{at}"));
     }
     let _ = play.session.engine.should_compress(&play.window());
-    let calls = play.session.engine.background();
+    let calls = play.session.background();
     assert!(!calls.is_empty());
     play.session.answer(calls);
     play.session.engine.end();
     play.session = open(&host);
     let _ = play.session.engine.should_compress(&play.window());
-    assert!(play.session.engine.background().is_empty());
+    assert!(play.session.background().is_empty());
     assert_eq!(
         play.session.engine.status()["cool_down"]["kind"],
         json!("auth")
     );
     // A clock that was set back by a day does not make it a day.
     host.advance_clock(-86_400_000);
-    assert!(!play.session.engine.background().is_empty());
+    assert!(!play.session.background().is_empty());
 }
 
 #[test]

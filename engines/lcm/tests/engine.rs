@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use contexture_engine_api::{
     Compaction, CompressOrder, CurrentCompaction, Decision, EngineFactory, Entry, FailureKind,
-    MessageId, OpenRequest, Outcome, ToolCall, WindowState,
+    MessageId, Outcome, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
 use contexture_testkit::{Chat, ScriptedHost, ScriptedModel, Session, order};
@@ -22,10 +22,7 @@ fn answers() -> Arc<ScriptedHost> {
 }
 
 fn window(chat: &Chat) -> WindowState {
-    WindowState {
-        max_output_tokens: 500,
-        ..chat.window(8_000, 0)
-    }
+    chat.window(8_000, 0).max_output_tokens(500)
 }
 
 /// Opens the engine and shows it the conversation.
@@ -50,16 +47,14 @@ fn chat() -> Chat {
 }
 
 fn waiting(chat: &Chat) -> CompressOrder {
-    CompressOrder {
-        window: window(chat),
-        may_wait_for_model: true,
-        ..CompressOrder::default()
-    }
+    CompressOrder::default()
+        .window(window(chat))
+        .may_wait_for_model(true)
 }
 
 fn summary(compaction: &Compaction) -> String {
     let texts = compaction.entries.iter().filter_map(|entry| match entry {
-        Entry::Summary { text, .. } => Some(text.as_str()),
+        Entry::Summary(summary) => Some(summary.text.as_str()),
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")
@@ -120,7 +115,7 @@ fn a_degraded_summary_is_redone_when_the_model_is_back() {
         session.engine.should_compress(&window(&Chat::default())),
         Decision::No(_)
     ));
-    let calls = session.engine.background();
+    let calls = session.background();
     assert!(!calls.is_empty(), "degraded summaries are to be redone");
     session.answer(calls);
     // Only staged: what is stored changes with the next compaction.
@@ -129,10 +124,7 @@ fn a_degraded_summary_is_redone_when_the_model_is_back() {
         session.tool("lcm_describe", &first)["level"],
         "deterministic"
     );
-    let forced = CompressOrder {
-        force: true,
-        ..order(window(&next))
-    };
+    let forced = order(window(&next)).force(true);
     let (_, again) = session.compacted(&next, &forced);
     assert!(!summary(&again).is_empty());
     assert_eq!(session.tool("lcm_describe", &first)["level"], "normal");
@@ -152,17 +144,13 @@ fn never_told_of(host: &Arc<ScriptedHost>, chat: &Chat) -> String {
 
 /// A session that is opened with this text in force.
 fn open_with_summary(host: &Arc<ScriptedHost>, chat: &Chat, text: String) -> Session {
-    let current = CurrentCompaction {
-        id: 1,
-        engine: "lcm".to_owned(),
-        through: MessageId(40),
-        summaries: vec![text],
-    };
+    let current = CurrentCompaction::new(1, "lcm", MessageId(40)).summaries(vec![text]);
     let factory = Lcm::create(&host.factory_request("{}")).unwrap();
-    let engine = factory.open(&OpenRequest {
-        compaction: Some(&current),
-        ..host.open_request("{}", &window(chat))
-    });
+    let engine = factory.open(
+        &host
+            .open_request("{}", &window(chat))
+            .compaction(Some(&current)),
+    );
     Session::of(host, engine.unwrap())
 }
 
@@ -239,16 +227,16 @@ fn search_is_exact_and_its_errors_show_where() {
         ids,
         (1..=60).map(|at| format!("\"m{at}\"")).collect::<Vec<_>>()
     );
-    let bad = ToolCall {
-        name: "lcm_grep".to_owned(),
-        arguments: json!({"pattern": "hello[", "mode": "regex"}).to_string(),
-    };
+    let bad = ToolCall::new(
+        "lcm_grep",
+        json!({"pattern": "hello[", "mode": "regex"}).to_string(),
+    );
     let error = session.engine.call_tool(&bad).unwrap_err();
     assert!(error.to_string().contains("hello["), "{error}");
-    let other = ToolCall {
-        name: "lcm_grep".to_owned(),
-        arguments: json!({"pattern": "x", "sessions": ["another"]}).to_string(),
-    };
+    let other = ToolCall::new(
+        "lcm_grep",
+        json!({"pattern": "x", "sessions": ["another"]}).to_string(),
+    );
     assert!(
         session
             .engine

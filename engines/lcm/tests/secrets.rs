@@ -7,8 +7,8 @@ mod corpus;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    CompressOrder, CompressRequest, EngineFactory, Entry, MessageId, MessageView, Outcome,
-    StoreCommand, ToolCall, ToolCallView, WindowState,
+    Committed, CompressOrder, CompressRequest, EngineFactory, Entry, MessageId, MessageView,
+    Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
 };
 use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{Lcm, Store, StoreSettings};
@@ -63,50 +63,43 @@ fn no_leak(cases: &[Case], redact: bool) -> Arc<ScriptedHost> {
     placed.extend(placements(&cases[0].text).into_iter().take(2));
     placed.extend((0..12).flat_map(|_| placements("go on").into_iter().take(1)));
     let total: u64 = with_views(&placed, |views| views.iter().map(MessageView::tokens).sum());
-    let window = WindowState {
-        context_length: total,
-        max_output_tokens: 500,
-        prompt_tokens: total,
-        messages: placed.len(),
-        ..WindowState::default()
-    };
+    let window = WindowState::default()
+        .context_length(total)
+        .max_output_tokens(500)
+        .prompt_tokens(total)
+        .messages(placed.len());
     let lcm = Lcm::create(&host.factory_request(&settings)).unwrap();
     let mut engine = lcm.open(&host.open_request(&settings, &window)).unwrap();
     with_views(&placed, |messages| {
         engine.observe(messages, 1).unwrap();
         // Shown again, they are the same messages.
         engine.observe(messages, 1).unwrap();
-        for call in engine.background() {
+        for call in engine.background(&CompressRequest::new(&[], &CompressOrder::default())) {
             let answer = host.model.complete(&call.request);
             engine.background_done(call.id, answer);
         }
-        let order = CompressOrder {
-            window: window.clone(),
-            force: true,
-            may_wait_for_model: true,
-            focus: Some(cases[0].text.clone()),
-            ..CompressOrder::default()
-        };
+        let order = CompressOrder::default()
+            .window(window.clone())
+            .force(true)
+            .may_wait_for_model(true)
+            .focus(Some(cases[0].text.clone()));
         let outcome = engine
-            .compress(&CompressRequest {
-                messages,
-                order: &order,
-            })
+            .compress(&CompressRequest::new(messages, &order))
             .unwrap();
         let Outcome::Compacted(proposal) = outcome else {
             panic!("{outcome:?}");
         };
         for entry in &proposal.entries {
-            if let Entry::Summary { text, .. } = entry {
-                check("a summary", text, cases);
+            if let Entry::Summary(summary) = entry {
+                check("a summary", &summary.text, cases);
             }
         }
-        engine.committed(1);
+        engine.committed(&Committed::new(1));
     });
-    let question = ToolCall {
-        name: "lcm_expand_query".to_owned(),
-        arguments: json!({"question": "which keys were said?"}).to_string(),
-    };
+    let question = ToolCall::new(
+        "lcm_expand_query",
+        json!({"question": "which keys were said?"}).to_string(),
+    );
     engine.call_tool(&question).unwrap();
     assert!(host.model.calls() > 1);
     for request in host.model.requests() {
@@ -170,10 +163,8 @@ fn no_secret_reaches_a_model_from_a_store_that_holds_them() {
 #[test]
 fn a_stored_message_that_is_no_json_is_a_finding() {
     let directory = tempfile::tempdir().unwrap();
-    let request = contexture_engine_api::FactoryRequest {
-        settings: "{}",
-        data_dir: directory.path(),
-    };
+    let info = contexture_engine_api::HostInfo::default();
+    let request = contexture_engine_api::FactoryRequest::new("{}", directory.path(), &info);
     let lcm = Lcm::create(&request).unwrap();
     let host = ScriptedHost::without_model();
     let window = WindowState::default();
@@ -224,10 +215,7 @@ fn a_tools_name_is_masked_under_redact() {
         &String::from_utf8_lossy(&bytes),
         std::slice::from_ref(case),
     );
-    let grep = ToolCall {
-        name: "lcm_recent".to_owned(),
-        arguments: "{}".to_owned(),
-    };
+    let grep = ToolCall::new("lcm_recent", "{}");
     let recent = engine.call_tool(&grep).unwrap();
     check(
         "what is recent",

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use contexture_engine_api::WindowState;
 use contexture_lcm::search::{Ask, Mode, Pattern, Query, Scope, Sort};
 use contexture_lcm::{Lcm, Store, StoreSettings};
 use contexture_testkit::{Chat, ScriptedHost, Session, order};
@@ -21,10 +20,7 @@ fn compacted(host: &Arc<ScriptedHost>) {
         );
         chat.push(role, text).time_ms = Some(1_700_000_000_000 + (at + 1) * 60_000);
     }
-    let window = WindowState {
-        max_output_tokens: 500,
-        ..chat.window(8_000, 0)
-    };
+    let window = chat.window(8_000, 0).max_output_tokens(500);
     let mut session = Session::open_by::<Lcm>(host, "{}", &window);
     session.observe(&chat).unwrap();
     session.compacted(&chat, &order(window));

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory, MessageId,
-    MessageView, OpenRequest, Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
+    Committed, CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory,
+    MessageId, MessageView, Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
 };
 use contexture_lcm::preview::preview;
 use contexture_lcm::store::FILE_NAME;
@@ -47,12 +47,10 @@ fn host(model: Option<&'static str>) -> Arc<ScriptedHost> {
 }
 
 fn window(prompt_tokens: u64) -> WindowState {
-    WindowState {
-        context_length: 16_000,
-        max_output_tokens: 500,
-        prompt_tokens,
-        ..WindowState::default()
-    }
+    WindowState::default()
+        .context_length(16_000)
+        .max_output_tokens(500)
+        .prompt_tokens(prompt_tokens)
 }
 
 fn factory(host: &ScriptedHost, settings: &Value) -> Lcm {
@@ -66,12 +64,9 @@ fn open(
     settings: &Value,
 ) -> Box<dyn ContextEngine> {
     let (settings, window) = (settings.to_string(), window(0));
-    factory
-        .open(&OpenRequest {
-            session,
-            ..host.open_request(&settings, &window)
-        })
-        .unwrap()
+    let mut request = host.open_request(&settings, &window);
+    request.session = session;
+    factory.open(&request).unwrap()
 }
 
 /// The engine of a session, alone in its store.
@@ -84,10 +79,7 @@ fn call(
     name: &str,
     arguments: &Value,
 ) -> Result<String, EngineError> {
-    engine.call_tool(&ToolCall {
-        name: name.to_owned(),
-        arguments: arguments.to_string(),
-    })
+    engine.call_tool(&ToolCall::new(name.to_owned(), arguments.to_string()))
 }
 
 fn answer(engine: &mut dyn ContextEngine, name: &str, arguments: &Value) -> Value {
@@ -205,17 +197,12 @@ fn conversation_at(
         })
         .collect();
     engine.observe(&views, 7).unwrap();
-    let order = CompressOrder {
-        window: window(views.iter().map(MessageView::tokens).sum()),
-        force: true,
-        ..CompressOrder::default()
-    };
-    let request = CompressRequest {
-        messages: &views,
-        order: &order,
-    };
+    let order = CompressOrder::default()
+        .window(window(views.iter().map(MessageView::tokens).sum()))
+        .force(true);
+    let request = CompressRequest::new(&views, &order);
     match engine.compress(&request).unwrap() {
-        Outcome::Compacted(_) => engine.committed(1),
+        Outcome::Compacted(_) => engine.committed(&Committed::new(1)),
         other => panic!("{other:?}"),
     }
     let summaries = (1..)

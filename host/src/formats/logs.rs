@@ -54,28 +54,32 @@ pub(super) fn usage(raw: Raw<'_>) -> Option<Usage> {
     let read = tokens(raw, &["cache_read_input_tokens"]);
     let written = tokens(raw, &["cache_creation_input_tokens"]);
     let beside = read.unwrap_or(0) + written.unwrap_or(0);
-    Some(Usage {
-        input_tokens: input.unwrap_or(0) + beside,
-        output_tokens: output.unwrap_or(0),
-        cache_read_tokens: read
-            .or_else(|| tokens(raw, &["cached_input_tokens"]))
-            .or_else(|| {
-                detail(
-                    &["prompt_tokens_details", "input_tokens_details"],
-                    "cached_tokens",
-                )
-            })
-            .unwrap_or(0),
-        cache_write_tokens: written.unwrap_or(0),
-        reasoning_tokens: tokens(raw, &["reasoning_output_tokens"])
-            .or_else(|| {
-                detail(
-                    &["completion_tokens_details", "output_tokens_details"],
-                    "reasoning_tokens",
-                )
-            })
-            .unwrap_or(0),
-    })
+    Some(
+        Usage::default()
+            .input_tokens(input.unwrap_or(0) + beside)
+            .output_tokens(output.unwrap_or(0))
+            .cache_read_tokens(
+                read.or_else(|| tokens(raw, &["cached_input_tokens"]))
+                    .or_else(|| {
+                        detail(
+                            &["prompt_tokens_details", "input_tokens_details"],
+                            "cached_tokens",
+                        )
+                    })
+                    .unwrap_or(0),
+            )
+            .cache_write_tokens(written.unwrap_or(0))
+            .reasoning_tokens(
+                tokens(raw, &["reasoning_output_tokens"])
+                    .or_else(|| {
+                        detail(
+                            &["completion_tokens_details", "output_tokens_details"],
+                            "reasoning_tokens",
+                        )
+                    })
+                    .unwrap_or(0),
+            ),
+    )
 }
 
 /// A line of a Claude Code log.

@@ -122,12 +122,12 @@ impl Models {
 
     fn masked(&self, request: &ModelRequest) -> ModelRequest {
         let mask = self.mask;
-        ModelRequest {
-            purpose: request.purpose.clone(),
-            system: mask(&request.system).into_owned(),
-            prompt: mask(&request.prompt).into_owned(),
-            max_tokens: request.max_tokens,
-        }
+        ModelRequest::new(
+            request.purpose.clone(),
+            mask(&request.system).into_owned(),
+            mask(&request.prompt).into_owned(),
+            request.max_tokens,
+        )
     }
     async fn answer(
         &self,

@@ -221,16 +221,17 @@ impl<'a> Player<'a> {
         let reported = request
             .usage
             .filter(|_| original && self.recording.same_tokens);
-        let usage = reported.unwrap_or_else(|| Usage {
-            input_tokens: match selected {
-                true => tokens,
-                // With what was learned from earlier reports.
-                false => self.session.state().prompt_tokens,
-            },
-            output_tokens: self.answer_tokens(request),
-            cache_read_tokens: billed.cached,
-            cache_write_tokens: billed.written,
-            reasoning_tokens: 0,
+        let usage = reported.unwrap_or_else(|| {
+            Usage::default()
+                .input_tokens(match selected {
+                    true => tokens,
+                    // With what was learned from earlier reports.
+                    false => self.session.state().prompt_tokens,
+                })
+                .output_tokens(self.answer_tokens(request))
+                .cache_read_tokens(billed.cached)
+                .cache_write_tokens(billed.written)
+                .reasoning_tokens(0)
         });
         self.sent = Some(Sent { body, wires, noted });
         Ok(usage)

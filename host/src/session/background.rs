@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use contexture_engine_api::{BackgroundCall, ModelAnswer, ModelFailure};
+use contexture_engine_api::{
+    BackgroundCall, CompressOrder, CompressRequest, ModelAnswer, ModelFailure,
+};
 
 use super::{Session, SessionError};
 use crate::providers::ModelClient;
@@ -82,12 +84,14 @@ impl Session {
     /// # Errors
     /// The engine failed.
     pub fn background(&mut self) -> Result<BackgroundWork, SessionError> {
-        let calls =
-            (self.engine).call(
-                "background",
-                Pace::Patient,
-                |engine| Ok(engine.background()),
-            )?;
+        let order = CompressOrder::default().window(self.rough_state());
+        let window = Arc::clone(&self.window);
+        let allowance = Pace::Patient.with(window.len(), order.window.prompt_tokens);
+        let calls = self.engine.call("background", allowance, move |engine| {
+            let calls = window.call_views(0);
+            let views = window.views(0, &calls);
+            Ok(engine.background(&CompressRequest::new(&views, &order)))
+        })?;
         Ok(BackgroundWork {
             calls,
             client: self.client.clone(),

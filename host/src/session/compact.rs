@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, Outcome, WindowState,
+    Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, Outcome,
     grouped,
 };
 
@@ -148,13 +148,12 @@ impl Session {
     /// Asks the session's engine, or the fallback, and puts a proposal that holds in force.
     fn attempt(&mut self, ask: &Ask, way: Way, fallback: bool) -> Result<CompactionReport, String> {
         let state = self.state();
-        let order = CompressOrder {
-            window: state,
-            force: ask.force,
-            focus: ask.focus.clone(),
-            memory: ask.memory.clone(),
-            may_wait_for_model: ask.may_wait_for_model,
-        };
+        let order = CompressOrder::default()
+            .window(state)
+            .force(ask.force)
+            .focus(ask.focus.clone())
+            .memory(ask.memory.clone())
+            .may_wait_for_model(ask.may_wait_for_model);
         let base = match way {
             Way::Compress if self.window.is_pruned() => {
                 Arc::new(self.window.unpruned(&self.counter))
@@ -173,10 +172,7 @@ impl Session {
             let calls = window.call_views(0);
             let views = window.views(0, &calls);
             let views = views.get(..upto).unwrap_or(&views);
-            let request = CompressRequest {
-                messages: views,
-                order: &order,
-            };
+            let request = CompressRequest::new(views, &order);
             match way {
                 Way::Prune => engine.prune_tool_results(&request),
                 // A prompt that the provider would refuse is worth every attempt, and a reason.
@@ -202,13 +198,18 @@ impl Session {
             }
             Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),
             Outcome::Deferred(reason) => Answer::Unchanged(OutcomeKind::Deferred, reason),
-            Outcome::FloorTooHigh {
-                floor_tokens,
-                reason,
-            } => {
-                let reason = format!("{reason} (the floor is {} tokens)", grouped(floor_tokens));
+            Outcome::FloorTooHigh(floor) => {
+                let tokens = grouped(floor.tokens);
+                let reason = format!("{} (the floor is {tokens} tokens)", floor.reason);
                 Answer::Unchanged(OutcomeKind::FloorTooHigh, reason)
             }
+            unknown => Answer::Unchanged(
+                OutcomeKind::Deferred,
+                format!(
+                    "the engine answered `{}`, which is of a later version of the interface",
+                    unknown.name()
+                ),
+            ),
         };
         Ok(match answer {
             Answer::Unchanged(kind, reason) => self.unchanged(self.runner(fallback), kind, reason),
@@ -240,14 +241,9 @@ impl Session {
     ) -> Result<Answer, String> {
         let calls = base.call_views(0);
         let views = base.views(0, &calls);
-        let order = CompressOrder {
-            window: WindowState {
-                fixed_tokens: self.frame_tokens(),
-                ..self.state()
-            },
-            force: ask.force,
-            ..CompressOrder::default()
-        };
+        let order = CompressOrder::default()
+            .window(self.state().fixed_tokens(self.frame_tokens()))
+            .force(ask.force);
         let limits = Limits::of(&order, &views, self.grouping);
         let counter = self.counter;
         let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
@@ -287,11 +283,14 @@ impl Session {
         self.put_in_force(&before, &proposal, fallback);
         self.reported = None;
         self.new_since_compaction = false;
-        let number = self.history.compactions;
+        let new = self.window.slots().iter().map(Slot::id);
+        let committed = Committed::new(self.history.compactions)
+            .inserted(new.filter(|id| id.0 >= before.next_id()).collect())
+            .entries(proposal.entries);
         let state = self.state();
         let engine = self.runner_mut(fallback);
         let told = engine.call("committed", Pace::Patient, move |engine| {
-            engine.committed(number);
+            engine.committed(&committed);
             Ok(engine.should_compress(&state))
         });
         let mut notes = proposal.notes;
@@ -345,8 +344,8 @@ impl Session {
         for entry in &proposal.entries {
             let said = entry.ids().iter().flat_map(|id| self.said_under(*id));
             match entry {
-                Entry::Summary { .. } => covered.push(said.collect()),
-                Entry::Drop { .. } => dropped.extend(said),
+                Entry::Summary(_) => covered.push(said.collect()),
+                Entry::Drop(_) => dropped.extend(said),
                 _ => {}
             }
         }

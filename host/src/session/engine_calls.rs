@@ -16,12 +16,11 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn preflight(&mut self, estimated: u64) -> Result<Decision, SessionError> {
-        let state = WindowState {
-            prompt_tokens: estimated,
-            estimated: true,
-            reported_tokens: None,
-            ..self.state()
-        };
+        let state = self
+            .state()
+            .prompt_tokens(estimated)
+            .estimated(true)
+            .reported_tokens(None);
         let asked = state.clone();
         let answer = self
             .engine

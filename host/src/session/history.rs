@@ -151,12 +151,14 @@ impl History {
     /// The compaction in force, for an engine that is being opened.
     pub(super) fn current_compaction(&self) -> Option<CurrentCompaction> {
         let in_force = self.in_force.as_ref()?;
-        Some(CurrentCompaction {
-            id: in_force.number,
-            engine: in_force.engine.clone(),
-            through: in_force.window.left_out().last().unwrap_or(MessageId(0)),
-            summaries: in_force.window.summaries(),
-        })
+        Some(
+            CurrentCompaction::new(
+                in_force.number,
+                in_force.engine.clone(),
+                in_force.window.left_out().last().unwrap_or(MessageId(0)),
+            )
+            .summaries(in_force.window.summaries()),
+        )
     }
 
     /// Of what the client sent and what was handed out, the one with which a request begins the longer, and
@@ -300,10 +302,9 @@ impl History {
 
     /// The end of the log.
     pub(super) fn end(&self) -> Option<Observed> {
-        self.log.last().map(|last| Observed {
-            last: last.id,
-            chain: last.chain,
-        })
+        self.log
+            .last()
+            .map(|last| Observed::through(last.id, last.chain))
     }
 
     /// Messages of the conversation that the engine lacks: they were nowhere when it was to be shown them.

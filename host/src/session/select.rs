@@ -16,32 +16,16 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub(super) fn select(&mut self) -> Result<Option<Window>, SessionError> {
-        if self.selects.is_none() {
-            let asked = self
-                .engine
-                .call("selects", Pace::Short, |engine| Ok(engine.selects()));
-            self.selects = Some(asked.unwrap_or_else(|error| {
-                tracing::warn!("{error}");
-                self.warnings.push(error.to_string());
-                false
-            }));
-        }
-        if self.selects == Some(false) {
+        if !self.engine.about().selects {
             return Ok(None);
         }
-        let order = CompressOrder {
-            window: self.state(),
-            ..CompressOrder::default()
-        };
+        let order = CompressOrder::default().window(self.state());
         let window = Arc::clone(&self.window);
         let allowance = Pace::Short.with(window.len(), order.window.prompt_tokens);
         let asked = self.engine.call("select", allowance, move |engine| {
             let calls = window.call_views(0);
             let views = window.views(0, &calls);
-            engine.select(&CompressRequest {
-                messages: &views,
-                order: &order,
-            })
+            engine.select(&CompressRequest::new(&views, &order))
         });
         let view = match asked {
             Ok(Some(view)) => view,

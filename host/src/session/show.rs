@@ -246,10 +246,10 @@ impl Session {
         let tokens = piece.slots().iter().map(Slot::most_tokens).sum();
         let allowance = Pace::Patient.with(piece.len(), tokens);
         let late = LatePiece {
-            end: piece.slots().last().map(|last| Observed {
-                last: last.id(),
-                chain,
-            }),
+            end: piece
+                .slots()
+                .last()
+                .map(|last| Observed::through(last.id(), chain)),
             tells_cut: cut.is_some(),
             seen: Arc::default(),
         };

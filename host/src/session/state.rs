@@ -45,18 +45,17 @@ impl Session {
     }
 
     pub(super) fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
-        WindowState {
-            prompt_tokens: self.correction.apply(tokens),
-            estimated,
-            fixed_tokens: self.frame_tokens(),
-            has_system_prompt: (self.frame.as_ref()).map(|frame| frame.system.is_some()),
-            reported_tokens: self
-                .reported
-                .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
-            messages: self.window.len(),
-            new_since_compaction: self.new_since_compaction,
-            ..empty_state(&self.agent)
-        }
+        empty_state(&self.agent)
+            .prompt_tokens(self.correction.apply(tokens))
+            .estimated(estimated)
+            .fixed_tokens(self.frame_tokens())
+            .has_system_prompt((self.frame.as_ref()).map(|frame| frame.system.is_some()))
+            .reported_tokens(
+                self.reported
+                    .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
+            )
+            .messages(self.window.len())
+            .new_since_compaction(self.new_since_compaction)
     }
 
     pub(super) fn counted_tokens(&self) -> u64 {
@@ -94,10 +93,8 @@ impl Session {
 }
 
 pub(super) fn empty_state(agent: &AgentWindow) -> WindowState {
-    WindowState {
-        model: agent.model.clone(),
-        context_length: agent.context_length,
-        max_output_tokens: agent.max_output_tokens,
-        ..WindowState::default()
-    }
+    WindowState::default()
+        .model(agent.model.clone())
+        .context_length(agent.context_length)
+        .max_output_tokens(agent.max_output_tokens)
 }

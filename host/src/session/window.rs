@@ -298,19 +298,21 @@ impl Window {
                         next.slots.push(replaced);
                     }
                 }
-                Entry::Summary { text, .. } => {
-                    let text = marked(text);
+                Entry::Summary(summary) => {
+                    let text = marked(&summary.text);
                     next.put_in(Content::Summary { text }, counter);
                 }
-                Entry::StubResult { call, index, text } => {
+                Entry::StubResult(stub) => {
                     let content = Content::Stub {
-                        call: *call,
-                        index: *index,
-                        text: text.clone(),
+                        call: stub.call,
+                        index: stub.index,
+                        text: stub.text.clone(),
                     };
                     next.put_in(content, counter);
                 }
-                Entry::Drop { .. } => {}
+                Entry::Drop(_) => {}
+                // The contract has refused what this host does not know.
+                _ => {}
             }
         }
         next

@@ -2,18 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use contexture_engine_api::{
-    CompressRequest, ContextEngine, Decision, EngineError, OpenRequest, Outcome, WindowState,
+    CompressRequest, ContextEngine, Decision, EngineError, OpenRequest, Outcome, StandaloneEngine,
+    WindowState,
 };
 
 use super::*;
 
 struct Plain;
 
-impl ContextEngine for Plain {
+impl StandaloneEngine for Plain {
     fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self)
     }
+}
 
+impl ContextEngine for Plain {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::No("never".into())
     }

@@ -180,13 +180,11 @@ impl Chat {
 
     /// A window of this size with the conversation in it, beside so many tokens of system prompt and tools.
     pub fn window(&self, context_length: u64, fixed_tokens: u64) -> WindowState {
-        WindowState {
-            context_length,
-            fixed_tokens,
-            prompt_tokens: fixed_tokens + self.tokens(),
-            messages: self.messages.len(),
-            ..WindowState::default()
-        }
+        WindowState::default()
+            .context_length(context_length)
+            .fixed_tokens(fixed_tokens)
+            .prompt_tokens(fixed_tokens + self.tokens())
+            .messages(self.messages.len())
     }
 
     /// The message of this id, where the window still shows it.
@@ -234,18 +232,20 @@ impl Chat {
                     }
                     next.messages.push(message);
                 }
-                Entry::Summary { text, .. } => {
+                Entry::Summary(summary) => {
+                    let text = &summary.text;
                     let text = match text.starts_with(SUMMARY_MARK) {
                         true => text.clone(),
                         false => format!("{SUMMARY_MARK}\n{text}"),
                     };
                     next.user(text).kind = MessageKind::Summary;
                 }
-                Entry::StubResult { call, index, text } => {
-                    let call = &at(*call).calls[*index];
-                    next.result(&call.id, &call.name, text).kind = MessageKind::Replaced;
+                Entry::StubResult(stub) => {
+                    let call = &at(stub.call).calls[stub.index];
+                    next.result(&call.id, &call.name, &stub.text).kind = MessageKind::Replaced;
                 }
-                Entry::Drop { .. } => {}
+                // What is of a later version is refused before it comes here.
+                _ => {}
             }
         }
         next

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use contexture_engine_api::{
-    FactoryRequest, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
-    OpenRequest, Services, WindowState,
+    FactoryRequest, HostInfo, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo,
+    ModelRequest, OpenRequest, Services, WindowState,
 };
 use tempfile::TempDir;
 
@@ -27,6 +27,7 @@ pub fn count(text: &str) -> u64 {
 pub struct ScriptedHost {
     /// The auxiliary model.
     pub model: ScriptedModel,
+    info: HostInfo,
     data_dir: OnceLock<TempDir>,
     now_ms: AtomicI64,
     cancels_after: AtomicU64,
@@ -39,6 +40,7 @@ impl ScriptedHost {
     pub fn new(model: ScriptedModel) -> Arc<Self> {
         Arc::new(Self {
             model,
+            info: HostInfo::new(env!("CARGO_PKG_VERSION")),
             data_dir: OnceLock::new(),
             now_ms: AtomicI64::new(START_MS),
             cancels_after: AtomicU64::new(u64::MAX),
@@ -101,22 +103,12 @@ impl ScriptedHost {
         settings: &'a str,
         window: &'a WindowState,
     ) -> OpenRequest<'a> {
-        OpenRequest {
-            session: "s",
-            settings,
-            data_dir: self.data_dir(),
-            services: self.services(),
-            window,
-            compaction: None,
-        }
+        OpenRequest::new("s", settings, self.data_dir(), self.services(), window)
     }
 
     /// What a factory is made with.
     pub fn factory_request<'a>(&'a self, settings: &'a str) -> FactoryRequest<'a> {
-        FactoryRequest {
-            settings,
-            data_dir: self.data_dir(),
-        }
+        FactoryRequest::new(settings, self.data_dir(), &self.info)
     }
 }
 

@@ -12,10 +12,12 @@
 //! use contexture_engine_api::*;
 //! use contexture_testkit::{Chat, ScriptedHost, Session, order};
 //! # struct LastTen(Services);
-//! # impl ContextEngine for LastTen {
+//! # impl StandaloneEngine for LastTen {
 //! #     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
 //! #         Ok(LastTen(request.services.clone()))
 //! #     }
+//! # }
+//! # impl ContextEngine for LastTen {
 //! #     fn should_compress(&self, window: &WindowState) -> Decision {
 //! #         if window.best_prompt_tokens() * 2 >= window.context_length {
 //! #             Decision::Yes("half of the window is full".into())
@@ -26,16 +28,16 @@
 //! #     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
 //! #         let messages = request.messages;
 //! #         let cut = safe_cut(messages, messages.len().saturating_sub(10));
-//! #         let answer = self.0.complete(&ModelRequest {
-//! #             purpose: "summary".into(),
-//! #             system: "Summarise.".into(),
-//! #             prompt: messages[..cut].iter().map(|message| message.text()).collect(),
-//! #             max_tokens: 500,
-//! #         });
-//! #         let mut entries = vec![Entry::Summary {
-//! #             text: answer.map_or_else(|_| format!("{cut} messages were left out."), |answer| answer.text),
-//! #             covers: messages[..cut].iter().map(|message| message.id()).collect(),
-//! #         }];
+//! #         let answer = self.0.complete(&ModelRequest::new(
+//! #             "summary",
+//! #             "Summarise.",
+//! #             messages[..cut].iter().map(|message| message.text()).collect::<String>(),
+//! #             500,
+//! #         ));
+//! #         let mut entries = vec![Entry::summary(
+//! #             answer.map_or_else(|_| format!("{cut} messages were left out."), |answer| answer.text),
+//! #             messages[..cut].iter().map(|message| message.id()).collect(),
+//! #         )];
 //! #         entries.extend(messages[cut..].iter().map(|message| Entry::Keep(message.id())));
 //! #         Ok(Outcome::Compacted(Compaction::new(entries)))
 //! #     }

@@ -38,10 +38,7 @@ impl ScriptedModel {
 
     /// From now on it has this name and this window.
     pub fn becomes(&self, name: &str, context_length: u64) {
-        *locked(&self.info) = Some(ModelInfo {
-            name: name.to_owned(),
-            context_length,
-        });
+        *locked(&self.info) = Some(ModelInfo::new(name.to_owned(), context_length));
     }
 
     /// From now on it answers like this, once the replies of [`will`](Self::will) are used up.
@@ -96,12 +93,9 @@ impl ScriptedModel {
 
     /// An answer of this text, as [`complete`](Self::complete) gives it.
     pub fn answer(text: impl Into<String>) -> ModelAnswer {
-        ModelAnswer {
-            text: text.into(),
-            model: MODEL_NAME.to_owned(),
-            input_tokens: 0,
-            output_tokens: 0,
-        }
+        ModelAnswer::new(text, MODEL_NAME.to_owned())
+            .input_tokens(0)
+            .output_tokens(0)
     }
 }
 

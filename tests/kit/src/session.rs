@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    BackgroundCall, Compaction, CompressOrder, CompressRequest, ContextEngine, EngineError,
-    EngineFactory, MessageId, MessageKind, Outcome, ToolCall, WindowState,
+    BackgroundCall, Committed, Compaction, CompressOrder, CompressRequest, ContextEngine,
+    EngineError, EngineFactory, MessageId, MessageKind, Outcome, StandaloneEngine, ToolCall,
+    WindowState,
 };
 use serde_json::Value;
 
@@ -13,10 +14,7 @@ use crate::{Chat, Message, ScriptedHost};
 
 /// An order to compact a window as full as this.
 pub fn order(window: WindowState) -> CompressOrder {
-    CompressOrder {
-        window,
-        ..CompressOrder::default()
-    }
+    CompressOrder::default().window(window)
 }
 
 /// The engine of one session, and what a host does with it.
@@ -36,7 +34,7 @@ impl Session {
     /// # Panics
     /// Where it does not open.
     #[track_caller]
-    pub fn open<E: ContextEngine + 'static>(
+    pub fn open<E: StandaloneEngine>(
         host: &Arc<ScriptedHost>,
         settings: &str,
         window: &WindowState,
@@ -92,7 +90,7 @@ impl Session {
     /// # Errors
     /// The engine's own.
     pub fn compress(&mut self, chat: &Chat, order: &CompressOrder) -> Result<Outcome, EngineError> {
-        chat.with_views(|messages| self.engine.compress(&CompressRequest { messages, order }))
+        chat.with_views(|messages| self.engine.compress(&CompressRequest::new(messages, order)))
     }
 
     /// Asks for the cheap part of a compaction alone.
@@ -102,7 +100,7 @@ impl Session {
     pub fn prune(&mut self, chat: &Chat, order: &CompressOrder) -> Result<Outcome, EngineError> {
         chat.with_views(|messages| {
             self.engine
-                .prune_tool_results(&CompressRequest { messages, order })
+                .prune_tool_results(&CompressRequest::new(messages, order))
         })
     }
 
@@ -116,8 +114,14 @@ impl Session {
             panic!("the proposal breaks the contract: {violation}: {proposal:?}");
         }
         self.compactions += 1;
-        self.engine.committed(self.compactions);
-        chat.apply(proposal)
+        let next = chat.apply(proposal);
+        let is_old = |id| chat.messages.iter().any(|message| message.id == id);
+        let placed = next.messages.iter().map(|message| message.id);
+        let committed = Committed::new(self.compactions)
+            .entries(proposal.entries.clone())
+            .inserted(placed.filter(|id| !is_old(*id)).collect());
+        self.engine.committed(&committed);
+        next
     }
 
     /// Compacts as a host does: asks, checks, commits; the new window and the proposal.
@@ -130,6 +134,12 @@ impl Session {
             Ok(Outcome::Compacted(proposal)) => (self.commit(chat, order, &proposal), proposal),
             other => panic!("not compacted: {other:?}"),
         }
+    }
+
+    /// The model calls that the engine would like made, where it is shown nothing of the window.
+    pub fn background(&mut self) -> Vec<BackgroundCall> {
+        let order = CompressOrder::default();
+        self.engine.background(&CompressRequest::new(&[], &order))
     }
 
     /// Has the host's model answer background calls.
@@ -146,10 +156,7 @@ impl Session {
     /// Where the call fails, or its answer is no JSON.
     #[track_caller]
     pub fn tool(&mut self, name: &str, arguments: &Value) -> Value {
-        let call = ToolCall {
-            name: name.to_owned(),
-            arguments: arguments.to_string(),
-        };
+        let call = ToolCall::new(name.to_owned(), arguments.to_string());
         match self.engine.call_tool(&call) {
             Ok(answer) => serde_json::from_str(&answer).expect("an answer in JSON"),
             Err(error) => panic!("{name} {arguments}: {error}"),

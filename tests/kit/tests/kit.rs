@@ -11,13 +11,15 @@ struct Puppet {
     seen: Vec<u64>,
 }
 
-impl ContextEngine for Puppet {
+impl StandaloneEngine for Puppet {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let proposal = request.settings()?;
         let seen = Vec::new();
         Ok(Self { proposal, seen })
     }
+}
 
+impl ContextEngine for Puppet {
     fn should_compress(&self, _window: &WindowState) -> Decision {
         Decision::Yes("always".into())
     }
@@ -67,19 +69,16 @@ fn compacted(entries: Vec<Entry>) -> (Chat, Session) {
 }
 
 fn summary(covers: impl IntoIterator<Item = u64>) -> Entry {
-    Entry::Summary {
-        text: "They read a file.".into(),
-        covers: covers.into_iter().map(MessageId).collect(),
-    }
+    Entry::summary(
+        "They read a file.",
+        covers.into_iter().map(MessageId).collect(),
+    )
 }
 
 #[test]
 fn a_proposal_becomes_the_window_and_the_engine_sees_what_was_said_once() {
-    let short = Entry::Replace(Replacement {
-        id: MessageId(3),
-        text: Some(CLEARED_TOOL_OUTPUT.into()),
-        arguments: Vec::new(),
-    });
+    let short =
+        Entry::Replace(Replacement::new(MessageId(3)).text(Some(CLEARED_TOOL_OUTPUT.into())));
     let keep = |id| Entry::Keep(MessageId(id));
     let (after, session) = compacted(vec![summary([1]), keep(2), short, keep(4)]);
     let ids: Vec<u64> = after.messages.iter().map(|message| message.id.0).collect();
@@ -111,12 +110,7 @@ fn messages_are_on_the_wire_as_a_client_sends_them() {
 #[test]
 fn the_model_keeps_to_its_script_and_its_window() {
     let host = ScriptedHost::without_model();
-    let mut request = ModelRequest {
-        purpose: "summary".into(),
-        system: String::new(),
-        prompt: "1234".into(),
-        max_tokens: 99,
-    };
+    let mut request = ModelRequest::new("summary", String::new(), "1234", 99);
     let ask = |request: &ModelRequest| match host.services().complete(request) {
         Ok(answer) => Ok(answer.text),
         Err(failure) => Err(failure.kind),

@@ -132,10 +132,7 @@ impl Driver {
         items: &[&str],
         input_tokens: Option<u64>,
     ) -> Result<(), String> {
-        let usage = input_tokens.map(|input_tokens| Usage {
-            input_tokens,
-            ..Usage::default()
-        });
+        let usage = input_tokens.map(|input_tokens| Usage::default().input_tokens(input_tokens));
         let session = self.session()?;
         session
             .answer(items, usage.as_ref())
@@ -292,10 +289,7 @@ impl Driver {
     }
 
     fn tool(&mut self, name: &str, arguments: &Value) -> Result<Value, String> {
-        let call = ToolCall {
-            name: name.to_owned(),
-            arguments: arguments.to_string(),
-        };
+        let call = ToolCall::new(name.to_owned(), arguments.to_string());
         let answer = self.session()?.call_tool(call);
         let answer = answer.map_err(|error| format!("{name} {arguments}: {error}"))?;
         serde_json::from_str(&answer).map_err(|error| format!("{name}: {error}"))

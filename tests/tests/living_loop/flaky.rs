@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use contexture::engines::register_context_engine;
 use contexture_engine_api::{
-    CompressRequest, ContextEngine, CurrentCompaction, Decision, EngineError, EngineFactory,
+    Committed, CompressRequest, ContextEngine, Decision, EngineError, EngineFactory,
     FactoryRequest, MessageId, MessageView, Observed, OpenRequest, Outcome, StoreCommand, ToolCall,
     ToolSpec, Usage, WindowState, define_engine,
 };
@@ -183,22 +183,21 @@ impl EngineFactory for Flaky {
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         // Its own compactions are this one's.
-        let compaction = request.compaction.map(|current| CurrentCompaction {
-            engine: if current.engine == FLAKY {
+        let compaction = request.compaction.map(|current| {
+            current.clone().engine(if current.engine == FLAKY {
                 "lcm".to_owned()
             } else {
                 current.engine.clone()
-            },
-            ..current.clone()
+            })
         });
-        let request = OpenRequest {
-            session: request.session,
-            settings: request.settings,
-            data_dir: request.data_dir,
-            services: request.services.clone(),
-            window: request.window,
-            compaction: compaction.as_ref(),
-        };
+        let request = OpenRequest::new(
+            request.session,
+            request.settings,
+            request.data_dir,
+            request.services.clone(),
+            request.window,
+        )
+        .compaction(compaction.as_ref());
         let engine = self.faults.call("open", || self.factory.open(&request))?;
         Ok(Box::new(Failing {
             engine,
@@ -217,12 +216,6 @@ struct Failing {
 }
 
 impl ContextEngine for Failing {
-    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
-        Err(EngineError::Unsupported(
-            "opening it without its factory".to_owned(),
-        ))
-    }
-
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.faults
             .tell("should_compress", || self.engine.should_compress(window))
@@ -251,9 +244,9 @@ impl ContextEngine for Failing {
         self.engine.has_content_to_compress(messages)
     }
 
-    fn committed(&mut self, compaction: u64) {
+    fn committed(&mut self, committed: &Committed) {
         self.faults
-            .tell("committed", || self.engine.committed(compaction));
+            .tell("committed", || self.engine.committed(committed));
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {

@@ -1,7 +1,7 @@
 //! Whether a compaction may be tried, and how far it may go.
 
 use contexture_engine_api::{
-    CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Outcome, WindowState, grouped,
+    CLEARED_TOOL_OUTPUT, CompressOrder, Decision, Floor, Outcome, WindowState, grouped,
 };
 
 use super::{Compressor, FRAMING_TOKENS};
@@ -139,10 +139,7 @@ impl Compressor {
         reason: String,
     ) -> Outcome {
         self.progress.stop(reason.clone(), before, threshold);
-        Outcome::FloorTooHigh {
-            floor_tokens,
-            reason,
-        }
+        Outcome::FloorTooHigh(Floor::default().tokens(floor_tokens).reason(reason))
     }
 }
 

@@ -129,7 +129,7 @@ impl Compressor {
         };
         let messages_after = entries
             .iter()
-            .filter(|entry| !matches!(entry, Entry::Drop { .. }))
+            .filter(|entry| !matches!(entry, Entry::Drop(_)))
             .count();
         self.proposal = Some(Proposal {
             before,
@@ -142,12 +142,13 @@ impl Compressor {
             seen: outline.messages.iter().map(MessageView::id).collect(),
             messages: (outline.messages.len(), messages_after),
         });
-        Outcome::Compacted(Compaction {
-            entries,
-            system_note: Some(COMPACTION_NOTE.to_owned()),
-            degraded,
-            notes,
-        })
+        Outcome::Compacted(
+            Compaction::default()
+                .entries(entries)
+                .system_note(Some(COMPACTION_NOTE.to_owned()))
+                .degraded(degraded)
+                .notes(notes),
+        )
     }
 
     /// What a proposal adds beside its summary, in tokens: answers that are made up, and the note in the
@@ -155,7 +156,7 @@ impl Compressor {
     fn added_tokens(&self, outline: &Outline<'_, '_>, entries: &[Entry]) -> u64 {
         let stubs = entries
             .iter()
-            .filter(|entry| matches!(entry, Entry::StubResult { .. }))
+            .filter(|entry| matches!(entry, Entry::StubResult(_)))
             .count() as u64;
         let stub_tokens = match stubs {
             0 => 0,

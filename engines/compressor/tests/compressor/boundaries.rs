@@ -17,10 +17,7 @@ fn the_head_is_the_first_exchange_once_and_then_only_the_summary() {
     assert_eq!([bare.messages[0].id.0, bare.messages[2].id.0], [1, 3]);
     assert_eq!(bare.messages[3].kind, MessageKind::Summary);
     // Tools alone are no system prompt.
-    let tools = WindowState {
-        has_system_prompt: Some(false),
-        ..chat.window(100_000, 500)
-    };
+    let tools = chat.window(100_000, 500).has_system_prompt(Some(false));
     let (bare, _) = session.compacted(&chat, &order(tools));
     assert_eq!([bare.messages[0].id.0, bare.messages[2].id.0], [1, 3]);
 
@@ -98,10 +95,7 @@ fn the_last_answer_is_not_followed_by_another_one() {
         }
         chat.user("And the tests");
         chat.tool("bash", "{}", filler(7, 2_000));
-        let order = CompressOrder {
-            force: true,
-            ..order(chat.window(100_000, 500))
-        };
+        let order = order(chat.window(100_000, 500)).force(true);
         let mut session = alone(r#"{"protect_last_n":6}"#, &order.window);
         let (mut after, _) = session.compacted(&chat, &order);
         if again {
@@ -143,10 +137,7 @@ fn every_cut_is_safe() {
         let settings = format!(r#"{{"protect_last_n":{protect_last_n},"target_ratio":0.1}}"#);
         let window = chat.window(100_000, 500);
         let mut session = alone(&settings, &window);
-        let forced = CompressOrder {
-            force: true,
-            ..order(window)
-        };
+        let forced = order(window).force(true);
         match session.compress(&chat, &forced).unwrap() {
             Outcome::Compacted(compaction) => {
                 let after = check(&chat, &compaction, &forced).unwrap();
@@ -179,16 +170,15 @@ fn orphans_go_and_calls_without_a_result_get_a_stub() {
     let mut session = alone("{}", &window);
     let (after, compaction) = session.compacted(&chat, &order(window));
     assert!(
-        compaction
-            .entries
-            .iter()
-            .any(|entry| matches!(entry, Entry::Drop { reason, .. } if reason.contains("nowhere")))
+        compaction.entries.iter().any(
+            |entry| matches!(entry, Entry::Drop(dropped) if dropped.reason.contains("nowhere"))
+        )
     );
     let stubs: Vec<(MessageId, usize)> = compaction
         .entries
         .iter()
         .filter_map(|entry| match entry {
-            Entry::StubResult { call, index, .. } => Some((*call, *index)),
+            Entry::StubResult(stub) => Some((stub.call, stub.index)),
             _ => None,
         })
         .collect();

@@ -73,14 +73,14 @@ pub(crate) fn check(
 fn no_new_neighbours_of_one_role(before: &Chat, compaction: &Compaction) -> Result<(), String> {
     let is_covered = |id: &MessageId| {
         let mut entries = compaction.entries.iter();
-        entries.any(|entry| matches!(entry, Entry::Summary { covers, .. } if covers.contains(id)))
+        entries.any(|entry| matches!(entry, Entry::Summary(summary) if summary.covers.contains(id)))
     };
     let places = before.messages.iter().enumerate();
     let places: HashMap<MessageId, usize> = places.map(|(at, m)| (m.id, at)).collect();
     let mut last: Option<usize> = None;
     for entry in &compaction.entries {
         match entry {
-            Entry::Drop { .. } => {}
+            Entry::Drop(_) => {}
             Entry::Keep(id) | Entry::Replace(Replacement { id, .. }) => {
                 let (at, role) = (places[id], before.messages[places[id]].role);
                 if let Some(last) = last
@@ -100,7 +100,7 @@ fn no_new_neighbours_of_one_role(before: &Chat, compaction: &Compaction) -> Resu
 
 pub(crate) fn summary_of(compaction: &Compaction) -> &str {
     let mut texts = compaction.entries.iter().filter_map(|entry| match entry {
-        Entry::Summary { text, .. } => Some(text.as_str()),
+        Entry::Summary(summary) => Some(summary.text.as_str()),
         _ => None,
     });
     let text = texts.next().expect("a summary");

@@ -47,10 +47,7 @@ fn the_documents_example() {
     let chat = example();
     assert_eq!(chat.messages.len(), 44);
     // 190,000 × 0.5 is reached.
-    let window = WindowState {
-        prompt_tokens: 95_000,
-        ..chat.window(190_000, 10_000)
-    };
+    let window = chat.window(190_000, 10_000).prompt_tokens(95_000);
     let mut session = alone("{}", &window);
     assert!(session.engine.should_compress(&window).is_yes());
     let (after, compaction) = session.compacted(&chat, &order(window));
@@ -83,11 +80,10 @@ fn below_the_threshold_no_at_it_yes() {
     let chat = example();
     let session = alone("{}", &chat.window(200_000, 0));
     let decide = |prompt_tokens, reported_tokens| {
-        let window = WindowState {
-            prompt_tokens,
-            reported_tokens,
-            ..chat.window(200_000, 0)
-        };
+        let window = chat
+            .window(200_000, 0)
+            .prompt_tokens(prompt_tokens)
+            .reported_tokens(reported_tokens);
         session.engine.should_compress(&window)
     };
     let no = decide(99_999, None);
@@ -106,10 +102,10 @@ fn below_the_threshold_no_at_it_yes() {
 #[test]
 fn both_ends_of_the_thresholds_range_compact() {
     let chat = example();
-    let window = |prompt_tokens| WindowState {
-        prompt_tokens,
-        max_output_tokens: 10_000,
-        ..chat.window(200_000, 500)
+    let window = |prompt_tokens| {
+        chat.window(200_000, 500)
+            .prompt_tokens(prompt_tokens)
+            .max_output_tokens(10_000)
     };
     // At 0.0 always, where there is something to compact.
     let settings = r#"{"threshold":0.0}"#;
@@ -147,20 +143,14 @@ fn switching_the_model_moves_the_threshold_both_ways() {
         (1_000_000, false),
         (32_000, true),
     ] {
-        let window = WindowState {
-            prompt_tokens: 90_000,
-            ..chat.window(context_length, 0)
-        };
+        let window = chat.window(context_length, 0).prompt_tokens(90_000);
         assert_eq!(
             session.engine.should_compress(&window).is_yes(),
             yes,
             "{context_length}"
         );
     }
-    let unknown = WindowState {
-        prompt_tokens: 90_000,
-        ..WindowState::default()
-    };
+    let unknown = WindowState::default().prompt_tokens(90_000);
     assert!(
         session
             .engine
@@ -181,13 +171,7 @@ fn switched_off_it_says_so_and_is_still_there_for_who_forces_it() {
         session.compress(&chat, &order(window.clone())).unwrap(),
         Outcome::NothingToDo(_)
     ));
-    session.compacted(
-        &chat,
-        &CompressOrder {
-            force: true,
-            ..order(window)
-        },
-    );
+    session.compacted(&chat, &order(window).force(true));
 }
 
 #[test]

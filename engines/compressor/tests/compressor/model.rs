@@ -20,10 +20,7 @@ fn long_chat() -> Chat {
 }
 
 fn waiting(chat: &Chat) -> CompressOrder {
-    CompressOrder {
-        may_wait_for_model: true,
-        ..order(chat.window(WINDOW, 500))
-    }
+    order(chat.window(WINDOW, 500)).may_wait_for_model(true)
 }
 
 #[test]
@@ -37,11 +34,9 @@ fn the_models_notes_with_the_facts_that_they_lack() {
         .text
         .push_str("\nexport KEY=sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH\n");
     let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
-    let asked = CompressOrder {
-        focus: Some("the epoch bug".into()),
-        memory: Some("The user lives in Lyon.".into()),
-        ..waiting(&chat)
-    };
+    let asked = waiting(&chat)
+        .focus(Some("the epoch bug".into()))
+        .memory(Some("The user lives in Lyon.".into()));
     let (_, compaction) = session.compacted(&chat, &asked);
     assert!(!compaction.degraded);
     let summary = summary_of(&compaction);
@@ -159,7 +154,7 @@ fn without_a_model_the_digest_is_no_failure() {
             .iter()
             .any(|note| note.contains("no summary model"))
     );
-    assert!(session.engine.background().is_empty());
+    assert!(session.background().is_empty());
 }
 
 #[test]
@@ -172,13 +167,7 @@ fn a_focus_counts_without_a_model_too() {
     let summary = |focus: Option<&str>| {
         let mut session = alone("{}", &window);
         let focus = focus.map(str::to_owned);
-        let (_, compaction) = session.compacted(
-            &chat,
-            &CompressOrder {
-                focus,
-                ..order(window.clone())
-            },
-        );
+        let (_, compaction) = session.compacted(&chat, &order(window.clone()).focus(focus));
         summary_of(&compaction).to_owned()
     };
     let focused = summary(Some("Retry Queue"));
@@ -274,7 +263,7 @@ fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
     let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     session.observe(&chat).unwrap();
     assert!(
-        session.engine.background().is_empty(),
+        session.background().is_empty(),
         "{} tokens are no 80 %",
         chat.tokens()
     );
@@ -282,18 +271,18 @@ fn a_summary_is_prepared_from_eighty_percent_and_used_without_waiting() {
     chat.talk(20, 3_400);
     session.observe(&chat).unwrap();
 
-    let calls = session.engine.background();
+    let calls = session.background();
     let [call] = calls.as_slice() else {
         panic!("{} calls at {} tokens", calls.len(), chat.tokens())
     };
-    assert!(session.engine.background().is_empty(), "asked once");
+    assert!(session.background().is_empty(), "asked once");
     assert!(call.request.prompt.contains("Question 5:") && call.covers.len() > 40);
     session.engine.background_done(
         call.id,
         Ok(ScriptedModel::answer("## Goal\nPrepared notes.")),
     );
     assert!(
-        session.engine.background().is_empty(),
+        session.background().is_empty(),
         "ready, so nothing more to ask"
     );
 
@@ -330,23 +319,23 @@ fn a_digest_is_redone_when_the_model_is_back() {
         "nobody waited"
     );
 
-    let call = session.engine.background().remove(0);
+    let call = session.background().remove(0);
     session.engine.background_done(
         call.id,
         Err(ModelFailure::new(FailureKind::RateLimited, "slow down")),
     );
     assert!(
-        session.engine.background().is_empty(),
+        session.background().is_empty(),
         "the cool-down holds in the background too"
     );
     host.advance_clock(60_001);
-    let call = session.engine.background().remove(0);
+    let call = session.background().remove(0);
     assert!(call.request.prompt.contains("Question 3:"));
     session.engine.background_done(
         call.id,
         Ok(ScriptedModel::answer("## Goal\nThe redone notes.")),
     );
-    assert!(session.engine.background().is_empty());
+    assert!(session.background().is_empty());
 
     after.talk(60, 3_400);
     let (_, compaction) = session.compacted(&after, &waiting(&after));
@@ -364,7 +353,7 @@ fn what_was_prepared_for_a_branch_is_not_used() {
     let chat = long_chat();
     let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     session.observe(&chat).unwrap();
-    let call = session.engine.background().remove(0);
+    let call = session.background().remove(0);
     session.engine.branched(Some(MessageId(30)));
     session
         .engine

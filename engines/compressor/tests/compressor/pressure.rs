@@ -1,5 +1,6 @@
 //! What does not fit, and what does not help.
 
+use contexture_engine_api::Committed;
 use contexture_engine_api::*;
 
 use crate::chat::*;
@@ -127,24 +128,18 @@ fn a_floor_above_the_threshold_is_said_and_not_tried_again() {
     let window = chat.window(100_000, 2_000);
     let mut session = alone("{}", &window);
     assert!(session.engine.should_compress(&window).is_yes());
-    let Outcome::FloorTooHigh {
-        floor_tokens,
-        reason,
-    } = session.compress(&chat, &order(window.clone())).unwrap()
+    let Outcome::FloorTooHigh(floor) = session.compress(&chat, &order(window.clone())).unwrap()
     else {
         panic!("the user's message alone is above the threshold")
     };
     assert!(
-        floor_tokens > 60_000 && reason.contains("50,000"),
-        "{reason}"
+        floor.tokens > 60_000 && floor.reason.contains("50,000"),
+        "{floor:?}"
     );
     let no = session.engine.should_compress(&window);
-    assert!(!no.is_yes() && no.reason() == reason, "{no:?}");
+    assert!(!no.is_yes() && no.reason() == floor.reason, "{no:?}");
 
-    let tools = WindowState {
-        fixed_tokens: 60_000,
-        ..window
-    };
+    let tools = window.fixed_tokens(60_000);
     let mut session = alone("{}", &tools);
     assert!(
         session
@@ -167,20 +162,11 @@ fn a_floor_above_the_threshold_is_said_and_not_tried_again() {
 fn few_messages_stay_as_they_are() {
     let mut chat = Chat::default();
     chat.talk(6, 400);
-    let window = WindowState {
-        prompt_tokens: 60_000,
-        ..chat.window(100_000, 500)
-    };
+    let window = chat.window(100_000, 500).prompt_tokens(60_000);
     for force in [false, true] {
         let mut session = alone("{}", &window);
         let outcome = session
-            .compress(
-                &chat,
-                &CompressOrder {
-                    force,
-                    ..order(window.clone())
-                },
-            )
+            .compress(&chat, &order(window.clone()).force(force))
             .unwrap();
         let Outcome::NothingToDo(reason) = outcome else {
             panic!("{outcome:?}")
@@ -201,34 +187,21 @@ fn right_after_a_compaction_there_is_nothing_to_do() {
     chat.talk(60, 4_000);
     let window = chat.window(100_000, 500);
     let mut session = open(&host, "{}", &window);
-    let wait = |chat: &Chat| CompressOrder {
-        may_wait_for_model: true,
-        ..order(chat.window(100_000, 500))
-    };
+    let wait = |chat: &Chat| order(chat.window(100_000, 500)).may_wait_for_model(true);
     let (after, _) = session.compacted(&chat, &wait(&chat));
     assert_eq!(host.model.calls(), 1);
-    let rough = WindowState {
-        estimated: true,
-        ..after.window(100_000, 500)
-    };
+    let rough = after.window(100_000, 500).estimated(true);
     assert!(session.engine.defers_preflight_to_reported_usage(&rough));
     for force in [false, true] {
         let outcome = session
-            .compress(
-                &after,
-                &CompressOrder {
-                    force,
-                    ..wait(&after)
-                },
-            )
+            .compress(&after, &wait(&after).force(force))
             .unwrap();
         assert!(matches!(outcome, Outcome::NothingToDo(_)), "{outcome:?}");
     }
     assert_eq!(host.model.calls(), 1, "nothing new: no model call");
-    session.engine.update_usage(&Usage {
-        input_tokens: 20_000,
-        ..Usage::default()
-    });
+    session
+        .engine
+        .update_usage(&Usage::default().input_tokens(20_000));
     assert!(!session.engine.defers_preflight_to_reported_usage(&rough));
 }
 
@@ -249,7 +222,7 @@ fn compactions_that_do_not_help_stop() {
         match session.compress(&chat, &order).unwrap() {
             Outcome::Compacted(compaction) => {
                 check(&chat, &compaction, &order).unwrap();
-                session.engine.committed(tries);
+                session.engine.committed(&Committed::new(tries));
             }
             _ => break,
         }

@@ -1,5 +1,6 @@
 //! What holds for every conversation.
 
+use contexture_engine_api::Committed;
 use contexture_engine_api::*;
 use proptest::prelude::*;
 
@@ -80,19 +81,19 @@ proptest! {
         for round in 0..3 {
             let window = chat.window(context_length, fixed);
             let before = fixed + chat.tokens();
-            let order = CompressOrder { force, ..order(window) };
+            let order = order(window).force(force);
             match session.compress(&chat, &order).unwrap() {
                 Outcome::Compacted(compaction) => {
                     let after = check(&chat, &compaction, &order);
                     prop_assert!(after.is_ok(), "round {round}: {}", after.unwrap_err());
                     chat = after.unwrap();
-                    session.engine.committed(round);
+                    session.engine.committed(&Committed::new(round));
                 }
-                Outcome::FloorTooHigh { floor_tokens, reason } => {
-                    prop_assert!(!force && floor_tokens > 0 && !reason.is_empty());
+                Outcome::FloorTooHigh(floor) => {
+                    prop_assert!(!force && floor.tokens > 0 && !floor.reason.is_empty());
                     prop_assert!(before >= context_length / 2, "{before} of {context_length}");
                 }
-                Outcome::NothingToDo(_) | Outcome::Deferred(_) => {}
+                _ => {}
             }
             chat.talk(4, 2_000);
         }
@@ -146,7 +147,7 @@ proptest! {
             let order = order(window);
             if let Outcome::Compacted(compaction) = session.compress(&chat, &order).unwrap() {
                 chat = check(&chat, &compaction, &order).unwrap();
-                session.engine.committed(turn as u64);
+                session.engine.committed(&Committed::new(turn as u64));
                 let summary = chat.messages.iter().position(|m| m.kind == MessageKind::Summary).unwrap();
                 tails.push(chat.messages[summary + 1..].iter().map(|m| m.tokens()).sum());
             }

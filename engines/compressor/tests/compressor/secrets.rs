@@ -39,13 +39,11 @@ fn no_secret_reaches_a_model_or_a_summary() {
             };
             let window = chat.window(chat.tokens(), 0);
             let mut session = open(&host, "{}", &window);
-            let asked = CompressOrder {
-                may_wait_for_model: with_model,
-                force: true,
-                focus: Some(format!("the keys {}", cases[0].text)),
-                memory: Some(format!("note\n{}", cases[0].text)),
-                ..order(window)
-            };
+            let asked = order(window)
+                .may_wait_for_model(with_model)
+                .force(true)
+                .focus(Some(format!("the keys {}", cases[0].text)))
+                .memory(Some(format!("note\n{}", cases[0].text)));
             let (after, _) = session.compacted(&chat, &asked);
             let requests = host.model.requests();
             if with_model {

@@ -78,12 +78,11 @@ impl Compactor<'_, '_> {
             after,
             degraded,
         };
-        let compaction = Compaction {
-            entries,
-            system_note: Some(COMPACTION_NOTE.to_owned()),
-            degraded,
-            notes,
-        };
+        let compaction = Compaction::default()
+            .entries(entries)
+            .system_note(Some(COMPACTION_NOTE.to_owned()))
+            .degraded(degraded)
+            .notes(notes);
         Ok(Compacted::Proposed(
             Box::new(proposal),
             compaction,
@@ -122,10 +121,7 @@ impl Compactor<'_, '_> {
                         [one] if one.kind() == MessageKind::Summary && one.text() == text => {
                             Entry::Keep(one.id())
                         }
-                        _ => Entry::Summary {
-                            text,
-                            covers: views.iter().map(MessageView::id).collect(),
-                        },
+                        _ => Entry::summary(text, views.iter().map(MessageView::id).collect()),
                     });
                 }
             }
@@ -144,9 +140,10 @@ impl Compactor<'_, '_> {
                 Entry::Replace(new) => views
                     .get(&new.id)
                     .map_or(0, |view| self.tokens_of(view, new)),
-                Entry::Summary { text, .. } => count(text),
-                Entry::StubResult { text, .. } => count(text),
-                Entry::Drop { .. } => 0,
+                Entry::Summary(summary) => count(&summary.text),
+                Entry::StubResult(stub) => count(&stub.text),
+                // What leaves; others are not proposed.
+                _ => 0,
             }
         })
     }

@@ -48,16 +48,16 @@ impl Compactor<'_, '_> {
         let id = view.id();
         let mark = format!("… [shortened; lcm_expand with the id {id} gives it back]");
         let calls = view.tool_calls().iter().enumerate();
-        let short = Replacement {
-            id,
-            text: self.preview(view, max_tokens),
-            arguments: calls
-                .filter_map(|(index, call)| {
-                    let arguments = shorten_arguments(call.arguments(), &mark)?;
-                    Some(ShortArguments { index, arguments })
-                })
-                .collect(),
-        };
+        let short = Replacement::new(id)
+            .text(self.preview(view, max_tokens))
+            .arguments(
+                calls
+                    .filter_map(|(index, call)| {
+                        let arguments = shorten_arguments(call.arguments(), &mark)?;
+                        Some(ShortArguments::new(index, arguments))
+                    })
+                    .collect(),
+            );
         let changes = short.text.is_some() || !short.arguments.is_empty();
         (changes && self.tokens_of(view, &short) < view.tokens()).then_some(short)
     }

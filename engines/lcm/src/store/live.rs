@@ -36,10 +36,8 @@ impl Store {
                          WHERE id >= ?1 AND id < ?2 AND chain IS NOT NULL ORDER BY id DESC LIMIT 1",
                     )?
                     .query_row(keys(session, &(run.get(0)?..run.get(1)?)), |row| {
-                        Ok(Observed {
-                            last: MessageId(row.get::<_, i64>(0)? as u64),
-                            chain: row.get::<_, i64>(1)? as u64,
-                        })
+                        let last = MessageId(row.get::<_, i64>(0)? as u64);
+                        Ok(Observed::through(last, row.get::<_, i64>(1)? as u64))
                     })
                     .optional()?;
                 if found.is_some() {

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, EngineError,
-    EngineFactory, Entry, FactoryRequest, MessageId, MessageKind, MessageView, OpenRequest,
-    Outcome, SUMMARY_MARK, StoreCommand, ToolCall, WindowState,
+    Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction,
+    EngineError, EngineFactory, Entry, FactoryRequest, HostInfo, MessageId, MessageKind,
+    MessageView, Outcome, SUMMARY_MARK, StoreCommand, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
 use contexture_testkit::ScriptedHost;
@@ -78,11 +78,13 @@ impl Kept {
             Slot::Summary(_, text) => Some(text.clone()),
             Slot::Said(_) => None,
         });
-        (self.compactions > 0).then(|| CurrentCompaction {
-            id: self.compactions,
-            engine: contexture_lcm::NAME.to_owned(),
-            through: MessageId(0),
-            summaries: summaries.collect(),
+        (self.compactions > 0).then(|| {
+            CurrentCompaction::new(
+                self.compactions,
+                contexture_lcm::NAME.to_owned(),
+                MessageId(0),
+            )
+            .summaries(summaries.collect())
         })
     }
 }
@@ -95,10 +97,7 @@ fn chain(log: &[u64], last: u64) -> u64 {
 }
 
 pub fn factory(directory: &Path) -> Result<Lcm, EngineError> {
-    Lcm::create(&FactoryRequest {
-        settings: "{}",
-        data_dir: directory,
-    })
+    Lcm::create(&FactoryRequest::new("{}", directory, &HostInfo::default()))
 }
 
 impl SmallHost {
@@ -116,11 +115,10 @@ impl SmallHost {
         let kept = Kept::read(own);
         let factory = factory(directory)?;
         let lends = ScriptedHost::without_model();
-        let engine = factory.open(&OpenRequest {
-            data_dir: directory,
-            compaction: kept.current().as_ref(),
-            ..lends.open_request("{}", &window(context_length, 0))
-        })?;
+        let (window, compaction) = (window(context_length, 0), kept.current());
+        let mut request = lends.open_request("{}", &window);
+        request.data_dir = directory;
+        let engine = factory.open(&request.compaction(compaction.as_ref()))?;
         let mut host = Self {
             file: own.join("host.json"),
             kept,
@@ -223,14 +221,10 @@ impl SmallHost {
             return Ok(false);
         }
         say("compressing");
-        let order = CompressOrder {
-            window: state,
-            ..CompressOrder::default()
-        };
-        let outcome = self.engine.compress(&CompressRequest {
-            messages: &views,
-            order: &order,
-        })?;
+        let order = CompressOrder::default().window(state);
+        let outcome = self
+            .engine
+            .compress(&CompressRequest::new(&views, &order))?;
         let Outcome::Compacted(compaction) = outcome else {
             say("nothing to do");
             return Ok(false);
@@ -240,7 +234,8 @@ impl SmallHost {
         self.kept.compactions += 1;
         self.keep();
         say("host committed");
-        self.engine.committed(self.kept.compactions);
+        self.engine
+            .committed(&Committed::new(self.kept.compactions));
         say("compacted");
         Ok(true)
     }
@@ -257,22 +252,19 @@ impl SmallHost {
                     window.push(kept.expect("an id of the window").clone());
                 }
                 Entry::Replace(replacement) => window.push(Slot::Said(replacement.id.0)),
-                Entry::Summary { text, .. } => {
+                Entry::Summary(summary) => {
                     self.kept.next_id += 1;
-                    let text = format!("{SUMMARY_MARK}\n{text}");
+                    let text = format!("{SUMMARY_MARK}\n{}", summary.text);
                     window.push(Slot::Summary(self.kept.next_id, text));
                 }
-                Entry::StubResult { .. } | Entry::Drop { .. } => {}
+                _ => {}
             }
         }
         window
     }
 
     pub fn tool(&mut self, name: &str, arguments: &Value) -> Value {
-        let call = ToolCall {
-            name: name.to_owned(),
-            arguments: arguments.to_string(),
-        };
+        let call = ToolCall::new(name.to_owned(), arguments.to_string());
         serde_json::from_str(&self.engine.call_tool(&call).unwrap()).unwrap()
     }
 
@@ -313,12 +305,10 @@ impl SmallHost {
 }
 
 pub fn window(context_length: u64, prompt_tokens: u64) -> WindowState {
-    WindowState {
-        context_length,
-        max_output_tokens: 200,
-        prompt_tokens,
-        ..WindowState::default()
-    }
+    WindowState::default()
+        .context_length(context_length)
+        .max_output_tokens(200)
+        .prompt_tokens(prompt_tokens)
 }
 
 pub fn view<'a>(id: u64, text: &'a str, raw: &'a str) -> MessageView<'a> {

@@ -229,12 +229,12 @@ impl ModelCall<'_> {
             Wire::Anthropic => anthropic::read(&answer),
         }
         .map_err(|unusable| Fault::from_unusable(endpoint, &unusable, self.mask))?;
-        Ok(ModelAnswer {
-            text: reply.text,
-            model: reply.model.unwrap_or_else(|| endpoint.model().to_owned()),
-            input_tokens: reply.input_tokens,
-            output_tokens: reply.output_tokens,
-        })
+        Ok(ModelAnswer::new(
+            reply.text,
+            reply.model.unwrap_or_else(|| endpoint.model().to_owned()),
+        )
+        .input_tokens(reply.input_tokens)
+        .output_tokens(reply.output_tokens))
     }
 }
 

@@ -52,10 +52,7 @@ pub(super) fn read_session(
             let saved = Saved {
                 next_id: row.get::<_, i64>(1)?.cast_unsigned(),
                 engine: row.get(2)?,
-                shown: shown.zip(chain).map(|(last, chain)| Observed {
-                    last: message_id(last),
-                    chain: chain.cast_unsigned(),
-                }),
+                shown: shown.zip(chain).map(|(last, chain)| Observed::through(message_id(last), chain.cast_unsigned())),
                 remembers: row.get(5)?,
                 compactions: row.get::<_, i64>(6)?.cast_unsigned(),
                 format: row.get::<_, String>(7)?.parse().ok(),

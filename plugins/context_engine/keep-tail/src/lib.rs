@@ -4,7 +4,8 @@
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    MessageView, OpenRequest, Outcome, Services, WindowState, export_engine, safe_cut,
+    MessageView, OpenRequest, Outcome, Services, StandaloneEngine, WindowState, export_engine,
+    safe_cut,
 };
 use serde::Deserialize;
 
@@ -32,14 +33,16 @@ struct KeepTail {
     services: Services,
 }
 
-impl ContextEngine for KeepTail {
+impl StandaloneEngine for KeepTail {
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self {
             settings: request.settings()?,
             services: request.services.clone(),
         })
     }
+}
 
+impl ContextEngine for KeepTail {
     fn should_compress(&self, window: &WindowState) -> Decision {
         let tokens = window.best_prompt_tokens();
         let threshold = (window.context_length as f64 * self.settings.threshold) as u64;
@@ -69,15 +72,14 @@ impl ContextEngine for KeepTail {
         }
         let keep = |message: &MessageView<'_>| Entry::Keep(message.id());
         let mut entries: Vec<Entry> = messages[..head].iter().map(keep).collect();
-        entries.push(Entry::Summary {
+        entries.push(Entry::summary(
             text,
-            covers: middle.iter().map(MessageView::id).collect(),
-        });
+            middle.iter().map(MessageView::id).collect(),
+        ));
         entries.extend(messages[tail..].iter().map(keep));
-        Ok(Outcome::Compacted(Compaction {
-            system_note: Some(COMPACTION_NOTE.into()),
-            ..Compaction::new(entries)
-        }))
+        Ok(Outcome::Compacted(
+            Compaction::new(entries).system_note(Some(COMPACTION_NOTE.into())),
+        ))
     }
 }
 

@@ -97,7 +97,7 @@ impl Misbehaving {
     fn spoil(&self, messages: &[MessageView<'_>], mut entries: Vec<Entry>) -> Vec<Entry> {
         let summary_at = entries
             .iter()
-            .position(|entry| matches!(entry, Entry::Summary { .. }))
+            .position(|entry| matches!(entry, Entry::Summary(_)))
             .unwrap_or(0);
         match self.fault.as_str() {
             "id-twice" => entries.push(Entry::Keep(messages[0].id())),
@@ -110,8 +110,8 @@ impl Misbehaving {
                 if let Some(id) = user.map(|at| messages[at].id()) {
                     entries.retain(|entry| !entry.ids().contains(&id) || entry.ids().len() > 1);
                     if !entries.iter().any(|entry| entry.ids().contains(&id)) {
-                        let reason = "on purpose".into();
-                        entries.push(Entry::Drop { id, reason });
+                        let reason = "on purpose";
+                        entries.push(Entry::dropped(id, reason));
                     }
                 }
             }
@@ -124,15 +124,15 @@ impl Misbehaving {
                 if let Some(id) = call.map(MessageView::id) {
                     for entry in &mut entries {
                         if entry.ids() == [id] {
-                            let reason = "on purpose".into();
-                            *entry = Entry::Drop { id, reason };
+                            let reason = "on purpose";
+                            *entry = Entry::dropped(id, reason);
                         }
                     }
                 }
             }
             "grows" => {
-                if let Some(Entry::Summary { text, .. }) = entries.get_mut(summary_at) {
-                    *text = "a very long summary indeed ".repeat(100_000);
+                if let Some(Entry::Summary(summary)) = entries.get_mut(summary_at) {
+                    summary.text = "a very long summary indeed ".repeat(100_000);
                 }
             }
             "reorders" => {
@@ -144,15 +144,8 @@ impl Misbehaving {
                 if let Some(id) = call.map(MessageView::id) {
                     for entry in &mut entries {
                         if entry.ids() == [id] {
-                            let arguments = vec![ShortArguments {
-                                index: 0,
-                                arguments: "{\"cut\": ".into(),
-                            }];
-                            *entry = Entry::Replace(Replacement {
-                                id,
-                                text: None,
-                                arguments,
-                            });
+                            let arguments = vec![ShortArguments::new(0, "{\"cut\": ")];
+                            *entry = Entry::Replace(Replacement::new(id).arguments(arguments));
                         }
                     }
                 }
@@ -186,7 +179,11 @@ impl Misbehaving {
     }
 }
 
-impl ContextEngine for Misbehaving {
+impl StandaloneEngine for Misbehaving {
+    fn about(_host: &HostInfo) -> About {
+        About::default().selects(true)
+    }
+
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let settings: Settings = request.settings()?;
         let engine = Self {
@@ -196,7 +193,9 @@ impl ContextEngine for Misbehaving {
         engine.enter("open")?;
         Ok(engine)
     }
+}
 
+impl ContextEngine for Misbehaving {
     fn should_compress(&self, window: &WindowState) -> Decision {
         self.enter_infallible("should_compress");
         if self.fault == "escape-reason" {
@@ -221,10 +220,10 @@ impl ContextEngine for Misbehaving {
         if cut < 2 {
             return Ok(Outcome::NothingToDo("too short".into()));
         }
-        let mut entries = vec![Entry::Summary {
-            text: format!("{cut} earlier messages."),
-            covers: messages[..cut].iter().map(MessageView::id).collect(),
-        }];
+        let mut entries = vec![Entry::summary(
+            format!("{cut} earlier messages."),
+            messages[..cut].iter().map(MessageView::id).collect(),
+        )];
         entries.extend(messages[cut..].iter().map(|m| Entry::Keep(m.id())));
         let entries = self.spoil(messages, entries);
         Ok(Outcome::Compacted(Compaction::new(entries)))
@@ -246,7 +245,7 @@ impl ContextEngine for Misbehaving {
         self.enter_infallible("update_usage");
     }
 
-    fn committed(&mut self, _compaction: u64) {
+    fn committed(&mut self, _committed: &Committed) {
         self.enter_infallible("committed");
     }
 
@@ -287,11 +286,6 @@ impl ContextEngine for Misbehaving {
         Ok(Outcome::NothingToDo("nothing to prune".into()))
     }
 
-    fn selects(&self) -> bool {
-        self.enter_infallible("selects");
-        true
-    }
-
     fn select(
         &mut self,
         _request: &CompressRequest<'_>,
@@ -309,7 +303,7 @@ impl ContextEngine for Misbehaving {
         self.enter_infallible("turn_complete");
     }
 
-    fn background(&mut self) -> Vec<BackgroundCall> {
+    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.enter_infallible("background");
         Vec::new()
     }

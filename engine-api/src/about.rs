@@ -1,0 +1,70 @@
+//! What the two sides say of themselves before anything is made.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this interface: its major number is that of the ABI, and either side does without what only a
+/// later minor version has.
+pub const API_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+open_struct! {
+    /// A host, as an engine learns of it first.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct HostInfo {
+        /// The host's own version.
+        pub version: String,
+        /// The version of the interface that it was built with.
+        pub api: String,
+        /// What it does for an engine, by name: methods that it calls, services, and entries that it takes.
+        pub features: Vec<String>,
+    }
+}
+
+impl HostInfo {
+    /// A host of this version that does all that this version of the interface has.
+    pub fn new(version: impl Into<String>) -> Self {
+        Self {
+            version: version.into(),
+            api: API_VERSION.to_owned(),
+            features: crate::protocol::features().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether it does this for an engine.
+    pub fn supports(&self, feature: &str) -> bool {
+        self.features.iter().any(|known| known == feature)
+    }
+}
+
+open_struct! {
+    /// What an engine says of itself beside its name. All of it may be left out.
+    #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct About {
+        /// The settings under `context.engines.<name>`, as JSON Schema of an object; none for any. The host checks
+        /// what is configured before it makes the engine.
+        pub settings: Option<serde_json::Value>,
+        /// It keeps whole conversations, and answers [`manage`](crate::EngineFactory::manage).
+        pub keeps_sessions: bool,
+        /// It has views of its own for requests, see [`select`](crate::ContextEngine::select).
+        pub selects: bool,
+    }
+}
+
+open_struct! {
+    /// An engine's description of itself.
+    #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct EngineDescription {
+        /// Its name.
+        pub name: String,
+        /// Its version.
+        pub version: String,
+        /// One line on what it does.
+        pub description: String,
+        /// The version of the interface that it was built with.
+        pub api: String,
+        /// What else it says of itself.
+        pub about: About,
+    }
+}

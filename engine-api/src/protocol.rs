@@ -1,0 +1,204 @@
+//! The owned protocol: every call between a host and an engine as a name and JSON text, with an answer as JSON
+//! text, over whatever carries them.
+//!
+//! Each side ignores what it does not know and defaults what it misses. A method that the other side lacks is
+//! answered with [`EngineError::UnknownMethod`], and done without. Where both sides are in one process, messages
+//! are lent beside the text ([`MessageView`]); where they are not, a [`Call`] holds them.
+//!
+//! 1. The host says what it is ([`HostInfo`]), and the engine what it is ([`EngineDescription`]).
+//! 2. The host makes the factory ([`Create`]), and opens sessions with it ([`Open`]).
+//! 3. It calls the methods of [`ContextEngine`](crate::ContextEngine) on a session; the engine calls those of
+//!    [`HostServices`](crate::HostServices) meanwhile.
+
+pub(crate) mod engine_side;
+#[cfg(feature = "host")]
+pub(crate) mod host_side;
+
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::about::HostInfo;
+use crate::compaction::CurrentCompaction;
+use crate::error::EngineError;
+use crate::message::{MessageView, OwnedMessage};
+use crate::model::{ModelAnswer, ModelFailure};
+use crate::window::WindowState;
+
+pub use engine_side::{LentServices, serve};
+#[cfg(feature = "host")]
+pub use host_side::{RemoteEngine, serve_services};
+
+/// What carries calls to the other side.
+pub trait Carrier {
+    /// Makes one call; `messages` are lent for its length.
+    ///
+    /// # Errors
+    /// What the other side answered, or [`EngineError::Protocol`] where it could not be reached.
+    fn call(
+        &self,
+        method: &str,
+        argument: &str,
+        messages: &[MessageView<'_>],
+    ) -> Result<String, EngineError>;
+
+    /// A shorter way to the service `count_tokens`, where there is one.
+    fn count_tokens(&self, text: &str) -> Option<u64> {
+        let _ = text;
+        None
+    }
+
+    /// A shorter way to the service `is_cancelled`, where there is one.
+    fn is_cancelled(&self) -> Option<bool> {
+        None
+    }
+}
+
+/// A call as one value, for a carrier that can lend nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Call {
+    /// The method's name.
+    pub method: String,
+    /// Its argument: JSON text.
+    pub argument: String,
+    /// The messages that it is about.
+    #[serde(default)]
+    pub messages: Vec<OwnedMessage>,
+}
+
+impl Call {
+    /// This call, with what it borrows.
+    pub fn new(method: &str, argument: &str, messages: &[MessageView<'_>]) -> Self {
+        Self {
+            method: method.to_owned(),
+            argument: argument.to_owned(),
+            messages: messages.iter().map(OwnedMessage::from).collect(),
+        }
+    }
+}
+
+/// What makes a factory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Create {
+    /// As in [`FactoryRequest`](crate::FactoryRequest), and so are the others.
+    pub settings: String,
+    /// The engine's own directory.
+    pub data_dir: PathBuf,
+    /// The host.
+    #[serde(default)]
+    pub host: HostInfo,
+}
+
+/// What opens a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Open {
+    /// As in [`OpenRequest`](crate::OpenRequest), and so are the others.
+    pub session: String,
+    /// The settings.
+    pub settings: String,
+    /// The engine's own directory.
+    pub data_dir: PathBuf,
+    /// The window, empty of messages.
+    #[serde(default)]
+    pub window: WindowState,
+    /// The compaction in force.
+    #[serde(default)]
+    pub compaction: Option<CurrentCompaction>,
+}
+
+pub(crate) type AnswerToCall = Result<ModelAnswer, ModelFailure>;
+
+methods! {
+    /// The methods of an engine.
+    pub enum EngineMethod {
+        ShouldCompress = "should_compress",
+        Compress = "compress",
+        ObservedThrough = "observed_through",
+        Observe = "observe",
+        UpdateUsage = "update_usage",
+        ShouldCompressPreflight = "should_compress_preflight",
+        DefersPreflight = "defers_preflight_to_reported_usage",
+        HasContent = "has_content_to_compress",
+        Prune = "prune_tool_results",
+        Select = "select",
+        Committed = "committed",
+        Discarded = "discarded",
+        Recall = "recall",
+        Tools = "tools",
+        CallTool = "call_tool",
+        TurnComplete = "turn_complete",
+        Background = "background",
+        BackgroundDone = "background_done",
+        ModelChanged = "model_changed",
+        Branched = "branched",
+        Revised = "revised",
+        Reset = "reset",
+        End = "end",
+        Status = "status",
+    }
+}
+
+methods! {
+    /// The methods of the services that a host lends.
+    pub enum ServiceMethod {
+        Supports = "supports",
+        Model = "model",
+        Complete = "complete",
+        CompleteMany = "complete_many",
+        CountTokens = "count_tokens",
+        Log = "log",
+        IsCancelled = "is_cancelled",
+        NowMs = "now_ms",
+    }
+}
+
+/// What `services.supports` knows by name: the methods, the services and the entries of this version.
+pub(crate) fn features() -> impl Iterator<Item = &'static str> {
+    let all = [
+        EngineMethod::NAMES,
+        ServiceMethod::NAMES,
+        crate::Entry::NAMES,
+    ];
+    all.into_iter().flatten().copied()
+}
+
+/// A value as JSON text.
+///
+/// # Errors
+/// [`EngineError::Protocol`] for one that JSON cannot say.
+pub(crate) fn write<T: Serialize + ?Sized>(value: &T) -> Result<String, EngineError> {
+    serde_json::to_string(value).map_err(|error| EngineError::Protocol(error.to_string()))
+}
+
+/// A value from JSON text.
+///
+/// # Errors
+/// [`EngineError::Protocol`] that shows how the text begins.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, EngineError> {
+    serde_json::from_str(text).map_err(|error| {
+        let shown: String = text.chars().take(80).collect();
+        EngineError::Protocol(format!("{error} in `{shown}`"))
+    })
+}
+
+/// An error as JSON text.
+pub(crate) fn write_error(error: &EngineError) -> String {
+    // An error is two strings at most; should it fail to serialise all the same, an empty text reads
+    // back as a broken answer.
+    serde_json::to_string(error).unwrap_or_default()
+}
+
+/// An error from JSON text; one that only a later version knows by its name and what it says.
+pub(crate) fn read_error(text: &str) -> EngineError {
+    read(text).unwrap_or_else(|broken| match read::<serde_json::Value>(text) {
+        Ok(serde_json::Value::Object(one)) if one.len() == 1 => {
+            let said = one.iter().map(|(name, value)| format!("{name}: {value}"));
+            EngineError::Other(said.collect())
+        }
+        _ => broken,
+    })
+}

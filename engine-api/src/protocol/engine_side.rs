@@ -1,0 +1,132 @@
+//! The engine's side: calls that arrive are made, and the host's services are called.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{AnswerToCall, Carrier, EngineMethod as Method, ServiceMethod, read, write};
+use crate::compaction::{CompressOrder, CompressRequest};
+use crate::engine::ContextEngine;
+use crate::error::EngineError;
+use crate::message::MessageView;
+use crate::model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
+use crate::services::{HostServices, LogLevel};
+
+/// Makes a call of an engine; its answer as JSON text.
+///
+/// # Errors
+/// The engine's own; a method that this version does not have; an argument that cannot be read.
+pub fn serve(
+    engine: &mut dyn ContextEngine,
+    method: &str,
+    argument: &str,
+    messages: &[MessageView<'_>],
+) -> Result<String, EngineError> {
+    let method = Method::called(method)?;
+    let order = || read::<CompressOrder>(argument);
+    match method {
+        Method::ShouldCompress => write(&engine.should_compress(&read(argument)?)),
+        Method::Compress => write(&engine.compress(&CompressRequest::new(messages, &order()?))?),
+        Method::ObservedThrough => write(&engine.observed_through()),
+        Method::Observe => write(&engine.observe(messages, read(argument)?)?),
+        Method::UpdateUsage => write(&engine.update_usage(&read(argument)?)),
+        Method::ShouldCompressPreflight => {
+            write(&engine.should_compress_preflight(&read(argument)?))
+        }
+        Method::DefersPreflight => {
+            write(&engine.defers_preflight_to_reported_usage(&read(argument)?))
+        }
+        Method::HasContent => write(&engine.has_content_to_compress(messages)),
+        Method::Prune => {
+            write(&engine.prune_tool_results(&CompressRequest::new(messages, &order()?))?)
+        }
+        Method::Select => write(&engine.select(&CompressRequest::new(messages, &order()?))?),
+        Method::Committed => write(&engine.committed(&read(argument)?)),
+        Method::Discarded => {
+            let (compaction, reason): (u64, String) = read(argument)?;
+            write(&engine.discarded(compaction, &reason))
+        }
+        Method::Recall => write(&engine.recall(&read::<Vec<_>>(argument)?)?),
+        Method::Tools => write(&engine.tools()),
+        Method::CallTool => write(&engine.call_tool(&read(argument)?)?),
+        Method::TurnComplete => write(&engine.turn_complete()),
+        Method::Background => write(&engine.background(&CompressRequest::new(messages, &order()?))),
+        Method::BackgroundDone => {
+            let (id, answer): (u64, AnswerToCall) = read(argument)?;
+            write(&engine.background_done(id, answer))
+        }
+        Method::ModelChanged => write(&engine.model_changed(&read(argument)?)),
+        Method::Branched => write(&engine.branched(read(argument)?)),
+        Method::Revised => write(&engine.revised(&read::<Vec<_>>(argument)?)),
+        Method::Reset => write(&engine.reset()?),
+        Method::End => write(&engine.end()),
+        Method::Status => write(&engine.status()),
+    }
+}
+
+/// The services of a host, over a carrier.
+#[derive(Debug)]
+pub struct LentServices<C>(pub C);
+
+impl<C: Carrier> LentServices<C> {
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: ServiceMethod,
+        argument: &(impl Serialize + ?Sized),
+    ) -> Result<T, EngineError> {
+        read(&self.0.call(method.name(), &write(argument)?, &[])?)
+    }
+}
+
+fn failure(error: EngineError) -> ModelFailure {
+    match error {
+        EngineError::Model(failure) => failure,
+        other => ModelFailure::new(FailureKind::Other, other.to_string()),
+    }
+}
+
+impl<C: Carrier + Send + Sync> HostServices for LentServices<C> {
+    fn supports(&self, feature: &str) -> bool {
+        self.ask(ServiceMethod::Supports, feature).unwrap_or(false)
+    }
+
+    fn model(&self) -> Option<ModelInfo> {
+        self.ask(ServiceMethod::Model, &()).unwrap_or_default()
+    }
+
+    fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
+        self.ask(ServiceMethod::Complete, request).map_err(failure)
+    }
+
+    fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        let answers: Result<Vec<AnswerToCall>, _> = self.ask(ServiceMethod::CompleteMany, requests);
+        let refused = match answers {
+            Ok(answers) if answers.len() == requests.len() => return answers,
+            Ok(_) => EngineError::Protocol("the host answered another number of calls".to_owned()),
+            Err(error) => error,
+        };
+        requests
+            .iter()
+            .map(|_| Err(failure(refused.clone())))
+            .collect()
+    }
+
+    fn count_tokens(&self, text: &str) -> u64 {
+        let asked = || self.ask(ServiceMethod::CountTokens, text);
+        let counted = self.0.count_tokens(text).map_or_else(asked, Ok);
+        counted.unwrap_or(text.len() as u64 / 4)
+    }
+
+    fn log(&self, level: LogLevel, message: &str) {
+        // A log line that is lost has nobody to tell.
+        let _: Result<(), _> = self.ask(ServiceMethod::Log, &(level, message));
+    }
+
+    fn is_cancelled(&self) -> bool {
+        let asked = || self.ask(ServiceMethod::IsCancelled, &());
+        self.0.is_cancelled().map_or_else(asked, Ok).unwrap_or(true)
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.ask(ServiceMethod::NowMs, &()).unwrap_or(0)
+    }
+}

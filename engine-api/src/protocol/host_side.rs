@@ -1,0 +1,200 @@
+//! The host's side: an engine that is called over a carrier, and the services that it calls.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Carrier, EngineMethod as Method, ServiceMethod, read, write};
+use crate::background::BackgroundCall;
+use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
+use crate::engine::ContextEngine;
+use crate::error::EngineError;
+use crate::message::{MessageId, MessageView, Observed};
+use crate::model::{ModelAnswer, ModelFailure};
+use crate::services::{HostServices, LogLevel};
+use crate::tool::{ToolCall, ToolSpec};
+use crate::window::{Decision, Usage, WindowState};
+
+/// A session's engine on the other side of a carrier.
+#[derive(Debug)]
+pub struct RemoteEngine<C>(pub C);
+
+/// An engine that has only what it must: what one lacks on the other side is answered as the default bodies do.
+struct Plain;
+
+impl ContextEngine for Plain {
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        Decision::No(String::new())
+    }
+
+    fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        Err(EngineError::UnknownMethod(
+            Method::Compress.name().to_owned(),
+        ))
+    }
+}
+
+impl<C: Carrier> RemoteEngine<C> {
+    /// Makes a call. Where the other side has no such method, the answer is `default`.
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        argument: &(impl Serialize + ?Sized),
+        messages: &[MessageView<'_>],
+        default: impl FnOnce() -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        match self.0.call(method.name(), &write(argument)?, messages) {
+            Err(EngineError::UnknownMethod(_)) => default(),
+            answer => read(&answer?),
+        }
+    }
+
+    /// For methods that cannot answer with an error: a broken answer becomes a panic, which the host's
+    /// supervision catches as it catches one in an engine that is linked in.
+    fn must<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        argument: &(impl Serialize + ?Sized),
+        messages: &[MessageView<'_>],
+        default: impl FnOnce() -> T,
+    ) -> T {
+        self.ask(method, argument, messages, || Ok(default()))
+            // Not a panic of this program's own, which would be shown twice.
+            .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
+    }
+}
+
+// A method of the trait that is forgotten here would never reach an engine.
+#[warn(clippy::missing_trait_methods)]
+impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        let default = || Plain.should_compress(window);
+        self.must(Method::ShouldCompress, window, &[], default)
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let default = || Plain.compress(request);
+        self.ask(Method::Compress, request.order, request.messages, default)
+    }
+
+    fn observed_through(&self) -> Option<Observed> {
+        self.must(Method::ObservedThrough, &(), &[], || None)
+    }
+
+    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
+        let default = || Plain.observe(messages, chain);
+        self.ask(Method::Observe, &chain, messages, default)
+    }
+
+    fn update_usage(&mut self, usage: &Usage) {
+        self.must(Method::UpdateUsage, usage, &[], || ());
+    }
+
+    fn should_compress_preflight(&self, window: &WindowState) -> Decision {
+        let default = || self.should_compress(window);
+        self.must(Method::ShouldCompressPreflight, window, &[], default)
+    }
+
+    fn defers_preflight_to_reported_usage(&self, window: &WindowState) -> bool {
+        let default = || Plain.defers_preflight_to_reported_usage(window);
+        self.must(Method::DefersPreflight, window, &[], default)
+    }
+
+    fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
+        let default = || Plain.has_content_to_compress(messages);
+        self.must(Method::HasContent, &(), messages, default)
+    }
+
+    fn prune_tool_results(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Outcome, EngineError> {
+        let default = || Plain.prune_tool_results(request);
+        self.ask(Method::Prune, request.order, request.messages, default)
+    }
+
+    fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
+        let default = || Plain.select(request);
+        self.ask(Method::Select, request.order, request.messages, default)
+    }
+
+    fn committed(&mut self, committed: &Committed) {
+        self.must(Method::Committed, committed, &[], || ());
+    }
+
+    fn discarded(&mut self, compaction: u64, reason: &str) {
+        self.must(Method::Discarded, &(compaction, reason), &[], || ());
+    }
+
+    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
+        self.ask(Method::Recall, ids, &[], || Plain.recall(ids))
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        self.must(Method::Tools, &(), &[], || Plain.tools())
+    }
+
+    fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        self.ask(Method::CallTool, call, &[], || Plain.call_tool(call))
+    }
+
+    fn turn_complete(&mut self) {
+        self.must(Method::TurnComplete, &(), &[], || ());
+    }
+
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        let default = || Plain.background(request);
+        self.must(Method::Background, request.order, request.messages, default)
+    }
+
+    fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
+        self.must(Method::BackgroundDone, &(id, answer), &[], || ());
+    }
+
+    fn model_changed(&mut self, window: &WindowState) {
+        self.must(Method::ModelChanged, window, &[], || ());
+    }
+
+    fn branched(&mut self, last: Option<MessageId>) {
+        self.must(Method::Branched, &last, &[], || ());
+    }
+
+    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
+        self.must(Method::Revised, revisions, &[], || ());
+    }
+
+    fn reset(&mut self) -> Result<(), EngineError> {
+        self.ask(Method::Reset, &(), &[], || Plain.reset())
+    }
+
+    fn end(&mut self) {
+        self.must(Method::End, &(), &[], || ());
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.must(Method::Status, &(), &[], || Plain.status())
+    }
+}
+
+/// Answers a call of a host's services, as JSON text.
+///
+/// # Errors
+/// The service's own; one that this version does not have; an argument that cannot be read.
+pub fn serve_services(
+    services: &dyn HostServices,
+    method: &str,
+    argument: &str,
+) -> Result<String, EngineError> {
+    match ServiceMethod::called(method)? {
+        ServiceMethod::Supports => write(&services.supports(&read::<String>(argument)?)),
+        ServiceMethod::Model => write(&services.model()),
+        ServiceMethod::Complete => write(&services.complete(&read(argument)?)?),
+        ServiceMethod::CompleteMany => write(&services.complete_many(&read::<Vec<_>>(argument)?)),
+        ServiceMethod::CountTokens => write(&services.count_tokens(&read::<String>(argument)?)),
+        ServiceMethod::Log => {
+            let (level, message): (LogLevel, String) = read(argument)?;
+            write(&services.log(level, &message))
+        }
+        ServiceMethod::IsCancelled => write(&services.is_cancelled()),
+        ServiceMethod::NowMs => write(&services.now_ms()),
+    }
+}
