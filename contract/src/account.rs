@@ -1,6 +1,8 @@
 //! What becomes of each message, and the new window as positions of the old one.
 
-use contexture_engine_api::{Entry, MessageId, MessageView, Replacement, Summary};
+use contexture_engine_api::{
+    Entry, MessageId, MessageKind, MessageView, Notice, Replacement, Summary,
+};
 
 use super::violation::{Ids, Violation};
 
@@ -17,8 +19,10 @@ pub(super) enum Disposition {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WindowEntry<'a> {
     Kept(usize),
+    Restored(usize),
     Replaced(usize, &'a Replacement),
     Summary(&'a Summary),
+    Notice(&'a Notice),
     Stub {
         call: usize,
         index: usize,
@@ -66,6 +70,13 @@ impl<'a> Account<'a> {
         for entry in entries {
             match entry {
                 Entry::Keep(id) => places.push(WindowEntry::Kept(settle(*id, Disposition::Kept)?)),
+                Entry::Restore(id) => {
+                    let at = settle(*id, Disposition::Kept)?;
+                    if messages[at].kind() != MessageKind::Replaced {
+                        return Err(Violation::NothingToRestore { id: *id });
+                    }
+                    places.push(WindowEntry::Restored(at));
+                }
                 Entry::Replace(new) => {
                     places.push(WindowEntry::Replaced(
                         settle(new.id, Disposition::Replaced)?,
@@ -78,6 +89,7 @@ impl<'a> Account<'a> {
                     }
                     places.push(WindowEntry::Summary(summary));
                 }
+                Entry::Notice(notice) => places.push(WindowEntry::Notice(notice)),
                 Entry::StubResult(stub) => places.push(WindowEntry::Stub {
                     call: find(stub.call)?,
                     index: stub.index,
@@ -144,8 +156,8 @@ impl WindowEntry<'_> {
     /// The position of the old message that stands here, where it is one.
     pub(super) fn message(&self) -> Option<usize> {
         match self {
-            Self::Kept(at) | Self::Replaced(at, _) => Some(*at),
-            Self::Summary(..) | Self::Stub { .. } => None,
+            Self::Kept(at) | Self::Restored(at) | Self::Replaced(at, _) => Some(*at),
+            Self::Summary(_) | Self::Notice(_) | Self::Stub { .. } => None,
         }
     }
 }

@@ -133,7 +133,9 @@ impl GroupingCheck<'_> {
         let mut stubbed = std::collections::HashSet::new();
         for place in &self.account.places {
             match place {
-                WindowEntry::Kept(at) | WindowEntry::Replaced(at, _) => {
+                WindowEntry::Kept(at)
+                | WindowEntry::Restored(at)
+                | WindowEntry::Replaced(at, _) => {
                     let at = *at;
                     seen = Some(at);
                     if ends[at] > at && open.is_none_or(|(_, end)| end < ends[at]) {
@@ -145,7 +147,7 @@ impl GroupingCheck<'_> {
                         answering = None;
                     }
                 }
-                WindowEntry::Summary(..) => {
+                WindowEntry::Summary(_) | WindowEntry::Notice(_) => {
                     answering = None;
                     if let Some((first, end)) = open.filter(|(_, end)| Some(*end) > seen) {
                         return Err(Violation::GroupSplit {

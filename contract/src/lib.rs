@@ -1,11 +1,12 @@
 //! The contract: what every proposal of an engine is held to before it becomes the window.
 //!
-//! 1. The last real user message is there verbatim. (The system prompt is outside the history.)
+//! 1. The last real user message is there verbatim, or as a marked preview where it does not fit or the engine
+//!    declares that it keeps it. (The system prompt is outside the history.)
 //! 2. A tool call and its results stay together; calls in flight are untouched; no new orphan.
 //! 3. Every message is accounted for exactly once, and the order of what is kept is unchanged.
 //! 4. The provider's own grouping rules hold.
 //! 5. It got smaller, and [`Checked::fits`] says whether it is small enough.
-//! 6. Summaries and replaced text are marked as such and are never taken for a user's words.
+//! 6. Summaries, notices and replaced text are marked as such and are never taken for a user's words.
 //!
 //! The check works on views and entries alone; roles are checked where the window is rendered. Its time
 //! is linear in the number of messages, calls and entries.
@@ -19,10 +20,11 @@ mod tests;
 mod violation;
 mod wording;
 
-use contexture_engine_api::{Compaction, CompressOrder, MessageView};
+use contexture_engine_api::{Compaction, CompressOrder, MessageId, MessageView};
 
 use account::{Account, Disposition, WindowEntry};
 pub use violation::{Ids, Violation};
+pub use wording::is_marked;
 
 /// Tokens that wrap one message in a chat format: its role, its start and its end. OpenAI's cookbook
 /// counts three and the role; what other providers add is of the same size.
@@ -34,6 +36,9 @@ pub const CALL_TOKENS: u64 = 8;
 /// What the host closes a summary with, to count its tokens: an end mark and a checksum, by which a summary is
 /// recognised without a record.
 pub const SUMMARY_SEAL: &str = "\n\n[END OF CONTEXT COMPACTION] #01234567";
+
+/// What the host closes a notice with, to count its tokens.
+pub const NOTICE_SEAL: &str = "\n[notice #01234567]";
 
 /// Whose grouping rules a window is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +57,16 @@ pub enum Grouping {
 pub enum Purpose {
     /// A compaction that the trigger asked for: smaller, and it should fit below the trigger.
     Compaction,
-    /// A forced or per-turn compaction: it has only to be smaller.
+    /// A forced compaction: it has only to be smaller.
     Forced,
+    /// A change before a request (`rewrite`): it grows by notices and by what is restored alone.
+    Rewrite,
     /// A view for one request (`select`): its size is free.
     View,
 }
 
 /// What a proposal is held to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The wire format's grouping rules.
     pub grouping: Grouping,
@@ -71,9 +78,11 @@ pub struct Limits {
     pub trigger_tokens: u64,
     /// Tokens that the whole prompt may have at most: the window less the reserved answer.
     pub usable_tokens: u64,
-    /// Whether the last real user message may be replaced by a marked preview of itself. Only where the
-    /// floor alone exceeds the window.
+    /// Whether the last real user message may be replaced by a marked preview of itself: where the floor alone
+    /// exceeds the window, or the engine declares that it keeps such messages.
     pub may_shorten_last_user: bool,
+    /// What the engine's own texts may begin with, beside the marks of the interface.
+    pub marks: Vec<String>,
 }
 
 impl Limits {
@@ -93,6 +102,7 @@ impl Limits {
             trigger_tokens: usable,
             usable_tokens: usable,
             may_shorten_last_user: floor > usable,
+            marks: Vec::new(),
         }
     }
 }
@@ -114,6 +124,8 @@ pub struct Checked {
     pub dropped: usize,
     /// Summaries and stub results that are new.
     pub inserted: usize,
+    /// The last message of the user, where a preview stands in its place.
+    pub previewed: Option<MessageId>,
     /// Whether it is small enough: below the trigger (a forced compaction or a view: whatever it is) and
     /// within the usable window. Where it is not, the outcome has to say so.
     pub fits: bool,
@@ -139,6 +151,7 @@ pub struct Checked {
 ///     trigger_tokens: 100,
 ///     usable_tokens: 200,
 ///     may_shorten_last_user: false,
+///     marks: Vec::new(),
 /// };
 /// let count = |text: &str| text.len() as u64 / 4;
 /// let summary = |covers| Entry::summary("A greeting.", covers);
@@ -171,9 +184,12 @@ pub fn check(
     grouping::check(messages, &account, last_user, limits)?;
     for place in &account.places {
         match place {
-            WindowEntry::Replaced(at, new) => wording::check_replacement(&messages[*at], new)?,
+            WindowEntry::Replaced(at, new) => {
+                wording::check_replacement(&messages[*at], new, &limits.marks)?;
+            }
             WindowEntry::Summary(new) => wording::check_summary(&new.text, &new.covers)?,
-            WindowEntry::Kept(_) | WindowEntry::Stub { .. } => {}
+            WindowEntry::Notice(notice) => wording::check_notice(&notice.text)?,
+            WindowEntry::Kept(_) | WindowEntry::Restored(_) | WindowEntry::Stub { .. } => {}
         }
     }
 
@@ -181,9 +197,18 @@ pub fn check(
         .iter()
         .map(MessageView::tokens)
         .fold(limits.fixed_tokens, u64::saturating_add);
-    let tokens_after =
-        size::tokens_of(messages, &account, &count).saturating_add(limits.fixed_tokens);
-    if limits.purpose != Purpose::View && tokens_after >= tokens_before {
+    let tokens_after = size::tokens_of(messages, &account, &limits.marks, &count)
+        .saturating_add(limits.fixed_tokens);
+    let notices = account.places.iter().map(|place| match place {
+        WindowEntry::Notice(notice) => size::notice_tokens(notice, &limits.marks, &count),
+        _ => 0,
+    });
+    let is_too_large = match limits.purpose {
+        Purpose::View => false,
+        Purpose::Rewrite => tokens_after.saturating_sub(notices.sum()) > tokens_before,
+        Purpose::Compaction | Purpose::Forced => tokens_after >= tokens_before,
+    };
+    if is_too_large {
         return Err(Violation::NotSmaller {
             before: tokens_before,
             after: tokens_after,
@@ -200,6 +225,9 @@ pub fn check(
         replaced,
         summarised: account.count(Disposition::Summarised),
         dropped: account.count(Disposition::Dropped),
+        previewed: last_user
+            .filter(|at| account.dispositions[*at] == Disposition::Replaced)
+            .map(|at| messages[at].id()),
         inserted: account.places.len() - kept - replaced,
         fits: below_trigger && tokens_after <= limits.usable_tokens,
     })

@@ -1,31 +1,47 @@
 //! How large the new window is.
 
-use contexture_engine_api::{MessageView, Replacement, SUMMARY_MARK};
+use contexture_engine_api::{MessageView, NOTICE_MARK, Notice, Replacement, SUMMARY_MARK};
 
 use super::account::{Account, WindowEntry};
-use super::{CALL_TOKENS, MESSAGE_TOKENS, SUMMARY_SEAL};
+use super::wording::is_marked;
+use super::{CALL_TOKENS, MESSAGE_TOKENS, NOTICE_SEAL, SUMMARY_SEAL};
 
 /// The tokens of the messages of the new window.
 pub(super) fn tokens_of(
     messages: &[MessageView<'_>],
     account: &Account<'_>,
+    marks: &[String],
     count: &impl Fn(&str) -> u64,
 ) -> u64 {
     let sizes = account.places.iter().map(|place| match place {
-        WindowEntry::Kept(at) => messages[*at].tokens(),
+        // What a restored message adds is for whoever has it to count.
+        WindowEntry::Kept(at) | WindowEntry::Restored(at) => messages[*at].tokens(),
         WindowEntry::Replaced(at, new) => replaced(&messages[*at], new, count),
         WindowEntry::Summary(new) => {
             let text = new.text.as_str();
-            let mark = if text.starts_with(SUMMARY_MARK) {
-                0
-            } else {
-                count(SUMMARY_MARK)
+            let mark = match is_marked(text, &[SUMMARY_MARK], marks) {
+                true => 0,
+                false => count(SUMMARY_MARK),
             };
             MESSAGE_TOKENS + mark + count(text) + count(SUMMARY_SEAL)
         }
+        WindowEntry::Notice(notice) => notice_tokens(notice, marks, count),
         WindowEntry::Stub { text, .. } => MESSAGE_TOKENS + count(text),
     });
     sizes.fold(0, u64::saturating_add)
+}
+
+/// The tokens of a notice.
+pub(super) fn notice_tokens(
+    notice: &Notice,
+    marks: &[String],
+    count: &impl Fn(&str) -> u64,
+) -> u64 {
+    let mark = match is_marked(&notice.text, &[], marks) {
+        true => 0,
+        false => count(NOTICE_MARK),
+    };
+    MESSAGE_TOKENS + mark + count(&notice.text) + count(NOTICE_SEAL)
 }
 
 fn replaced(message: &MessageView<'_>, new: &Replacement, count: &impl Fn(&str) -> u64) -> u64 {

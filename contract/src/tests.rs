@@ -20,6 +20,7 @@ fn limits() -> Limits {
         trigger_tokens: 100_000,
         usable_tokens: 150_000,
         may_shorten_last_user: false,
+        marks: Vec::new(),
     }
 }
 

@@ -109,6 +109,26 @@ pub enum Violation {
         /// The message.
         id: MessageId,
     },
+    /// A message is to be restored of which no shorter form is in the window.
+    #[error(
+        "{id} is no shorter form of a message, so there is nothing to restore; keep it instead"
+    )]
+    NothingToRestore {
+        /// The message.
+        id: MessageId,
+    },
+    /// A notice is changed.
+    #[error("{id} is a notice, which is never changed once it is in the window; keep or drop it")]
+    NoticeReplaced {
+        /// The notice.
+        id: MessageId,
+    },
+    /// The state of a message is no object.
+    #[error("the replacement of {id} has a state that is no JSON object")]
+    BadState {
+        /// The message.
+        id: MessageId,
+    },
     /// The new text is longer than the old one.
     #[error("the replacement of {id} has {bytes} bytes of text where the message has {was}")]
     LongerText {
@@ -121,8 +141,8 @@ pub enum Violation {
     },
     /// The new text could be taken for the message's own.
     #[error(
-        "the new text of {id} is not marked as shortened; it must begin with {:?}, or for a tool \
-         result be {:?}",
+        "the new text of {id} is not marked as shortened; it must begin with {:?} or a mark that the engine \
+         declares, or for a tool result be {:?}",
         contexture_engine_api::SHORTENED_MARK,
         contexture_engine_api::CLEARED_TOOL_OUTPUT
     )]
@@ -193,6 +213,15 @@ pub enum Violation {
     EmptySummary {
         /// What it covers.
         covers: Ids,
+    },
+    /// A notice has no text.
+    #[error("a notice is empty")]
+    EmptyNotice,
+    /// A notice begins like a turn of the user.
+    #[error("a notice begins with {opening:?}, as if the user were speaking")]
+    NoticePosesAsUser {
+        /// How it begins.
+        opening: String,
     },
     /// A summary begins like a turn of the user.
     #[error("the summary of {covers} begins with {opening:?}, as if the user were speaking")]

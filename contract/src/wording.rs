@@ -1,8 +1,8 @@
 //! What is put in the place of something: shorter, valid, marked, and nobody's words.
 
 use contexture_engine_api::{
-    CLEARED_TOOL_OUTPUT, MessageId, MessageKind, MessageView, Replacement, SHORTENED_MARK,
-    SUMMARY_END_MARK, SUMMARY_MARK,
+    CLEARED_TOOL_OUTPUT, MessageId, MessageKind, MessageView, NOTICE_MARK, Replacement,
+    SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK,
 };
 use serde_json::value::RawValue;
 
@@ -12,17 +12,24 @@ use super::violation::{Ids, Violation};
 pub(super) fn check_replacement(
     message: &MessageView<'_>,
     new: &Replacement,
+    marks: &[String],
 ) -> Result<(), Violation> {
     let id = message.id();
-    if new.text.is_none() && new.arguments.is_empty() {
+    if new.text.is_none() && new.arguments.is_empty() && new.state.is_none() {
         return Err(Violation::EmptyReplacement { id });
+    }
+    if message.kind() == MessageKind::Notice {
+        return Err(Violation::NoticeReplaced { id });
+    }
+    if new.state.as_ref().is_some_and(|state| !state.is_object()) {
+        return Err(Violation::BadState { id });
     }
     if let Some(text) = &new.text {
         let (bytes, was) = (text.len(), message.text().len());
         if bytes > was {
             return Err(Violation::LongerText { id, bytes, was });
         }
-        if !is_marked(message, text) {
+        if !is_shortened(message, text, marks) {
             return Err(Violation::Unmarked { id });
         }
     }
@@ -60,8 +67,25 @@ fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{')
 }
 
-fn is_marked(message: &MessageView<'_>, text: &str) -> bool {
-    text.starts_with(SHORTENED_MARK)
+/// Whether a text begins with one of the marks of this host or with one that the engine declares.
+pub fn is_marked(text: &str, own: &[&str], declared: &[String]) -> bool {
+    let declared = declared
+        .iter()
+        .map(String::as_str)
+        .filter(|mark| may_mark(mark));
+    own.iter()
+        .copied()
+        .chain(declared)
+        .any(|mark| text.starts_with(mark))
+}
+
+/// Whether this may be a mark: it looks like one, and not like a turn of the user.
+fn may_mark(mark: &str) -> bool {
+    mark.starts_with(['[', '【']) && mark.chars().count() > 2 && user_opening(mark).is_none()
+}
+
+fn is_shortened(message: &MessageView<'_>, text: &str, marks: &[String]) -> bool {
+    is_marked(text, &[SHORTENED_MARK], marks)
         || (message.role() == "tool" && text == CLEARED_TOOL_OUTPUT)
         || (message.kind() == MessageKind::Summary && text.starts_with(SUMMARY_MARK))
 }
@@ -85,6 +109,19 @@ pub(super) fn check_summary(text: &str, covers: &[MessageId]) -> Result<(), Viol
         });
     }
     Ok(())
+}
+
+/// Checks the text of a notice.
+pub(super) fn check_notice(text: &str) -> Result<(), Violation> {
+    let text = text.trim();
+    let text = text.strip_prefix(NOTICE_MARK).unwrap_or(text).trim();
+    match user_opening(text) {
+        _ if text.is_empty() => Err(Violation::EmptyNotice),
+        Some(opening) => Err(Violation::NoticePosesAsUser {
+            opening: opening.to_owned(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// How `text` begins where it begins like a turn of the user in a transcript: a name and a colon

@@ -48,6 +48,18 @@ open_struct! {
         pub keeps_sessions: bool,
         /// It has views of its own for requests, see [`select`](crate::ContextEngine::select).
         pub selects: bool,
+        /// It changes the window before every request, see [`rewrite`](crate::ContextEngine::rewrite).
+        pub rewrites: bool,
+        /// It may keep the user's last message aside and leave a marked preview of it, in a [`Replace`](crate::Entry::Replace).
+        pub keeps_user_messages: bool,
+        /// Its tools are put into every request, under their names, or as `<engine>_<name>` where the client uses one of
+        /// the same name.
+        pub offers_tools: bool,
+        /// It may forbid the model to call tools, see [`may_call_tools`](crate::ContextEngine::may_call_tools).
+        pub limits_tool_calls: bool,
+        /// What its summaries, shorter forms and notices may begin with beside the marks of this crate. Each begins
+        /// with `[` or `【` and has three characters at least.
+        pub marks: Vec<String>,
     }
 }
 

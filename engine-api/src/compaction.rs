@@ -34,6 +34,8 @@ open_struct! {
         pub window: WindowState,
         /// Compact even below the threshold and during a cool-down; the result has only to be smaller.
         pub force: bool,
+        /// The text of the system prompt, where there is one.
+        pub system: Option<String>,
         /// A topic that the user wants kept in more detail.
         pub focus: Option<String>,
         /// Text from a memory system that a summary may draw on.
@@ -100,10 +102,16 @@ open_enum! {
     pub enum Entry {
         /// The message as it is, byte for byte.
         Keep(MessageId) = "keep",
+        /// The message as it was said, where an earlier compaction put a shorter form in its place. Its
+        /// [state](Replacement::state) goes.
+        Restore(MessageId) = "restore",
         /// A shorter form of the message.
         Replace(Replacement) = "replace",
-        /// A summary of some messages; the host chooses its role and marks it.
+        /// A summary of some messages.
         Summary(Summary) = "summary",
+        /// A notice for the model: nobody's words. It is never changed once it is in the window, where it is a
+        /// message of kind [`Notice`](crate::MessageKind::Notice) with an id of its own.
+        Notice(Notice) = "notice",
         /// An answer, made up and marked as such, for a call whose result is nowhere. It follows its call.
         StubResult(StubResult) = "stub_result",
         /// The message leaves without a trace.
@@ -119,7 +127,13 @@ impl Entry {
         Self::Summary(Summary {
             text: text.into(),
             covers,
+            in_system_role: false,
         })
+    }
+
+    /// A notice that stands here.
+    pub fn notice(text: impl Into<String>) -> Self {
+        Self::Notice(Notice { text: text.into() })
     }
 
     /// An answer for the call `index` of the message `call`.
@@ -137,11 +151,11 @@ impl Entry {
     /// The ids of the request that this entry accounts for.
     pub fn ids(&self) -> &[MessageId] {
         match self {
-            Self::Keep(id) => std::slice::from_ref(id),
+            Self::Keep(id) | Self::Restore(id) => std::slice::from_ref(id),
             Self::Replace(replacement) => std::slice::from_ref(&replacement.id),
             Self::Summary(summary) => &summary.covers,
             Self::Drop(dropped) => std::slice::from_ref(&dropped.id),
-            Self::StubResult(_) | Self::Unknown(_) => &[],
+            Self::Notice(_) | Self::StubResult(_) | Self::Unknown(_) => &[],
         }
     }
 }
@@ -158,6 +172,10 @@ open_struct! {
         /// New arguments for some of its calls.
         #[serde(default)]
         pub arguments: Vec<ShortArguments>,
+        /// What the engine keeps with the message for as long as it stands in the window: a JSON object, which no
+        /// model sees. None leaves what is there.
+        #[serde(default)]
+        pub state: Option<serde_json::Value>,
     }
 }
 
@@ -168,6 +186,7 @@ impl Replacement {
             id,
             text: None,
             arguments: Vec::new(),
+            state: None,
         }
     }
 }
@@ -196,10 +215,26 @@ open_struct! {
     #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct Summary {
-        /// Its text; [`SUMMARY_MARK`](crate::SUMMARY_MARK) is put before it where it lacks it.
+        /// Its text. [`SUMMARY_MARK`](crate::SUMMARY_MARK) is put before it where it begins neither with that nor with
+        /// one of the engine's [own marks](crate::About::marks).
         pub text: String,
         /// What it stands for, earlier summaries included.
         pub covers: Vec<MessageId>,
+        /// Whether it stands in a message of the role `system`, where the format has such among its messages.
+        /// Otherwise the host chooses its role.
+        pub in_system_role: bool,
+    }
+}
+
+open_struct! {
+    /// A notice for the model. It stands in a message of the role `system`, or at the end of the user's message
+    /// before it where the format has no such messages.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Notice {
+        /// Its text. [`NOTICE_MARK`](crate::NOTICE_MARK) is put before it where it does not begin with one of the
+        /// engine's [own marks](crate::About::marks).
+        pub text: String,
     }
 }
 

@@ -128,6 +128,20 @@ pub trait ContextEngine: Send {
         ))
     }
 
+    /// What it changes of the window before a request, whether a compaction is due or not; none for nothing. It is
+    /// held to the contract, committed, and stays. The window may grow by notices and by what is restored, and by
+    /// nothing else. Asked where [`About::rewrites`] says so.
+    ///
+    /// # Errors
+    /// The window then stays as it is.
+    fn rewrite(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Option<Compaction>, EngineError> {
+        let _ = request;
+        Ok(None)
+    }
+
     /// A view for this request only, which changes nothing for the next; none for the window as it is. Asked
     /// where [`About::selects`] says so.
     ///
@@ -156,6 +170,13 @@ pub trait ContextEngine: Send {
     /// A store that failed.
     fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
         Ok(ids.iter().map(|_| None).collect())
+    }
+
+    /// Whether the model may call tools in answer to this request; by default it may. Asked where
+    /// [`About::limits_tool_calls`] says so. A no is written into the request, and told to the agent.
+    fn may_call_tools(&self, window: &WindowState) -> Decision {
+        let _ = window;
+        Decision::Yes("there is no limit".into())
     }
 
     /// The tools that it gives to the agent.

@@ -46,16 +46,16 @@ pub use background::BackgroundCall;
 pub use boundary::{safe_cut, safe_cut_after, tool_groups, whole_groups};
 pub use compaction::{
     Committed, Compaction, CompressOrder, CompressRequest, CurrentCompaction, Dropped, Entry,
-    Floor, Outcome, Replacement, ShortArguments, StubResult, Summary,
+    Floor, Notice, Outcome, Replacement, ShortArguments, StubResult, Summary,
 };
 pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine};
 pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
 pub use message::{
-    CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, Observed,
-    OwnedMessage, OwnedToolCall, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK, TokenSource,
-    ToolCallView, with_views,
+    CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, NOTICE_MARK,
+    Observed, OwnedMessage, OwnedToolCall, SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK,
+    TokenSource, ToolCallView, with_views,
 };
 pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};

@@ -20,6 +20,9 @@ pub const CLEARED_TOOL_OUTPUT: &str = "[Old tool output cleared to save context 
 /// What a replaced text begins with where it is not [`CLEARED_TOOL_OUTPUT`].
 pub const SHORTENED_MARK: &str = "[Shortened to save context space]";
 
+/// What a notice begins with that has no mark of its engine's own.
+pub const NOTICE_MARK: &str = "[NOTICE]";
+
 /// What is appended once to the system prompt when a conversation is first compacted.
 pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have been compacted into a \
     summary to preserve context space. The current session state may still reflect earlier work, so \
@@ -51,6 +54,8 @@ pub enum MessageKind {
     Summary = 1,
     /// A shorter form that an earlier compaction put in place of the original.
     Replaced = 2,
+    /// What an engine put in for the model.
+    Notice = 3,
     /// A kind of a later version. It is nobody's words.
     #[serde(other)]
     Unknown = u32::MAX,
@@ -62,6 +67,7 @@ impl MessageKind {
             0 => Self::Original,
             1 => Self::Summary,
             2 => Self::Replaced,
+            3 => Self::Notice,
             _ => Self::Unknown,
         }
     }

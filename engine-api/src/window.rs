@@ -42,6 +42,10 @@ open_struct! {
         /// The prompt that the provider last reported, with what came since added; none since the last
         /// compaction or change of model.
         pub reported_tokens: Option<u64>,
+        /// How long ago the last request of this session was, in milliseconds; none for the first since it was opened.
+        pub idle_ms: Option<u64>,
+        /// How long the provider's prompt cache keeps what it was sent, in milliseconds, as far as the host knows.
+        pub cache_ttl_ms: Option<u64>,
         /// Messages in the window, the system prompt not among them.
         pub messages: usize,
         /// Whether the window holds messages that no compaction has seen yet.
@@ -53,6 +57,11 @@ impl WindowState {
     /// The best figure for the prompt: the reported one where there is one, else the count.
     pub fn best_prompt_tokens(&self) -> u64 {
         self.reported_tokens.unwrap_or(self.prompt_tokens)
+    }
+
+    /// Whether the provider's prompt cache still holds the last request; none where that is not known.
+    pub fn cache_is_warm(&self) -> Option<bool> {
+        Some(self.idle_ms? < self.cache_ttl_ms?)
     }
 
     /// The window less what is reserved for the answer.

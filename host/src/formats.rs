@@ -21,6 +21,7 @@ mod rewrite;
 mod seal;
 mod splice;
 mod time;
+mod tools;
 mod views;
 
 use std::fmt;
@@ -37,8 +38,11 @@ pub use reader::read;
 pub(crate) use reader::read_frame;
 pub use recorded_usage::RecordedUsage;
 pub use render::render_all;
-pub(crate) use seal::{sealed_short, sealed_summary, unsealed_short};
+pub(crate) use seal::{
+    sealed_notice, sealed_short, sealed_summary, unsealed_notice, unsealed_short,
+};
 pub(crate) use splice::Item;
+pub(crate) use tools::{tool_in, tool_names, with_tools};
 pub(crate) use views::summary_identity;
 
 /// The form that a conversation has on the wire or in a file.

@@ -55,6 +55,16 @@ pub enum Ttl {
     OneHour,
 }
 
+impl Ttl {
+    /// In milliseconds.
+    pub(crate) fn ms(self) -> u64 {
+        match self {
+            Self::FiveMinutes => 5 * 60_000,
+            Self::OneHour => 60 * 60_000,
+        }
+    }
+}
+
 impl std::fmt::Display for Ttl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -21,11 +21,13 @@ mod recall;
 mod record;
 mod report;
 mod request;
+mod rewrite;
 mod select;
 mod show;
 mod slot;
 mod state;
 mod take_in;
+mod tools;
 mod trail;
 mod turn;
 mod window;
@@ -62,6 +64,7 @@ use ids::{IdMap, Ids};
 use show::LatePiece;
 use slot::Slot;
 use state::{Frame, Reported, empty_state};
+use tools::Offered;
 
 /// One conversation and its engine.
 ///
@@ -86,6 +89,12 @@ pub struct Session {
     window: Arc<Window>,
     grouping: Grouping,
     fixed_tokens: u64,
+    /// The engine's tools that are in every request.
+    offered: Vec<Offered>,
+    offered_tokens: u64,
+    last_request: Option<std::time::Instant>,
+    /// How long ago the request before this one was.
+    idle_ms: Option<u64>,
     reported: Option<Reported>,
     new_since_compaction: bool,
     /// It was decided whether to compact, and nothing that this depends on has changed since: the same request
@@ -185,6 +194,10 @@ impl Session {
             window: Arc::new(Window::of(Vec::new(), None, next_id)),
             grouping: Grouping::Chat,
             fixed_tokens: 0,
+            offered: Vec::new(),
+            offered_tokens: 0,
+            last_request: None,
+            idle_ms: None,
             reported: None,
             new_since_compaction: false,
             settled: false,

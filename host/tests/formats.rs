@@ -393,7 +393,10 @@ fn a_summary_takes_the_role_that_does_not_collide() {
             .collect();
         format!(r#"{{"messages":[{}]}}"#, messages.join(","))
     };
-    let summary = PlanEntry::Summary { text: "## Goal" };
+    let summary = PlanEntry::Summary {
+        text: "## Goal",
+        in_system_role: false,
+    };
     let mark = format!("{SUMMARY_MARK}\n## Goal");
     // Between two assistants the user's; between two users the assistant's.
     let document = one(&turns(&["assistant", "user", "assistant"]));
@@ -459,7 +462,10 @@ fn a_joined_summary_is_replaced_by_the_next_one() {
     let first = one(text)
         .render(&window(vec![
             PlanEntry::Message(0),
-            PlanEntry::Summary { text: "one" },
+            PlanEntry::Summary {
+                text: "one",
+                in_system_role: false,
+            },
             PlanEntry::Message(3),
             PlanEntry::Message(4),
         ]))
@@ -469,7 +475,10 @@ fn a_joined_summary_is_replaced_by_the_next_one() {
     let second = again
         .render(&window(vec![
             PlanEntry::Message(0),
-            PlanEntry::Summary { text: "two" },
+            PlanEntry::Summary {
+                text: "two",
+                in_system_role: false,
+            },
             PlanEntry::Message(2),
             PlanEntry::Message(3),
         ]))
@@ -505,7 +514,10 @@ fn a_summary_joins_parts_calls_and_pictures() {
         let document = one(&text);
         let places = vec![
             PlanEntry::Message(0),
-            PlanEntry::Summary { text: "S" },
+            PlanEntry::Summary {
+                text: "S",
+                in_system_role: false,
+            },
             PlanEntry::Message(2),
         ];
         let out = document.render(&window(places)).unwrap();
@@ -523,7 +535,10 @@ fn a_summary_joins_parts_calls_and_pictures() {
     }
     // Nor does it join calls behind an earlier summary: the two make one message.
     let document = one(&format!(r#"[{{"role":"user","content":"a"}},{calls}]"#));
-    let places = ["S", "T"].map(|text| PlanEntry::Summary { text });
+    let places = ["S", "T"].map(|text| PlanEntry::Summary {
+        text,
+        in_system_role: false,
+    });
     let places = places.into_iter().chain([PlanEntry::Message(1)]).collect();
     let out = one(&document.render(&window(places)).unwrap());
     assert_eq!(roles(&out), ["user", "user", "assistant"]);
@@ -544,7 +559,10 @@ fn a_summary_joins_parts_calls_and_pictures() {
     );
     let out = document
         .render(&window(vec![
-            PlanEntry::Summary { text: "S" },
+            PlanEntry::Summary {
+                text: "S",
+                in_system_role: false,
+            },
             PlanEntry::Message(1),
         ]))
         .unwrap();
@@ -569,9 +587,15 @@ fn a_summary_joins_a_turn_of_items() {
             .collect();
         let document = one(&lines.join("\n"));
         let places = (1..6).map(PlanEntry::Message);
-        let places = [PlanEntry::Message(0), PlanEntry::Summary { text: "S" }]
-            .into_iter()
-            .chain(places);
+        let places = [
+            PlanEntry::Message(0),
+            PlanEntry::Summary {
+                text: "S",
+                in_system_role: false,
+            },
+        ]
+        .into_iter()
+        .chain(places);
         let joined = one(&document.render(&window(places.collect())).unwrap());
         let rest = ["assistant", "tool", "tool", "user", "assistant"];
         assert_eq!(roles(&joined)[..2], ["user", summary_of]);
@@ -615,7 +639,10 @@ fn thinking_is_never_joined() {
     assert_eq!(document.messages()[3].thinking, "hm");
     let places = vec![
         PlanEntry::Message(0),
-        PlanEntry::Summary { text: "S" },
+        PlanEntry::Summary {
+            text: "S",
+            in_system_role: false,
+        },
         PlanEntry::Message(3),
         PlanEntry::Message(4),
     ];
@@ -627,7 +654,10 @@ fn thinking_is_never_joined() {
     assert!(out.contains(document.raw(3)));
     // Before a message that thinks, between users' turns of another kind, it is the user's own.
     let places = vec![
-        PlanEntry::Summary { text: "S" },
+        PlanEntry::Summary {
+            text: "S",
+            in_system_role: false,
+        },
         PlanEntry::Message(3),
         PlanEntry::Message(4),
     ];
@@ -829,6 +859,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
     let places = vec![
         PlanEntry::Summary {
             text: "the first part",
+            in_system_role: false,
         },
         PlanEntry::Message(1),
         PlanEntry::Message(2),
@@ -1049,7 +1080,10 @@ fn one_message_a_line_with_times() {
     assert_eq!(lines.messages()[2].time_ms, Some(1_767_225_660_500));
     let out = lines
         .render(&window(vec![
-            PlanEntry::Summary { text: "S" },
+            PlanEntry::Summary {
+                text: "S",
+                in_system_role: false,
+            },
             PlanEntry::Message(1),
             PlanEntry::Message(2),
         ]))
@@ -1191,6 +1225,7 @@ mod any_document {
                     }),
                     2 => entries.push(PlanEntry::Summary {
                         text: "## Goal\n\"x\"",
+                        in_system_role: false,
                     }),
                     3 => {
                         entries.push(PlanEntry::Message(index));
@@ -1276,7 +1311,7 @@ mod any_document {
                 match (covered, entries.last()) {
                     (false, _) => entries.push(PlanEntry::Message(at)),
                     (true, Some(PlanEntry::Summary { .. })) => {}
-                    (true, _) => entries.push(PlanEntry::Summary { text: "S" }),
+                    (true, _) => entries.push(PlanEntry::Summary { text: "S", in_system_role: false }),
                 }
             }
             let out = document.render(&window(entries)).unwrap();
@@ -1350,7 +1385,10 @@ fn a_result_and_a_summary_in_a_users_message_are_not_said_by_the_user() {
     let earlier = r#"{"role":"user","content":"go"},{"role":"assistant","content":"gone"}"#;
     let now =
         r#"{"role":"user","name":"ana","content":"and now?"},{"role":"assistant","content":"so"}"#;
-    let summary = PlanEntry::Summary { text: "earlier" };
+    let summary = PlanEntry::Summary {
+        text: "earlier",
+        in_system_role: false,
+    };
     let joined = one(&format!(r#"{{"messages":[{earlier},{now}]}}"#));
     let window = window(vec![summary, PlanEntry::Message(2)]);
     let conversation = one(&joined.render(&window).unwrap());

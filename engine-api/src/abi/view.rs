@@ -75,6 +75,7 @@ pub struct MessageView<'a> {
     tool_call_id: RStr<'a>,
     tool_name: RStr<'a>,
     raw: RStr<'a>,
+    state: RStr<'a>,
     at: i64,
     tokens: u64,
     token_source: *const (),
@@ -102,6 +103,7 @@ impl<'a> MessageView<'a> {
             tool_call_id: RStr::from_str(""),
             tool_name: RStr::from_str(""),
             raw: RStr::from_str(""),
+            state: RStr::from_str(""),
             at: NO_TIME,
             tokens: UNKNOWN_TOKENS,
             token_source: std::ptr::null(),
@@ -143,6 +145,13 @@ impl<'a> MessageView<'a> {
     #[must_use]
     pub const fn with_raw(mut self, raw: &'a str) -> Self {
         self.raw = RStr::from_str(raw);
+        self
+    }
+
+    /// With this state: a JSON object as text.
+    #[must_use]
+    pub const fn with_state(mut self, state: &'a str) -> Self {
+        self.state = RStr::from_str(state);
         self
     }
 
@@ -242,6 +251,11 @@ impl<'a> MessageView<'a> {
     /// them has the whole.
     pub fn raw(&self) -> &'a str {
         self.raw.as_str()
+    }
+
+    /// What an engine keeps with it, see [`Replacement::state`](crate::Replacement::state): a JSON object as text.
+    pub fn state(&self) -> Option<&'a str> {
+        Some(self.state.as_str()).filter(|state| !state.is_empty())
     }
 
     /// When it was said, in milliseconds since the Unix epoch, where the transcript tells.

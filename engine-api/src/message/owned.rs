@@ -27,6 +27,8 @@ open_struct! {
         pub tool_name: Option<String>,
         /// [`MessageView::raw`].
         pub raw: String,
+        /// [`MessageView::state`].
+        pub state: Option<String>,
         /// [`MessageView::time`], in milliseconds since the Unix epoch.
         pub time_ms: Option<i64>,
         /// [`MessageView::has_thinking`].
@@ -71,6 +73,7 @@ impl From<&MessageView<'_>> for OwnedMessage {
             tool_call_id: view.tool_call_id().map(str::to_owned),
             tool_name: view.tool_name().map(str::to_owned),
             raw: view.raw().to_owned(),
+            state: view.state().map(str::to_owned),
             time_ms: view.time(),
             has_thinking: view.has_thinking(),
             has_media: view.has_media(),
@@ -111,6 +114,7 @@ impl OwnedMessage {
                 self.tool_name.as_deref().unwrap_or(""),
             )
             .with_raw(&self.raw)
+            .with_state(self.state.as_deref().unwrap_or(""))
             .with_thinking(self.has_thinking)
             .with_media(self.has_media)
             .with_error(self.is_error)

@@ -39,6 +39,7 @@ pub fn serve(
         Method::Prune => {
             write(&engine.prune_tool_results(&CompressRequest::new(messages, &order()?))?)
         }
+        Method::Rewrite => write(&engine.rewrite(&CompressRequest::new(messages, &order()?))?),
         Method::Select => write(&engine.select(&CompressRequest::new(messages, &order()?))?),
         Method::Committed => write(&engine.committed(&read(argument)?)),
         Method::Discarded => {
@@ -46,6 +47,7 @@ pub fn serve(
             write(&engine.discarded(compaction, &reason))
         }
         Method::Recall => write(&engine.recall(&read::<Vec<_>>(argument)?)?),
+        Method::MayCallTools => write(&engine.may_call_tools(&read(argument)?)),
         Method::Tools => write(&engine.tools()),
         Method::CallTool => write(&engine.call_tool(&read(argument)?)?),
         Method::TurnComplete => write(&engine.turn_complete()),

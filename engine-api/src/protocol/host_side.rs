@@ -112,6 +112,14 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
         self.ask(Method::Prune, request.order, request.messages, default)
     }
 
+    fn rewrite(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Option<Compaction>, EngineError> {
+        let default = || Plain.rewrite(request);
+        self.ask(Method::Rewrite, request.order, request.messages, default)
+    }
+
     fn select(&mut self, request: &CompressRequest<'_>) -> Result<Option<Compaction>, EngineError> {
         let default = || Plain.select(request);
         self.ask(Method::Select, request.order, request.messages, default)
@@ -127,6 +135,11 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
 
     fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
         self.ask(Method::Recall, ids, &[], || Plain.recall(ids))
+    }
+
+    fn may_call_tools(&self, window: &WindowState) -> Decision {
+        let default = || Plain.may_call_tools(window);
+        self.must(Method::MayCallTools, window, &[], default)
     }
 
     fn tools(&self) -> Vec<ToolSpec> {

@@ -140,6 +140,9 @@ impl Default for Supervision {
 pub struct Compression {
     /// Whether conversations are compacted at all.
     pub enabled: bool,
+    /// Whether they are compacted without being asked to. Where not, a body that does not fit is reported, and
+    /// leaves as it is.
+    pub automatic: bool,
     /// The share of the context window at which to compact (a ratio).
     #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: f64,
@@ -161,6 +164,7 @@ impl Default for Compression {
     fn default() -> Self {
         Self {
             enabled: true,
+            automatic: true,
             threshold: 0.50,
             max_threshold_tokens: None,
             target_ratio: 0.20,

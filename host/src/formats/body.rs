@@ -4,9 +4,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use contexture_engine_api::SUMMARY_END_MARK;
+
 use super::anatomy::{PieceKind, anatomy};
 use super::json::{JsonError, Raw, skip_space, value_end, walk_array, walk_object};
 use super::rewrite::Rewrite;
+use super::seal::leading_summary;
 use super::{Format, FormatError};
 
 /// Where the parts of a body stand in its text, in bytes.
@@ -76,11 +79,14 @@ impl Body {
         Ok(body)
     }
 
-    /// How many of the first items are the system prompt: messages of the roles `system` and `developer`.
+    /// How many of the first items are the system prompt: messages of the roles `system` and `developer` that the
+    /// host did not put in.
     pub(super) fn leading_system(&self, text: &str) -> usize {
+        let raw = |item: &Range<usize>| Raw::trusted(text, item.clone());
         self.items
             .iter()
-            .take_while(|item| is_system(Raw::trusted(text, (*item).clone())))
+            .map(raw)
+            .take_while(|item| is_system(*item) && !is_put_in(*item))
             .count()
     }
 
@@ -120,6 +126,18 @@ fn rank(list_key: &str) -> u8 {
 pub(super) fn is_system(item: Raw<'_>) -> bool {
     let role = item.get("role").and_then(Raw::string);
     matches!(role.as_deref(), Some("system" | "developer"))
+}
+
+/// Whether a system message is a summary or a notice of the host's.
+fn is_put_in(item: Raw<'_>) -> bool {
+    // A seal stands near the end; a system prompt is long, and looked at in every turn.
+    const NEAR: usize = 256;
+    let bytes = item.text().as_bytes();
+    let end = bytes.get(bytes.len().saturating_sub(NEAR)..);
+    let has =
+        |mark: &str| end.is_some_and(|end| end.windows(mark.len()).any(|at| at == mark.as_bytes()));
+    (has("[notice #") || has(SUMMARY_END_MARK))
+        && system_text(item).is_some_and(|text| matches!(leading_summary(&text), Some((_, None))))
 }
 
 fn message_dialect(item: Raw<'_>) -> Option<Format> {

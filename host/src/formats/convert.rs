@@ -1,7 +1,5 @@
 //! A conversation out again in another format.
 
-use contexture_engine_api::MessageKind;
-
 use super::conversation::Conversation;
 use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
@@ -144,7 +142,7 @@ impl Conversation {
                 continue;
             };
             let text = part.text.unwrap_or(&message.text);
-            if message.kind == MessageKind::Summary && last > 0 {
+            if message.is_summary() && last > 0 {
                 match views.last_mut() {
                     Some(view) if at == last => view.after.push(sealed_summary(text)),
                     _ => before.push(sealed_summary(text)),
@@ -172,7 +170,7 @@ impl Conversation {
                     }
                 }
             }
-            let is_summary = message.kind == MessageKind::Summary;
+            let is_summary = message.is_summary();
             views.push(KeptView {
                 message,
                 text: if is_summary {

@@ -44,9 +44,9 @@ pub struct Message {
 }
 
 impl Message {
-    /// Whether it is the summary of an earlier compaction.
+    /// Whether it is a summary or a notice, which an earlier compaction put in.
     pub fn is_summary(&self) -> bool {
-        self.kind == MessageKind::Summary
+        matches!(self.kind, MessageKind::Summary | MessageKind::Notice)
     }
 
     /// Its view, under this id; `calls` are the views of its calls.

@@ -1,10 +1,10 @@
 //! The new window, laid out: which wire messages leave, and where summaries and stubs stand among them.
 
-use contexture_engine_api::ShortArguments;
+use contexture_engine_api::{MessageKind, ShortArguments};
 
 use super::conversation::Conversation;
 use super::message::Message;
-use super::seal::sealed_summary;
+use super::seal::{sealed_summary, unsealed_notice};
 use super::{Format, FormatError};
 
 /// What a model is to see of a conversation: its messages by their index in
@@ -48,6 +48,8 @@ pub enum PlanEntry<'a> {
     Summary {
         /// Its text; the mark is put before it where it lacks it.
         text: &'a str,
+        /// Whether it is to stand in the role `system`, where the format has such messages, as a notice does.
+        in_system_role: bool,
     },
     /// A made-up answer to a call. It leaves right after the message with the call, wherever it stands.
     Stub {
@@ -144,9 +146,12 @@ pub(super) fn planned_messages<'a>(
                 text,
                 arguments,
             },
-            PlanEntry::Summary { text } => {
+            PlanEntry::Summary {
+                text,
+                in_system_role,
+            } => {
                 planned.push(PlannedMessage::Summary {
-                    role: "",
+                    role: if in_system_role { "system" } else { "" },
                     text: sealed_summary(text),
                 });
                 continue;
@@ -267,8 +272,11 @@ fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
             .zip(&own)
             .map(|(part, message)| sealed_summary(part.text.unwrap_or(&message.text)))
             .collect();
+        let is_notice = own
+            .iter()
+            .any(|message| message.kind == MessageKind::Notice);
         *out = PlannedMessage::Summary {
-            role: "",
+            role: if is_notice { "system" } else { "" },
             text: texts.join("\n\n"),
         };
     }
@@ -292,6 +300,21 @@ fn place_summaries<'a>(
             PlannedMessage::Kept(mut kept) => {
                 kept.before.append(&mut joining);
                 placed.push(PlannedMessage::Kept(kept));
+                continue;
+            }
+            PlannedMessage::Summary {
+                role: "system",
+                text,
+            } if !results_are_users(target) => {
+                placed.push(PlannedMessage::Summary {
+                    role: "system",
+                    text,
+                });
+                continue;
+            }
+            // It joins the user's message before it, as a block of its own at the end.
+            PlannedMessage::Summary { text, .. } if unsealed_notice(&text).is_some() => {
+                placed.push(PlannedMessage::Summary { role: "user", text });
                 continue;
             }
             PlannedMessage::Summary { text, .. } => text,

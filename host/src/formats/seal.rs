@@ -1,7 +1,7 @@
 //! How the host's own words are told from anybody else's without a record: by a checksum in the mark at
 //! their end. A text that only begins like a summary is not one.
 
-use contexture_engine_api::{SHORTENED_MARK, SUMMARY_END_MARK, SUMMARY_MARK};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, SUMMARY_END_MARK, SUMMARY_MARK};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How a checksum is written after its mark: a space, `#`, and this many hexadecimal digits.
@@ -12,14 +12,18 @@ fn checksum(text: &str) -> String {
 }
 
 /// A summary as it stands on the wire: between its two marks, the second one with the checksum.
+/// A notice that is sealed stays as it is.
 pub(crate) fn sealed_summary(text: &str) -> String {
+    if unsealed_notice(text).is_some() {
+        return text.to_owned();
+    }
     let text = match leading_summary(text) {
         Some((summary, None)) => summary,
         _ => text,
     };
     let text = text.replace(SUMMARY_END_MARK, "");
     let text = text.trim();
-    let text = match text.starts_with(SUMMARY_MARK) {
+    let text = match begins_with_a_mark(text) {
         true => text.to_owned(),
         false => format!("{SUMMARY_MARK}\n{text}").trim_end().to_owned(),
     };
@@ -28,10 +32,13 @@ pub(crate) fn sealed_summary(text: &str) -> String {
 }
 
 /// The sealed summary that a text begins with, without its end mark, and the text that it was put before;
-/// none where it stands alone.
+/// none where it stands alone. A notice stands alone, and is given back with its seal.
 pub(super) fn leading_summary(text: &str) -> Option<(&str, Option<&str>)> {
-    if !text.starts_with(SUMMARY_MARK) {
+    if !begins_with_a_mark(text) {
         return None;
+    }
+    if unsealed_notice(text).is_some() {
+        return Some((text, None));
     }
     text.match_indices(SUMMARY_END_MARK).find_map(|(at, mark)| {
         let summary = text.get(..at)?.trim_end();
@@ -42,9 +49,31 @@ pub(super) fn leading_summary(text: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-/// A shortened text as it stands on the wire. Texts without the mark of a shortened one stay as they are.
+/// Whether a text begins with a mark of this host's or an engine's; which ones those may be, the contract says.
+fn begins_with_a_mark(text: &str) -> bool {
+    text.starts_with(['[', '【'])
+}
+
+/// A notice as it stands on the wire.
+pub(crate) fn sealed_notice(text: &str) -> String {
+    let text = text.trim();
+    format!("{text}\n[notice {}]", checksum(text))
+}
+
+/// A sealed notice without its seal; none where it is not one.
+pub(crate) fn unsealed_notice(text: &str) -> Option<&str> {
+    let text = text.trim_end();
+    if !begins_with_a_mark(text) || !text.ends_with(']') {
+        return None;
+    }
+    let (notice, seal) = text.rsplit_once("\n[notice ")?;
+    (seal.strip_suffix(']')? == checksum(notice)).then_some(notice)
+}
+
+/// A shortened text as it stands on the wire. Texts without a mark, and the one of a cleared result, stay as they are.
 pub(crate) fn sealed_short(text: &str) -> String {
-    if !text.starts_with(SHORTENED_MARK) || unsealed_short(text).is_some() {
+    let is_sealed = unsealed_short(text).is_some();
+    if !begins_with_a_mark(text) || text == CLEARED_TOOL_OUTPUT || is_sealed {
         return text.to_owned();
     }
     format!("{text}\n[{}]", checksum(text))
@@ -52,7 +81,7 @@ pub(crate) fn sealed_short(text: &str) -> String {
 
 /// A sealed shortened text without its seal; none where it is not one.
 pub(crate) fn unsealed_short(text: &str) -> Option<&str> {
-    if !text.starts_with(SHORTENED_MARK) {
+    if !begins_with_a_mark(text) {
         return None;
     }
     let (short, seal) = text.trim_end().rsplit_once("\n[")?;
@@ -63,6 +92,7 @@ pub(crate) fn unsealed_short(text: &str) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use contexture_engine_api::SHORTENED_MARK;
     use proptest::prelude::*;
 
     #[test]

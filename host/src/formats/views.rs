@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::json::{Raw, hash_text};
 use super::message::{Call, Media, Message};
-use super::seal::{leading_summary, unsealed_short};
+use super::seal::{leading_summary, unsealed_notice, unsealed_short};
 use super::{Format, FormatError};
 
 /// A wire item on its way to views.
@@ -292,7 +292,10 @@ fn fill<'a>(
 /// The kind of a message by its marks; the seal of a shortened one is taken off.
 fn kind_of(message: &mut Message, is_summary: bool) -> MessageKind {
     if is_summary {
-        return MessageKind::Summary;
+        return match unsealed_notice(&message.text) {
+            Some(_) => MessageKind::Notice,
+            None => MessageKind::Summary,
+        };
     }
     if let Some(short) = unsealed_short(&message.text) {
         message.text = short.to_owned();

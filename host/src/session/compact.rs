@@ -150,6 +150,7 @@ impl Session {
         let state = self.state();
         let order = CompressOrder::default()
             .window(state)
+            .system(self.system_prompt())
             .force(ask.force)
             .focus(ask.focus.clone())
             .memory(ask.memory.clone())
@@ -214,7 +215,8 @@ impl Session {
         Ok(match answer {
             Answer::Unchanged(kind, reason) => self.unchanged(self.runner(fallback), kind, reason),
             Answer::Checked(proposal, checked) => {
-                let next = base.apply(&proposal, &self.counter);
+                let marks = &self.runner(fallback).about().marks;
+                let next = base.apply(&proposal, marks, &self.counter);
                 let next = match way {
                     Way::Compress => next.pruned_as(&self.window),
                     Way::Prune => next.pruned_from(&self.window),
@@ -244,7 +246,13 @@ impl Session {
         let order = CompressOrder::default()
             .window(self.state().fixed_tokens(self.frame_tokens()))
             .force(ask.force);
+        let about = self.runner(fallback).about();
         let limits = Limits::of(&order, &views, self.grouping);
+        let limits = Limits {
+            may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
+            marks: about.marks.clone(),
+            ..limits
+        };
         let counter = self.counter;
         let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
         match checked {
@@ -269,7 +277,7 @@ impl Session {
         }
     }
 
-    fn commit(
+    pub(super) fn commit(
         &mut self,
         next: Window,
         proposal: Compaction,
@@ -294,6 +302,11 @@ impl Session {
             Ok(engine.should_compress(&state))
         });
         let mut notes = proposal.notes;
+        notes.extend(checked.previewed.map(|id| {
+            format!(
+                "{id}, the user's last message, is kept aside; a preview of it stands in its place"
+            )
+        }));
         let mut reason = format!(
             "{} → {} tokens",
             grouped(tokens_before),
@@ -340,17 +353,23 @@ impl Session {
     fn put_in_force(&mut self, before: &Window, proposal: &Compaction, fallback: bool) {
         let placed: Ids = self.window.slots().iter().map(Slot::id).collect();
         let mut dropped: Vec<MessageId> = Vec::new();
+        // What each summary stands for, and nothing for a notice.
         let mut covered: Vec<Vec<MessageId>> = Vec::new();
+        let mut first_summary = None;
         for entry in &proposal.entries {
             let said = entry.ids().iter().flat_map(|id| self.said_under(*id));
             match entry {
-                Entry::Summary(_) => covered.push(said.collect()),
+                Entry::Summary(_) => {
+                    first_summary = first_summary.or(Some(covered.len()));
+                    covered.push(said.collect());
+                }
+                Entry::Notice(_) => covered.push(Vec::new()),
                 Entry::Drop(_) => dropped.extend(said),
                 _ => {}
             }
         }
         // For a client that carries on, dropped messages count as covered by the first summary.
-        if let Some(first) = covered.first_mut() {
+        if let Some(first) = first_summary.and_then(|at| covered.get_mut(at)) {
             first.append(&mut dropped);
         }
         let new = self
@@ -403,7 +422,12 @@ impl Session {
         }
     }
 
-    fn unchanged(&self, engine: &Opened, outcome: OutcomeKind, reason: String) -> CompactionReport {
+    pub(super) fn unchanged(
+        &self,
+        engine: &Opened,
+        outcome: OutcomeKind,
+        reason: String,
+    ) -> CompactionReport {
         let messages = self.window.len();
         let tokens = self.counted_tokens();
         CompactionReport {

@@ -41,6 +41,11 @@ impl Incoming {
     pub(super) fn is_foreign_summary(&self) -> bool {
         self.kind == MessageKind::Summary && self.origin.is_none()
     }
+
+    /// Whether it is a notice of which there is no record: it stands for nothing.
+    pub(super) fn is_foreign_notice(&self) -> bool {
+        self.kind == MessageKind::Notice && self.origin.is_none()
+    }
 }
 
 /// A request compared with the conversation.
@@ -223,7 +228,9 @@ impl Session {
         let is_abridged = incoming.iter().any(Incoming::is_foreign_summary);
         let aligned: Vec<usize> = (incoming.iter().enumerate().skip(within))
             .filter(|(_, new)| {
-                !matches!(new.origin, Some(Origin::Host(_))) && !new.is_foreign_summary()
+                !matches!(new.origin, Some(Origin::Host(_)))
+                    && !new.is_foreign_summary()
+                    && !new.is_foreign_notice()
             })
             .map(|(at, _)| at)
             .collect();

@@ -157,11 +157,13 @@ impl Session {
             .call("tools", Pace::Short, |engine| Ok(engine.tools()))?)
     }
 
-    /// Has the engine answer a call of one of its tools.
+    /// Has the engine answer a call of one of its tools. Where its tools are put into requests, the call has the name
+    /// that it has there.
     ///
     /// # Errors
-    /// The engine failed, or refused the arguments.
+    /// The engine failed, or refused the arguments; or no request offered the tool.
     pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
+        let call = self.own_call(call)?;
         Ok(self.engine.call("call_tool", Pace::Short, move |engine| {
             engine.call_tool(&call)
         })?)

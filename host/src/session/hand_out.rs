@@ -201,7 +201,8 @@ impl Session {
                     Origin::Said(id) => slot.is_verbatim() && slot.id() == id,
                     // The host's own form, if it is the one that is in force.
                     Origin::Shortened(id) => {
-                        slot.id() == id && (slot.is_verbatim() || self.reads_as(slot, unit))
+                        let is_short = !slot.is_verbatim() && self.reads_as(slot, unit);
+                        slot.id() == id && (slot.is_of_lost_record() || is_short)
                     }
                     Origin::Host(id) => slot.id() == id,
                 })
@@ -276,7 +277,9 @@ impl Session {
             .iter()
             .filter(|slot| slot.message().is_some())
         {
-            match unit_of.get(&slot.id()) {
+            // What was restored does not stand in the request as it was said.
+            let in_request = unit_of.get(&slot.id());
+            match in_request.filter(|unit| unit.is_said() || !slot.is_original()) {
                 Some(unit) if taken.insert(unit.wires.start) => {
                     for wire in unit.wires.clone() {
                         texts.push(request.wire_text(wire));

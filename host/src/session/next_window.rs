@@ -131,8 +131,14 @@ impl Session {
         };
         let mut next = Vec::with_capacity(slots.len());
         let mut placed = Ids::default();
+        let mut last_went = false;
         for slot in slots {
             let id = slot.id();
+            // A notice goes with the message that it follows.
+            if slot.is_notice() && last_went && changes.cut {
+                continue;
+            }
+            last_went |= !slot.is_notice();
             if slot.is_of_lost_record() && !is_sent(id) {
                 continue;
             }
@@ -157,6 +163,7 @@ impl Session {
                     _ => slot,
                 },
             };
+            last_went = false;
             placed.insert(slot.id());
             next.push(slot);
         }

@@ -47,6 +47,13 @@ impl Session {
                 cut: pending,
             });
         }
+        // It wants everything again, whatever it could give back.
+        if seen == Some(Observed::NOTHING) {
+            return Ok(Start {
+                after: None,
+                cut: Some(None),
+            });
+        }
         // It has messages that are not part of the conversation, or not in this way: the longest beginning of
         // the conversation that it gives back is what both have.
         let logged: Ids = self

@@ -49,10 +49,11 @@ impl Session {
             trigger_tokens: usable,
             usable_tokens: usable,
             may_shorten_last_user: false,
+            marks: self.engine.about().marks.clone(),
         };
         let counter = self.counter;
         match contract::check(&views, &view, &limits, |text| counter.count_text(text)) {
-            Ok(_) => Ok(Some(self.window.apply(&view, &counter))),
+            Ok(_) => Ok(Some(self.window.apply(&view, &limits.marks, &counter))),
             Err(violation) => {
                 let refused = format!(
                     "engine `{}` selected a view that breaks the contract, so the window was sent as it \

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::counting;
 use super::request::ReadMessage;
 use super::window::Window;
-use crate::formats::{Conversation, Message, sealed_short, sealed_summary, unsealed_short};
+use crate::contract::is_marked;
+use crate::formats::{
+    Conversation, Message, sealed_short, sealed_summary, unsealed_notice, unsealed_short,
+};
 use crate::tokens::TokenCounter;
 
 /// So few bytes make a token hardly anywhere: less only in texts of single symbols.
@@ -34,8 +37,13 @@ pub(super) enum Content {
         #[serde(default)]
         pruned: bool,
     },
-    /// A summary.
-    Summary { text: String },
+    /// A summary, or a notice with its seal.
+    Summary {
+        text: String,
+        /// Whether it is to stand in the role `system`.
+        #[serde(default)]
+        in_system_role: bool,
+    },
     /// A made-up answer to a call.
     Stub {
         call: MessageId,
@@ -55,6 +63,8 @@ pub(super) struct Slot {
     /// Where the message came from; for a summary or a stub, nowhere.
     source: Option<(Arc<Conversation>, usize)>,
     pub(super) content: Arc<Content>,
+    /// What an engine keeps with the message: a JSON object as text.
+    pub(super) state: Option<Arc<str>>,
     counter: TokenCounter,
     /// Counted on first use.
     pub(super) tokens: OnceLock<u64>,
@@ -69,9 +79,12 @@ impl Slot {
         counter: &TokenCounter,
     ) -> Self {
         let (source, content) = match (kind, read.message()) {
-            (MessageKind::Summary, Some(message)) => {
-                let text = message.text.clone();
-                (None, Arc::new(Content::Summary { text }))
+            (MessageKind::Summary | MessageKind::Notice, Some(message)) => {
+                let content = Content::Summary {
+                    text: message.text.clone(),
+                    in_system_role: kind == MessageKind::Notice || message.role == "system",
+                };
+                (None, Arc::new(content))
             }
             _ => {
                 let source = (Arc::clone(&read.conversation), read.index);
@@ -83,6 +96,7 @@ impl Slot {
             kind,
             source,
             content,
+            state: None,
             counter: *counter,
             tokens: OnceLock::new(),
         }
@@ -95,6 +109,7 @@ impl Slot {
             kind: MessageKind::Summary,
             source: None,
             content: Arc::new(content),
+            state: None,
             counter: *counter,
             tokens: OnceLock::new(),
         }
@@ -135,8 +150,20 @@ impl Slot {
         let slot = self.clone().with_content(Content::Message, counter);
         Self {
             kind: MessageKind::Original,
+            state: None,
             ..slot
         }
+    }
+
+    /// The same with this state.
+    pub(super) fn with_state(self, state: Option<Arc<str>>) -> Self {
+        Self { state, ..self }
+    }
+
+    /// Whether the message is at hand as it was said.
+    pub(super) fn has_original(&self) -> bool {
+        self.message()
+            .is_some_and(|message| message.kind == MessageKind::Original)
     }
 
     /// The same as what pruning left of it.
@@ -194,6 +221,10 @@ impl Slot {
         matches!(*self.content, Content::Summary { .. })
     }
 
+    pub(super) fn is_notice(&self) -> bool {
+        self.summary().and_then(unsealed_notice).is_some()
+    }
+
     pub(super) fn is_stub(&self) -> bool {
         matches!(*self.content, Content::Stub { .. })
     }
@@ -201,7 +232,7 @@ impl Slot {
     /// The text of a summary.
     pub(super) fn summary(&self) -> Option<&str> {
         match &*self.content {
-            Content::Summary { text } => Some(text),
+            Content::Summary { text, .. } => Some(text),
             _ => None,
         }
     }
@@ -210,6 +241,7 @@ impl Slot {
     pub(super) fn moved_to(&self, message: &Self, counter: &TokenCounter) -> Self {
         Self {
             content: Arc::clone(&self.content),
+            state: self.state.clone(),
             ..message.clone()
         }
         .counted(counter)
@@ -237,7 +269,7 @@ impl Slot {
                 && own.calls.len() == read.calls.len()
         };
         match &*self.content {
-            Content::Summary { text } => read.is_summary() && read.text.trim() == text.trim(),
+            Content::Summary { text, .. } => read.is_summary() && read.text.trim() == text.trim(),
             Content::Stub { text, .. } => read.tool_call_id.is_some() && read.text == *text,
             Content::Message => self
                 .message()
@@ -304,9 +336,17 @@ impl Slot {
         window: &'a Window,
     ) -> MessageView<'a> {
         let view = match &*self.content {
-            Content::Summary { text } => MessageView::new(self.id, "user")
-                .with_text(text)
-                .with_kind(MessageKind::Summary),
+            Content::Summary {
+                text,
+                in_system_role,
+            } => {
+                let role = if *in_system_role { "system" } else { "user" };
+                let view = MessageView::new(self.id, role);
+                match unsealed_notice(text) {
+                    Some(text) => view.with_text(text).with_kind(MessageKind::Notice),
+                    None => view.with_text(text).with_kind(MessageKind::Summary),
+                }
+            }
             Content::Stub { call, index, text } => {
                 let answered = window
                     .slots()
@@ -325,6 +365,7 @@ impl Slot {
                 None => MessageView::new(self.id, "user"),
             },
         };
+        let view = view.with_state(self.state.as_deref().unwrap_or(""));
         match self.tokens.get() {
             Some(tokens) => view.with_tokens(*tokens),
             None => view.with_token_source(self),
@@ -353,14 +394,27 @@ impl Slot {
 
     /// This place with a replacement in it. What an earlier replacement left stays where the new one
     /// says nothing.
-    pub(super) fn replaced(&self, replacement: &Replacement, counter: &TokenCounter) -> Self {
+    pub(super) fn replaced(
+        &self,
+        replacement: &Replacement,
+        marks: &[String],
+        counter: &TokenCounter,
+    ) -> Self {
         let content = match &*self.content {
-            Content::Summary { text } => Content::Summary {
+            Content::Summary {
+                text,
+                in_system_role,
+            } => Content::Summary {
                 text: replacement
                     .text
                     .as_deref()
-                    .map_or_else(|| text.clone(), marked),
+                    .map_or_else(|| text.clone(), |text| marked(text, SUMMARY_MARK, marks)),
+                in_system_role: *in_system_role,
             },
+            // Only its state is new.
+            Content::Message if replacement.text.is_none() && replacement.arguments.is_empty() => {
+                Content::Message
+            }
             Content::Stub { call, index, text } => Content::Stub {
                 call: *call,
                 index: *index,
@@ -393,12 +447,19 @@ impl Slot {
                 }
             }
         };
-        self.clone().with_content(content, counter)
+        let state = replacement
+            .state
+            .as_ref()
+            .map(|state| state.to_string().into());
+        let state = state.or_else(|| self.state.clone());
+        self.clone()
+            .with_content(content, counter)
+            .with_state(state)
     }
 
     fn count(&self, counter: &TokenCounter) -> u64 {
         match (&*self.content, &self.source, self.message()) {
-            (Content::Summary { text }, _, _) => {
+            (Content::Summary { text, .. }, _, _) => {
                 counting::text_tokens(counter, &sealed_summary(text))
             }
             (Content::Stub { text, .. }, _, _) => counting::text_tokens(counter, text),
@@ -437,11 +498,10 @@ pub(super) struct SourceWire<'a> {
     pub(super) views: usize,
 }
 
-/// A summary's text with its mark.
-pub(super) fn marked(text: &str) -> String {
-    if text.trim_start().starts_with(SUMMARY_MARK) {
-        text.to_owned()
-    } else {
-        format!("{SUMMARY_MARK}\n{text}")
+/// A text with `mark`, where it begins neither with that nor with one that the engine declares.
+pub(super) fn marked(text: &str, mark: &str, declared: &[String]) -> String {
+    match is_marked(text.trim_start(), &[mark], declared) {
+        true => text.to_owned(),
+        false => format!("{mark}\n{text}"),
     }
 }

@@ -1,5 +1,7 @@
 //! How full the window is: what is counted, and what the provider reported.
 
+use std::time::Instant;
+
 use contexture_engine_api::{Usage, WindowState};
 
 use super::{AgentWindow, Session};
@@ -10,6 +12,8 @@ pub(super) struct Frame {
     /// The hash of their bytes.
     pub(super) hash: u64,
     pub(super) system: Option<String>,
+    /// The names of the client's tools.
+    pub(super) tools: Vec<String>,
 }
 
 /// What the provider reported last.
@@ -54,6 +58,8 @@ impl Session {
                 self.reported
                     .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
             )
+            .idle_ms(self.idle_ms)
+            .cache_ttl_ms(Some(self.engines.config().prompt_caching.cache_ttl.ms()))
             .messages(self.window.len())
             .new_since_compaction(self.new_since_compaction)
     }
@@ -65,9 +71,22 @@ impl Session {
     /// The tokens of system prompt, tools, and the note that a compaction appended.
     pub(crate) fn frame_tokens(&self) -> u64 {
         self.fixed_tokens
+            + self.offered_tokens
             + self
                 .note_to_add()
                 .map_or(0, |note| self.counter.count_text(note))
+    }
+
+    /// The system prompt of the last request.
+    pub(super) fn system_prompt(&self) -> Option<String> {
+        self.frame.as_ref()?.system.clone()
+    }
+
+    /// Notes that a request comes now, and how long ago the last one was.
+    pub(super) fn note_request(&mut self) {
+        let now = Instant::now();
+        let last = self.last_request.replace(now);
+        self.idle_ms = last.map(|last| now.duration_since(last).as_millis() as u64);
     }
 
     /// The note that the system prompt still lacks.

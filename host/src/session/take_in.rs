@@ -166,14 +166,18 @@ impl Session {
         let known = alignment.abridged.len();
         let mut foreign = 0;
         for new in incoming.iter_mut().filter(|new| new.origin.is_none()) {
-            foreign += 1;
             let id = fresh();
+            let is_notice = new.is_foreign_notice();
+            foreign += usize::from(!is_notice);
             new.origin = Some(Origin::Host(id));
             self.history.write(WrittenText {
                 identity: new.mark.identity,
                 id,
                 shortens: false,
-                covers: covers.clone(),
+                covers: match is_notice {
+                    true => IdSet::default(),
+                    false => covers.clone(),
+                },
             });
         }
         if foreign > 0 {

@@ -25,7 +25,7 @@ impl Origin {
     pub(super) fn kind_of(self, looks: MessageKind) -> MessageKind {
         match (self, looks) {
             (Self::Said(_), _) => MessageKind::Original,
-            (Self::Host(_), MessageKind::Summary) => MessageKind::Summary,
+            (Self::Host(_), MessageKind::Summary | MessageKind::Notice) => looks,
             (Self::Host(_) | Self::Shortened(_), _) => MessageKind::Replaced,
         }
     }

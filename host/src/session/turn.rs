@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use contexture_engine_api::{Decision, MessageId, Usage};
+use contexture_engine_api::{Decision, MessageId, Usage, grouped};
 
 use super::align::{Known, Mark, raw_hash};
 use super::hand_out::marker_shape;
@@ -15,6 +15,7 @@ use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
 use super::report::{CompactionReport, OutcomeKind};
 use super::request::{Request, Source};
 use super::slot::Slot;
+use super::tools::tool_names;
 use super::trail::{Origin, Unit};
 use super::{Ask, Frame, Session, SessionError, Window};
 use crate::formats::{self, Conversation, Format, FormatError};
@@ -37,6 +38,10 @@ pub struct Turn<'b> {
     pub changed: bool,
     /// Whether a compaction was due, and why.
     pub decision: Decision,
+    /// What the engine changed of the window before this request, a compaction aside.
+    pub rewrite: Option<CompactionReport>,
+    /// Why the model may not call tools in its answer; none where it may.
+    pub tools_denied: Option<String>,
     /// The compaction that was made, or tried.
     pub compaction: Option<CompactionReport>,
     /// The messages that were not known before, in order; revisions are among them.
@@ -132,26 +137,41 @@ impl Session {
         options: &TurnOptions,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Turn<'b>, SessionError> {
+        self.note_request();
         self.reopen_engine();
         self.recover_from_engine(request.format);
         self.missing = 0;
         let arrival = self.take_in(request)?;
         self.deliver_background()?;
-        let decision = self.show(Some(request), progress)?;
+        let is_automatic = self.engines.config().compression.automatic;
+        let mut decision = self.show(Some(request), progress)?;
+        let rewrite = match options.compact {
+            Compact::Auto if is_automatic => self.rewrite()?,
+            Compact::Force => self.rewrite()?,
+            Compact::Auto | Compact::Never => None,
+        };
+        if rewrite.is_some() {
+            decision = self.should_compress()?;
+        }
         let keep_from = self.lend(options.keep_from);
         let compaction = match options.compact {
             Compact::Never => None,
-            Compact::Auto if self.settled && self.fits_roughly() => None,
+            Compact::Auto if !is_automatic => self.does_not_fit(),
+            Compact::Auto if self.settled && rewrite.is_none() && self.fits_roughly() => None,
             Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
             Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
         };
         let is_final = |report: &CompactionReport| report.outcome == OutcomeKind::Compacted;
         let is_decided = compaction.as_ref().is_none_or(is_final);
+        let is_compacted = compaction.as_ref().is_some_and(is_final);
         self.settled = options.compact != Compact::Never && is_decided;
+        self.offer_tools(request, is_compacted)?;
         let view = self.select()?;
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);
-        let body = self.with_cache_markers(handed.body, request);
+        let denied = self.tools_denied()?;
+        let body = self.with_tools(handed.body, request, denied.is_some());
+        let body = self.with_cache_markers(body, request);
         // How far the engine was shown the conversation is worth no transaction of its own.
         if self.history.has_more_to_save() {
             self.save();
@@ -162,6 +182,8 @@ impl Session {
             selected,
             changed: handed.changed,
             decision,
+            rewrite,
+            tools_denied: denied,
             compaction,
             new: arrival.new,
             revised: arrival.revised,
@@ -183,6 +205,23 @@ impl Session {
             .collect();
         let units = trail.units.iter().take(trail.units_within(wires));
         units.filter_map(|unit| tokens.get(&unit.origin.id())).sum()
+    }
+
+    /// Where nothing is compacted by itself, and the prompt does not fit: what to do about it.
+    fn does_not_fit(&self) -> Option<CompactionReport> {
+        if self.fits_roughly() {
+            return None;
+        }
+        let state = self.state();
+        let (tokens, usable) = (state.best_prompt_tokens(), state.usable_tokens());
+        let reason = format!(
+            "the prompt has {} tokens, and the window has room for {}; nothing is compacted by itself \
+             (`compression.automatic: false`): ask for it (`contexture compress --force`), or choose a model with a \
+             larger window",
+            grouped(tokens),
+            grouped(usable)
+        );
+        (tokens > usable).then(|| self.unchanged(&self.engine, OutcomeKind::FloorTooHigh, reason))
     }
 
     fn ask(&self, options: &TurnOptions, keep_from: Option<MessageId>) -> Ask {
@@ -299,6 +338,7 @@ impl Session {
         self.frame = Some(Frame {
             hash: 0,
             system: conversation.system().map(str::to_owned),
+            tools: tool_names(conversation),
         });
     }
 

@@ -1,12 +1,16 @@
 //! The window: what the model would see of a conversation now, message by message.
 
-use contexture_engine_api::{Compaction, Entry, MessageId, MessageView, ToolCallView};
+use std::sync::Arc;
+
+use contexture_engine_api::{
+    Compaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK, ToolCallView,
+};
 use serde::{Deserialize, Serialize};
 
 use super::ids::IdMap;
 use super::slot::{Content, Slot, marked};
 use super::written::IdSet;
-use crate::formats::PlanEntry;
+use crate::formats::{PlanEntry, sealed_notice, unsealed_notice};
 use crate::tokens::TokenCounter;
 
 /// A window without the text of its messages: what is saved.
@@ -14,6 +18,9 @@ use crate::tokens::TokenCounter;
 pub(super) struct SavedWindow {
     places: Vec<(MessageId, Content)>,
     system_note: Option<String>,
+    /// What the engine keeps with messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    states: Vec<(MessageId, String)>,
     /// The messages of the conversation that have no place in it: summarised or dropped.
     left_out: IdSet,
 }
@@ -35,7 +42,7 @@ impl SavedWindow {
     /// The texts of the summaries in it.
     pub(super) fn summaries(&self) -> Vec<String> {
         let texts = self.places.iter().filter_map(|(_, content)| match content {
-            Content::Summary { text } => Some(text.clone()),
+            Content::Summary { text, .. } if unsealed_notice(text).is_none() => Some(text.clone()),
             _ => None,
         });
         texts.collect()
@@ -75,6 +82,9 @@ impl Window {
         SavedWindow {
             places: self.slots.iter().map(place).collect(),
             system_note: self.system_note.clone(),
+            states: (self.slots.iter())
+                .filter_map(|slot| Some((slot.id, slot.state.as_deref()?.to_owned())))
+                .collect(),
             left_out,
         }
     }
@@ -86,6 +96,9 @@ impl Window {
         messages: &IdMap<Slot>,
         counter: &TokenCounter,
     ) -> Vec<Slot> {
+        let states: IdMap<&str> = (saved.states.iter())
+            .map(|(id, state)| (*id, state.as_str()))
+            .collect();
         let slots = saved
             .places
             .iter()
@@ -101,7 +114,12 @@ impl Window {
                     Some(Slot::put_in(*id, content.clone(), counter))
                 }
             });
-        slots.collect()
+        slots
+            .map(|slot| {
+                let state = states.get(&slot.id).map(|state| Arc::from(*state));
+                slot.with_state(state)
+            })
+            .collect()
     }
 
     pub(super) fn push_slot(&mut self, slot: Slot) {
@@ -182,7 +200,14 @@ impl Window {
 
     /// The texts of the summaries in it.
     pub fn summaries(&self) -> impl Iterator<Item = &str> {
-        self.slots.iter().filter_map(Slot::summary)
+        let slots = self.slots.iter().filter(|slot| !slot.is_notice());
+        slots.filter_map(Slot::summary)
+    }
+
+    /// What an engine keeps with messages of it: JSON objects as text.
+    pub fn states(&self) -> impl Iterator<Item = (MessageId, &str)> {
+        let slots = self.slots.iter();
+        slots.filter_map(|slot| Some((slot.id, slot.state.as_deref()?)))
     }
 
     /// Counts all of it again, for another model.
@@ -268,8 +293,13 @@ impl Window {
         self.push_slot(Slot::put_in(id, content, counter));
     }
 
-    /// The window that a checked proposal makes of this one.
-    pub(crate) fn apply(&self, proposal: &Compaction, counter: &TokenCounter) -> Self {
+    /// The window that a checked proposal of an engine with these marks makes of this one.
+    pub(crate) fn apply(
+        &self,
+        proposal: &Compaction,
+        marks: &[String],
+        counter: &TokenCounter,
+    ) -> Self {
         let position: IdMap<usize> = self
             .slots
             .iter()
@@ -294,13 +324,28 @@ impl Window {
                 }
                 Entry::Replace(replacement) => {
                     if let Some(old) = slot(&replacement.id) {
-                        let replaced = old.replaced(replacement, counter);
+                        let replaced = old.replaced(replacement, marks, counter);
                         next.slots.push(replaced);
                     }
                 }
+                Entry::Restore(id) => {
+                    if let Some(old) = slot(id) {
+                        next.slots.push(old.as_said(counter));
+                    }
+                }
                 Entry::Summary(summary) => {
-                    let text = marked(&summary.text);
-                    next.put_in(Content::Summary { text }, counter);
+                    let content = Content::Summary {
+                        text: marked(&summary.text, SUMMARY_MARK, marks),
+                        in_system_role: summary.in_system_role,
+                    };
+                    next.put_in(content, counter);
+                }
+                Entry::Notice(notice) => {
+                    let content = Content::Summary {
+                        text: sealed_notice(&marked(&notice.text, NOTICE_MARK, marks)),
+                        in_system_role: true,
+                    };
+                    next.put_in(content, counter);
                 }
                 Entry::StubResult(stub) => {
                     let content = Content::Stub {
@@ -336,7 +381,13 @@ impl Window {
                         text: text.as_deref(),
                         arguments,
                     },
-                    Content::Summary { text } => PlanEntry::Summary { text },
+                    Content::Summary {
+                        text,
+                        in_system_role,
+                    } => PlanEntry::Summary {
+                        text,
+                        in_system_role: *in_system_role,
+                    },
                     Content::Stub { call, index, text } => PlanEntry::Stub {
                         message: self
                             .slots

@@ -3,6 +3,7 @@
 //! - [`Chat`] is a conversation to show: who said what, calls and their results, images.
 //! - [`ScriptedHost`] lends the services that an engine asks for; its [`ScriptedModel`] answers or fails as
 //!   it is told, and remembers what it was asked.
+//! - [`ScriptedEngine`] is an engine that does what it is told, for the tests of a host.
 //! - [`Session`] opens an engine, shows it a conversation, asks for a compaction, and holds the proposal
 //!   to the [`contract`] as a host would.
 //!
@@ -71,12 +72,14 @@
 #![allow(clippy::expect_used)]
 
 mod chat;
+mod engine;
 mod host;
 mod model;
 mod session;
 
 pub use chat::{Call, Chat, IMAGE_TOKENS, Message, filler};
 pub use contexture_contract as contract;
+pub use engine::{Script, ScriptedEngine};
 pub use host::{START_MS, ScriptedHost, count};
 pub use model::{MODEL_NAME, ScriptedModel};
 pub use session::{Session, order};

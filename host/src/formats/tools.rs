@@ -1,0 +1,92 @@
+//! Tools in a request body: read by name, added, and forbidden.
+
+use contexture_engine_api::ToolSpec;
+
+use super::body::Body;
+use super::json::{Edits, Raw, quote, skip_space};
+use super::splice::insert_member;
+use super::{Format, FormatError};
+
+/// The names of the tools in this JSON list.
+pub(crate) fn tool_names(tools: &str) -> Vec<String> {
+    let raw = Raw::trusted(tools, 0..tools.len());
+    let name = |tool: Raw<'_>| {
+        let inner = tool.get("function").filter(|inner| inner.is_object());
+        inner.unwrap_or(tool).get_string("name")
+    };
+    raw.elements().filter_map(name).collect()
+}
+
+/// A tool as it stands in a body of this format.
+pub(crate) fn tool_in(tool: &ToolSpec, format: Format) -> String {
+    let (name, description) = (quote(&tool.name), quote(&tool.description));
+    let schema = &tool.parameters;
+    match format {
+        Format::Anthropic => {
+            format!("{{\"name\":{name},\"description\":{description},\"input_schema\":{schema}}}")
+        }
+        Format::OpenAiResponses => format!(
+            "{{\"type\":\"function\",\"name\":{name},\"description\":{description},\"parameters\":{schema}}}"
+        ),
+        _ => format!(
+            "{{\"type\":\"function\",\"function\":{{\"name\":{name},\"description\":{description},\"parameters\":{schema}}}}}"
+        ),
+    }
+}
+
+/// The body with these tools after its own; where they are `denied`, none may be called.
+///
+/// # Errors
+/// The body is no JSON object.
+pub(crate) fn with_tools(
+    text: &str,
+    format: Format,
+    tools: &[&ToolSpec],
+    denied: bool,
+) -> Result<String, FormatError> {
+    let start = skip_space(text, 0);
+    let body = Body::scan(text, start).map_err(|error| FormatError::json(text, 0, error))?;
+    let raw = Raw::trusted(text, body.span.clone());
+    if !raw.is_object() {
+        return Err(FormatError::Window("a bare list takes no tools".to_owned()));
+    }
+    let mut edits = Edits::default();
+    let added: Vec<String> = tools.iter().map(|tool| tool_in(tool, format)).collect();
+    let added = added.join(",");
+    match body
+        .tools
+        .as_ref()
+        .map(|span| Raw::trusted(text, span.clone()))
+    {
+        _ if added.is_empty() => {}
+        Some(own) if own.is_array() => {
+            let end = own.span().end - 1;
+            let comma = if own.elements().next().is_some() {
+                ","
+            } else {
+                ""
+            };
+            edits.replace(end..end, format!("{comma}{added}"));
+        }
+        Some(own) => edits.replace(own.span(), format!("[{added}]")),
+        None => insert_member(raw, "tools", &format!("[{added}]"), &mut edits),
+    }
+    let text = edits.apply(text, 0..text.len());
+    // A provider refuses a word on tools where there are none.
+    let has_tools = !added.is_empty() || body.tools.is_some();
+    if !denied || !has_tools {
+        return Ok(text);
+    }
+    let none = match format {
+        Format::Anthropic => "{\"type\":\"none\"}",
+        _ => "\"none\"",
+    };
+    let start = skip_space(&text, 0);
+    let raw = Raw::trusted(&text, start..text.trim_end().len());
+    let mut edits = Edits::default();
+    match raw.get("tool_choice") {
+        Some(choice) => edits.replace(choice.span(), none),
+        None => insert_member(raw, "tool_choice", none, &mut edits),
+    }
+    Ok(edits.apply(&text, 0..text.len()))
+}

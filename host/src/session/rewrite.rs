@@ -1,0 +1,128 @@
+//! What an engine changes of the window before a request, whether a compaction is due or not.
+
+use std::sync::Arc;
+
+use contexture_engine_api::{CompressOrder, CompressRequest, Entry, MessageId};
+
+use super::ids::Ids;
+use super::report::CompactionReport;
+use super::slot::Slot;
+use super::{Session, SessionError, Window};
+use crate::config::OnFailure;
+use crate::contract::{self, Limits, Purpose};
+use crate::supervision::{CallError, Pace};
+
+impl Session {
+    /// Has the engine change the window; none where it changes nothing, fails or breaks the contract.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(super) fn rewrite(&mut self) -> Result<Option<CompactionReport>, SessionError> {
+        if !self.engine.about().rewrites {
+            return Ok(None);
+        }
+        let order = CompressOrder::default()
+            .window(self.state())
+            .system(self.system_prompt());
+        let window = Arc::clone(&self.window);
+        let allowance = Pace::Short.with(window.len(), order.window.prompt_tokens);
+        let asked = self.engine.call("rewrite", allowance, move |engine| {
+            let calls = window.call_views(0);
+            let views = window.views(0, &calls);
+            engine.rewrite(&CompressRequest::new(&views, &order))
+        });
+        let proposal = match asked {
+            Ok(Some(proposal)) => proposal,
+            Ok(None) => return Ok(None),
+            Err(error) if self.on_failure == OnFailure::Fail => return Err(error.into()),
+            // A closed session said so when it was closed.
+            Err(CallError::Closed { .. }) => return Ok(None),
+            Err(error) => {
+                self.warn(error.to_string());
+                return Ok(None);
+            }
+        };
+        let base = match self.with_originals(&proposal.entries) {
+            Ok(base) => base,
+            Err(lost) => {
+                self.warn(format!(
+                    "engine `{}` wants {lost} restored, whose original is nowhere any more: the window was left as it is",
+                    self.engine.name()
+                ));
+                return Ok(None);
+            }
+        };
+        let calls = base.call_views(0);
+        let views = base.views(0, &calls);
+        let about = self.engine.about();
+        let order = CompressOrder::default().window(self.state());
+        let limits = Limits::of(&order, &views, self.grouping);
+        let limits = Limits {
+            purpose: Purpose::Rewrite,
+            fixed_tokens: self.frame_tokens(),
+            may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
+            marks: about.marks.clone(),
+            ..limits
+        };
+        let counter = self.counter;
+        let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
+        match checked {
+            Ok(checked) => {
+                let next = base.apply(&proposal, &limits.marks, &counter);
+                // What is new is still to be compacted.
+                let is_new = self.new_since_compaction;
+                let report = self.commit(next, proposal, &checked, false);
+                self.new_since_compaction = is_new;
+                Ok(Some(report))
+            }
+            Err(violation) => {
+                let number = self.history.compactions + 1;
+                let reason = violation.to_string();
+                self.warn(format!(
+                    "engine `{}` rewrote the window in a way that breaks the contract, so it was left as it is: \
+                     {reason}.",
+                    self.engine.name()
+                ));
+                self.engine.broke_the_contract();
+                self.tell("discarded", move |engine| {
+                    engine.discarded(number, &reason);
+                })?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The window with the originals of what is to be restored, from a store where memory lacks one.
+    ///
+    /// # Errors
+    /// A message whose original is nowhere any more.
+    fn with_originals(&mut self, entries: &[Entry]) -> Result<Arc<Window>, MessageId> {
+        let window = Arc::clone(&self.window);
+        let wanted: Ids = (entries.iter())
+            .filter_map(|entry| match entry {
+                Entry::Restore(id) => Some(*id),
+                _ => None,
+            })
+            .collect();
+        let lacks = |slot: &&Slot| wanted.contains(&slot.id()) && !slot.has_original();
+        let missing: Ids = window.slots().iter().filter(lacks).map(Slot::id).collect();
+        if missing.is_empty() {
+            return Ok(window);
+        }
+        let originals = self.recall_from_engines(&missing);
+        if let Some(lost) = missing.iter().find(|id| !originals.contains_key(id)) {
+            return Err(*lost);
+        }
+        let slots = window.slots().iter();
+        let slots = slots.map(|slot| match originals.get(&slot.id()) {
+            Some(original) => slot.moved_to(original, &self.counter),
+            None => slot.clone(),
+        });
+        let note = window.system_note().map(str::to_owned);
+        Ok(Arc::new(Window::of(
+            slots.collect(),
+            note,
+            window.next_id(),
+        )))
+    }
+}

@@ -1,0 +1,142 @@
+//! The engine's tools in the requests: always offered where the engine says so, and forbidden at its limit.
+//!
+//! What is offered changes at a compaction alone, and then only grows: the tools stand before all messages, so that
+//! another list would cost the provider's whole prompt cache.
+
+use std::borrow::Cow;
+
+use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
+
+use super::request::{Request, Source};
+use super::{Session, SessionError};
+use crate::config::OnFailure;
+use crate::formats::{self, Conversation};
+use crate::supervision::{CallError, Pace};
+
+/// A tool of the engine in the requests.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// The engine's own name for it.
+    own: String,
+    /// What it is in the requests, under the name that it has there.
+    tool: ToolSpec,
+}
+
+impl Session {
+    /// Decides which tools of the engine are in the requests; `is_compacted` says that there may be more now.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(super) fn offer_tools(
+        &mut self,
+        request: &Request<'_>,
+        is_compacted: bool,
+    ) -> Result<(), SessionError> {
+        let is_known = !self.offered.is_empty() && !is_compacted;
+        let is_body = matches!(request.source, Source::Body { .. });
+        if !self.engine.about().offers_tools || is_known || !is_body {
+            return Ok(());
+        }
+        let tools = match self.tools() {
+            Ok(tools) => tools,
+            Err(error) => return self.not_told(error),
+        };
+        let taken = self.frame.as_ref().map_or(&[][..], |frame| &frame.tools);
+        for tool in tools {
+            if self.offered.iter().any(|offered| offered.own == tool.name) {
+                continue;
+            }
+            let own = tool.name.clone();
+            let name = match taken.contains(&own) {
+                true => format!("{}_{own}", self.engine.name()),
+                false => own.clone(),
+            };
+            let tool = tool.name(name);
+            let text = formats::tool_in(&tool, request.format);
+            self.offered_tokens += self.counter.count_text(&text);
+            self.offered.push(Offered { own, tool });
+        }
+        Ok(())
+    }
+
+    /// The names under which tools of the engine are in the requests.
+    pub fn offered_tools(&self) -> impl Iterator<Item = &str> {
+        self.offered
+            .iter()
+            .map(|offered| offered.tool.name.as_str())
+    }
+
+    /// A call as the engine knows it.
+    ///
+    /// # Errors
+    /// No request offered the tool.
+    pub(super) fn own_call(&self, call: ToolCall) -> Result<ToolCall, SessionError> {
+        if !self.engine.about().offers_tools {
+            return Ok(call);
+        }
+        let offered = self
+            .offered
+            .iter()
+            .find(|offered| offered.tool.name == call.name);
+        match offered {
+            Some(offered) => Ok(call.name(offered.own.clone())),
+            None => Err(SessionError::Call(CallError::Failed {
+                engine: self.engine.name().to_owned(),
+                method: "call_tool",
+                error: EngineError::Unsupported(format!("the tool `{}`", call.name)),
+            })),
+        }
+    }
+
+    /// Why the model may not call tools now; none where it may.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(super) fn tools_denied(&mut self) -> Result<Option<String>, SessionError> {
+        if !self.engine.about().limits_tool_calls {
+            return Ok(None);
+        }
+        let state = self.state();
+        let asked = self
+            .engine
+            .call("may_call_tools", Pace::Short, move |engine| {
+                Ok(engine.may_call_tools(&state))
+            });
+        match asked {
+            Ok(decision) if decision.is_yes() => Ok(None),
+            Ok(decision) => Ok(Some(decision.reason().to_owned())),
+            Err(error) if self.on_failure == OnFailure::Fail => Err(error.into()),
+            Err(error) => self.not_told(error.into()).map(|()| None),
+        }
+    }
+
+    /// The body with the engine's tools in it, and with a word that none may be called where they are `denied`.
+    pub(super) fn with_tools<'b>(
+        &mut self,
+        body: Cow<'b, str>,
+        request: &Request<'_>,
+        denied: bool,
+    ) -> Cow<'b, str> {
+        let is_body = matches!(request.source, Source::Body { .. });
+        if !is_body || (self.offered.is_empty() && !denied) {
+            return body;
+        }
+        let tools: Vec<&ToolSpec> = self.offered.iter().map(|offered| &offered.tool).collect();
+        match formats::with_tools(&body, request.format, &tools, denied) {
+            Ok(changed) => Cow::Owned(changed),
+            Err(error) => {
+                self.warn(format!(
+                    "the engine's tools could not be put into the request: {error}"
+                ));
+                body
+            }
+        }
+    }
+}
+
+/// The names of a conversation's tools.
+pub(super) fn tool_names(conversation: &Conversation) -> Vec<String> {
+    conversation
+        .tools_raw()
+        .map_or_else(Vec::new, formats::tool_names)
+}
