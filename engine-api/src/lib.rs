@@ -20,6 +20,7 @@ mod background;
 mod boundary;
 mod compaction;
 mod definition;
+mod delivery;
 mod engine;
 mod error;
 mod files;
@@ -44,6 +45,7 @@ pub use compaction::{
     ShortArguments,
 };
 pub use definition::{EngineDefinition, Owner, linked_engines};
+pub use delivery::{Cut, Delivery};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest};
 pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};

@@ -10,7 +10,8 @@ use std::time::Duration;
 use contexture::formats::Conversation;
 use contexture::session::{Compact, Session};
 use contexture_engine_api::{
-    FactoryRequest, MessageId, MessageView, OpenRequest, Plugin, Services, Usage, WindowState,
+    Delivery, FactoryRequest, MessageId, MessageView, OpenRequest, Plugin, Services, Usage,
+    WindowState,
 };
 use contexture_tests::{
     Home, built_plugins, coding_session, compact, conversation, engines, library_name, session,
@@ -79,7 +80,7 @@ fn observe(c: &mut Criterion) {
                         MessageView::new(MessageId(at as u64), "user").with_text(text)
                     })
                     .collect();
-                engine.observe(&views, 7).unwrap();
+                engine.observe(&Delivery::new(&views, 7)).unwrap();
             });
         },
     );

@@ -16,6 +16,7 @@ use super::view::MessageView;
 use super::{Answer, error_text, from_answer, guarded, read, rstr, to_answer, write};
 use crate::compaction::{CompressOrder, CompressRequest, CurrentCompaction};
 use crate::definition::EngineDefinition;
+use crate::delivery::{Cut, Delivery};
 use crate::engine::{ContextEngine, EngineFactory, FactoryRequest};
 use crate::error::EngineError;
 use crate::message::MessageId;
@@ -32,6 +33,14 @@ pub struct EngineDescription {
     pub version: String,
     /// One line on what it does.
     pub description: String,
+}
+
+/// A [`Delivery`] without its messages, which are lent.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct DeliveryMessage {
+    pub(crate) cut: Option<Cut>,
+    pub(crate) revisions: Vec<(MessageId, MessageId)>,
+    pub(crate) chain: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -160,10 +169,8 @@ const ENGINE_TABLE: &WithMetadata<EngineTable> = &WithMetadata::new(EngineTable 
     background,
     background_done,
     model_changed,
-    branched,
     reset,
     end,
-    revised,
     status,
 });
 
@@ -275,7 +282,9 @@ message_functions! {
     compress(messages, order: CompressOrder) => |engine| engine.compress(&CompressRequest { messages, order: &order });
     prune_tool_results(messages, order: CompressOrder) => |engine| engine.prune_tool_results(&CompressRequest { messages, order: &order });
     select(messages, order: CompressOrder) => |engine| engine.select(&CompressRequest { messages, order: &order });
-    observe(messages, chain: u64) => |engine| engine.observe(messages, chain);
+    observe(messages, told: DeliveryMessage) => |engine| engine.observe(
+        &Delivery::new(messages, told.chain).after(told.cut).with_revisions(&told.revisions)
+    );
     has_content_to_compress(messages, _nothing: ()) => |engine| Ok(engine.has_content_to_compress(messages));
 }
 
@@ -295,11 +304,9 @@ json_functions! {
     background(_) => |engine| Ok(engine.background());
     background_done(answered: (u64, AnswerToCall)) => |engine| { engine.background_done(answered.0, answered.1); Ok(()) };
     model_changed(window: WindowState) => |engine| { engine.model_changed(&window); Ok(()) };
-    branched(last: Option<MessageId>) => |engine| { engine.branched(last); Ok(()) };
     reset(_) => |engine| engine.reset();
     end(_) => |engine| { engine.end(); Ok(()) };
     status(_) => |engine| Ok(engine.status());
-    revised(revisions: Vec<(MessageId, MessageId)>) => |engine| { engine.revised(&revisions); Ok(()) };
 }
 
 /// The host's services as a plugin holds them.

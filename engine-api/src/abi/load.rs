@@ -13,7 +13,7 @@ use abi_stable::std_types::{RResult, RSlice, RStr};
 use libloading::Library;
 
 use super::exit::note_loaded;
-use super::export::{AnswerToCall, CreateMessage, EngineDescription, OpenMessage};
+use super::export::{AnswerToCall, CreateMessage, DeliveryMessage, EngineDescription, OpenMessage};
 use super::tables::{
     EngineObject, EngineTableRef, FactoryObject, PluginModuleRef, ServicesObject, ServicesTable,
     ServicesTableRef,
@@ -21,6 +21,7 @@ use super::tables::{
 use super::{ABI_VERSION, Answer, from_answer, guarded, read, read_error, rstr, to_answer, write};
 use crate::background::BackgroundCall;
 use crate::compaction::{Compaction, CompressRequest, Outcome};
+use crate::delivery::Delivery;
 use crate::engine::{ContextEngine, EngineFactory, FactoryRequest};
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
@@ -437,8 +438,13 @@ impl ContextEngine for PluginEngine {
         self.must(self.ask(self.table().observed_through(), &(), || Ok(None)))
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
-        self.ask_with(self.table().observe(), messages, &chain, || Ok(()))
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let told = DeliveryMessage {
+            cut: delivery.cut,
+            revisions: delivery.revisions.to_vec(),
+            chain: delivery.chain,
+        };
+        self.ask_with(self.table().observe(), delivery.messages, &told, || Ok(()))
     }
 
     fn update_usage(&mut self, usage: &Usage) {
@@ -524,10 +530,6 @@ impl ContextEngine for PluginEngine {
         self.must(self.ask(self.table().model_changed(), window, || Ok(())));
     }
 
-    fn branched(&mut self, last: Option<MessageId>) {
-        self.must(self.ask(self.table().branched(), &last, || Ok(())));
-    }
-
     fn reset(&mut self) -> Result<(), EngineError> {
         self.ask(self.table().reset(), &(), || Ok(()))
     }
@@ -539,10 +541,6 @@ impl ContextEngine for PluginEngine {
     fn status(&self) -> serde_json::Value {
         let empty = || Ok(serde_json::Value::Object(serde_json::Map::new()));
         self.must(self.ask(self.table().status(), &(), empty))
-    }
-
-    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        self.must(self.ask(self.table().revised(), &revisions, || Ok(())));
     }
 }
 

@@ -95,10 +95,8 @@ pub struct EngineTable {
     pub background: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub background_done: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub model_changed: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub branched: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub reset: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub end: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
-    pub revised: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
     pub status: unsafe extern "C" fn(*mut (), RStr<'_>) -> Answer,
 }
 
