@@ -3,6 +3,7 @@
 use crate::about::{About, HostInfo};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
+use crate::delivery::Delivery;
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
 use crate::model::{ModelAnswer, ModelFailure};
@@ -80,13 +81,12 @@ pub trait ContextEngine: Send {
         None
     }
 
-    /// Sees messages: each exactly once, in order. `chain` is the host's chain hash after the last of
-    /// them, to be given back by [`observed_through`](Self::observed_through).
+    /// Sees what became of the conversation: each message exactly once, in order.
     ///
     /// # Errors
-    /// A store that failed; the host shows the messages again later.
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
-        let _ = (messages, chain);
+    /// A store that failed; nothing is taken in then, and the host shows it again later.
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let _ = delivery;
         Ok(())
     }
 
@@ -216,11 +216,6 @@ pub trait ContextEngine: Send {
         let _ = window;
     }
 
-    /// The conversation was cut back: everything after `last` is no longer part of it.
-    fn branched(&mut self, last: Option<MessageId>) {
-        let _ = last;
-    }
-
     /// Forget the conversation and begin anew, under the same session.
     ///
     /// # Errors
@@ -235,13 +230,6 @@ pub trait ContextEngine: Send {
     /// What a person or a monitor may want to know, as a JSON object.
     fn status(&self) -> serde_json::Value {
         serde_json::Value::Object(serde_json::Map::new())
-    }
-
-    /// The client sent other forms of messages that it had sent before: each new id, and the id of the
-    /// message that it stands in for, which is no longer part of the conversation. Said before the new
-    /// ones are [observed](Self::observe).
-    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        let _ = revisions;
     }
 }
 

@@ -24,6 +24,7 @@ mod background;
 mod boundary;
 mod compaction;
 mod definition;
+mod delivery;
 mod engine;
 mod error;
 mod files;
@@ -49,6 +50,7 @@ pub use compaction::{
     Floor, Notice, Outcome, Replacement, ShortArguments, StubResult, Summary,
 };
 pub use definition::{EngineDefinition, Owner, linked_engines};
+pub use delivery::{Cut, Delivery};
 pub use engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine};
 pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};

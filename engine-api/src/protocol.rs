@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::about::HostInfo;
 use crate::compaction::CurrentCompaction;
+use crate::delivery::Cut;
 use crate::error::EngineError;
-use crate::message::{MessageView, OwnedMessage};
+use crate::message::{MessageId, MessageView, OwnedMessage};
 use crate::model::{ModelAnswer, ModelFailure};
 use crate::window::WindowState;
 
@@ -110,6 +111,19 @@ pub struct Open {
     pub compaction: Option<CurrentCompaction>,
 }
 
+/// A [`Delivery`](crate::Delivery) beside its messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Delivered {
+    /// As in [`Delivery`](crate::Delivery), and so are the others.
+    pub cut: Option<Cut>,
+    /// The new id and the earlier one.
+    pub revisions: Vec<(MessageId, MessageId)>,
+    /// The host's chain hash.
+    pub chain: u64,
+}
+
 pub(crate) type AnswerToCall = Result<ModelAnswer, ModelFailure>;
 
 methods! {
@@ -136,8 +150,6 @@ methods! {
         Background = "background",
         BackgroundDone = "background_done",
         ModelChanged = "model_changed",
-        Branched = "branched",
-        Revised = "revised",
         Reset = "reset",
         End = "end",
         Status = "status",

@@ -16,8 +16,8 @@ use contexture::replay::{
 };
 use contexture::session::{AgentWindow, SessionError};
 use contexture_engine_api::{
-    About, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, HostInfo,
-    MessageView, OpenRequest, Outcome, StandaloneEngine, ToolSpec, Usage, WindowState,
+    About, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
+    HostInfo, MessageView, OpenRequest, Outcome, StandaloneEngine, ToolSpec, Usage, WindowState,
     define_engine, safe_cut,
 };
 use serde_json::{Value, json};
@@ -110,8 +110,9 @@ impl ContextEngine for CutAtTen {
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
-        let seen = messages
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let seen = delivery
+            .messages
             .iter()
             .map(|one| (one.id().0, one.role().to_owned()));
         SEEN.lock().unwrap().extend(seen);

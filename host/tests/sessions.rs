@@ -14,9 +14,9 @@ use contexture::formats::Format;
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::session::{AgentWindow, Record, Session, SessionOptions, Turn, TurnOptions};
 use contexture_engine_api::{
-    Committed, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
-    MessageView, Observed, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine,
-    safe_cut,
+    Committed, Compaction, CompressRequest, ContextEngine, Decision, Delivery, EngineError, Entry,
+    MessageId, MessageView, Observed, OpenRequest, Outcome, StandaloneEngine, WindowState,
+    register_engine, safe_cut,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -110,7 +110,12 @@ impl ContextEngine for Recorder {
         Some(Observed::through(MessageId(*id), *chain))
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let (messages, chain) = (delivery.messages, delivery.chain);
+        if let Some(cut) = delivery.cut {
+            self.note(&format!("cut {:?}", cut.last));
+            self.seen.retain(|(id, ..)| cut.keeps(MessageId(*id)));
+        }
         let dies = |at: &str| {
             let texts = messages
                 .iter()
@@ -142,12 +147,6 @@ impl ContextEngine for Recorder {
         let kept = |id: &MessageId| self.kept.get(&id.0).cloned();
         let recalls = self.settings.recalls;
         Ok(ids.iter().map(|id| kept(id).filter(|_| recalls)).collect())
-    }
-
-    fn branched(&mut self, last: Option<MessageId>) {
-        self.note(&format!("branched {last:?}"));
-        self.seen.retain(|(id, ..)| Some(MessageId(*id)) <= last);
-        self.write();
     }
 
     fn committed(&mut self, committed: &Committed) {
@@ -346,7 +345,7 @@ fn a_resent_history_is_observed_once_and_leaves_untouched() {
         (done.new.len(), done.branched),
         (0, Some(Some(MessageId(11))))
     );
-    assert_eq!(home.journal(), ["branched Some(MessageId(11))"]);
+    assert_eq!(home.journal(), ["cut Some(MessageId(11))"]);
 }
 
 #[test]
@@ -384,7 +383,7 @@ fn an_edit_is_a_revision_and_a_rewind_is_a_branch() {
     assert_eq!(
         home.journal(),
         [
-            "branched Some(MessageId(4))",
+            "cut Some(MessageId(4))",
             "m8 user another question",
             "m11 user something else"
         ]
@@ -577,7 +576,7 @@ fn a_restart_anywhere_shows_the_engine_nothing_twice() {
         assert_eq!(observed.len(), distinct.len(), "{observed:#?}");
         assert_eq!(observed.len(), 5 + 11, "{observed:#?}");
         assert!(
-            seen.iter().all(|line| !line.starts_with("branched")),
+            seen.iter().all(|line| !line.starts_with("cut")),
             "{seen:#?}"
         );
         assert!(
@@ -648,13 +647,13 @@ fn the_engines_store_lost_or_older_is_shown_the_rest() {
     home.forget_engine();
     turn(&mut home.session(), &body(&history));
     let journal = home.journal();
-    assert_eq!((journal[0].as_str(), journal.len()), ("branched None", 8));
+    assert_eq!((journal[0].as_str(), journal.len()), ("cut None", 8));
     // Of another conversation.
     let foreign = json!([[1, 5, "x"], [2, 5, "y"]]).to_string();
     fs::write(home.path().join("engines/recorder/s.json"), foreign).unwrap();
     turn(&mut home.session(), &body(&history));
     let journal = home.journal();
-    assert_eq!((journal[0].as_str(), journal.len()), ("branched None", 8));
+    assert_eq!((journal[0].as_str(), journal.len()), ("cut None", 8));
 }
 
 #[test]
@@ -828,12 +827,12 @@ proptest! {
             prop_assert!(done.body.matches("[CONTEXT COMPACTION]").count() <= 1 || done.body == request);
             let (repeated, twice): (bool, Vec<String>) = home.journal().into_iter().fold(
                 (false, Vec::new()),
-                |(branched, mut twice), line| {
+                |(was_cut, mut twice), line| {
                     let id = line.split(' ').next().unwrap().to_owned();
-                    if line.starts_with('m') && !shown.insert(id) && !branched {
+                    if line.starts_with('m') && !shown.insert(id) && !was_cut {
                         twice.push(line.clone());
                     }
-                    (branched || line.starts_with("branched"), twice)
+                    (was_cut || line.starts_with("cut"), twice)
                 },
             );
             prop_assert!(twice.is_empty(), "{twice:?} after {repeated}");
@@ -1011,5 +1010,35 @@ fn real_conversations_turn_by_turn_with_restarts_are_observed_once() {
             .collect();
         assert_eq!(ids.len(), observed - leading, "{ids:?}");
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+    }
+}
+
+#[test]
+fn what_a_client_left_out_before_is_not_what_it_edits_now() {
+    let home = Home::new("compact_at: 9, keep: 6");
+    let mut session = home.session();
+    let answer = assistant("the same answer");
+    let mut history = vec![user("begin")];
+    for _ in 0..5 {
+        history.extend([answer.clone(), user("the same question")]);
+    }
+    let whole = body(&history);
+    let handed = turn(&mut session, &whole).body.into_owned();
+    // It carries on, and writes something of its own over the summary.
+    history = messages_of(&handed);
+    history[0]["content"] = "in short".into();
+    let first = MessageId(12 - history.len() as u64 + 1);
+    for (place, old) in [
+        (0, None),
+        (1, Some(first)),
+        (2, Some(MessageId(first.0 + 1))),
+    ] {
+        history[place]["content"] = format!("edit {place}").into();
+        let edited = body(&history);
+        let done = turn(&mut session, &edited);
+        if let Some(old) = old {
+            let revised: Vec<MessageId> = done.revised.iter().map(|(_, old)| *old).collect();
+            assert_eq!(revised, [old]);
+        }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use contexture::formats::Conversation;
 use contexture::session::{Compact, Session};
 use contexture_engine_api::{
-    FactoryRequest, HostInfo, MessageId, MessageView, OpenRequest, Plugin, Services, Usage,
-    WindowState,
+    Delivery, FactoryRequest, HostInfo, MessageId, MessageView, OpenRequest, Plugin, Services,
+    Usage, WindowState,
 };
 use contexture_tests::{
     Home, built_plugins, coding_session, compact, conversation, engines, library_name, session,
@@ -77,7 +77,7 @@ fn observe(c: &mut Criterion) {
                         MessageView::new(MessageId(at as u64), "user").with_text(text)
                     })
                     .collect();
-                engine.observe(&views, 7).unwrap();
+                engine.observe(&Delivery::new(&views, 7)).unwrap();
             });
         },
     );

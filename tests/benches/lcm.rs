@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 use contexture::formats;
 use contexture::session::{AgentWindow, Session, SessionOptions};
-use contexture_engine_api::{MessageId, MessageView, ToolCall, ToolCallView};
+use contexture_engine_api::{Delivery, MessageId, MessageView, ToolCall, ToolCallView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
-use contexture_lcm::store::Delivery;
 use contexture_lcm::{SessionId, Store, StoreSettings};
 use contexture_tests::{Home, engines};
 use cpu::{process_cpu_ms, thread_cpu_ms};
@@ -359,13 +358,9 @@ fn ingest(store: &Store, session: SessionId, corpus: &Path) -> (u64, u64, f64) {
             }
             views.push(view);
         }
-        let delivery = Delivery {
-            messages: &views,
-            chain: id,
-            revisions: &[],
-            now_ms: 0,
-        };
-        store.deliver(session, &delivery).unwrap();
+        store
+            .deliver(session, &Delivery::new(&views, id), 0)
+            .unwrap();
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use contexture::engines::{Engines, register_context_engine};
 use contexture::session::{AgentWindow, Session, SessionOptions};
 use contexture_engine_api::{
-    CompressRequest, ContextEngine, Decision, EngineError, MessageView, Observed, OpenRequest,
-    Outcome, StandaloneEngine, WindowState, define_engine,
+    CompressRequest, ContextEngine, Decision, Delivery, EngineError, MessageView, Observed,
+    OpenRequest, Outcome, StandaloneEngine, WindowState, define_engine,
 };
 use contexture_tests::{Home, engines};
 use serde_json::json;
@@ -83,7 +83,8 @@ impl<const SCRIPT: usize> ContextEngine for Slow<SCRIPT> {
         self.through.filter(|_| SCRIPTS[SCRIPT].remembers)
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let (messages, chain) = (delivery.messages, delivery.chain);
         let script = &SCRIPTS[SCRIPT];
         let delay = script.delay_ms.swap(0, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(delay));

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use contexture_engine_api::protocol::{Call, Carrier, RemoteEngine, serve};
 use contexture_engine_api::{
-    CompressOrder, CompressRequest, ContextEngine, Decision, EngineError, Entry, MessageId,
-    MessageKind, MessageView, Outcome, ToolCall, ToolCallView, WindowState, with_views,
+    CompressOrder, CompressRequest, ContextEngine, Cut, Decision, Delivery, EngineError, Entry,
+    MessageId, MessageKind, MessageView, Outcome, ToolCall, ToolCallView, WindowState, with_views,
 };
 
 /// Says back what it was shown.
@@ -31,8 +31,11 @@ impl ContextEngine for Echo {
         )))
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
-        self.seen.extend(messages.iter().map(|message| {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let chain = delivery.chain;
+        self.seen
+            .push(format!("{:?} {:?}", delivery.cut, delivery.revisions));
+        self.seen.extend(delivery.messages.iter().map(|message| {
             let calls = message.tool_calls().iter().map(ToolCallView::name);
             format!(
                 "{chain} {} {} {:?} {} {:?} {:?} {} {} {:?} {}",
@@ -125,8 +128,13 @@ fn an_engine_behind_a_pipe_sees_and_answers_what_one_in_the_process_does() {
         there.should_compress(&window),
         here.should_compress(&window)
     );
-    here.observe(&messages, u64::MAX).unwrap();
-    there.observe(&messages, u64::MAX).unwrap();
+    let revisions = [(MessageId(3), MessageId(0))];
+    let cut = Some(Cut::after(Some(MessageId(0))));
+    let delivery = Delivery::new(&messages, u64::MAX)
+        .after(cut)
+        .with_revisions(&revisions);
+    here.observe(&delivery).unwrap();
+    there.observe(&delivery).unwrap();
     let order = CompressOrder::default();
     let request = CompressRequest::new(&messages, &order);
     let outcome = here.compress(&request);

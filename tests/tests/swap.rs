@@ -335,7 +335,6 @@ fn a_panic_in_any_other_method_is_told_and_ends_nothing() {
         "call_tool",
         "background",
         "background_done",
-        "branched",
         "model_changed",
         "update_usage",
         "turn_complete",

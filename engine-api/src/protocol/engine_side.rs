@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{AnswerToCall, Carrier, EngineMethod as Method, ServiceMethod, read, write};
+use super::{AnswerToCall, Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
 use crate::compaction::{CompressOrder, CompressRequest};
+use crate::delivery::Delivery;
 use crate::engine::ContextEngine;
 use crate::error::EngineError;
 use crate::message::MessageView;
@@ -27,7 +28,11 @@ pub fn serve(
         Method::ShouldCompress => write(&engine.should_compress(&read(argument)?)),
         Method::Compress => write(&engine.compress(&CompressRequest::new(messages, &order()?))?),
         Method::ObservedThrough => write(&engine.observed_through()),
-        Method::Observe => write(&engine.observe(messages, read(argument)?)?),
+        Method::Observe => {
+            let told: Delivered = read(argument)?;
+            let delivery = Delivery::new(messages, told.chain).after(told.cut);
+            write(&engine.observe(&delivery.with_revisions(&told.revisions))?)
+        }
         Method::UpdateUsage => write(&engine.update_usage(&read(argument)?)),
         Method::ShouldCompressPreflight => {
             write(&engine.should_compress_preflight(&read(argument)?))
@@ -57,8 +62,6 @@ pub fn serve(
             write(&engine.background_done(id, answer))
         }
         Method::ModelChanged => write(&engine.model_changed(&read(argument)?)),
-        Method::Branched => write(&engine.branched(read(argument)?)),
-        Method::Revised => write(&engine.revised(&read::<Vec<_>>(argument)?)),
         Method::Reset => write(&engine.reset()?),
         Method::End => write(&engine.end()),
         Method::Status => write(&engine.status()),

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Carrier, EngineMethod as Method, ServiceMethod, read, write};
+use super::{Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
+use crate::delivery::Delivery;
 use crate::engine::ContextEngine;
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
@@ -80,9 +81,14 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
         self.must(Method::ObservedThrough, &(), &[], || None)
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
-        let default = || Plain.observe(messages, chain);
-        self.ask(Method::Observe, &chain, messages, default)
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let told = Delivered {
+            cut: delivery.cut,
+            revisions: delivery.revisions.to_vec(),
+            chain: delivery.chain,
+        };
+        let default = || Plain.observe(delivery);
+        self.ask(Method::Observe, &told, delivery.messages, default)
     }
 
     fn update_usage(&mut self, usage: &Usage) {
@@ -165,14 +171,6 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
 
     fn model_changed(&mut self, window: &WindowState) {
         self.must(Method::ModelChanged, window, &[], || ());
-    }
-
-    fn branched(&mut self, last: Option<MessageId>) {
-        self.must(Method::Branched, &last, &[], || ());
-    }
-
-    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        self.must(Method::Revised, revisions, &[], || ());
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {

@@ -7,9 +7,9 @@ mod writing;
 
 use contexture_cooldown::CoolDowns;
 use contexture_engine_api::{
-    BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision, EngineError,
-    LogLevel, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest, Outcome,
-    Services, StandaloneEngine, Usage, WindowState, grouped,
+    BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
+    EngineError, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
+    Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
 use serde_json::{Value, json};
 
@@ -155,7 +155,11 @@ impl ContextEngine for Compressor {
         }))
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let messages = delivery.messages;
+        if let Some(cut) = delivery.cut {
+            self.cut(cut);
+        }
         // What nobody will ask for is not kept.
         if self.services.model().is_none() {
             return Ok(());
@@ -246,23 +250,8 @@ impl ContextEngine for Compressor {
         self.progress.things_changed();
     }
 
-    fn branched(&mut self, last: Option<MessageId>) {
-        match last.and_then(|last| self.log.iter().position(|note| note.id == last)) {
-            Some(at) => self.log.truncate(at + 1),
-            None => self
-                .log
-                .retain(|note| last.is_some_and(|last| note.id <= last)),
-        }
-        self.pending = None;
-        self.staged = None;
-        self.redo = None;
-        self.proposal = None;
-        self.reported_tokens = None;
-        self.progress.things_changed();
-    }
-
     fn reset(&mut self) -> Result<(), EngineError> {
-        self.branched(None);
+        self.cut(Cut::after(None));
         self.previous = None;
         self.improved = None;
         self.last_compaction = None;

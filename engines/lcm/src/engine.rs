@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    BackgroundCall, Committed, CompressRequest, ContextEngine, Decision, EngineError, LogLevel,
-    MessageId, MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, ToolCall,
-    ToolCallView, ToolSpec, WindowState, grouped,
+    BackgroundCall, Committed, CompressRequest, ContextEngine, Cut, Decision, Delivery,
+    EngineError, LogLevel, MessageId, MessageView, ModelAnswer, ModelFailure, Observed,
+    OpenRequest, Outcome, ToolCall, ToolCallView, ToolSpec, WindowState, grouped,
 };
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ use crate::model_trust::ModelTrust;
 use crate::session_state::SessionState;
 use crate::settings::Settings;
 use crate::staging::Staging;
+use crate::store::Store;
 use crate::store::nodes;
-use crate::store::{Delivery, Store};
 use crate::tools;
 
 /// The share of the soft threshold from which summaries are prepared.
@@ -36,8 +36,9 @@ pub(crate) struct Engine {
     staging: Staging,
     background: Background,
     proposal: Option<Proposal>,
-    /// Changes that could not be stored yet.
-    unsettled: Unsettled,
+    /// A compaction that is in force for the host and could not be stored yet (a full disk, a locked file). It is
+    /// stored before anything depends on it.
+    unsettled: Option<(u64, Proposal)>,
     /// The window as last reported by the host.
     window: RefCell<WindowState>,
     /// Whether the host makes the calls of `background`.
@@ -48,19 +49,7 @@ pub(crate) struct Engine {
     stuck_at: Cell<Option<u64>>,
     /// The ratio of these tokens to our own count at the last compaction.
     scale: f64,
-    /// Announced revisions: new and old message.
-    revisions: Vec<(MessageId, MessageId)>,
     compactions: u64,
-}
-
-/// Changes in force for the host that could not be stored (a full disk, a locked file). They are retried
-/// before anything depends on them.
-#[derive(Default)]
-struct Unsettled {
-    /// A compaction that was committed.
-    committed: Option<(u64, Proposal)>,
-    /// A cut of the conversation.
-    cut: Option<Option<MessageId>>,
 }
 
 impl Engine {
@@ -75,27 +64,36 @@ impl Engine {
             staging: Staging::default(),
             background: Background::default(),
             proposal: None,
-            unsettled: Unsettled::default(),
+            unsettled: None,
             window: RefCell::new(request.window.clone()),
             has_background: false,
             trust: ModelTrust::open(request.data_dir, request.services.clone()),
             stuck_at: Cell::new(None),
             scale: 1.0,
-            revisions: Vec::new(),
             compactions: 0,
         })
     }
 
-    /// Retries the pending changes.
+    /// Tries again to store a committed compaction.
     fn settle(&mut self) -> Result<(), StoreError> {
-        if let Some((compaction, proposal)) = self.unsettled.committed.take() {
-            self.record(compaction, proposal)?;
+        match self.unsettled.take() {
+            Some((compaction, proposal)) => self.record(compaction, proposal),
+            None => Ok(()),
         }
-        if let Some(last) = self.unsettled.cut {
-            self.session.cut(last)?;
-            self.unsettled.cut = None;
+    }
+
+    /// Puts aside what was prepared from messages that are no longer part of the conversation.
+    fn put_aside(&mut self, cut: Option<Cut>, revised: &HashSet<MessageId>) {
+        if let Some(cut) = cut {
+            self.withdraw();
+            self.background.forget();
+            self.staging.retain(|id| cut.keeps(id));
+            self.stuck_at.set(None);
         }
-        Ok(())
+        if !revised.is_empty() {
+            self.staging.retain(|id| !revised.contains(&id));
+            self.background.forget_leaves_over(revised);
+        }
     }
 
     /// Moves the frontier to the committed compaction.
@@ -112,7 +110,7 @@ impl Engine {
                 return self.session.refresh();
             }
             Err(error) => {
-                self.unsettled.committed = Some((compaction, proposal));
+                self.unsettled = Some((compaction, proposal));
                 return Err(error);
             }
         }
@@ -287,17 +285,17 @@ impl ContextEngine for Engine {
         }
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         let redacted;
         let calls;
         let masked;
         let messages = match self.settings.redact {
-            false => messages,
+            false => delivery.messages,
             true => {
-                redacted = messages.iter().map(Redacted::of).collect::<Vec<_>>();
+                let messages = delivery.messages.iter();
+                redacted = messages.clone().map(Redacted::of).collect::<Vec<_>>();
                 calls = redacted.iter().map(Redacted::calls).collect::<Vec<_>>();
                 masked = messages
-                    .iter()
                     .zip(redacted.iter().zip(&calls))
                     .map(|(view, (texts, calls))| texts.view(view, calls))
                     .collect::<Vec<_>>();
@@ -305,18 +303,12 @@ impl ContextEngine for Engine {
             }
         };
         self.settle()?;
-        if !self.revisions.is_empty() {
-            let old: Vec<MessageId> = self.revisions.iter().map(|(_, old)| *old).collect();
-            self.session.revise(&old)?;
-        }
-        let delivery = Delivery {
-            messages,
-            chain,
-            revisions: &self.revisions,
-            now_ms: self.session.services.now_ms(),
-        };
-        let ingested = self.session.store.deliver(self.session.id, &delivery)?;
-        for (new, old) in &ingested.replaces_nothing {
+        let revised = delivery.revisions.iter().map(|(_, old)| *old).collect();
+        self.put_aside(delivery.cut, &revised);
+        let delivery = Delivery::new(messages, delivery.chain)
+            .after(delivery.cut)
+            .with_revisions(delivery.revisions);
+        for (new, old) in self.session.deliver(&delivery)? {
             self.log(
                 LogLevel::Info,
                 &format!(
@@ -324,20 +316,7 @@ impl ContextEngine for Engine {
                 ),
             );
         }
-        self.revisions.clear();
-        if ingested.restored > 0 {
-            self.session.forget_loose();
-        }
-        let new = &messages[ingested.known..];
-        self.session.stored(new, ingested.new.start);
         Ok(())
-    }
-
-    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        self.revisions.extend(revisions);
-        let old: HashSet<MessageId> = revisions.iter().map(|(_, old)| *old).collect();
-        self.staging.retain(|id| !old.contains(&id));
-        self.background.forget_leaves_over(&old);
     }
 
     fn has_content_to_compress(&self, messages: &[MessageView<'_>]) -> bool {
@@ -415,7 +394,7 @@ impl ContextEngine for Engine {
     fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
         self.has_background = true;
         let no_model = self.session.services.model().is_none() || self.trust.withheld().is_some();
-        if no_model || self.unsettled.cut.is_some() {
+        if no_model {
             return Vec::new();
         }
         let window = self.window.borrow().clone();
@@ -467,28 +446,9 @@ impl ContextEngine for Engine {
         self.stuck_at.set(None);
     }
 
-    fn branched(&mut self, last: Option<MessageId>) {
-        self.withdraw();
-        self.background.forget();
-        self.staging
-            .retain(|id| last.is_some_and(|last| id <= last));
-        self.revisions.clear();
-        self.stuck_at.set(None);
-        let earlier = self.unsettled.cut;
-        self.unsettled.cut = Some(earlier.map_or(last, |earlier| earlier.min(last)));
-        if let Err(error) = self.settle() {
-            self.log(
-                LogLevel::Error,
-                &format!(
-                    "the conversation was cut back, and the store does not follow yet: {error}"
-                ),
-            );
-        }
-    }
-
     fn reset(&mut self) -> Result<(), EngineError> {
-        self.branched(None);
-        Ok(self.settle()?)
+        let everything = Cut::after(None);
+        self.observe(&Delivery::new(&[], 0).after(Some(everything)))
     }
 
     fn end(&mut self) {

@@ -3,12 +3,14 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use contexture_engine_api::{LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services};
+use contexture_engine_api::{
+    Delivery, LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services,
+};
 
 use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::{NodeId, Under};
 use crate::error::StoreError;
-use crate::store::nodes::{self, Placed};
+use crate::store::nodes::{self, FrontierMove, Placed};
 use crate::store::{Key, MessageRow, SessionId, Store};
 use crate::stored_views::StoredViews;
 use crate::summarise::Written;
@@ -180,36 +182,61 @@ impl SessionState {
         Ok(coverage)
     }
 
-    /// Adds newly stored messages; `first` is the ordinal of the first of them.
-    pub(crate) fn stored(&mut self, new: &[MessageView<'_>], first: u32) {
-        let Some(loose) = self.loose.get_mut() else {
-            return;
-        };
-        for (view, ordinal) in new.iter().zip(first..) {
-            let message = Loose::new(Key::new(self.id, ordinal), view);
-            loose.insert(view.id(), message);
-        }
-    }
-
-    /// Prepares for revisions of the messages `old`. A node over one of these is replaced by its children;
-    /// a leaf is removed, and its other messages become loose again.
-    pub(crate) fn revise(&mut self, old: &[MessageId]) -> Result<(), StoreError> {
-        self.refresh()?;
-        let mut keys = Vec::with_capacity(old.len());
-        for id in old {
-            if let Some(loose) = self.loose.get_mut() {
-                loose.remove(id);
-            }
-            keys.extend(self.store.key(self.id, *id)?);
-        }
-        let stale = nodes::over(&self.store, &keys)?;
-        let is_stale = |placed: &Placed| stale.contains(&placed.node.id);
-        if self.frontier.iter().any(is_stale) {
-            let kept = self.take_apart(self.frontier.clone(), &is_stale)?;
-            self.move_frontier(self.compaction, kept, &[])?;
+    /// Stores a delivery, whole or not at all. A node of the frontier over messages that were cut off or revised is
+    /// replaced by its children; such a leaf is removed, and its other messages become loose again. Answers the
+    /// revisions of messages that the store does not have.
+    pub(crate) fn deliver(
+        &mut self,
+        delivery: &Delivery<'_>,
+    ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
+        let frontier = self.frontier_after(delivery)?;
+        let moved = frontier.as_ref().map(|nodes| FrontierMove {
+            before: ids(&self.frontier),
+            after: ids(nodes),
+            compaction: self.compaction,
+        });
+        let now_ms = self.services.now_ms();
+        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, moved.as_ref())?;
+        if delivery.cut.is_some() || frontier.is_some() || ingested.restored > 0 {
             self.forget_loose();
         }
-        Ok(())
+        if let Some(frontier) = frontier {
+            self.frontier = frontier;
+        }
+        if let Some(loose) = self.loose.get_mut() {
+            for (_, old) in delivery.revisions {
+                loose.remove(old);
+            }
+            let new = delivery.messages.iter().skip(ingested.known);
+            for (view, ordinal) in new.zip(ingested.new) {
+                let message = Loose::new(Key::new(self.id, ordinal), view);
+                loose.insert(view.id(), message);
+            }
+        }
+        Ok(ingested.replaces_nothing)
+    }
+
+    /// The frontier without what a delivery makes untrue; none where it stays.
+    fn frontier_after(
+        &mut self,
+        delivery: &Delivery<'_>,
+    ) -> Result<Option<Vec<Placed>>, StoreError> {
+        if delivery.cut.is_none() && delivery.revisions.is_empty() {
+            return Ok(None);
+        }
+        self.refresh()?;
+        let mut revised = Vec::with_capacity(delivery.revisions.len());
+        for (_, old) in delivery.revisions {
+            revised.extend(self.store.key(self.id, *old)?);
+        }
+        let stale = nodes::over(&self.store, &revised)?;
+        let is_untrue = |placed: &Placed| {
+            stale.contains(&placed.node.id)
+                || delivery.cut.is_some_and(|cut| !cut.keeps(placed.node.last))
+        };
+        let changes = self.frontier.iter().any(is_untrue);
+        let frontier = changes.then(|| self.take_apart(self.frontier.clone(), &is_untrue));
+        frontier.transpose()
     }
 
     /// These messages with their content.
@@ -225,24 +252,6 @@ impl SessionState {
         Ok(StoredViews::of(messages))
     }
 
-    /// Cuts the conversation back to `last`. Nodes that reach beyond it are replaced by their children;
-    /// such a leaf is removed, and its remaining messages become loose again.
-    pub(crate) fn cut(&mut self, last: Option<MessageId>) -> Result<(), StoreError> {
-        self.refresh()?;
-        let reaches_beyond = |placed: &Placed| last.is_none_or(|last| placed.node.last > last);
-        let kept = self.take_apart(self.frontier.clone(), &reaches_beyond)?;
-        let (before, after) = (ids(&self.frontier), ids(&kept));
-        let cut = |last| nodes::cut(&self.store, self.id, last, self.compaction, &before, &after);
-        match cut(last) {
-            // It was revised and removed by an earlier cut: the rest ends before it.
-            Err(StoreError::Unknown(_)) => cut(self.last_live(last)?)?,
-            done => done?,
-        }
-        self.loose = OnceCell::new();
-        self.frontier = kept;
-        Ok(())
-    }
-
     /// Reloads the frontier after another process changed it.
     pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
         if nodes::frontier_ids(&self.store, self.id)? == ids(&self.frontier) {
@@ -251,18 +260,6 @@ impl SessionState {
         (self.frontier, self.compaction) = nodes::frontier(&self.store, self.id)?;
         self.loose = OnceCell::new();
         Ok(())
-    }
-
-    /// The last message of the conversation that is not after `last`.
-    fn last_live(&self, last: Option<MessageId>) -> Result<Option<MessageId>, StoreError> {
-        for range in self.store.live(self.id)?.into_iter().rev() {
-            let rows = self.store.rows(self.id, range)?;
-            let found = rows.iter().rev().find(|row| Some(row.id) <= last);
-            if let Some(row) = found {
-                return Ok(Some(row.id));
-            }
-        }
-        Ok(None)
     }
 
     /// Replaces nodes by their children as long as they are `unfit`; unfit leaves are removed.
@@ -295,14 +292,12 @@ impl SessionState {
         frontier: Vec<Placed>,
         better: &[(NodeId, Written)],
     ) -> Result<(), StoreError> {
-        nodes::set_frontier(
-            &self.store,
-            self.id,
-            &ids(&self.frontier),
+        let moved = FrontierMove {
+            before: ids(&self.frontier),
+            after: ids(&frontier),
             compaction,
-            &ids(&frontier),
-            better,
-        )?;
+        };
+        nodes::move_frontier(&self.store, self.id, &moved, better)?;
         self.frontier = frontier;
         self.compaction = compaction;
         Ok(())

@@ -53,7 +53,7 @@ pub use check::Check;
 pub use delete::Size;
 pub use export::{Exported, Page};
 pub use index::upkeep::IndexCheck;
-pub use ingest::{Delivery, Ingested};
+pub use ingest::Ingested;
 pub use payload::{PayloadId, PayloadInfo, PayloadPart};
 pub use read::{MessageRow, StoredMessage};
 pub use repair::Repair;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    BackgroundCall, CompressOrder, Entry, FailureKind, MessageId, MessageKind, ModelRequest,
-    Outcome, SUMMARY_MARK, WindowState,
+    BackgroundCall, CompressOrder, Cut, Delivery, Entry, FailureKind, MessageId, MessageKind,
+    ModelRequest, Outcome, SUMMARY_MARK, WindowState,
 };
 use contexture_lcm::Lcm;
 use contexture_testkit::{Chat, MODEL_NAME, ScriptedHost, ScriptedModel, Session, count};
@@ -317,8 +317,9 @@ fn answers_that_come_after_a_revision_or_a_cut_are_put_aside() {
     let place = place.unwrap();
     let role = messages[place].role;
     let new = play.chat.push(role, "Other words in its place.").id;
-    play.session.engine.revised(&[(new, covered)]);
-    play.observe().unwrap();
+    play.session
+        .observe_revised(&play.chat, &[(new, covered)])
+        .unwrap();
     play.chat.messages.swap_remove(place);
     let first = calls[0].id;
     let stale: Vec<BackgroundCall> = calls
@@ -339,13 +340,16 @@ fn answers_that_come_after_a_revision_or_a_cut_are_put_aside() {
         json!(1)
     );
     let last = play.chat.messages[2].id;
-    play.session.engine.branched(Some(last));
     play.chat.messages.truncate(3);
     // The edit is part of what is left, and came after the place of the cut: it is shown again.
     let mut again = play.chat.clone();
     again.messages.retain(|message| message.id == new);
     again
-        .with_views(|views| play.session.engine.observe(views, new.0))
+        .with_views(|views| {
+            let cut = Some(Cut::after(Some(last)));
+            let delivery = Delivery::new(views, new.0).after(cut);
+            play.session.engine.observe(&delivery)
+        })
         .unwrap();
     play.session.answer(late.to_vec());
     let status = play.session.engine.status();
@@ -666,20 +670,19 @@ fn what_the_store_could_not_be_told_is_settled_before_anything_builds_on_it() {
     let before = nodes(&play);
     database.execute_batch(refuse).unwrap();
     let last = MessageId(5);
-    play.session.engine.branched(Some(last));
+    assert!(play.session.cut(Some(last)).is_err());
     assert_eq!(
         nodes(&play),
         before,
         "the frontier in memory is the stored one"
     );
     assert_eq!(stored(&play), before);
+    let kept = play.session.tool("lcm_describe", &json!({"id": "m20"}));
+    assert_eq!(kept["in_conversation"], json!(true), "{kept}");
+    database.execute_batch(room).unwrap();
+    play.session.cut(Some(last)).unwrap();
     play.chat.messages.clear();
     play.chat.user("After the cut.");
-    assert!(
-        play.observe().is_err(),
-        "nothing is stored behind messages that are cut off"
-    );
-    database.execute_batch(room).unwrap();
     play.observe().unwrap();
     assert!(nodes(&play) < before && stored(&play) == nodes(&play));
     let gone = play.session.tool("lcm_describe", &json!({"id": "m20"}));

@@ -10,9 +10,9 @@ mod ingest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use contexture_engine_api::{MessageId, MessageView};
+use contexture_engine_api::{Delivery, MessageId, MessageView};
 use contexture_lcm::search::{Ask, Mode, Pattern, Query};
-use contexture_lcm::store::{Delivery, FILE_NAME};
+use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use ingest::Ingest;
 
@@ -357,13 +357,9 @@ fn an_export_has_each_wire_message_once_and_edits_where_they_belong() {
         (view(8, "b3", &again), Some(MessageId(7))),
     ] {
         let revisions: Vec<_> = old.map(|old| (view.id(), old)).into_iter().collect();
-        let delivery = Delivery {
-            messages: &[view],
-            chain: 0,
-            revisions: &revisions,
-            now_ms: 0,
-        };
-        store.deliver(session, &delivery).unwrap();
+        let views = [view];
+        let delivery = Delivery::new(&views, 0).with_revisions(&revisions);
+        store.deliver(session, &delivery, 0).unwrap();
     }
     let expected = [&first, &again, &same, &same];
     for limit in [1, 2, 3, 100] {

@@ -3,9 +3,9 @@
 
 mod ingest;
 
-use contexture_engine_api::{MessageId, MessageView};
+use contexture_engine_api::{Delivery, MessageId, MessageView};
 use contexture_lcm::search::{Answer, Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
-use contexture_lcm::store::{Delivery, FILE_NAME};
+use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use ingest::Ingest;
 use proptest::prelude::*;
@@ -503,13 +503,9 @@ fn what_has_no_time_of_its_own_counts_by_its_arrival_and_says_so() {
     let say = |id: u64, time: Option<i64>, now_ms: i64| {
         let view = MessageView::new(MessageId(id), "user").with_text("word");
         let view = time.map_or(view, |time| view.with_time(time));
-        let delivery = Delivery {
-            messages: &[view],
-            chain: id,
-            revisions: &[],
-            now_ms,
-        };
-        store.deliver(session, &delivery).unwrap();
+        store
+            .deliver(session, &Delivery::new(&[view], id), now_ms)
+            .unwrap();
     };
     say(1, Some(1_000), 9_000);
     say(2, None, 5_000);

@@ -7,8 +7,8 @@ mod corpus;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Committed, CompressOrder, CompressRequest, EngineFactory, Entry, MessageId, MessageView,
-    Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
+    Committed, CompressOrder, CompressRequest, Delivery, EngineFactory, Entry, MessageId,
+    MessageView, Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
 };
 use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{Lcm, Store, StoreSettings};
@@ -71,9 +71,9 @@ fn no_leak(cases: &[Case], redact: bool) -> Arc<ScriptedHost> {
     let lcm = Lcm::create(&host.factory_request(&settings)).unwrap();
     let mut engine = lcm.open(&host.open_request(&settings, &window)).unwrap();
     with_views(&placed, |messages| {
-        engine.observe(messages, 1).unwrap();
+        engine.observe(&Delivery::new(messages, 1)).unwrap();
         // Shown again, they are the same messages.
-        engine.observe(messages, 1).unwrap();
+        engine.observe(&Delivery::new(messages, 1)).unwrap();
         for call in engine.background(&CompressRequest::new(&[], &CompressOrder::default())) {
             let answer = host.model.complete(&call.request);
             engine.background_done(call.id, answer);
@@ -175,12 +175,12 @@ fn a_stored_message_that_is_no_json_is_a_finding() {
     let cut = MessageView::new(MessageId(2), "user")
         .with_text("b")
         .with_raw("{\"content\": \"b");
-    engine.observe(&[whole], 1).unwrap();
+    engine.observe(&Delivery::new(&[whole], 1)).unwrap();
     assert_eq!(
         lcm.manage(&StoreCommand::Verify).unwrap()["ok"],
         json!(true)
     );
-    engine.observe(&[cut], 2).unwrap();
+    engine.observe(&Delivery::new(&[cut], 2)).unwrap();
     let verified = lcm.manage(&StoreCommand::Verify).unwrap();
     assert_eq!(verified["ok"], json!(false));
     assert!(
@@ -205,7 +205,7 @@ fn a_tools_name_is_masked_under_redact() {
     let result = MessageView::new(MessageId(2), "tool")
         .with_result_of("c", &case.text)
         .with_raw("{}");
-    engine.observe(&[call, result], 1).unwrap();
+    engine.observe(&Delivery::new(&[call, result], 1)).unwrap();
     let backup = host.data_dir().join("copy.sqlite3");
     lcm.manage(&StoreCommand::Backup { to: backup.clone() })
         .unwrap();

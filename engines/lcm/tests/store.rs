@@ -7,8 +7,8 @@
 
 mod ingest;
 
-use contexture_engine_api::{MessageId, MessageView, ToolCallView};
-use contexture_lcm::store::{Delivery, PayloadId};
+use contexture_engine_api::{Delivery, MessageId, MessageView, ToolCallView};
+use contexture_lcm::store::PayloadId;
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use ingest::Ingest;
 use proptest::prelude::*;
@@ -296,13 +296,8 @@ fn what_is_shown_again_after_a_cut_is_live_again_without_a_second_copy() {
     deliver(&store, session, &four, 4);
     let edit = said(5, "the first words, edited");
     let revise = |messages: &[MessageView<'_>], revisions: &[(MessageId, MessageId)]| {
-        let delivery = Delivery {
-            messages,
-            chain: 5,
-            revisions,
-            now_ms: 0,
-        };
-        store.deliver(session, &delivery).unwrap()
+        let delivery = Delivery::new(messages, 5).with_revisions(revisions);
+        store.deliver(session, &delivery, 0).unwrap()
     };
     revise(&[edit.view()], &[(MessageId(5), MessageId(1))]);
     // Back to the second message: the edit of the first one is after it in the order of arrival.
@@ -367,19 +362,16 @@ fn a_revision_is_stored_with_its_message_and_one_of_nothing_is_said() {
     let (store, session) = open(&directory);
     deliver(&store, session, &[said(1, "a"), said(2, "b")], 2);
     let (of_two, of_nine) = (said(10, "b2"), said(11, "x2"));
-    let delivery = Delivery {
-        messages: &[of_two.view(), of_nine.view()],
-        chain: 11,
-        revisions: &[(MessageId(10), MessageId(2)), (MessageId(11), MessageId(9))],
-        now_ms: 0,
-    };
-    let ingested = store.deliver(session, &delivery).unwrap();
+    let views = [of_two.view(), of_nine.view()];
+    let revisions = [(MessageId(10), MessageId(2)), (MessageId(11), MessageId(9))];
+    let delivery = Delivery::new(&views, 11).with_revisions(&revisions);
+    let ingested = store.deliver(session, &delivery, 0).unwrap();
     assert_eq!(ingested.replaces_nothing, [(MessageId(11), MessageId(9))]);
     let rows = store.rows(session, 0..10).unwrap();
     let replaces: Vec<_> = rows.iter().map(|row| row.replaces).collect();
     assert_eq!(replaces, [None, None, Some(rows[1].key), None]);
     // Delivered twice: the same.
-    assert_eq!(store.deliver(session, &delivery).unwrap().known, 2);
+    assert_eq!(store.deliver(session, &delivery, 0).unwrap().known, 2);
     assert_eq!(store.rows(session, 0..10).unwrap(), rows);
 }
 

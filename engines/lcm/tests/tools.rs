@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Committed, CompressOrder, CompressRequest, ContextEngine, EngineError, EngineFactory,
-    MessageId, MessageView, Outcome, StoreCommand, ToolCall, ToolCallView, WindowState,
+    Committed, CompressOrder, CompressRequest, ContextEngine, Cut, Delivery, EngineError,
+    EngineFactory, MessageId, MessageView, Outcome, StoreCommand, ToolCall, ToolCallView,
+    WindowState,
 };
 use contexture_lcm::preview::preview;
 use contexture_lcm::store::FILE_NAME;
@@ -196,7 +197,7 @@ fn conversation_at(
             from_ms.map_or(view, |from| view.with_time(from + at as i64 * 60_000))
         })
         .collect();
-    engine.observe(&views, 7).unwrap();
+    engine.observe(&Delivery::new(&views, 7)).unwrap();
     let order = CompressOrder::default()
         .window(window(views.iter().map(MessageView::tokens).sum()))
         .force(true);
@@ -536,7 +537,7 @@ fn a_hit_says_where_to_read_on() {
         .with_text("I look.")
         .with_tool_calls(&calls)
         .with_raw("{}");
-    engine.observe(&[view], 8).unwrap();
+    engine.observe(&Delivery::new(&[view], 8)).unwrap();
     let found = answer(engine, "lcm_grep", &json!({"pattern": "src/epoch.rs"}));
     let hit = &found["hits"][0];
     let read = answer(
@@ -551,7 +552,7 @@ fn a_hit_says_where_to_read_on() {
         .with_text(&text)
         .with_tool_calls(&calls)
         .with_raw("{}");
-    engine.observe(&[view], 9).unwrap();
+    engine.observe(&Delivery::new(&[view], 9)).unwrap();
     let found = answer(
         engine,
         "lcm_grep",
@@ -642,19 +643,22 @@ fn what_an_edit_or_a_rewind_left_is_marked_in_every_answer() {
     let lcm = factory(&host, &settings);
     let mut engine = open(&lcm, &host, "s", &settings);
     let engine = engine.as_mut();
-    let say = |engine: &mut dyn ContextEngine, id: u64, text: &str| {
+    let mut say = |id: u64, text: &str, revisions: &[(MessageId, MessageId)]| {
         let raw = raw_of("user", text);
-        let view = MessageView::new(MessageId(id), "user")
+        let views = [MessageView::new(MessageId(id), "user")
             .with_text(text)
-            .with_raw(&raw);
-        engine.observe(&[view], id).unwrap();
+            .with_raw(&raw)];
+        let delivery = Delivery::new(&views, id).with_revisions(revisions);
+        engine.observe(&delivery).unwrap();
     };
-    say(engine, 1, "the port is 8080");
-    say(engine, 2, "the host is alpha");
-    engine.revised(&[(MessageId(3), MessageId(1))]);
-    say(engine, 3, "the port is 9090");
-    say(engine, 4, "the port is 7070, says a branch that is left");
-    engine.branched(Some(MessageId(3)));
+    say(1, "the port is 8080", &[]);
+    say(2, "the host is alpha", &[]);
+    say(3, "the port is 9090", &[(MessageId(3), MessageId(1))]);
+    say(4, "the port is 7070, says a branch that is left", &[]);
+    let cut = Cut::after(Some(MessageId(3)));
+    engine
+        .observe(&Delivery::new(&[], 0).after(Some(cut)))
+        .unwrap();
 
     let grep = answer(
         engine,
@@ -737,7 +741,7 @@ fn a_date_is_its_whole_day_where_it_was_said() {
                 .with_time(at)
         })
         .collect();
-    engine.observe(&views, 4).unwrap();
+    engine.observe(&Delivery::new(&views, 4)).unwrap();
     let mut found = |since: Value, until: Value| {
         let mut arguments = json!({"pattern": "word", "sort": "oldest"});
         for (key, time) in [("since", since), ("until", until)] {
@@ -774,7 +778,7 @@ fn a_date_is_its_whole_day_where_it_was_said() {
     );
     // A chat has no times: when it came is told for what it is.
     let view = MessageView::new(MessageId(5), "user").with_text("later");
-    engine.observe(&[view], 5).unwrap();
+    engine.observe(&Delivery::new(&[view], 5)).unwrap();
     let found = answer(
         engine.as_mut(),
         "lcm_grep",
@@ -918,7 +922,7 @@ fn no_session_is_looked_into_that_is_not_granted() {
             .with_text(&text)
             .with_raw(&raw);
         let mut engine = open(&lcm, &host, name, &plain);
-        engine.observe(&[view], 1).unwrap();
+        engine.observe(&Delivery::new(&[view], 1)).unwrap();
     };
     ["one", "two", "three"].into_iter().for_each(say);
     let total = |engine: &mut dyn ContextEngine, sessions: Value| {
@@ -1001,9 +1005,9 @@ fn what_is_redacted_is_nowhere_in_the_store() {
         .with_text(&text)
         .with_tool_calls(&calls)
         .with_raw(&raw);
-    engine.observe(&[view], 1).unwrap();
+    engine.observe(&Delivery::new(&[view], 1)).unwrap();
     // Shown again, it is the same message.
-    engine.observe(&[view], 1).unwrap();
+    engine.observe(&Delivery::new(&[view], 1)).unwrap();
     let part = &secret[14..30];
     let found = answer(
         engine.as_mut(),
@@ -1048,7 +1052,7 @@ fn who_said_it_is_shown() {
         view(4, "tool").with_name("ana").with_result_of("c", "ls"),
         view(5, "user").with_name(&long).with_raw("{}"),
     ];
-    engine.observe(&views, 1).unwrap();
+    engine.observe(&Delivery::new(&views, 1)).unwrap();
     let by_id = |pages: &[Value], key: &str| {
         let mut named: Vec<(String, Value)> = items(pages, key)
             .iter()
@@ -1223,7 +1227,7 @@ fn the_doctor_repairs_the_index_after_a_copy_and_keeps_one_copy() {
         let view = MessageView::new(MessageId(1), "user")
             .with_text("needle")
             .with_raw("{}");
-        engine.observe(&[view], 1).unwrap();
+        engine.observe(&Delivery::new(&[view], 1)).unwrap();
         // The index is there once both are closed.
         engine.end();
     }

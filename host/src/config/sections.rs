@@ -288,6 +288,7 @@ impl Config {
         if let Value::Object(settings) = &mut settings {
             // That one is the host's.
             settings.remove("wait_for_model");
+            settings.remove("automatic");
             settings.extend(own);
         }
         settings

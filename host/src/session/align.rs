@@ -7,6 +7,7 @@
 use contexture_engine_api::MessageId;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use super::ids::Ids;
 use crate::formats::Message;
 
 /// How many messages must follow the place at which messages vanished for it to be a gap and not a cut:
@@ -85,7 +86,14 @@ pub(super) struct Alignment {
 ///
 /// Where the request is `abridged` (it holds a summary of unknown extent, behind so many of its messages) what is
 /// missing may be under the summary.
-pub(super) fn align(old: &[Known], new: &[Mark], abridged: Option<usize>) -> Alignment {
+///
+/// Messages that are `absent` were missing before, so that they are not what the client changed now.
+pub(super) fn align(
+    old: &[Known],
+    new: &[Mark],
+    abridged: Option<usize>,
+    absent: &Ids,
+) -> Alignment {
     let mut alignment = Alignment::default();
     let same = old
         .iter()
@@ -97,7 +105,7 @@ pub(super) fn align(old: &[Known], new: &[Mark], abridged: Option<usize>) -> Ali
     if abridged.is_some_and(hides) {
         alignment = pair_abridged(old, new, same);
     } else {
-        (alignment.fates, alignment.lost, alignment.cut) = pair(old, new, same);
+        (alignment.fates, alignment.lost, alignment.cut) = pair(old, new, same, absent);
     }
     alignment.branch_at_insertion();
     alignment
@@ -209,7 +217,12 @@ fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize) -> Alignment 
 
 /// What each incoming message is, which of the old ones are lost, and whether that is a cut. The first `same` of
 /// both are the same.
-fn pair(old: &[Known], new: &[Mark], same: usize) -> (Vec<Fate>, Vec<MessageId>, bool) {
+fn pair(
+    old: &[Known],
+    new: &[Mark],
+    same: usize,
+    absent: &Ids,
+) -> (Vec<Fate>, Vec<MessageId>, bool) {
     let mut fates: Vec<Fate> = old
         .iter()
         .take(same)
@@ -220,9 +233,13 @@ fn pair(old: &[Known], new: &[Mark], same: usize) -> (Vec<Fate>, Vec<MessageId>,
         new.get(same..).unwrap_or(&[]),
     );
     // Everything where it stood, or shifted by what vanished or came in between.
-    let in_place = Gap::between(old, new, 0, new.len());
+    let in_place = Gap::between(old, new, &Ids::default());
     let (suffix, end) = anchor(old, new);
-    let shifted = Gap::between(old, new, suffix, end);
+    let shifted = Gap::between(
+        old.get(..old.len() - suffix).unwrap_or(&[]),
+        new.get(..end - suffix).unwrap_or(&[]),
+        absent,
+    );
     let holds = shifted.lost.is_empty() || suffix >= shifted.lost.len().min(ANCHOR);
     let better = !in_place.lost.is_empty() || shifted.same() + suffix > in_place.same();
     let (mut gap, suffix) = if holds && better {
@@ -289,13 +306,16 @@ struct Gap {
 }
 
 impl Gap {
-    /// Pairs the messages before the last `suffix` of `old` with those before the last `suffix` of the
-    /// first `end` of `new`, in order, for as long as they can be the same or a revision.
-    fn between(old: &[Known], new: &[Mark], suffix: usize, end: usize) -> Self {
-        let old = old.get(..old.len() - suffix).unwrap_or(&[]);
-        let new = new.get(..end - suffix).unwrap_or(&[]);
+    /// Pairs messages in order, for as long as they can be the same or a revision; those that are `absent` with none
+    /// where there are enough others.
+    fn between(old: &[Known], new: &[Mark], absent: &Ids) -> Self {
+        let (mut left_out, mut there): (Vec<&Known>, Vec<&Known>) =
+            old.iter().partition(|old| absent.contains(&old.id));
+        if there.len() < new.len() {
+            (left_out, there) = (Vec::new(), old.iter().collect());
+        }
         let mut fates = Vec::with_capacity(new.len());
-        for (old, new) in old.iter().zip(new) {
+        for (old, new) in there.iter().zip(new) {
             fates.push(if old.mark.identity == new.identity {
                 Fate::Same(old.id)
             } else if old.mark.shape == new.shape {
@@ -304,7 +324,8 @@ impl Gap {
                 break;
             });
         }
-        let lost = old.iter().skip(fates.len()).map(|old| old.id).collect();
+        let lost = there.into_iter().skip(fates.len()).chain(left_out);
+        let lost = lost.map(|old| old.id).collect();
         fates.resize(new.len(), Fate::New);
         Self { fates, lost }
     }
@@ -374,7 +395,7 @@ mod tests {
     impl Conversation {
         fn advance(&mut self, history: &[Said]) -> Alignment {
             let marks: Vec<Mark> = history.iter().map(Said::mark).collect();
-            let alignment = align(&self.known, &marks, None);
+            let alignment = align(&self.known, &marks, None, &Ids::default());
             let ids = alignment.fates.iter().map(|fate| match fate {
                 Fate::Same(id) => *id,
                 Fate::New | Fate::Revises(_) => {

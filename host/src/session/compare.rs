@@ -247,7 +247,13 @@ impl Session {
         let last = incoming.iter().rposition(Incoming::is_foreign_summary);
         let hides = last.filter(|_| !branch.is_empty());
         let before = hides.map(|last| aligned.iter().filter(|at| **at < last).count());
-        let alignment = align(&old, &marks, before);
+        let sent: Ids = (self.history.sent.units.iter())
+            .map(|unit| unit.origin.id())
+            .collect();
+        let absent: Ids = (old.iter().map(|known| known.id))
+            .filter(|id| !sent.contains(id))
+            .collect();
+        let alignment = align(&old, &marks, before, &absent);
         let appends = alignment.lost.is_empty()
             && alignment.abridged.is_empty()
             && !is_abridged

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use contexture_engine_api::{ContextEngine, Decision, MessageId, Observed, WindowState};
+use contexture_engine_api::{
+    ContextEngine, Cut, Decision, Delivery, MessageId, Observed, WindowState,
+};
 
 use super::ids::{IdMap, Ids};
 use super::request::Request;
@@ -214,7 +216,8 @@ impl Session {
         let state = request.map(|_| self.rough_state());
         let mut pieces = self.pieces(messages, start.after);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
-        let (mut cut, mut expected) = (start.cut, Some(expected));
+        let mut cut = start.cut.map(|last| Cut::after(last));
+        let mut expected = Some(expected);
         // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
         for piece in pieces {
             let messages = piece.0.len();
@@ -230,13 +233,13 @@ impl Session {
         Ok(answer)
     }
 
-    /// One call of the engine: what it has seen is checked, it is told of the cut and of revisions, shown the
-    /// messages, and asked for its decision where `state` is given.
+    /// One call of the engine: what it has seen is checked, it is shown the messages, and asked for its decision
+    /// where `state` is given.
     fn show_piece(
         &mut self,
         (piece, chain): (Window, u64),
         revisions: &[(MessageId, MessageId)],
-        cut: Option<Option<MessageId>>,
+        cut: Option<Cut>,
         expected: Option<Expected>,
         state: Option<WindowState>,
     ) -> Result<Shown, CallError> {
@@ -263,15 +266,11 @@ impl Session {
                     return Ok(Shown::Disagrees(seen));
                 }
             }
-            if let Some(last) = cut {
-                engine.branched(last);
-            }
-            if !revised.is_empty() {
-                engine.revised(&revised);
-            }
-            if !piece.is_empty() {
+            if cut.is_some() || !piece.is_empty() {
                 let calls = piece.call_views(0);
-                engine.observe(&piece.views(0, &calls), chain)?;
+                let messages = piece.views(0, &calls);
+                let delivery = Delivery::new(&messages, chain);
+                engine.observe(&delivery.after(cut).with_revisions(&revised))?;
             }
             seen.store(true, Ordering::Release);
             let decision = match state {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
-    EngineError, HostInfo, MessageId, MessageView, Observed, OpenRequest, Outcome,
-    StandaloneEngine, ToolCall, ToolSpec, WindowState,
+    Delivery, EngineError, HostInfo, MessageId, Observed, OpenRequest, Outcome, StandaloneEngine,
+    ToolCall, ToolSpec, WindowState,
 };
 
 use crate::locked;
@@ -179,9 +179,9 @@ impl<const DECLARED: bool> ContextEngine for ScriptedEngine<DECLARED> {
         locked(&self.script.0).observed_through
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         let mut lines = locked(&self.script.0);
-        for message in messages {
+        for message in delivery.messages {
             lines.observed.push(message.id());
             lines
                 .originals

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    BackgroundCall, Committed, Compaction, CompressOrder, CompressRequest, ContextEngine,
-    EngineError, EngineFactory, MessageId, MessageKind, Outcome, StandaloneEngine, ToolCall,
-    WindowState,
+    BackgroundCall, Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, Cut,
+    Delivery, EngineError, EngineFactory, MessageId, MessageKind, Outcome, StandaloneEngine,
+    ToolCall, WindowState,
 };
 use serde_json::Value;
 
@@ -73,6 +73,18 @@ impl Session {
     /// # Errors
     /// The engine's own; it is shown the same again next time.
     pub fn observe(&mut self, chat: &Chat) -> Result<(), EngineError> {
+        self.observe_revised(chat, &[])
+    }
+
+    /// The same where some messages are other forms of earlier ones: each new id, and the id of the earlier one.
+    ///
+    /// # Errors
+    /// The engine's own; it is shown the same again next time.
+    pub fn observe_revised(
+        &mut self,
+        chat: &Chat,
+        revisions: &[(MessageId, MessageId)],
+    ) -> Result<(), EngineError> {
         let is_new = |message: &&Message| {
             message.kind == MessageKind::Original && Some(message.id) > self.seen
         };
@@ -80,9 +92,21 @@ impl Session {
         let Some(last) = new.last().map(|message| message.id) else {
             return Ok(());
         };
-        views_of(&new, |views| self.engine.observe(views, last.0))?;
+        views_of(&new, |views| {
+            let delivery = Delivery::new(views, last.0).with_revisions(revisions);
+            self.engine.observe(&delivery)
+        })?;
         self.seen = Some(last);
         Ok(())
+    }
+
+    /// Cuts the conversation back: everything after `last` is no longer part of it.
+    ///
+    /// # Errors
+    /// The engine's own.
+    pub fn cut(&mut self, last: Option<MessageId>) -> Result<(), EngineError> {
+        self.engine
+            .observe(&Delivery::new(&[], 0).after(Some(Cut::after(last))))
     }
 
     /// Asks for a compaction, and leaves it at that.

@@ -24,9 +24,9 @@ impl ContextEngine for Puppet {
         Decision::Yes("always".into())
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         self.seen
-            .extend(messages.iter().map(|message| message.id().0));
+            .extend(delivery.messages.iter().map(|message| message.id().0));
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use contexture::engines::register_context_engine;
 use contexture_engine_api::{
-    Committed, CompressRequest, ContextEngine, Decision, EngineError, EngineFactory,
+    Committed, CompressRequest, ContextEngine, Decision, Delivery, EngineError, EngineFactory,
     FactoryRequest, MessageId, MessageView, Observed, OpenRequest, Outcome, StoreCommand, ToolCall,
     ToolSpec, Usage, WindowState, define_engine,
 };
@@ -22,7 +22,7 @@ pub(crate) const DEADLINE_MS: u64 = 500;
 const HANGS: Duration = Duration::from_millis(650);
 const HANGS_LATE: Duration = Duration::from_millis(2_600);
 
-/// The methods that can fail.
+/// The methods that can fail. Deliveries with a cut or a revision are told apart from others.
 pub(crate) const METHODS: [&str; 13] = [
     "observe",
     "observe",
@@ -32,8 +32,8 @@ pub(crate) const METHODS: [&str; 13] = [
     "compress",
     "compress",
     "committed",
-    "branched",
-    "revised",
+    "cut",
+    "revision",
     "turn_complete",
     "open",
     "end",
@@ -231,9 +231,15 @@ impl ContextEngine for Failing {
             .tell("observed_through", || self.engine.observed_through())
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], chain: u64) -> Result<(), EngineError> {
-        self.faults
-            .call("observe", || self.engine.observe(messages, chain))
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        let method = match delivery {
+            Delivery { cut: Some(_), .. } => "cut",
+            Delivery {
+                revisions: [_, ..], ..
+            } => "revision",
+            _ => "observe",
+        };
+        self.faults.call(method, || self.engine.observe(delivery))
     }
 
     fn update_usage(&mut self, usage: &Usage) {
@@ -272,15 +278,6 @@ impl ContextEngine for Failing {
 
     fn model_changed(&mut self, window: &WindowState) {
         self.engine.model_changed(window);
-    }
-
-    fn branched(&mut self, last: Option<MessageId>) {
-        self.faults.tell("branched", || self.engine.branched(last));
-    }
-
-    fn revised(&mut self, revisions: &[(MessageId, MessageId)]) {
-        self.faults
-            .tell("revised", || self.engine.revised(revisions));
     }
 
     fn end(&mut self) {

@@ -373,7 +373,7 @@ fn fail(method: &'static str, failure: Failure) -> Act {
 fn what_was_cut_off_while_the_engine_failed_leaves_the_conversation() {
     for failure in [Failure::Error, Failure::Hang] {
         let acts = [
-            fail("branched", failure),
+            fail("cut", failure),
             turn(Originals, Plain(4), REPLY),
             Act::SendAgain(REPLY),
         ];

@@ -1,7 +1,7 @@
 //! Summaries that are prepared between turns.
 
 use contexture_engine_api::{
-    BackgroundCall, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
+    BackgroundCall, Cut, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
 };
 
 use super::Compressor;
@@ -25,6 +25,21 @@ pub(super) struct Redo {
 }
 
 impl Compressor {
+    /// Forgets what was said behind a cut, and what was prepared from it.
+    pub(super) fn cut(&mut self, cut: Cut) {
+        let last = self.log.iter().position(|note| Some(note.id) == cut.last);
+        match last {
+            Some(at) => self.log.truncate(at + 1),
+            None => self.log.retain(|note| cut.keeps(note.id)),
+        }
+        self.pending = None;
+        self.staged = None;
+        self.redo = None;
+        self.proposal = None;
+        self.reported_tokens = None;
+        self.progress.things_changed();
+    }
+
     /// The model calls for the summary in the making, or for the one to make next.
     pub(super) fn calls_to_make(&mut self) -> Vec<BackgroundCall> {
         let Some(model) = self.services.model() else {

@@ -354,7 +354,7 @@ fn what_was_prepared_for_a_branch_is_not_used() {
     let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
     session.observe(&chat).unwrap();
     let call = session.background().remove(0);
-    session.engine.branched(Some(MessageId(30)));
+    session.cut(Some(MessageId(30))).unwrap();
     session
         .engine
         .background_done(call.id, Ok(ScriptedModel::answer("## Goal\nStale notes.")));

@@ -89,10 +89,10 @@ fn without(runs: &[Range<u32>], left_out: impl Iterator<Item = u32>) -> Vec<Rang
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use contexture_engine_api::{MessageId, MessageView};
+    use contexture_engine_api::{Delivery, MessageId, MessageView};
 
     use super::*;
-    use crate::store::{Delivery, StoreSettings};
+    use crate::store::StoreSettings;
 
     #[test]
     fn ordinals_are_taken_out_of_runs() {
@@ -108,13 +108,9 @@ mod tests {
         let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
         let session = store.open_session("s", 0).unwrap();
         let revise = |id: u64, text: &str, revisions: &[(MessageId, MessageId)]| {
-            let delivery = Delivery {
-                messages: &[MessageView::new(MessageId(id), "user").with_text(text)],
-                chain: id,
-                revisions,
-                now_ms: 0,
-            };
-            store.deliver(session, &delivery).unwrap();
+            let views = [MessageView::new(MessageId(id), "user").with_text(text)];
+            let delivery = Delivery::new(&views, id).with_revisions(revisions);
+            store.deliver(session, &delivery, 0).unwrap();
         };
         let say = |id: u64, text: &str| revise(id, text, &[]);
         let ids = || -> Vec<u64> {

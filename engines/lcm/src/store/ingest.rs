@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use contexture_digest::{SECRET_MASK, mask_secrets};
-use contexture_engine_api::{MessageId, MessageView};
+use contexture_engine_api::{Delivery, MessageId, MessageView};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::block::{self, Draft};
@@ -14,7 +14,8 @@ use super::body::{Facts, beside_text};
 use super::index::build;
 use super::index::corpus::Corpus;
 use super::index::segment::indexed_end;
-use super::live::{keys_of, live_ordinal, live_ranges, revive};
+use super::live::{cut_in, keys_of, live_ordinal, live_ranges, revive};
+use super::nodes::FrontierMove;
 use super::payload::PackedText;
 use super::read::{Blocks, row_in, whole};
 use super::sessions::{ARRIVED, unknown};
@@ -26,19 +27,6 @@ const BLOCK_BYTES: usize = 48 * 1024;
 
 /// How many messages await the index before a batch is worth it.
 pub(crate) const INDEX_BATCH: u32 = 256;
-
-/// One delivery of the host.
-#[derive(Debug, Clone, Copy)]
-pub struct Delivery<'a> {
-    /// The messages, in the order of their ids.
-    pub messages: &'a [MessageView<'a>],
-    /// The host's chain hash after the last of them.
-    pub chain: u64,
-    /// The revisions among the messages: the new id, and the one that it replaces.
-    pub revisions: &'a [(MessageId, MessageId)],
-    /// The time, in ms since the Unix epoch.
-    pub now_ms: i64,
-}
 
 /// The result of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +42,13 @@ pub struct Ingested {
 }
 
 impl Store {
-    /// Stores the messages that are new, what they replace, and the host's chain hash after the last of
-    /// them, in one transaction. When it returns, the messages survive the death of the process.
+    /// Stores what a delivery brings: the cut before it, the messages that are new, what they replace, and the
+    /// host's chain hash after the last of them, in one transaction. When it returns, the messages survive the
+    /// death of the process. `now_ms` is the time, in ms since the Unix epoch.
     ///
-    /// The messages come in the order of their ids. One whose id is not above the last live one must be
-    /// stored already: it was delivered twice, and the stored one stays. One that a cut left behind becomes
-    /// part of the conversation again, without a second copy.
+    /// What is cut off stays stored and can be found. The messages come in the order of their ids. One whose id is
+    /// not above the last live one must be stored already: it was delivered twice, and the stored one stays. One
+    /// that a cut left behind becomes part of the conversation again, without a second copy.
     ///
     /// # Errors
     /// [`StoreError::IdReused`]; a store that failed. Nothing is stored then.
@@ -67,8 +56,22 @@ impl Store {
         &self,
         session: SessionId,
         delivery: &Delivery<'_>,
+        now_ms: i64,
     ) -> Result<Ingested, StoreError> {
-        let (ingested, waiting) = self.database().deliver(session, delivery)?;
+        self.deliver_with(session, delivery, now_ms, None)
+    }
+
+    /// [`Store::deliver`], and the frontier moves with it: a node over messages that were cut off is never in the
+    /// window.
+    pub(crate) fn deliver_with(
+        &self,
+        session: SessionId,
+        delivery: &Delivery<'_>,
+        now_ms: i64,
+        moved: Option<&FrontierMove>,
+    ) -> Result<Ingested, StoreError> {
+        let delivered = self.database().deliver(session, delivery, now_ms, moved);
+        let (ingested, waiting) = delivered?;
         if waiting >= INDEX_BATCH {
             self.index_soon(session);
         }
@@ -85,13 +88,16 @@ impl Store {
         messages: &[MessageView<'_>],
         chain: u64,
     ) -> Result<Ingested, StoreError> {
-        let delivery = Delivery {
-            messages,
-            chain,
-            revisions: &[],
-            now_ms: 0,
-        };
-        self.deliver(session, &delivery)
+        self.deliver(session, &Delivery::new(messages, chain), 0)
+    }
+
+    pub(crate) fn cut(
+        &self,
+        session: SessionId,
+        last: Option<MessageId>,
+    ) -> Result<Ingested, StoreError> {
+        let cut = contexture_engine_api::Cut::after(last);
+        self.deliver(session, &Delivery::new(&[], 0).after(Some(cut)), 0)
     }
 }
 
@@ -100,19 +106,27 @@ impl Database {
         &self,
         session: SessionId,
         delivery: &Delivery<'_>,
+        now_ms: i64,
+        moved: Option<&FrontierMove>,
     ) -> Result<(Ingested, u32), StoreError> {
         let messages = delivery.messages;
         check_order(messages)?;
         // If no message has a time, all get the time of arrival; otherwise messages without one get their
         // neighbours' time.
         let timeless = messages.iter().all(|view| view.time().is_none());
-        let arrival = timeless.then_some(delivery.now_ms);
+        let arrival = timeless.then_some(now_ms);
         let prepared = messages
             .iter()
             .map(|view| Prepared::of(view, self.settings.large_tokens))
             .collect::<Result<Vec<_>, _>>()?;
         let mut blocks = self.pack(&prepared)?;
         self.write(|transaction| {
+            if let Some(cut) = delivery.cut {
+                cut_in(transaction, session, cut.last)?;
+            }
+            if let Some(moved) = moved {
+                moved.make(transaction, session)?;
+            }
             let cursor = IngestCursor::read(transaction, session)?;
             let stored = Stored::find(self, transaction, session, &cursor, &prepared)?;
             let new = &prepared[stored.known..];
@@ -150,7 +164,7 @@ impl Database {
                         ordinals.end,
                         last_host.map(|id| id.0 as i64),
                         order_at,
-                        delivery.now_ms
+                        now_ms
                     ])?;
             }
             let indexed = indexed_end(transaction, session, Corpus::Messages)?;

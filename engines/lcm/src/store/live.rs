@@ -48,15 +48,6 @@ impl Store {
         })
     }
 
-    /// Cuts the conversation back: everything after `last` (all of it, for none) is no longer part of it.
-    /// The messages stay stored and can be found. Cutting at the end changes nothing.
-    ///
-    /// # Errors
-    /// `last` is not part of the conversation; a store that failed.
-    pub fn cut(&self, session: SessionId, last: Option<MessageId>) -> Result<(), StoreError> {
-        self.write(|transaction| cut_in(transaction, session, last))
-    }
-
     /// The ordinals of the live messages: disjoint runs, in order.
     ///
     /// # Errors
@@ -66,21 +57,35 @@ impl Store {
     }
 }
 
-/// [`Store::cut`], as a part of a larger transaction.
-pub(crate) fn cut_in(
+/// Cuts the conversation back: everything after `last` (all of it, for none) is no longer part of it. The messages
+/// stay stored and can be found. Cutting at the end changes nothing.
+pub(super) fn cut_in(
     transaction: &Transaction<'_>,
     session: SessionId,
     last: Option<MessageId>,
 ) -> Result<(), StoreError> {
-    let end = match last {
-        None => 0,
-        Some(id) => {
-            live_ordinal(transaction, session, id)?
-                .ok_or_else(|| StoreError::Unknown(format!("message {id} to cut after")))?
-                + 1
-        }
-    };
     let live = live_ranges(transaction, session)?;
+    // The last one that stays may have been revised, and removed by an earlier cut: the rest ends before it.
+    let mut end = 0;
+    for run in live.iter().rev() {
+        let last_of_run: Option<i64> = transaction
+            .prepare_cached(
+                "SELECT id FROM messages WHERE id >= ?1 AND id < ?2 AND host <= ?3 ORDER BY id DESC LIMIT 1",
+            )?
+            .query_row(
+                params![
+                    Key::new(session, run.start).0,
+                    Key::new(session, run.end).0,
+                    last.map(|last| last.0 as i64)
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        if let Some(key) = last_of_run {
+            end = Key(key).ordinal() + 1;
+            break;
+        }
+    }
     if live.last().is_none_or(|range| range.end <= end) {
         return Ok(());
     }
@@ -187,33 +192,4 @@ pub(crate) fn keys(session: SessionId, range: &Range<u32>) -> [i64; 2] {
         Key::new(session, range.start).0,
         Key::new(session, range.end).0,
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use contexture_engine_api::MessageView;
-
-    use super::*;
-    use crate::StoreSettings;
-    use crate::dag::NodeId;
-    use crate::store::nodes;
-
-    #[test]
-    fn a_cut_whose_frontier_cannot_be_written_cuts_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
-        let session = store.open_session("s", 0).unwrap();
-        let views = [1, 2].map(|id| MessageView::new(MessageId(id), "user").with_text("x"));
-        store.ingest(session, &views, 2).unwrap();
-        let cut = |before: &[NodeId], after: &[NodeId]| {
-            nodes::cut(&store, session, Some(MessageId(1)), 1, before, after)
-        };
-        let missing = [NodeId(9)];
-        assert!(cut(&[], &missing).is_err());
-        assert!(matches!(cut(&missing, &[]), Err(StoreError::FrontierMoved)));
-        assert_eq!(store.live(session).unwrap(), std::slice::from_ref(&(0..2)));
-        cut(&[], &[]).unwrap();
-        assert_eq!(store.live(session).unwrap(), std::slice::from_ref(&(0..1)));
-    }
 }

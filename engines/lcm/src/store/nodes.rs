@@ -10,7 +10,6 @@ use contexture_engine_api::MessageId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::compression::damaged;
-use super::live::cut_in;
 use super::summaries::{summary_hash, summary_text};
 use super::{Key, SessionId, Store};
 use crate::dag::{Level, Node, NodeId, Under};
@@ -204,70 +203,61 @@ pub(crate) fn forget(
     })
 }
 
-/// Moves the frontier from the nodes `before` to `nodes`, oldest first, with the compaction `compaction`;
-/// some have better texts.
+/// A change of the nodes that replace messages in the window, oldest first each.
+#[derive(Debug)]
+pub(crate) struct FrontierMove {
+    /// The frontier that this is made from.
+    pub(crate) before: Vec<NodeId>,
+    pub(crate) after: Vec<NodeId>,
+    /// The compaction that the frontier belongs to.
+    pub(crate) compaction: u64,
+}
+
+impl FrontierMove {
+    /// Makes it, as a part of a transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::FrontierMoved`] if the frontier is no longer what it was made from; a store that failed.
+    pub(super) fn make(
+        &self,
+        transaction: &Transaction<'_>,
+        session: SessionId,
+    ) -> Result<(), StoreError> {
+        if frontier_ids_in(transaction, session)? != self.before {
+            return Err(StoreError::FrontierMoved);
+        }
+        transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
+        )?;
+        for (position, node) in self.after.iter().enumerate() {
+            insert.execute(params![
+                session.0,
+                position as i64,
+                key(session, *node),
+                self.compaction as i64
+            ])?;
+        }
+        Ok(())
+    }
+}
+
+/// Moves the frontier; some nodes get better texts.
 ///
 /// # Errors
-/// [`StoreError::FrontierMoved`] if it is no longer `before`; a store that failed. Nothing changes then.
-pub(crate) fn set_frontier(
+/// As [`FrontierMove::make`]. Nothing changes then.
+pub(crate) fn move_frontier(
     store: &Store,
     session: SessionId,
-    before: &[NodeId],
-    compaction: u64,
-    nodes: &[NodeId],
+    moved: &FrontierMove,
     better: &[(NodeId, Written)],
 ) -> Result<(), StoreError> {
     store.write(|transaction| {
-        write_frontier(transaction, session, compaction, before, nodes)?;
+        moved.make(transaction, session)?;
         for (node, written) in better {
             rewrite_in(transaction, session, *node, written)?;
         }
         Ok(())
-    })
-}
-
-fn write_frontier(
-    transaction: &Transaction<'_>,
-    session: SessionId,
-    compaction: u64,
-    before: &[NodeId],
-    nodes: &[NodeId],
-) -> Result<(), StoreError> {
-    if frontier_ids_in(transaction, session)? != before {
-        return Err(StoreError::FrontierMoved);
-    }
-    transaction.execute("DELETE FROM frontier WHERE session = ?1", [session.0])?;
-    let mut insert = transaction.prepare_cached(
-        "INSERT INTO frontier(session, position, node, compaction) VALUES(?1, ?2, ?3, ?4)",
-    )?;
-    for (position, node) in nodes.iter().enumerate() {
-        insert.execute(params![
-            session.0,
-            position as i64,
-            key(session, *node),
-            compaction as i64
-        ])?;
-    }
-    Ok(())
-}
-
-/// Cuts the conversation back to `last` and moves the frontier from the nodes `before` to others, all in one
-/// transaction: a node over messages that were cut off is never in the window.
-///
-/// # Errors
-/// `last` is not part of the conversation; the frontier is not `before`; a store that failed. Nothing
-/// changes then.
-pub(crate) fn cut(
-    store: &Store,
-    session: SessionId,
-    last: Option<MessageId>,
-    compaction: u64,
-    before: &[NodeId],
-    nodes: &[NodeId],
-) -> Result<(), StoreError> {
-    store.write(|transaction| {
-        cut_in(transaction, session, last)?;
-        write_frontier(transaction, session, compaction, before, nodes)
     })
 }
 
@@ -686,7 +676,12 @@ mod tests {
         assert_eq!(under, Under::Nodes(vec![NodeId(3)]));
 
         let set = |before: &[NodeId], after: &[NodeId]| {
-            set_frontier(&store, session, before, 1, after, &[])
+            let moved = FrontierMove {
+                before: before.to_vec(),
+                after: after.to_vec(),
+                compaction: 1,
+            };
+            move_frontier(&store, session, &moved, &[])
         };
         set(&[], &[NodeId(2)]).unwrap();
         assert!(matches!(

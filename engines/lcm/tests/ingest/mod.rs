@@ -1,8 +1,8 @@
 //! A delivery as most tests make it: without revisions, at a time that is of no interest.
-#![allow(missing_docs, unreachable_pub)]
+#![allow(missing_docs, unreachable_pub, dead_code)]
 
-use contexture_engine_api::MessageView;
-use contexture_lcm::store::{Delivery, Ingested};
+use contexture_engine_api::{Cut, Delivery, MessageId, MessageView};
+use contexture_lcm::store::Ingested;
 use contexture_lcm::{SessionId, Store, StoreError};
 
 pub trait Ingest {
@@ -12,6 +12,8 @@ pub trait Ingest {
         messages: &[MessageView<'_>],
         chain: u64,
     ) -> Result<Ingested, StoreError>;
+
+    fn cut(&self, session: SessionId, last: Option<MessageId>) -> Result<Ingested, StoreError>;
 }
 
 impl Ingest for Store {
@@ -21,12 +23,14 @@ impl Ingest for Store {
         messages: &[MessageView<'_>],
         chain: u64,
     ) -> Result<Ingested, StoreError> {
-        let delivery = Delivery {
-            messages,
-            chain,
-            revisions: &[],
-            now_ms: 0,
-        };
-        self.deliver(session, &delivery)
+        self.deliver(session, &Delivery::new(messages, chain), 0)
+    }
+
+    fn cut(&self, session: SessionId, last: Option<MessageId>) -> Result<Ingested, StoreError> {
+        self.deliver(
+            session,
+            &Delivery::new(&[], 0).after(Some(Cut::after(last))),
+            0,
+        )
     }
 }

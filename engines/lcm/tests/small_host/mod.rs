@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction,
-    EngineError, EngineFactory, Entry, FactoryRequest, HostInfo, MessageId, MessageKind,
+    Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Cut,
+    Delivery, EngineError, EngineFactory, Entry, FactoryRequest, HostInfo, MessageId, MessageKind,
     MessageView, Outcome, SUMMARY_MARK, StoreCommand, ToolCall, WindowState,
 };
 use contexture_lcm::Lcm;
@@ -140,18 +140,20 @@ impl SmallHost {
     /// Shows the engine what it has not seen, as far as the window and the log have it.
     pub fn show(&mut self) -> Result<(), EngineError> {
         let log = &self.kept.log;
-        let mut from = 0;
-        if let Some(seen) = self.engine.observed_through() {
-            from = seen.last.0;
-            if !log.contains(&from) || chain(log, from) != seen.chain {
-                // A cut that it was not told of.
-                let common = log.iter().rev().find(|id| **id <= from).copied();
-                self.engine.branched(common.map(MessageId));
-                let seen = self.engine.observed_through();
-                from = seen.map_or(0, |seen| seen.last.0);
-            }
+        let seen = self.engine.observed_through();
+        let mut from = seen.map_or(0, |seen| seen.last.0);
+        let mut cut = None;
+        if seen.is_some_and(|seen| !log.contains(&from) || chain(log, from) != seen.chain) {
+            // A cut that it was not told of.
+            let last = log.iter().rev().find(|id| **id <= from).copied();
+            from = last.unwrap_or(0);
+            let last = last.map(MessageId);
+            cut = Some(Cut::after(last));
         }
         let ids: Vec<u64> = log.iter().copied().filter(|id| *id > from).collect();
+        if let (true, Some(_)) = (ids.is_empty(), cut) {
+            self.engine.observe(&Delivery::new(&[], 0).after(cut))?;
+        }
         for piece in ids.chunks(256) {
             let texts: Vec<_> = piece.iter().map(|id| (text(*id), raw(*id))).collect();
             let views: Vec<_> = piece
@@ -159,8 +161,9 @@ impl SmallHost {
                 .zip(&texts)
                 .map(|(id, (text, raw))| view(*id, text, raw))
                 .collect();
-            let end = chain(&self.kept.log, *piece.last().unwrap());
-            self.engine.observe(&views, end)?;
+            let end = chain(log, *piece.last().unwrap());
+            let delivery = Delivery::new(&views, end).after(cut.take());
+            self.engine.observe(&delivery)?;
         }
         Ok(())
     }
@@ -178,7 +181,7 @@ impl SmallHost {
         Ok(self.kept.next_id)
     }
 
-    /// The client takes its last `count` messages back.
+    /// The client takes its last `count` messages back; the engine learns of it at the next turn.
     pub fn rewind(&mut self, count: usize) {
         let shown = |slot: &Slot| matches!(slot, Slot::Said(_));
         let tail = self.kept.window.iter().rev().take_while(|slot| shown(slot));
@@ -188,8 +191,6 @@ impl SmallHost {
         let stays = self.kept.window.len() - count;
         self.kept.window.truncate(stays);
         self.keep();
-        let last = self.kept.log.last().copied().map(MessageId);
-        self.engine.branched(last);
     }
 
     /// Compacts where the engine says so; `say` is told before and after.

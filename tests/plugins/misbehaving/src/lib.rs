@@ -229,9 +229,13 @@ impl ContextEngine for Misbehaving {
         Ok(Outcome::Compacted(Compaction::new(entries)))
     }
 
-    fn observe(&mut self, messages: &[MessageView<'_>], _chain: u64) -> Result<(), EngineError> {
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         self.enter("observe")?;
-        let bytes: usize = messages.iter().map(|message| message.text().len()).sum();
+        let bytes: usize = delivery
+            .messages
+            .iter()
+            .map(|message| message.text().len())
+            .sum();
         std::hint::black_box(bytes);
         Ok(())
     }
@@ -314,10 +318,6 @@ impl ContextEngine for Misbehaving {
 
     fn model_changed(&mut self, _window: &WindowState) {
         self.enter_infallible("model_changed");
-    }
-
-    fn branched(&mut self, _last: Option<MessageId>) {
-        self.enter_infallible("branched");
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {
