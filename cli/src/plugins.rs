@@ -12,7 +12,9 @@ use serde_json::Value;
 use crate::error::CliError;
 use crate::terminal::{self, Table};
 use crate::{Global, OK, engines, figures, output, setup};
-use contexture::catalog::{Catalog, FolderState, MANIFEST_FILE, Manifest, PluginState};
+use contexture::catalog::{
+    Catalog, FolderState, GENERATED, MANIFEST_FILE, Manifest, PluginState, manifest_of,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginsCommand {
@@ -89,10 +91,10 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
 
 fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, CliError> {
     let manifests = match paths {
-        [] => all_buildable(global)?,
+        [] => all_buildable(global, release)?,
         named => named
             .iter()
-            .map(|path| buildable(path))
+            .map(|path| buildable(path, release))
             .collect::<Result<_, _>>()?,
     };
     for manifest in &manifests {
@@ -102,14 +104,16 @@ fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, Cl
 }
 
 /// Every plugin in the plugin folders that comes with its source.
-fn all_buildable(global: &Global) -> Result<Vec<Manifest>, CliError> {
+fn all_buildable(global: &Global, release: bool) -> Result<Vec<Manifest>, CliError> {
     let loaded = setup::load_config(global)?;
     let catalog = engines::scan(&loaded)?;
     let with_source = catalog
         .plugins
         .iter()
         .filter(|plugin| plugin.folder.join("Cargo.toml").is_file());
-    let manifests: Vec<_> = with_source.map(manifest).collect::<Result<_, _>>()?;
+    let manifests: Vec<_> = with_source
+        .map(|plugin| buildable(&plugin.folder, release))
+        .collect::<Result<_, _>>()?;
     if manifests.is_empty() {
         let folders: Vec<_> = loaded
             .plugin_dirs
@@ -127,27 +131,26 @@ fn all_buildable(global: &Global) -> Result<Vec<Manifest>, CliError> {
 }
 
 /// The plugin in a folder.
-fn buildable(path: &Path) -> Result<Manifest, CliError> {
+fn buildable(path: &Path, release: bool) -> Result<Manifest, CliError> {
     let folder = std::fs::canonicalize(path).map_err(|source| {
         CliError::usage(
             format!("there is no plugin to build in {}: {source}", path.display()),
             format!(
-                "name the folder of a plugin's source, with its Cargo.toml and {MANIFEST_FILE}; `contexture plugins \
-                 list` says where plugins are"
+                "name the folder of a plugin's source, with its Cargo.toml; `contexture plugins list` says where \
+                 plugins are"
             ),
         )
     })?;
-    for file in ["Cargo.toml", MANIFEST_FILE] {
-        if !folder.join(file).is_file() {
-            return Err(CliError::usage(
-                format!(
-                    "{} is not the folder of a plugin's source: it has no {file}",
-                    path.display()
-                ),
-                format!("name a folder with a Cargo.toml and a {MANIFEST_FILE}"),
-            ));
-        }
+    if !folder.join("Cargo.toml").is_file() {
+        return Err(CliError::usage(
+            format!(
+                "{} is not the folder of a plugin's source: it has no Cargo.toml",
+                path.display()
+            ),
+            "name a folder with a Cargo.toml",
+        ));
     }
+    write_manifest(&folder, release)?;
     let beside = folder.parent().unwrap_or(&folder).to_owned();
     let catalog = Catalog::scan(&[beside], Vec::new());
     match catalog
@@ -161,6 +164,27 @@ fn buildable(path: &Path) -> Result<Manifest, CliError> {
             "look at its permissions, and at those of the folder above it",
         )),
     }
+}
+
+/// Makes the manifest of the plugin in a folder from its library, unless somebody else wrote it.
+fn write_manifest(folder: &Path, release: bool) -> Result<(), CliError> {
+    let path = folder.join(MANIFEST_FILE);
+    let found = std::fs::read_to_string(&path);
+    if found
+        .as_ref()
+        .is_ok_and(|text| !text.starts_with(GENERATED))
+    {
+        return Ok(());
+    }
+    let library = cargo_build(&folder.join("Cargo.toml"), release)?;
+    let manifest = manifest_of(&library).map_err(|error| CliError::Build {
+        what: error.to_string(),
+        way_out: "say `export_engine!` once in the crate".to_owned(),
+    })?;
+    if found.is_ok_and(|text| text == manifest) {
+        return Ok(());
+    }
+    std::fs::write(&path, manifest).map_err(|source| CliError::Write { path, source })
 }
 
 fn manifest(plugin: &contexture::catalog::Plugin) -> Result<Manifest, CliError> {

@@ -21,15 +21,19 @@ pub enum LogLevel {
     Info,
 }
 
-/// What a host implements to lend its services. None of these calls back into an engine.
+/// The services that a host lends. None of them calls back into an engine.
 pub trait HostServices: Send + Sync {
-    /// Whether it has a service, calls a method or takes an entry of this name.
+    /// Whether the host has a service, calls a method or takes an entry of this name: `complete`, `select`,
+    /// `stub_result`.
     fn supports(&self, feature: &str) -> bool {
         crate::protocol::features().any(|known| known == feature)
     }
     /// The auxiliary model, where there is one.
     fn model(&self) -> Option<ModelInfo>;
     /// Makes one model call; blocks until it is answered, fails or is cancelled.
+    ///
+    /// # Errors
+    /// Every way in which there is no usable answer, typed.
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure>;
     /// Makes several model calls side by side; the answers stand in the order of the requests.
     fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>>;
@@ -37,7 +41,8 @@ pub trait HostServices: Send + Sync {
     fn count_tokens(&self, text: &str) -> u64;
     /// Writes to the host's log, under the engine's name.
     fn log(&self, level: LogLevel, message: &str);
-    /// Whether the host has given up on the current call.
+    /// Whether the host has given up on the current call. Long work asks every few milliseconds and answers
+    /// [`EngineError::Cancelled`](crate::EngineError::Cancelled).
     fn is_cancelled(&self) -> bool;
     /// The time, in milliseconds since the Unix epoch.
     fn now_ms(&self) -> i64;
@@ -58,57 +63,17 @@ impl Services {
         Self(Arc::new(NoHost))
     }
 
-    /// Whether the host has a service, calls a method or takes an entry of this name: `complete`, `select`,
-    /// `stub_result`.
-    pub fn supports(&self, feature: &str) -> bool {
-        self.0.supports(feature)
-    }
-
-    /// The auxiliary model, where there is one.
-    pub fn model(&self) -> Option<ModelInfo> {
-        self.0.model()
-    }
-
-    /// Makes one model call; blocks until it is answered, fails or is cancelled.
-    ///
-    /// # Errors
-    /// Every way in which there is no usable answer, typed.
-    pub fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        self.0.complete(request)
-    }
-
-    /// Makes several model calls side by side; the answers stand in the order of the requests.
-    pub fn complete_many(
-        &self,
-        requests: &[ModelRequest],
-    ) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        self.0.complete_many(requests)
-    }
-
-    /// Counts the tokens of a text for the agent's model.
-    pub fn count_tokens(&self, text: &str) -> u64 {
-        self.0.count_tokens(text)
-    }
-
-    /// Writes to the host's log, under the engine's name.
-    pub fn log(&self, level: LogLevel, message: &str) {
-        self.0.log(level, message);
-    }
-
-    /// Whether the host has given up on the current call. Long work asks every few milliseconds and
-    /// answers [`EngineError::Cancelled`](crate::EngineError::Cancelled).
-    pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-
-    /// The time, in milliseconds since the Unix epoch.
-    pub fn now_ms(&self) -> i64 {
-        self.0.now_ms()
-    }
-
     #[cfg(feature = "host")]
     pub(crate) fn host(&self) -> &Arc<dyn HostServices> {
         &self.0
+    }
+}
+
+impl std::ops::Deref for Services {
+    type Target = dyn HostServices;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
     }
 }
 

@@ -4,6 +4,7 @@
 //! registered in this process. In-process code is fully trusted, so a plugin runs only when it is named, and
 //! only where nobody but the user and root may write it. Links are followed inside the plugin folder alone.
 
+mod generate;
 mod library;
 mod manifest;
 mod resolve;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+pub use generate::{GENERATED, manifest_of};
 pub(crate) use library::Library;
 pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
 pub use resolve::{Choice, Resolution, ResolveError, resolve};

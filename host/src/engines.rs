@@ -185,7 +185,8 @@ fn listed(registered: &[EngineDefinition]) -> Vec<RegisteredEngine> {
 }
 
 /// What this host is to engines.
-static HOST: LazyLock<HostInfo> = LazyLock::new(|| HostInfo::new(env!("CARGO_PKG_VERSION")));
+pub(crate) static HOST: LazyLock<HostInfo> =
+    LazyLock::new(|| HostInfo::new(env!("CARGO_PKG_VERSION")));
 
 fn about(definition: &EngineDefinition) -> About {
     definition.describe(&HOST).about
@@ -478,19 +479,6 @@ impl Engines {
         let command = command.clone();
         let manage = move || factory.manage(&command);
         Ok(self.supervisor.manage(&name, manage)?)
-    }
-
-    /// Whether the engine `named` keeps conversations, as far as it can say.
-    pub(crate) fn keeps_sessions(&self, named: &str, session: &str) -> bool {
-        let session = session.to_owned();
-        let asked = self.manage(Some(named), &StoreCommand::Show { session });
-        !matches!(
-            asked,
-            Err(OpenError::Call(CallError::Failed {
-                error: EngineError::Unsupported(_),
-                ..
-            }))
-        )
     }
 
     /// Opens the built-in compressor.

@@ -500,6 +500,19 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
     );
     assert_eq!(out["tool_choice"], "none");
 
+    // What no provider takes is not offered, and is told.
+    agent.script.has_tools(vec![
+        tool("two words"),
+        ToolSpec::new("list", "", json!([])),
+    ]);
+    let options = TurnOptions {
+        compact: Compact::Force,
+        ..TurnOptions::default()
+    };
+    let out = session.turn_with(&body, None, &options).unwrap();
+    assert!(!out.body.contains("two words") && !out.body.contains("\"list\""));
+    assert_eq!(session.take_warnings().len(), 2);
+
     // Anthropic's way to say both.
     let agent = Agent::new("tools-anthropic", "scripted", "");
     agent.script.has_tools(vec![tool("file_read")]);

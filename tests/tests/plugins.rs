@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use contexture_tests::{Home, built_plugins, chat, library_name};
+use contexture_tests::{Home, built_plugins, chat, library_name, repository};
 use serde_json::Value;
 
 struct Ran {
@@ -530,4 +530,13 @@ fn no_control_character_of_a_plugin_or_a_file_reaches_the_terminal() {
     ] {
         shown(&home, arguments, false);
     }
+}
+
+#[test]
+fn the_manifest_of_keep_tail_is_what_its_library_says() {
+    let library = built_plugins().join(library_name("keep-tail"));
+    let said = contexture::catalog::manifest_of(&library).unwrap();
+    let path = repository().join("plugins/context_engine/keep-tail/plugin.yaml");
+    let manifest = std::fs::read_to_string(path).unwrap();
+    assert_eq!(manifest, said, "run `contexture plugins build plugins/context_engine/keep-tail`");
 }

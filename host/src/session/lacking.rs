@@ -72,7 +72,7 @@ impl Session {
             return;
         };
         // An engine that keeps nothing has no places, and has not been shown anything yet that would tell.
-        if believed.is_none() && !self.engines.keeps_sessions(self.engine.name(), &self.id) {
+        if believed.is_none() && !self.engine.about().keeps_sessions {
             return;
         }
         let window = Arc::make_mut(&mut self.window);

@@ -41,9 +41,19 @@ impl Session {
             Ok(tools) => tools,
             Err(error) => return self.not_told(error),
         };
-        let taken = self.frame.as_ref().map_or(&[][..], |frame| &frame.tools);
+        let taken = self.frame.as_ref().map(|frame| frame.tools.clone());
+        let taken = taken.unwrap_or_default();
         for tool in tools {
             if self.offered.iter().any(|offered| offered.own == tool.name) {
+                continue;
+            }
+            if !is_offerable(&tool) {
+                self.warn(format!(
+                    "the tool `{}` of engine `{}` is not offered: its name must be letters, digits, `_` and `-`, 64 \
+                     at most, and its parameters a JSON schema of an object. Report it to the engine's author.",
+                    tool.name.escape_default(),
+                    self.engine.name()
+                ));
                 continue;
             }
             let own = tool.name.clone();
@@ -132,6 +142,17 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether providers take a tool of this name and with these parameters.
+fn is_offerable(tool: &ToolSpec) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let has_name = (1..=64).contains(&tool.name.len()) && tool.name.chars().all(is_plain);
+    has_name
+        && tool
+            .parameters
+            .get("type")
+            .is_some_and(|kind| kind == "object")
 }
 
 /// The names of a conversation's tools.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use contexture::engines::register_context_engine;
 use contexture_engine_api::{
-    Committed, CompressRequest, ContextEngine, Decision, Delivery, EngineError, EngineFactory,
-    FactoryRequest, MessageId, MessageView, Observed, OpenRequest, Outcome, StoreCommand, ToolCall,
-    ToolSpec, Usage, WindowState, define_engine,
+    About, Committed, CompressRequest, ContextEngine, Decision, Delivery, EngineError,
+    EngineFactory, FactoryRequest, HostInfo, MessageId, MessageView, Observed, OpenRequest,
+    Outcome, StoreCommand, ToolCall, ToolSpec, Usage, WindowState, define_engine,
 };
 
 /// The engine's name.
@@ -173,6 +173,10 @@ struct Flaky {
 }
 
 impl EngineFactory for Flaky {
+    fn about(host: &HostInfo) -> About {
+        contexture_lcm::DEFINITION.describe(host).about
+    }
+
     fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
         let home = request.data_dir.ancestors().nth(2).unwrap();
         Ok(Self {

@@ -3,18 +3,24 @@
 
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry,
-    MessageView, OpenRequest, Outcome, Services, StandaloneEngine, WindowState, export_engine,
-    safe_cut,
+    About, COMPACTION_NOTE, Compaction, CompressRequest, ContextEngine, Decision, EngineError,
+    Entry, HostInfo, MessageView, OpenRequest, Outcome, Services, StandaloneEngine, WindowState,
+    export_engine, safe_cut,
 };
+use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
 
-/// The settings under `context.engines.keep-tail`; `plugin.yaml` describes them for the host.
-#[derive(Deserialize)]
+/// The settings under `context.engines.keep-tail`.
+#[derive(Deserialize, JsonSchema)]
 #[serde(default)]
 struct Settings {
+    /// Messages kept at the beginning
     keep_first: usize,
+    /// Messages kept at the end
+    #[schemars(range(min = 1))]
     keep_last: usize,
+    /// The share of the window at which to compact
+    #[schemars(range(min = 0.1, max = 0.95))]
     threshold: f64,
 }
 
@@ -34,6 +40,10 @@ struct KeepTail {
 }
 
 impl StandaloneEngine for KeepTail {
+    fn about(_host: &HostInfo) -> About {
+        About::default().settings(Some(schema_for!(Settings).to_value()))
+    }
+
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         Ok(Self {
             settings: request.settings()?,

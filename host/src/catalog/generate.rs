@@ -1,0 +1,43 @@
+//! A `plugin.yaml` made from what a library says of itself.
+
+use std::path::Path;
+
+use contexture_engine_api::{EngineDescription, LoadError, Plugin};
+use serde::Serialize;
+use serde_json::Value;
+
+/// How a manifest begins that was made from a library, and is made anew when that is built.
+pub const GENERATED: &str =
+    "# Written by `contexture plugins build` from the library; change the engine instead.\n";
+
+#[derive(Serialize)]
+struct Written<'a> {
+    name: &'a str,
+    version: &'a str,
+    description: &'a str,
+    api: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<&'a Value>,
+}
+
+/// The manifest of the plugin in this library, which is loaded.
+///
+/// # Errors
+/// The library is no plugin that this host can use.
+pub fn manifest_of(library: &Path) -> Result<String, LoadError> {
+    Plugin::load(library, &crate::engines::HOST).map(|plugin| written(plugin.description()))
+}
+
+fn written(description: &EngineDescription) -> String {
+    let settings = description.about.settings.as_ref();
+    let manifest = Written {
+        name: &description.name,
+        version: &description.version,
+        description: &description.description,
+        api: contexture_engine_api::ABI_VERSION,
+        settings: settings.and_then(|schema| schema.get("properties")),
+    };
+    // Text and JSON can be said in YAML.
+    let yaml = serde_yaml::to_string(&manifest).unwrap_or_default();
+    format!("{GENERATED}{yaml}")
+}
