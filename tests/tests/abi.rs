@@ -169,8 +169,8 @@ fn older_newer_and_lying_plugins() {
             ),
             (
                 "abi/export.rs",
-                "    revised,\n    status,\n",
-                "    revised,\n",
+                "    end,\n    status,\n",
+                "    end,\n",
             ),
             (
                 "abi/export.rs",
@@ -199,8 +199,8 @@ fn older_newer_and_lying_plugins() {
             ),
             (
                 "abi/export.rs",
-                "    revised,\n    status,\n",
-                "    revised,\n    status,\n    annotate: status,\n",
+                "    end,\n    status,\n",
+                "    end,\n    status,\n    annotate: status,\n",
             ),
         ],
     );
