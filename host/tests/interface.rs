@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use contexture::config::Config;
 use contexture::engines::Engines;
-use contexture::formats::Format;
+use contexture::formats::{self, Format, PlanEntry, RenderPlan};
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::session::{
     AgentWindow, Compact, OutcomeKind, Record, Session, SessionOptions, Turn, TurnOptions,
@@ -694,4 +694,88 @@ fn the_kit_and_the_host_agree_on_what_is_supported() {
             .all(|it| host.services().supports(it))
     );
     assert!(!host.services().supports("sparkle"));
+}
+
+#[test]
+fn a_notice_and_a_summary_in_the_system_role_are_known_again_in_every_format() {
+    let said = [
+        message("user", "pumps, please"),
+        message("assistant", "yes"),
+        message("user", "go on"),
+    ];
+    let document = Arc::new(formats::read(&*chat(&said), None).unwrap().remove(0));
+    let put_in = |text, in_system_role| PlanEntry::Summary {
+        text,
+        in_system_role,
+    };
+    let sealed = {
+        let agent = Agent::new("sealed", "scripted", "");
+        agent.script.rewrites(notices);
+        let body = chat(&said[..1]);
+        let out = turn(&mut agent.session(), &body).body.into_owned();
+        messages_of(&out)[1]["content"].as_str().unwrap().to_owned()
+    };
+    let plan = RenderPlan {
+        entries: vec![
+            put_in("【历史摘要】\nthey spoke", true),
+            PlanEntry::Message(0),
+            put_in(&sealed, true),
+            PlanEntry::Message(1),
+            PlanEntry::Message(2),
+        ],
+        ..RenderPlan::default()
+    };
+    let writable = [
+        Format::OpenAiChat,
+        Format::OpenAiResponses,
+        Format::Anthropic,
+        Format::ClaudeCode,
+    ];
+    for to in writable {
+        let written = document.convert(&plan, to).unwrap();
+        let read = formats::read(&*written, Some(to)).unwrap().remove(0);
+        let kinds: Vec<MessageKind> = read.messages().iter().map(|message| message.kind).collect();
+        let (said, summary, notice) = (
+            MessageKind::Original,
+            MessageKind::Summary,
+            MessageKind::Notice,
+        );
+        assert_eq!(
+            kinds,
+            [summary, said, notice, said, said],
+            "{to:?}: {written}"
+        );
+        let takes_system = matches!(to, Format::OpenAiChat | Format::OpenAiResponses);
+        assert_eq!(
+            written.matches("\"system\"").count(),
+            if takes_system { 2 } else { 0 },
+            "{written}"
+        );
+    }
+}
+
+#[test]
+fn responses_take_a_notice_as_an_item_of_the_system() {
+    let agent = Agent::new("notice-responses", "scripted", "");
+    agent.script.rewrites(notices);
+    let mut session = agent.session();
+    let item = |role: &str, text: &str| json!({"type": "message", "role": role, "content": text});
+    let body = |items: &[Value]| {
+        json!({"model": "gpt-5", "instructions": "Be brief.", "input": items}).to_string()
+    };
+    let call = json!({"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"});
+    let output = json!({"type": "function_call_output", "call_id": "c1", "output": "a b"});
+    let said = vec![item("user", "list"), call, output];
+    let sent = body(&said);
+    let out: Value = serde_json::from_str(&turn(&mut session, &sent).body).unwrap();
+    let items = out["input"].as_array().unwrap();
+    assert_eq!(items[..3], said[..]);
+    assert_eq!((&items[3]["role"], items.len()), (&json!("system"), 4));
+    let mut carried = items.clone();
+    carried.extend([item("assistant", "done"), item("user", "thanks")]);
+    agent.script.take_observed();
+    let sent = body(&carried);
+    let out: Value = serde_json::from_str(&turn(&mut session, &sent).body).unwrap();
+    assert_eq!(out["input"].as_array().unwrap()[..6], carried[..]);
+    assert_eq!(agent.script.take_observed().len(), 2);
 }

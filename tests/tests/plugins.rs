@@ -538,5 +538,8 @@ fn the_manifest_of_keep_tail_is_what_its_library_says() {
     let said = contexture::catalog::manifest_of(&library).unwrap();
     let path = repository().join("plugins/context_engine/keep-tail/plugin.yaml");
     let manifest = std::fs::read_to_string(path).unwrap();
-    assert_eq!(manifest, said, "run `contexture plugins build plugins/context_engine/keep-tail`");
+    assert_eq!(
+        manifest, said,
+        "run `contexture plugins build plugins/context_engine/keep-tail`"
+    );
 }
