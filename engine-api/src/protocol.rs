@@ -22,9 +22,11 @@ use serde::{Deserialize, Serialize};
 use crate::about::HostInfo;
 use crate::compaction::CurrentCompaction;
 use crate::delivery::Cut;
+use crate::engine::FactoryRequest;
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, OwnedMessage};
 use crate::model::{ModelAnswer, ModelFailure};
+use crate::services::{OpenRequest, Services};
 use crate::window::WindowState;
 
 pub use engine_side::{LentServices, serve};
@@ -93,6 +95,22 @@ pub struct Create {
     pub host: HostInfo,
 }
 
+impl Create {
+    /// What is asked, owned.
+    pub fn of(request: &FactoryRequest<'_>) -> Self {
+        Self {
+            settings: request.settings.to_owned(),
+            data_dir: request.data_dir.to_owned(),
+            host: request.host.clone(),
+        }
+    }
+
+    /// What is asked, as a factory is asked it.
+    pub fn request(&self) -> FactoryRequest<'_> {
+        FactoryRequest::new(&self.settings, &self.data_dir, &self.host)
+    }
+}
+
 /// What opens a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -111,11 +129,35 @@ pub struct Open {
     pub compaction: Option<CurrentCompaction>,
 }
 
+impl Open {
+    /// What is asked, owned; the services stay where they are.
+    pub fn of(request: &OpenRequest<'_>) -> Self {
+        Self {
+            session: request.session.to_owned(),
+            settings: request.settings.to_owned(),
+            data_dir: request.data_dir.to_owned(),
+            window: request.window.clone(),
+            compaction: request.compaction.cloned(),
+        }
+    }
+
+    /// What is asked, as a factory is asked it.
+    pub fn request(&self, services: Services) -> OpenRequest<'_> {
+        OpenRequest::new(
+            &self.session,
+            &self.settings,
+            &self.data_dir,
+            services,
+            &self.window,
+        )
+        .compaction(self.compaction.as_ref())
+    }
+}
+
 /// A [`Delivery`](crate::Delivery) beside its messages.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
-pub struct Delivered {
+pub(crate) struct Delivered {
     /// As in [`Delivery`](crate::Delivery), and so are the others.
     pub cut: Option<Cut>,
     /// The new id and the earlier one.

@@ -745,9 +745,12 @@ fn a_notice_and_a_summary_in_the_system_role_are_known_again_in_every_format() {
             [summary, said, notice, said, said],
             "{to:?}: {written}"
         );
+        // An agent that resumes from a log begins at its newest summary.
+        let summaries = written.matches("\"isCompactSummary\":true").count();
+        assert_eq!(summaries, usize::from(to == Format::ClaudeCode));
         let takes_system = matches!(to, Format::OpenAiChat | Format::OpenAiResponses);
         assert_eq!(
-            written.matches("\"system\"").count(),
+            written.matches("\"role\":\"system\"").count(),
             if takes_system { 2 } else { 0 },
             "{written}"
         );

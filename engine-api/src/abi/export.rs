@@ -14,10 +14,10 @@ use super::view::MessageView;
 use super::{Answer, from_answer, guarded, rstr, to_answer};
 use crate::about::HostInfo;
 use crate::definition::EngineDefinition;
-use crate::engine::{ContextEngine, EngineFactory, FactoryRequest};
+use crate::engine::{ContextEngine, EngineFactory};
 use crate::error::EngineError;
 use crate::protocol::{Carrier, Create, LentServices, Open, read, serve, write, write_error};
-use crate::services::{OpenRequest, Services};
+use crate::services::Services;
 
 /// Exports the module of the engine that the static `$definition` describes. Said by `export_engine!`.
 #[doc(hidden)]
@@ -79,11 +79,7 @@ pub fn describe(definition: &EngineDefinition, host: RStr<'_>) -> RString {
 pub fn create(definition: &EngineDefinition, request: RStr<'_>) -> RResult<FactoryObject, RString> {
     object(guarded(|| {
         let message: Create = read(request.as_str())?;
-        definition.create(&FactoryRequest::new(
-            &message.settings,
-            &message.data_dir,
-            &message.host,
-        ))
+        definition.create(&message.request())
     }))
     .map(|data| FactoryObject {
         data,
@@ -137,14 +133,7 @@ unsafe extern "C" fn open(
         // SAFETY: the caller's promise; factories are only ever used through a shared reference.
         let factory = unsafe { &*data.cast::<Factory>() };
         let message: Open = read(request.as_str())?;
-        let request = OpenRequest::new(
-            &message.session,
-            &message.settings,
-            &message.data_dir,
-            services,
-            &message.window,
-        );
-        factory.open(&request.compaction(message.compaction.as_ref()))
+        factory.open(&message.request(services))
     }))
     .map(|data| EngineObject {
         data,

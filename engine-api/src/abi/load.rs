@@ -164,11 +164,7 @@ impl Plugin {
         &self,
         request: &FactoryRequest<'_>,
     ) -> Result<Box<dyn EngineFactory>, EngineError> {
-        let request = write(&Create {
-            settings: request.settings.to_owned(),
-            data_dir: request.data_dir.to_owned(),
-            host: request.host.clone(),
-        })?;
+        let request = write(&Create::of(request))?;
         let factory = from_answer(self.module.create()(rstr(&request)))?;
         Ok(Box::new(PluginFactory(factory)))
     }
@@ -309,13 +305,7 @@ impl EngineFactory for PluginFactory {
     }
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
-        let message = write(&Open {
-            session: request.session.to_owned(),
-            settings: request.settings.to_owned(),
-            data_dir: request.data_dir.to_owned(),
-            window: request.window.clone(),
-            compaction: request.compaction.cloned(),
-        })?;
+        let message = write(&Open::of(request))?;
         let services = lend(Arc::clone(request.services.host()));
         // SAFETY: the object is alive for as long as `self`.
         let opened = unsafe { self.0.table.open()(self.0.data, rstr(&message), services) };

@@ -86,7 +86,7 @@ impl Body {
         self.items
             .iter()
             .map(raw)
-            .take_while(|item| is_system(*item) && !is_put_in(*item))
+            .take_while(|item| is_prompt(*item))
             .count()
     }
 
@@ -123,9 +123,10 @@ fn rank(list_key: &str) -> u8 {
     }
 }
 
-pub(super) fn is_system(item: Raw<'_>) -> bool {
+/// Whether an item at the head of a list is part of the system prompt.
+pub(super) fn is_prompt(item: Raw<'_>) -> bool {
     let role = item.get("role").and_then(Raw::string);
-    matches!(role.as_deref(), Some("system" | "developer"))
+    matches!(role.as_deref(), Some("system" | "developer")) && !is_put_in(item)
 }
 
 /// Whether a system message is a summary or a notice of the host's.

@@ -6,7 +6,7 @@ use super::log_writer::write_log;
 use super::message::{Media, MediaKind, Message};
 use super::plan::{Kept, Part, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
-use super::seal::sealed_summary;
+use super::seal::{sealed_summary, unsealed_notice};
 use super::splice::{new_message, part_type, splice, text_part};
 use super::{Format, FormatError};
 
@@ -368,7 +368,7 @@ impl Conversation {
                     turns.push(Turn {
                         role,
                         blocks,
-                        is_summary: true,
+                        is_summary: unsealed_notice(&text).is_none(),
                         time_ms,
                     });
                     continue;

@@ -7,6 +7,7 @@ use super::convert::{Turn, list};
 use super::json::{Edits, Raw, on_one_line, quote};
 use super::plan::{PlannedMessage, RenderPlan, planned_messages};
 use super::render::tool_result;
+use super::seal::unsealed_notice;
 use super::splice::{Item, splice, text_part};
 use super::{Format, FormatError, time};
 
@@ -165,7 +166,7 @@ impl<'a> LogWriter<'a> {
                     self.turn(&Turn {
                         role,
                         blocks,
-                        is_summary: true,
+                        is_summary: unsealed_notice(&text).is_none(),
                         time_ms: None,
                     });
                     continue;

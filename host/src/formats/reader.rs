@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::body::{Body, is_system, system_text};
+use super::body::{Body, is_prompt, system_text};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::json::{JsonError, Raw, skip_space, value_end};
 use super::logs::{self, Log, LoggedUsage};
@@ -501,7 +501,7 @@ impl<'d> Builder<'d> {
         let leading = self
             .items
             .iter()
-            .take_while(|item| is_system(raw(&item.body)))
+            .take_while(|item| is_prompt(raw(&item.body)))
             .count();
         let items = self.items.split_off(leading);
         let system_items: Vec<_> = self.items.into_iter().map(|item| item.body).collect();
