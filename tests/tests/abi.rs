@@ -167,11 +167,7 @@ fn older_newer_and_lying_plugins() {
                 "    pub status: unsafe extern \"C\" fn(*mut (), RStr<'_>) -> Answer,\n",
                 "",
             ),
-            (
-                "abi/export.rs",
-                "    end,\n    status,\n",
-                "    end,\n",
-            ),
+            ("abi/export.rs", "    end,\n    status,\n", "    end,\n"),
             (
                 "abi/export.rs",
                 "    status(_) => |engine| Ok(engine.status());\n",
