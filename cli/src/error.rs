@@ -1,6 +1,7 @@
 //! What ends a command: what happened, where, why, and the way out.
 
 use std::error::Error;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
 use contexture::formats::FormatError;
+use contexture::mask_secrets;
 use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
 use contexture::replay::StageError;
@@ -254,7 +256,7 @@ impl CliError {
         if graphical {
             let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode());
             // Writing to a string does not fail.
-            let _ = handler.render_report(&mut text, self);
+            let _ = handler.render_report(&mut text, &Masked::of(self, self.help()));
         } else {
             text = format!("error: {self}\n");
             let mut cause = self.source();
@@ -267,6 +269,28 @@ impl CliError {
             }
         }
         terminal::say(&text);
+    }
+}
+
+/// An error without the secrets that it quotes, for a renderer that breaks long words: of half a secret nobody can
+/// tell that it is one.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{what}")]
+struct Masked {
+    what: String,
+    source: Option<Box<Masked>>,
+    #[help]
+    way_out: Option<String>,
+}
+
+impl Masked {
+    fn of(error: &dyn Error, help: Option<Box<dyn fmt::Display + '_>>) -> Self {
+        let masked = |text: String| mask_secrets(&text).into_owned();
+        Self {
+            what: masked(error.to_string()),
+            source: (error.source()).map(|because| Box::new(Self::of(because, None))),
+            way_out: help.map(|help| masked(help.to_string())),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anstyle::Style;
+use contexture::mask_secrets;
 use contexture_engine_api::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing_subscriber::EnvFilter;
@@ -89,24 +90,26 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Text that somebody else wrote, in one line of at most `limit` characters.
+/// Text that somebody else wrote, in one line of at most `limit` characters, its secrets masked.
 pub(crate) fn one_line(text: &str, limit: usize) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
+    let masked = mask_secrets(text);
+    let words: Vec<_> = masked.split_whitespace().collect();
     printable(&words.join(" "), limit).into_owned()
 }
 
-/// Writes text to stderr. A closed stderr is ignored.
+/// Writes text to stderr. What is told there may be kept in a log, so that secrets which it quotes are masked. A
+/// closed stderr is ignored.
 pub(crate) fn say(text: &str) {
-    let _ = std::io::stderr().write_all(visible(text).as_bytes());
+    let _ = std::io::stderr().write_all(visible(&mask_secrets(text)).as_bytes());
 }
 
-/// Stderr for the log, line by line as [`visible`] has it.
+/// Stderr for the log, line by line as [`say`] has it.
 struct VisibleStderr;
 
 impl Write for VisibleStderr {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        std::io::stderr().write_all(visible(&text).as_bytes())?;
+        std::io::stderr().write_all(visible(&mask_secrets(&text)).as_bytes())?;
         Ok(bytes.len())
     }
 

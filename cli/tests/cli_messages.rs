@@ -165,6 +165,45 @@ fn paths_are_shown_without_dots_in_between() {
     }
 }
 
+/// What is told of a document may be kept in a log.
+#[test]
+fn no_secret_of_a_document_is_told() {
+    let home = Home::new();
+    let body = "a7Kq2Zx9Lm4Pw8Rt3Vy6Bn1Cd5Fg0Hj".repeat(3);
+    let key = format!("{}{body}", ["sk-", "ant-api03-"].concat());
+    let damaged = home.put("key.json", &format!(r#"{{"{key}": 1}}"#));
+    let of_model =
+        format!(r#"{{"model": "{key}", "messages": [{{"role": "user", "content": "hi"}}]}}"#);
+    let model = home.put("model.json", &of_model);
+    for (args, code, says) in [
+        (
+            &["compress", damaged.as_str()][..],
+            2,
+            "found an object with",
+        ),
+        (&["compress", &damaged, "--color", "always"], 2, "found an"),
+        (&["compress", &model], 0, "note: the window of the model"),
+        (
+            &["compress", &model, "--cache-markers"],
+            0,
+            "is not a Claude model",
+        ),
+        (&["tool", &key, "--session", "s"], 2, "there is no session"),
+        (
+            &["compress", &model, "-vvv"],
+            0,
+            "note: the window of the model",
+        ),
+    ] {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
+        for part in [&body[..12], &body[40..52]] {
+            assert!(!ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+        }
+    }
+}
+
 #[test]
 fn no_cause_is_told_twice() {
     let home = Home::new();
