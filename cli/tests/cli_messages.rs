@@ -204,6 +204,40 @@ fn no_secret_of_a_document_is_told() {
     }
 }
 
+/// The command's own colours are there, and no others: among them one that hides text.
+#[test]
+fn no_colour_of_a_document_or_an_id_is_shown() {
+    let home = Home::new();
+    let hides = "a\u{1b}[8mb";
+    let put = |name: &str, value: serde_json::Value| home.put(name, &value.to_string());
+    let user = serde_json::json!({"role": "user", "content": "hi"});
+    let model = put(
+        "model.json",
+        serde_json::json!({"model": hides, "messages": [user]}),
+    );
+    let key = put("key.json", serde_json::json!({hides: 1}));
+    let odd = home.put(hides, "{}");
+    for args in [
+        &["compress", model.as_str()][..],
+        &["compress", &model, "-vv"],
+        &["compress", &key],
+        &["compress", &odd],
+        &["import", &model, "--session", hides],
+        &["sessions", "list"],
+        &["sessions", "show", &format!("{hides}x")],
+        &["engines", "show", hides],
+        &["engines", "doctor"],
+        &["compress", &model, "--engine", hides],
+    ] {
+        let ran = home.run([args, &["--color", "always"]].concat());
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!said.contains("\u{1b}[8m"), "{args:?}: {said}");
+        if args[0] == "compress" {
+            assert!(said.contains("\u{1b}["), "{args:?}: {said}");
+        }
+    }
+}
+
 #[test]
 fn no_cause_is_told_twice() {
     let home = Home::new();

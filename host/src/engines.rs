@@ -585,6 +585,7 @@ impl Engines {
         if let Some(factory) = lock(&self.factories).get(&key) {
             return Ok(Arc::clone(factory));
         }
+        data_dir.parent().map(narrow);
         narrow_folder(data_dir);
         let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
         let made = self.supervisor.create(&key.1, move || {
@@ -633,7 +634,6 @@ impl Engines {
             path: path.clone(),
             cause,
         })?;
-        path.parent().map(narrow);
         Ok(path)
     }
 }
