@@ -340,8 +340,17 @@ fn is_written(item: &str) -> bool {
 /// What is kept stands in the input, to the byte and in this order; what is not there was summarised.
 fn kept(input: &[&str], output: &[&str]) -> Result<(), String> {
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    // A bare string is no message; among others it becomes one.
+    let as_message = |text: &str| format!(r#"{{"type":"message","role":"user","content":{text}}}"#);
+    let strings: Vec<_> = input
+        .iter()
+        .map(|item| item.starts_with('"').then(|| as_message(item)))
+        .collect();
     for (at, item) in input.iter().enumerate() {
         places.entry(item).or_default().push(at);
+        if let Some(string) = &strings[at] {
+            places.entry(string).or_default().push(at);
+        }
     }
     let (mut next, mut same, mut written) = (0, 0, 0);
     for item in output {
@@ -562,6 +571,9 @@ fn try_one(number: u64, seeds: &[(Format, String)]) -> Result<bool, String> {
     };
     let home = Home::new();
     home.put_bytes("document", &bytes);
+    if std::env::var_os("CONTEXTURE_MUTATION").is_some() {
+        println!("{}", String::from_utf8_lossy(&bytes));
+    }
     let window = *random.of(&["2000", "3000", "6000"]);
     let engine = *random.of(&["compressor", "lcm"]);
     let tried = catch_unwind(AssertUnwindSafe(|| {
