@@ -40,10 +40,7 @@ impl Wish<'_> {
                 ))
             }
             (Some(named), _) => Ok(Some(named.to_owned())),
-            (None, Some(own)) if loaded.written_engine().is_none_or(|written| written == own) => {
-                Ok(Some(own.clone()))
-            }
-            (None, _) => Ok(None),
+            (None, own) => Ok(loaded.engine_to_go_on(own.as_deref()).map(str::to_owned)),
         }
     }
 

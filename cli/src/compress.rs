@@ -533,7 +533,7 @@ impl Job<'_> {
             1 => summary::summary(report, origin, agent, self.colors),
             count => summary::line(report, self.reports.len() + 1, count, self.colors),
         };
-        self.progress.say(&text);
+        self.progress.say_styled(&text);
     }
 
     fn warn(&mut self, what: &str) {
@@ -551,7 +551,7 @@ impl Job<'_> {
     fn finish(self) -> (Vec<CompactionReport>, Option<Session>) {
         if self.count > 1 {
             self.progress
-                .say(&summary::total(&self.reports, self.colors));
+                .say_styled(&summary::total(&self.reports, self.colors));
         }
         (self.reports, self.session)
     }

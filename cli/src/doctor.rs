@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::config::wrong_settings;
 use crate::error::CliError;
+use crate::terminal::visible;
 use crate::{Global, NEGATIVE, OK, engines, output, setup, window};
 use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
 use contexture::config::Loaded;
@@ -75,7 +76,7 @@ pub(crate) fn run(global: &Global, json: bool) -> Result<u8, CliError> {
     if json {
         output::print_json(&serde_json::json!({"healthy": healthy, "findings": findings.0}))?;
     } else {
-        output::print(&text(&findings, global.color.on(output::is_terminal())))?;
+        output::print_styled(&text(&findings, global.color.on(output::is_terminal())))?;
     }
     Ok(if healthy { OK } else { NEGATIVE })
 }
@@ -99,8 +100,8 @@ fn text(findings: &Findings, colors: bool) -> String {
         } else {
             Style::new()
         };
-        let about = &finding.about;
-        let message = finding.message.trim_end().replace('\n', "\n        ");
+        let about = visible(&finding.about);
+        let message = visible(finding.message.trim_end()).replace('\n', "\n        ");
         text.push_str(&format!(
             "{style}{mark}{style:#}  {about:<width$}  {message}\n"
         ));

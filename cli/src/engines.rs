@@ -133,8 +133,7 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
         let source = source_word(engine.source);
         table.row([mark, &engine.name, source, &engine.version, &description]);
     }
-    let mut text = table.render(global.color.on(output::is_terminal()));
-    text.push('\n');
+    let mut text = String::from("\n");
     match &running.engine {
         Some(engine) => {
             let _ = writeln!(text, "* `{engine}` runs: {}", running.why);
@@ -146,6 +145,7 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     for warning in &running.warnings {
         let _ = writeln!(text, "  {warning}");
     }
+    output::print_styled(&table.render(global.color.on(output::is_terminal())))?;
     output::print(&text)?;
     Ok(OK)
 }

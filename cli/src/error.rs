@@ -1,6 +1,7 @@
 //! What ends a command: what happened, where, why, and the way out.
 
 use std::error::Error;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
 use contexture::formats::FormatError;
+use contexture::mask_secrets;
 use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
 use contexture::replay::StageError;
@@ -250,23 +252,45 @@ impl CliError {
     /// Shows it on stderr: with rules and colours where they are wanted, else as plain lines that `grep`
     /// finds whole.
     pub(crate) fn print(&self, graphical: bool) {
-        let mut text = String::new();
         if graphical {
+            let mut text = String::new();
             let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode());
             // Writing to a string does not fail.
-            let _ = handler.render_report(&mut text, self);
-        } else {
-            text = format!("error: {self}\n");
-            let mut cause = self.source();
-            while let Some(because) = cause {
-                text.push_str(&format!("  because: {}\n", indented(&because.to_string())));
-                cause = because.source();
-            }
-            if let Some(help) = self.help() {
-                text.push_str(&format!("  help: {help}\n"));
-            }
+            let _ = handler.render_report(&mut text, &Masked::of(self, self.help()));
+            return terminal::say_styled(&text);
+        }
+        let mut text = format!("error: {self}\n");
+        let mut cause = self.source();
+        while let Some(because) = cause {
+            text.push_str(&format!("  because: {}\n", indented(&because.to_string())));
+            cause = because.source();
+        }
+        if let Some(help) = self.help() {
+            text.push_str(&format!("  help: {help}\n"));
         }
         terminal::say(&text);
+    }
+}
+
+/// An error without the secrets and control characters that it quotes, for a renderer that puts colours in and breaks
+/// long words: of half a secret nobody can tell that it is one.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{what}")]
+struct Masked {
+    what: String,
+    source: Option<Box<Masked>>,
+    #[help]
+    way_out: Option<String>,
+}
+
+impl Masked {
+    fn of(error: &dyn Error, help: Option<Box<dyn fmt::Display + '_>>) -> Self {
+        let masked = |text: String| terminal::visible(&mask_secrets(&text)).into_owned();
+        Self {
+            what: masked(error.to_string()),
+            source: (error.source()).map(|because| Box::new(Self::of(because, None))),
+            way_out: help.map(|help| masked(help.to_string())),
+        }
     }
 }
 

@@ -168,7 +168,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             }
             match json {
                 true => output::print_json(&answer)?,
-                false => output::print(&table(&keeper, &answer, global)?)?,
+                false => output::print_styled(&table(&keeper, &answer, global)?)?,
             }
             Ok(OK)
         }
@@ -302,7 +302,7 @@ fn table(keeper: &Keeper<'_>, answer: &Value, global: &Global) -> Result<String,
         _ => table.render(global.color.on(output::is_terminal())),
     };
     if let Some(store) = answer.get("store").and_then(Value::as_str) {
-        text.push_str(&format!("\nstore: {store}\n"));
+        text.push_str(&format!("\nstore: {}\n", terminal::visible(store)));
     }
     Ok(text)
 }

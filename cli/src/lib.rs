@@ -152,8 +152,7 @@ pub fn run() -> ExitCode {
     watch_exit(error::ENGINE_FAILED);
     show_panics_plainly();
     let colors = cli.global.color.on(std::io::stderr().is_terminal());
-    terminal::allow_colors(colors || cli.global.color.on(output::is_terminal()));
-    terminal::log_to_stderr(cli.global.verbose, colors);
+    terminal::log_to_stderr(cli.global.verbose);
     let code = match dispatch(&cli) {
         Ok(code) => code,
         Err(CliError::ReaderGone) => OK,

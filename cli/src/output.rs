@@ -41,6 +41,11 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     print_bytes(terminal::visible(text).as_bytes())
 }
 
+/// Writes text for a person with colours, of which all else is [`terminal::visible`].
+pub(crate) fn print_styled(text: &str) -> Result<(), CliError> {
+    print_bytes(text.as_bytes())
+}
+
 /// Writes bytes to stdout as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let written = match STDOUT.get() {

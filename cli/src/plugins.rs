@@ -73,9 +73,8 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
             let folder = plugin.folder.display().to_string();
             table.row([&plugin.name, version, state, &folder]);
         }
-        text = table.render(global.color.on(output::is_terminal()));
-        text.push('\n');
-        text.push_str(&problems);
+        output::print_styled(&table.render(global.color.on(output::is_terminal())))?;
+        text = format!("\n{problems}");
     }
     for folder in &catalog.folders {
         let state = match &folder.state {

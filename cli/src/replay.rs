@@ -205,7 +205,9 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
 
 fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
     let client = setup::model_client(&loaded.config, global.offline, args.model.as_deref())?;
-    Stage::new(setup::patient(loaded), client).map_err(CliError::Stage)
+    let stage = Stage::new(setup::patient(loaded), client).map_err(CliError::Stage)?;
+    setup::check_settings(stage.engines())?;
+    Ok(stage)
 }
 
 fn warn(what: &str) {

@@ -45,7 +45,18 @@ pub(crate) fn open_engines(
     agent_model: Option<&str>,
 ) -> Result<Arc<Engines>, CliError> {
     let client = model_client(&loaded.config, offline, agent_model)?;
-    Engines::new(patient(loaded), client).map_err(CliError::NameTaken)
+    let engines = Engines::new(patient(loaded), client).map_err(CliError::NameTaken)?;
+    check_settings(&engines)?;
+    Ok(engines)
+}
+
+/// Whether the settings of all engines are good, of those that do not run too.
+pub(crate) fn check_settings(engines: &Engines) -> Result<(), CliError> {
+    let wrong = engines.catalog().wrong_settings(engines.loaded());
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::config(ConfigError::Invalid(wrong))),
+    }
 }
 
 /// The client of the model that writes summaries. Says on stderr where one was asked for and there is

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use crate::figures::{counted, duration, grouped};
+use crate::terminal::visible;
 use contexture::engines::Source;
+use contexture::mask_secrets;
 use contexture::session::{AgentWindow, CompactionReport, OutcomeKind};
 
 const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -33,6 +35,11 @@ fn headline(report: &CompactionReport, colors: bool) -> (&'static str, Style) {
     (words, if colors { style } else { Style::new() })
 }
 
+/// What an engine says, as it may be shown.
+fn shown(text: &str) -> String {
+    visible(&mask_secrets(text)).into_owned()
+}
+
 /// The report on one conversation. `origin` is the library or crate that the engine came from.
 pub(crate) fn summary(
     report: &CompactionReport,
@@ -43,7 +50,7 @@ pub(crate) fn summary(
     let (words, style) = headline(report, colors);
     let mut text = format!("{style}{words}{style:#}\n");
     let mut row = |label: &str, value: &str| {
-        let _ = writeln!(text, "  {label:<10}{value}");
+        let _ = writeln!(text, "  {label:<10}{}", shown(value));
     };
     let engine = match report.source {
         Source::Builtin => format!("{} (built in)", report.engine),
@@ -94,7 +101,7 @@ pub(crate) fn line(report: &CompactionReport, number: usize, count: usize, color
             grouped(report.tokens_before),
             grouped(report.tokens_after)
         ),
-        _ => report.reason.clone(),
+        _ => shown(&report.reason),
     };
     format!("{number:>width$}/{count}  {style}{words}{style:#}  {figures}\n")
 }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anstyle::Style;
+use contexture::mask_secrets;
 use contexture_engine_api::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing_subscriber::EnvFilter;
@@ -35,7 +35,7 @@ impl ColorChoice {
 }
 
 /// Sends the log to stderr. `RUST_LOG` says more finely than `-v` what is logged.
-pub(crate) fn log_to_stderr(verbose: u8, colors: bool) {
+pub(crate) fn log_to_stderr(verbose: u8) {
     let filter = match verbose {
         // A session's warnings are printed by the command that opened it, and not twice.
         0 => EnvFilter::try_from_default_env()
@@ -49,64 +49,44 @@ pub(crate) fn log_to_stderr(verbose: u8, colors: bool) {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| VisibleStderr)
-        .with_ansi(colors)
+        // Nobody could tell its colours from those in what it quotes.
+        .with_ansi(false)
         .without_time()
         .with_target(verbose > 1)
         .try_init();
 }
 
-/// Whether the command's own colours may be among what it shows.
-static COLORS: AtomicBool = AtomicBool::new(false);
-
-/// Whether the command may show colours anywhere.
-pub(crate) fn allow_colors(any: bool) {
-    COLORS.store(any, Ordering::Relaxed);
-}
-
 /// Text as it may be shown at a terminal: control characters are visible, whoever wrote them. The colours of the
-/// command stay where it uses any.
+/// command are put around it afterwards.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    if !COLORS.load(Ordering::Relaxed) || !text.contains('\x1b') {
-        return printable(text, usize::MAX);
-    }
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("\x1b[") {
-        let (before, from) = rest.split_at(at);
-        shown.push_str(&printable(before, usize::MAX));
-        let is_parameter = |byte: u8| byte.is_ascii_digit() || byte == b';';
-        let parameters = from.bytes().skip(2).take_while(|byte| is_parameter(*byte));
-        let end = 2 + parameters.count();
-        let sequence = match from.as_bytes().get(end) {
-            // A colour, and no other sequence.
-            Some(b'm') => from.split_at(end + 1),
-            _ => ("\\u001b", from.split_at(1).1),
-        };
-        shown.push_str(sequence.0);
-        rest = sequence.1;
-    }
-    shown.push_str(&printable(rest, usize::MAX));
-    Cow::Owned(shown)
+    printable(text, usize::MAX)
 }
 
-/// Text that somebody else wrote, in one line of at most `limit` characters.
+/// Text that somebody else wrote, in one line of at most `limit` characters, its secrets masked.
 pub(crate) fn one_line(text: &str, limit: usize) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
+    let masked = mask_secrets(text);
+    let words: Vec<_> = masked.split_whitespace().collect();
     printable(&words.join(" "), limit).into_owned()
 }
 
-/// Writes text to stderr. A closed stderr is ignored.
+/// Writes text to stderr. What is told there may be kept in a log, so that secrets which it quotes are masked. A
+/// closed stderr is ignored.
 pub(crate) fn say(text: &str) {
-    let _ = std::io::stderr().write_all(visible(text).as_bytes());
+    say_styled(&visible(&mask_secrets(text)));
 }
 
-/// Stderr for the log, line by line as [`visible`] has it.
+/// The same of text with colours, of which all else is [`visible`] and masked.
+pub(crate) fn say_styled(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Stderr for the log, line by line as [`say`] has it.
 struct VisibleStderr;
 
 impl Write for VisibleStderr {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        std::io::stderr().write_all(visible(&text).as_bytes())?;
+        std::io::stderr().write_all(visible(&mask_secrets(&text)).as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -156,6 +136,11 @@ impl Progress {
     pub(crate) fn say(&self, text: &str) {
         self.0.suspend(|| say(text));
     }
+
+    /// As [`say_styled`].
+    pub(crate) fn say_styled(&self, text: &str) {
+        self.0.suspend(|| say_styled(text));
+    }
 }
 
 impl Drop for Progress {
@@ -164,7 +149,7 @@ impl Drop for Progress {
     }
 }
 
-/// Columns of text, as wide as they need; the last one runs on. Columns of numbers end where their heading does.
+/// Columns of text, [`visible`] and as wide as they need; the last one runs on. Columns of numbers end where their heading does.
 pub(crate) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
     numbers: &'static [&'static str],
@@ -185,7 +170,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 
     pub(crate) fn row(&mut self, cells: [&str; COLUMNS]) {
-        self.rows.push(cells.map(ToOwned::to_owned));
+        self.rows.push(cells.map(|cell| visible(cell).into_owned()));
     }
 
     pub(crate) fn render(&self, colors: bool) -> String {

@@ -1,6 +1,7 @@
 //! `contexture tool`: one call of a tool that a session's engine gives to its agent.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
@@ -12,7 +13,7 @@ use crate::figures::grouped;
 use crate::kept::Kept;
 use crate::rehearsal::Rehearsal;
 use crate::{Global, OK, output, setup, terminal, window};
-use contexture::engines::{CallError, OpenError};
+use contexture::engines::{CallError, Engines, OpenError};
 use contexture::session::{Delivered, Session, SessionError, SessionOptions};
 
 #[derive(Debug, clap::Args)]
@@ -71,10 +72,15 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         engine: Some(engine.to_owned()),
         ..SessionOptions::default()
     };
-    let open =
-        |engines| Session::open(engines, None, &args.session, agent.clone(), options.clone());
-    let mut copy = None;
-    let opened = match open(&engines) {
+    let open = |engines: &Arc<Engines>| {
+        Session::open(engines, None, &args.session, agent.clone(), options.clone())
+    };
+    // A question leaves nothing behind.
+    let mut copy = match engines.loaded().home.join("engines").join(engine).exists() {
+        false => Some(Rehearsal::of(&engines, None, None)?),
+        true => None,
+    };
+    let opened = match open(copy.as_ref().map_or(&engines, Rehearsal::engines)) {
         // An engine opens what it can write. A copy can be written, and what is asked only reads.
         Err(error) if kept == Kept::This && is_of_storage(&error) => {
             match Rehearsal::of_kept(&engines, engine) {

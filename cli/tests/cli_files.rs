@@ -133,6 +133,15 @@ fn what_others_could_read_is_narrowed_once_and_said() {
     }
     // It may be a folder that the user made.
     assert_eq!(mode(home.path("home")), 0o755);
+    for path in [
+        "home/engines",
+        "home/engines/lcm",
+        "home/engines/lcm/lcm.sqlite3",
+    ] {
+        set_mode(home.path(path), 0o777);
+        done(&home.run(["sessions", "list"]));
+        assert_eq!(mode(home.path(path)) & 0o077, 0, "{path}, by a question");
+    }
     let again = home.run(["import", "chat.json", "--session", "s"]);
     done(&again);
     assert!(!again.stderr.contains("other users"), "{}", again.stderr);

@@ -165,6 +165,79 @@ fn paths_are_shown_without_dots_in_between() {
     }
 }
 
+/// What is told of a document may be kept in a log.
+#[test]
+fn no_secret_of_a_document_is_told() {
+    let home = Home::new();
+    let body = "a7Kq2Zx9Lm4Pw8Rt3Vy6Bn1Cd5Fg0Hj".repeat(3);
+    let key = format!("{}{body}", ["sk-", "ant-api03-"].concat());
+    let damaged = home.put("key.json", &format!(r#"{{"{key}": 1}}"#));
+    let of_model =
+        format!(r#"{{"model": "{key}", "messages": [{{"role": "user", "content": "hi"}}]}}"#);
+    let model = home.put("model.json", &of_model);
+    for (args, code, says) in [
+        (
+            &["compress", damaged.as_str()][..],
+            2,
+            "found an object with",
+        ),
+        (&["compress", &damaged, "--color", "always"], 2, "found an"),
+        (&["compress", &model], 0, "note: the window of the model"),
+        (
+            &["compress", &model, "--cache-markers"],
+            0,
+            "is not a Claude model",
+        ),
+        (&["tool", &key, "--session", "s"], 2, "there is no session"),
+        (
+            &["compress", &model, "-vvv"],
+            0,
+            "note: the window of the model",
+        ),
+    ] {
+        let ran = home.run(args.iter().copied());
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
+        for part in [&body[..12], &body[40..52]] {
+            assert!(!ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+        }
+    }
+}
+
+/// The command's own colours are there, and no others: among them one that hides text.
+#[test]
+fn no_colour_of_a_document_or_an_id_is_shown() {
+    let home = Home::new();
+    let hides = "a\u{1b}[8mb";
+    let put = |name: &str, value: serde_json::Value| home.put(name, &value.to_string());
+    let user = serde_json::json!({"role": "user", "content": "hi"});
+    let model = put(
+        "model.json",
+        serde_json::json!({"model": hides, "messages": [user]}),
+    );
+    let key = put("key.json", serde_json::json!({hides: 1}));
+    let odd = home.put(hides, "{}");
+    for args in [
+        &["compress", model.as_str()][..],
+        &["compress", &model, "-vv"],
+        &["compress", &key],
+        &["compress", &odd],
+        &["import", &model, "--session", hides],
+        &["sessions", "list"],
+        &["sessions", "show", &format!("{hides}x")],
+        &["engines", "show", hides],
+        &["engines", "doctor"],
+        &["compress", &model, "--engine", hides],
+    ] {
+        let ran = home.run([args, &["--color", "always"]].concat());
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!said.contains("\u{1b}[8m"), "{args:?}: {said}");
+        if args[0] == "compress" {
+            assert!(said.contains("\u{1b}["), "{args:?}: {said}");
+        }
+    }
+}
+
 #[test]
 fn no_cause_is_told_twice() {
     let home = Home::new();

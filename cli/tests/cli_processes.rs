@@ -208,7 +208,6 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
     assert_eq!(verified.code, 1);
     assert!(verified.stderr.contains("400"), "{}", verified.stderr);
 
-    std::fs::remove_dir_all(&engine).unwrap();
     std::fs::create_dir_all(&engine).unwrap();
     let older = std::path::Path::new(&engine).join("lcm.sqlite3");
     std::fs::copy(home.path("older.sqlite3"), older).unwrap();
@@ -223,6 +222,33 @@ fn a_store_that_is_gone_or_older_is_no_empty_answer() {
     let whole = grep();
     assert!(!whole.stderr.contains("warning"), "{}", whole.stderr);
     assert_eq!(done(whole)["total"], 400);
+}
+
+#[test]
+fn a_question_about_a_store_that_is_not_there_makes_nothing() {
+    let home = Home::new();
+    for (place, made) in [("home", true), ("absent", false)] {
+        for args in [
+            &["sessions", "list"][..],
+            &["sessions", "verify"],
+            &["sessions", "show", "s"],
+            &["sessions", "export", "s"],
+            &["sessions", "gc"],
+            &["sessions", "repair"],
+            &["sessions", "delete", "s"],
+            &["sessions", "list", "--engine", "compressor"],
+            &["tool", "--session", "s"],
+            &["tool", "lcm_status", "--session", "s"],
+            &["tool", "--session", "s", "--engine", "compressor"],
+        ] {
+            let mut command = home.command(args.iter().copied());
+            command.env("CONTEXTURE_HOME", home.path(place));
+            cli_support::ran(command.output().unwrap());
+            let there = std::fs::read_dir(home.path(place));
+            assert_eq!(there.is_ok(), made, "{args:?}");
+            assert_eq!(there.into_iter().flatten().count(), 0, "{args:?}");
+        }
+    }
 }
 
 #[test]

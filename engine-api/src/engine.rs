@@ -291,7 +291,8 @@ pub trait EngineFactory: Send + Sync {
 pub struct FactoryRequest<'a> {
     /// The settings under `context.engines.<name>` as JSON text; `{}` where there are none.
     pub settings: &'a str,
-    /// The engine's own directory; it exists.
+    /// The engine's own directory; it exists before the first session is opened, and a question about what is kept
+    /// may come earlier.
     pub data_dir: &'a std::path::Path,
     /// The host.
     pub host: &'a HostInfo,

@@ -472,7 +472,8 @@ impl Engines {
                     Err(error) => error.into(),
                 },
             })?;
-        let data_dir = self.data_dir(&found.name)?;
+        // Made when a session is opened; a question makes nothing.
+        let data_dir = self.data_dir(&found.name);
         let name = found.name.clone();
         let key = (found.source, found.name);
         let factory = self.factory(key, &found.settings, &data_dir, found.create)?;
@@ -545,7 +546,7 @@ impl Engines {
 
     fn open_made(&self, found: ChosenEngine, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
         let name = found.name.as_str();
-        let data_dir = self.data_dir(name)?;
+        let data_dir = self.make_data_dir(name)?;
         let settings = found.settings;
         let state = Arc::new(CallState::default());
         let key = (found.source, name.to_owned());
@@ -587,6 +588,7 @@ impl Engines {
         if let Some(factory) = lock(&self.factories).get(&key) {
             return Ok(Arc::clone(factory));
         }
+        data_dir.parent().map(narrow);
         narrow_folder(data_dir);
         let (settings, data_dir) = (settings.to_owned(), data_dir.to_owned());
         let made = self.supervisor.create(&key.1, move || {
@@ -623,14 +625,16 @@ impl Engines {
         Ok(settings.to_string())
     }
 
-    fn data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
-        let engines = self.loaded.home.join("engines");
-        let path = engines.join(name);
+    fn data_dir(&self, name: &str) -> PathBuf {
+        self.loaded.home.join("engines").join(name)
+    }
+
+    fn make_data_dir(&self, name: &str) -> Result<PathBuf, OpenError> {
+        let path = self.data_dir(name);
         make_private_folder(&path).map_err(|cause| OpenError::DataDir {
             path: path.clone(),
             cause,
         })?;
-        narrow(&engines);
         Ok(path)
     }
 }

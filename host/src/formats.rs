@@ -27,6 +27,7 @@ mod views;
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use body::{Beginning, split_again};
 pub use body::{WireBody, split};
 pub use conversation::Conversation;
 pub use error::FormatError;

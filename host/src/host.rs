@@ -200,7 +200,8 @@ impl SessionBuilder<'_> {
         self
     }
 
-    /// This engine, in place of the configured one: it runs, or opening fails.
+    /// This engine: it runs, or opening fails. Without it a known session goes on with its own, unless
+    /// `context.engine` is written in the configuration and names another; a new one has the configured one.
     pub fn engine(mut self, name: &str) -> Self {
         self.options.engine = Some(name.to_owned());
         self
@@ -234,8 +235,16 @@ impl SessionBuilder<'_> {
     ///
     /// # Errors
     /// As [`Session::open`].
-    pub fn open(self) -> Result<Session, SessionError> {
+    pub fn open(mut self) -> Result<Session, SessionError> {
         let (engines, record) = (self.host.engines(), &self.host.record);
+        if self.options.engine.is_none() {
+            // Of a record that cannot be read the session's warnings tell.
+            let delivered = record.delivered(&self.id).ok().flatten();
+            let own = delivered
+                .as_ref()
+                .map(|delivered| delivered.engine.as_str());
+            self.options.engine = engines.loaded().engine_to_go_on(own).map(str::to_owned);
+        }
         let mut session =
             Session::open(&engines, Some(record), &self.id, self.agent, self.options)?;
         session.warn_of_takeover();

@@ -92,6 +92,7 @@ mod supervision;
 pub mod tokens;
 
 pub use contexture_contract as contract;
+pub use contexture_digest::mask_secrets;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
 pub use session::{

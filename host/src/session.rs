@@ -61,6 +61,7 @@ use compact::Ask;
 use hand_out::Layout;
 use history::History;
 use ids::{IdMap, Ids};
+use request::BodyBefore;
 use show::LatePiece;
 use slot::Slot;
 use state::{Frame, Reported, empty_state};
@@ -113,6 +114,7 @@ pub struct Session {
     /// Whether the engine was asked for a conversation that the record has not got.
     recovered: bool,
     frame: Option<Frame>,
+    body_before: Option<BodyBefore>,
     /// How the window was laid out last, where it has not changed since but at its end.
     layout: Option<Layout>,
     /// What the shorter forms in the window read like on the wire.
@@ -209,6 +211,7 @@ impl Session {
             missing: 0,
             recovered: false,
             frame: None,
+            body_before: None,
             layout: None,
             short_forms: IdMap::default(),
             _hold: hold,

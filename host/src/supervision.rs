@@ -20,6 +20,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use contexture_digest::mask_secrets;
 use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_text, printable};
 
 pub use health::{EngineHealth, HealthState};
@@ -488,7 +489,7 @@ const ERROR_TEXT: usize = 4_000;
 
 /// An error of an engine as it may be shown.
 fn shown(error: EngineError) -> EngineError {
-    let shown = |text: String| printable(&text, ERROR_TEXT).into_owned();
+    let shown = |text: String| printable(&mask_secrets(&text), ERROR_TEXT).into_owned();
     match error {
         EngineError::Settings(text) => EngineError::Settings(shown(text)),
         EngineError::Storage(text) => EngineError::Storage(shown(text)),

@@ -166,6 +166,27 @@ fn an_engine_is_swapped_in_the_middle_of_a_session() {
 }
 
 #[test]
+fn a_known_session_goes_on_with_its_own_engine() {
+    let agent = Agent::new("");
+    let named = agent.host.session("s").model("gpt-4o", 128_000);
+    turn(&mut named.engine("newest").open().unwrap(), 21);
+    let mut own = agent.open("s");
+    assert_eq!(own.engine().name(), "newest");
+    assert_eq!(own.take_warnings(), [""; 0]);
+    drop(own);
+    assert_eq!(agent.open("new").engine().name(), "compressor");
+
+    agent.configure("context: {engine: compressor}\n");
+    agent.host.reload().unwrap();
+    let mut taken_over = agent.open("s");
+    assert_eq!(taken_over.engine().name(), "compressor");
+    assert_eq!(
+        taken_over.take_warnings(),
+        ["the engine `compressor` takes the session `s` over from `newest`"]
+    );
+}
+
+#[test]
 fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
     let good = "context: {engine: newest, on_failure: passthrough, engines: {newest: {keep: 6}}}\n";
     let agent = Agent::new(good);

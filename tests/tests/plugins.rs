@@ -345,30 +345,31 @@ fn wrong_settings_are_an_error_of_the_configuration() {
         let home = Home::new();
         put_chat(&home);
         home.install("plugins/context_engine/keep-tail", "keep-tail");
-        home.configure(&format!(
-            "context:\n  engine: {engine}\n  on_failure: fallback\n  engines:\n    {engine}: {{{setting}}}\n"
-        ));
-        let mut commands: Vec<&[&str]> =
-            vec![&COMPRESS, &["replay", "chat.json"], &["config", "check"]];
-        if engine == "lcm" {
-            commands.extend([
-                &["import", "chat.json", "--session", "s"][..],
+        // Whether it runs or another does.
+        for runs in [engine, "compressor", "lcm"] {
+            home.configure(&format!(
+                "context:\n  engine: {runs}\n  on_failure: fallback\n  engines:\n    {engine}: {{{setting}}}\n"
+            ));
+            for command in [
+                &COMPRESS[..],
+                &["replay", "chat.json"],
+                &["config", "check"],
+                &["import", "chat.json", "--session", "s"],
                 &["tool", "--session", "s"],
                 &["sessions", "list"],
-            ]);
-        }
-        for command in commands {
-            let Ran {
-                code,
-                stdout,
-                stderr,
-            } = ran(&mut home.contexture(command));
-            assert_eq!(
-                (code, stdout.as_str()),
-                (Some(2), ""),
-                "{command:?}: {stderr}"
-            );
-            assert!(stderr.contains(says), "{command:?} {setting}: {stderr}");
+            ] {
+                let Ran {
+                    code,
+                    stdout,
+                    stderr,
+                } = ran(&mut home.contexture(command));
+                assert_eq!(
+                    (code, stdout.as_str()),
+                    (Some(2), ""),
+                    "{command:?}: {stderr}"
+                );
+                assert!(stderr.contains(says), "{command:?} {setting}: {stderr}");
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a summary is made from: the messages that leave, and the earlier summaries among them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use contexture_engine_api::{MessageId, MessageKind, MessageView};
@@ -10,18 +11,18 @@ use crate::plan::Plan;
 use crate::prompt::body_of;
 
 /// What a summary is made from.
-pub(crate) struct Covered<'a> {
+pub(crate) struct Covered<'m, 'a> {
     /// The messages that leave or are cleared, earlier summaries not among them.
-    pub(crate) messages: Vec<MessageView<'a>>,
+    pub(crate) messages: Cow<'m, [MessageView<'a>]>,
     /// For each of them that is a tool result: the message with its call, where that is known.
     callers: HashMap<MessageId, MessageView<'a>>,
     /// The earlier summaries that leave.
     pub(crate) previous: Option<String>,
 }
 
-impl<'a> Covered<'a> {
+impl<'m, 'a> Covered<'m, 'a> {
     pub(crate) fn of(
-        outline: &Outline<'_, 'a>,
+        outline: &Outline<'m, 'a>,
         plan: &Plan,
         improved: Option<&(String, String)>,
     ) -> Self {
@@ -48,7 +49,12 @@ impl<'a> Covered<'a> {
                 .iter()
                 .filter_map(|at| Some((outline.messages[*at].id(), *outline.caller(*at)?)))
                 .collect(),
-            messages: taken.into_iter().map(|at| outline.messages[at]).collect(),
+            messages: match (taken.first(), taken.last()) {
+                (Some(first), Some(last)) if last - first + 1 == taken.len() => {
+                    Cow::Borrowed(&outline.messages[*first..=*last])
+                }
+                _ => taken.iter().map(|at| outline.messages[*at]).collect(),
+            },
             previous,
         }
     }

@@ -63,13 +63,13 @@ impl Noted {
                 .iter()
                 .map(|call| NotedCall {
                     id: call.id().to_owned(),
-                    name: call.name().to_owned(),
+                    name: mask_secrets(call.name()).into_owned(),
                     arguments: compact_arguments(call.arguments()),
                 })
                 .collect(),
             result_of: message
                 .tool_call_id()
-                .map(|id| (id.to_owned(), tool.to_owned())),
+                .map(|id| (id.to_owned(), mask_secrets(tool).into_owned())),
             is_error: message.is_error(),
             has_media: message.has_media(),
         }

@@ -67,9 +67,16 @@ pub(crate) fn outline(span: &Span<'_>, facts: &[Fact], previous: &str) -> Vec<Li
     outline.add_user(carried.iter().any(|(section, _)| *section == Section::Goal));
     outline.add_plan();
     outline.add_reports();
-    let of_source = outline.add_calls_and_files();
+    let of_call = outline.add_calls_and_files();
+    // The facts are in the order of their sources, of which few have any.
+    let mut last = None;
     for (at, fact) in facts.iter().enumerate() {
-        outline.lines[of_source[fact.source]].facts.push(at);
+        let line = match last {
+            Some((source, line)) if source == fact.source => line,
+            _ => outline.line_of(fact.source, &of_call),
+        };
+        last = Some((fact.source, line));
+        outline.lines[line].facts.push(at);
     }
     outline.carry(carried);
     for line in &mut outline.lines {
@@ -203,7 +210,7 @@ impl Outline<'_, '_> {
         }
     }
 
-    /// A line for every file and every other call, and the line of each source's facts.
+    /// A line for every file and every other call, and which line is each call's.
     fn add_calls_and_files(&mut self) -> Vec<usize> {
         let span = self.span;
         let (files, file_of_call) = files(span);
@@ -272,24 +279,21 @@ impl Outline<'_, '_> {
             };
             self.add(section, call.message, value, head);
         }
-        let mut of_source = Vec::with_capacity(span.sources.len());
-        for source in &span.sources {
-            of_source.push(match source.origin {
-                Origin::Argument(call) | Origin::Result(call) => {
-                    file_of_call[call].map_or(first_call + call, |file| first_file + file)
-                }
-                Origin::User => self.add(
-                    Section::Critical,
-                    source.message,
-                    0.0,
-                    "The user also named".to_owned(),
-                ),
-                Origin::Assistant => {
-                    self.add(Section::Critical, source.message, 0.0, title(&source.text))
-                }
-            });
-        }
-        of_source
+        let of_call = file_of_call.iter().enumerate();
+        of_call
+            .map(|(call, file)| file.map_or(first_call + call, |file| first_file + file))
+            .collect()
+    }
+
+    /// The line of a source's facts: its call's, or one of its own.
+    fn line_of(&mut self, source: usize, of_call: &[usize]) -> usize {
+        let source = &self.span.sources[source];
+        let head = match source.origin {
+            Origin::Argument(call) | Origin::Result(call) => return of_call[call],
+            Origin::User => "The user also named".to_owned(),
+            Origin::Assistant => title(&source.text),
+        };
+        self.add(Section::Critical, source.message, 0.0, head)
     }
 
     /// Adds the previous summary's lines: work in progress is now done, what the span repeats is taken from

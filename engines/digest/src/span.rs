@@ -113,7 +113,7 @@ impl<'a> Span<'a> {
         }
         self.calls.push(Call {
             message,
-            name,
+            name: mask_secrets(name),
             action: Action::of(name, &self.sources[first..]),
             arguments: first..self.sources.len(),
             result: None,

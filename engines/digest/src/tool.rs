@@ -1,5 +1,6 @@
 //! Tool calls and their results.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::arguments::unescape;
@@ -97,7 +98,7 @@ impl Action {
 pub(crate) struct Call<'a> {
     /// The message of the call, counted from 0.
     pub(crate) message: usize,
-    pub(crate) name: &'a str,
+    pub(crate) name: Cow<'a, str>,
     pub(crate) action: Action,
     pub(crate) arguments: Range<usize>,
     pub(crate) result: Option<usize>,
@@ -180,7 +181,7 @@ impl Call<'_> {
                 self.name,
                 clip(&clean_line(value), SHORT_COMMAND)
             ),
-            None => self.name.to_owned(),
+            None => self.name.to_string(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use hashbrown::HashSet;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
@@ -57,9 +58,15 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     for (source, said) in span.user_sources() {
         let text = without_reminders(&said.text);
         let mut add = |words: &str, most: usize, is_rule: bool| {
-            let words = one_line(words).replace('"', "'");
+            let mut words = one_line(words);
+            if words.contains('"') {
+                words = words.replace('"', "'");
+            }
             if !words.is_empty() {
-                let text = shorten_middle(&words, most).into_owned();
+                let text = match shorten_middle(&words, most) {
+                    Cow::Owned(shorter) => shorter,
+                    Cow::Borrowed(_) => words,
+                };
                 quotes.push(Quote {
                     message: said.message,
                     source,
@@ -71,7 +78,7 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
         let mut rest = String::new();
         for sentence in sentences(&text) {
             // Terminal output pasted again adds nothing.
-            if sentence.len() > 24 && !seen.insert(sentence.to_owned()) {
+            if sentence.len() > 24 && !seen.insert(xxh3_64(sentence.as_bytes())) {
                 continue;
             }
             if is_rule(sentence) {

@@ -505,6 +505,7 @@ struct Redacted {
     name: String,
     text: String,
     raw: String,
+    call_id: String,
     tool: String,
     calls: Vec<(String, String, String)>,
 }
@@ -514,12 +515,13 @@ impl Redacted {
         let calls = view.tool_calls().iter().map(|call| {
             let arguments = mask_secrets(call.arguments()).into_owned();
             let name = mask_secrets(call.name()).into_owned();
-            (call.id().to_owned(), name, arguments)
+            (mask_secrets(call.id()).into_owned(), name, arguments)
         });
         Self {
             name: mask_secrets(view.name().unwrap_or_default()).into_owned(),
             text: mask_secrets(view.text()).into_owned(),
             raw: mask_secrets(view.raw()).into_owned(),
+            call_id: mask_secrets(view.tool_call_id().unwrap_or_default()).into_owned(),
             tool: mask_secrets(view.tool_name().unwrap_or_default()).into_owned(),
             calls: calls.collect(),
         }
@@ -538,7 +540,7 @@ impl Redacted {
         calls: &'a [ToolCallView<'a>],
     ) -> MessageView<'a> {
         let view = match view.tool_call_id() {
-            Some(id) => view.with_result_of(id, &self.tool),
+            Some(_) => view.with_result_of(&self.call_id, &self.tool),
             None => *view,
         };
         view.with_name(&self.name)

@@ -78,7 +78,7 @@ fn render(message: &MessageView<'_>, chars: usize) -> String {
     }
     for call in message.tool_calls() {
         let arguments = masked(call.arguments(), chars);
-        let _ = writeln!(text, "[call of {}] {arguments}", call.name());
+        let _ = writeln!(text, "[call of {}] {arguments}", mask_secrets(call.name()));
     }
     text
 }
@@ -95,7 +95,11 @@ pub(crate) fn plain(messages: &[MessageView<'_>]) -> String {
         }
         for call in message.tool_calls() {
             let arguments = mask_secrets(call.arguments());
-            let _ = writeln!(text, "{who} called {} {arguments}", call.name());
+            let _ = writeln!(
+                text,
+                "{who} called {} {arguments}",
+                mask_secrets(call.name())
+            );
         }
     }
     text

@@ -42,6 +42,12 @@ impl Loaded {
         Some(&self.config.context.engine)
     }
 
+    /// The engine that goes on with a session which `own` had, where none is named: its own, unless the file names
+    /// another; none where the configuration chooses.
+    pub fn engine_to_go_on<'a>(&self, own: Option<&'a str>) -> Option<&'a str> {
+        own.filter(|own| self.written_engine().is_none_or(|written| written == *own))
+    }
+
     /// The effective configuration, value by value.
     pub fn effective(&self) -> Effective {
         // The config came out of JSON, so it goes back.

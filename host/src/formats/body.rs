@@ -5,9 +5,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use contexture_engine_api::SUMMARY_END_MARK;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::anatomy::{PieceKind, anatomy};
-use super::json::{JsonError, Raw, skip_space, value_end, walk_array, walk_object};
+use super::json::{
+    JsonError, Raw, skip_space, value_end, walk_array, walk_array_on, walk_object, walk_object_on,
+};
 use super::rewrite::Rewrite;
 use super::seal::leading_summary;
 use super::{Format, FormatError};
@@ -29,6 +32,10 @@ pub(super) struct Body {
     pub(super) model: Option<Range<usize>>,
     /// The name of the list: `messages`, `input` or `history`.
     pub(super) list_key: &'static str,
+    /// How many items were asked for their dialect, and what they said.
+    asked: (usize, Option<Format>),
+    /// Whether a member stands there twice, of which the last counts.
+    repeats: bool,
 }
 
 impl Body {
@@ -43,40 +50,71 @@ impl Body {
             body.is_bare = true;
             return Ok(body);
         }
-        let end = walk_object(text, at, |key, start| {
-            let list_key = ["messages", "input", "history"]
-                .into_iter()
-                .find(|name| key == *name);
-            if let Some(list_key) = list_key {
-                let outranked = body.list.is_some() && rank(body.list_key) < rank(list_key);
-                let first = text.as_bytes().get(start);
-                let is_list = first == Some(&b'[') || (first == Some(&b'"') && list_key == "input");
-                if !outranked && is_list {
-                    let mut items = Vec::new();
-                    let end = if first == Some(&b'[') {
-                        walk_array(text, start, |item| items.push(item))?
-                    } else {
-                        let end = value_end(text, start)?;
-                        items.push(start..end);
-                        end
-                    };
-                    body.list = Some(start..end);
-                    body.items = items;
-                    body.list_key = list_key;
-                    return Ok(end);
-                }
-            }
-            let end = value_end(text, start)?;
-            match key.as_ref() {
-                "system" | "instructions" => body.system = Some(start..end),
-                "tools" => body.tools = Some(start..end),
-                "model" => body.model = Some(start..end),
-                _ => {}
-            }
-            Ok(end)
-        })?;
+        let end = walk_object(text, at, |key, start| body.member(text, &key, start))?;
         body.span = at..end;
         Ok(body)
+    }
+
+    /// Scans the rest of a body that begins as this one does, up to the end of its last item.
+    fn scan_on(mut self, text: &str) -> Result<Self, JsonError> {
+        let at = self.items.last().map_or(0, |item| item.end);
+        let mut end = walk_array_on(text, at, |item| self.items.push(item))?;
+        self.list = self.list.map(|list| list.start..end);
+        if !self.is_bare {
+            end = walk_object_on(text, end, |key, start| self.member(text, &key, start))?;
+        }
+        self.span.end = end;
+        Ok(self)
+    }
+
+    /// What of it stands before the end of its last item; none where it has no list with an item, or where a member
+    /// behind the list hides one before it.
+    fn beginning(&self, text: &str) -> Option<Self> {
+        let end = self.items.last()?.end;
+        let list = self.list.clone()?;
+        let before = |part: &Option<Range<usize>>| part.clone().filter(|part| part.end <= end);
+        let is_list = text.as_bytes().get(list.start) == Some(&b'[');
+        (is_list && !self.repeats).then(|| Self {
+            system: before(&self.system),
+            tools: before(&self.tools),
+            model: before(&self.model),
+            ..self.clone()
+        })
+    }
+
+    /// Takes in the member whose value begins at `start`; answers where that ends.
+    fn member(&mut self, text: &str, key: &str, start: usize) -> Result<usize, JsonError> {
+        let list_key = ["messages", "input", "history"]
+            .into_iter()
+            .find(|name| key == *name);
+        if let Some(list_key) = list_key {
+            let outranked = self.list.is_some() && rank(self.list_key) < rank(list_key);
+            let first = text.as_bytes().get(start);
+            let is_list = first == Some(&b'[') || (first == Some(&b'"') && list_key == "input");
+            if !outranked && is_list {
+                let mut items = Vec::new();
+                let end = if first == Some(&b'[') {
+                    walk_array(text, start, |item| items.push(item))?
+                } else {
+                    let end = value_end(text, start)?;
+                    items.push(start..end);
+                    end
+                };
+                self.list = Some(start..end);
+                self.items = items;
+                self.list_key = list_key;
+                return Ok(end);
+            }
+        }
+        let end = value_end(text, start)?;
+        let place = match key {
+            "system" | "instructions" => &mut self.system,
+            "tools" => &mut self.tools,
+            "model" => &mut self.model,
+            _ => return Ok(end),
+        };
+        self.repeats |= place.replace(start..end).is_some();
+        Ok(end)
     }
 
     /// How many of the first items are the system prompt: messages of the roles `system` and `developer` that the
@@ -91,7 +129,7 @@ impl Body {
     }
 
     /// Whether the messages are OpenAI's or Anthropic's, by the first thing that only one of them has.
-    pub(super) fn dialect(&self, text: &str) -> Format {
+    pub(super) fn dialect(&mut self, text: &str) -> Format {
         let raw = |span: &Range<usize>| Raw::trusted(text, span.clone());
         if self.list_key == "input" {
             return Format::OpenAiResponses;
@@ -108,10 +146,11 @@ impl Body {
                 return Format::OpenAiChat;
             }
         }
-        self.items
-            .iter()
-            .find_map(|item| message_dialect(raw(item)))
-            .unwrap_or(Format::OpenAiChat)
+        let (asked, told) = self.asked;
+        let mut rest = self.items.iter().skip(asked);
+        let told = told.or_else(|| rest.find_map(|item| message_dialect(raw(item))));
+        self.asked = (self.items.len(), told);
+        told.unwrap_or(Format::OpenAiChat)
     }
 }
 
@@ -236,13 +275,85 @@ impl WireBody<'_> {
     }
 }
 
+/// What a request body begins with, up to the end of its last message: a client that sends everything sends the
+/// same bytes again, which need not be split again.
+#[derive(Debug, Clone)]
+pub(crate) struct Beginning {
+    body: Body,
+    hash: u128,
+    /// A hash of the last bytes: mostly enough to see that something changed.
+    last: u64,
+}
+
+impl Beginning {
+    /// How many bytes at its end are looked at first.
+    const LAST: usize = 256;
+
+    fn len(&self) -> usize {
+        self.body.items.last().map_or(0, |item| item.end)
+    }
+
+    /// The hash of the beginning of `text`, to go on with where it is this one.
+    fn found_in(&self, text: &str) -> Option<Xxh3> {
+        let bytes = text.as_bytes().get(..self.len())?;
+        let last = bytes.get(bytes.len().saturating_sub(Self::LAST)..)?;
+        if xxh3_64(last) != self.last {
+            return None;
+        }
+        let mut hash = Xxh3::new();
+        hash.update(bytes);
+        (hash.digest128() == self.hash).then_some(hash)
+    }
+}
+
+/// As [`split`], for a body that may begin as one did before. Answers the beginning of this one, and how many of its
+/// items stand in that of the one before.
+///
+/// # Errors
+/// As [`split`].
+pub(crate) fn split_again<'a>(
+    text: &'a str,
+    format: Option<Format>,
+    before: Option<&Beginning>,
+) -> Result<(WireBody<'a>, Option<Beginning>, usize), FormatError> {
+    let again = before.and_then(|before| Some((before, before.found_in(text)?)));
+    let (wire, mut hash, hashed, known) = match again {
+        Some((before, hash)) => {
+            let found = before.body.clone().scan_on(text);
+            let wire = split_scanned(text, format, found)?;
+            (wire, hash, before.len(), before.body.items.len())
+        }
+        None => (split(text, format)?, Xxh3::new(), 0, 0),
+    };
+    let beginning = wire.body.beginning(text).map(|body| {
+        let end = body.items.last().map_or(0, |item| item.end);
+        let bytes = text.as_bytes().get(..end).unwrap_or(&[]);
+        hash.update(bytes.get(hashed..).unwrap_or(&[]));
+        let last = bytes.len().saturating_sub(Beginning::LAST);
+        Beginning {
+            body,
+            hash: hash.digest128(),
+            last: xxh3_64(bytes.get(last..).unwrap_or(&[])),
+        }
+    });
+    Ok((wire, beginning, known))
+}
+
 /// Splits a request body into its raw messages, without looking into them: one validating pass.
 ///
 /// # Errors
 /// Where the text is no JSON, or what is missing for a request body of this format.
 pub fn split<'a>(body: &'a str, format: Option<Format>) -> Result<WireBody<'a>, FormatError> {
     let start = skip_space(body, 0);
-    let found = Body::scan(body, start).map_err(|error| FormatError::json(body, 0, error))?;
+    split_scanned(body, format, Body::scan(body, start))
+}
+
+fn split_scanned<'a>(
+    body: &'a str,
+    format: Option<Format>,
+    found: Result<Body, JsonError>,
+) -> Result<WireBody<'a>, FormatError> {
+    let mut found = found.map_err(|error| FormatError::json(body, 0, error))?;
     if skip_space(body, found.span.end) != body.len() {
         let error = JsonError {
             at: found.span.end,
@@ -278,4 +389,91 @@ pub fn split<'a>(body: &'a str, format: Option<Format>) -> Result<WireBody<'a>, 
         text: body,
         body: found,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn item() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            r#"{"role":"system","content":"be kind"}"#,
+            r#"{"role":"user","content":"a \"b\" ]}"}"#,
+            r#"{"role":"assistant","content":[{"type":"thinking"}]}"#,
+            r#"{"role":"tool","content":"x","tool_call_id":"c"}"#,
+            r#" {"type":"reasoning"} "#,
+            "7",
+        ])
+    }
+
+    fn body() -> impl Strategy<Value = (Vec<&'static str>, String, &'static str)> {
+        let member = prop::sample::select(vec![
+            r#""model":"m","#,
+            r#""system":"s","#,
+            r#""tools":[{"input_schema":{}}],"#,
+            r#""history":["h"],"#,
+            r#""input":"one","#,
+            "",
+        ]);
+        let list = prop::sample::select(vec![
+            "{M\"messages\":[",
+            "{M\"input\":[",
+            "[",
+            " {M\"messages\" : [",
+        ]);
+        let ends = vec![
+            r#"],"system":"late"}"#,
+            r#"],"input":["other"]}"#,
+            "]}",
+            "]",
+            "] } ",
+            r#"],"tools":[]"#,
+        ];
+        let begin = (list, prop::collection::vec(member, 0..3));
+        let begin = begin.prop_map(|(list, members)| list.replace('M', &members.concat()));
+        (
+            prop::collection::vec(item(), 0..6),
+            begin,
+            prop::sample::select(ends),
+        )
+    }
+
+    proptest! {
+        /// Whatever came before: a body is split as it is split alone.
+        #[test]
+        fn a_known_beginning_changes_nothing(
+            bodies in prop::collection::vec((body(), 0..4_usize), 1..8)
+        ) {
+            let mut known: Option<(Vec<&str>, String)> = None;
+            let mut before = None;
+            for ((items, begin, end), how) in bodies {
+                // Mostly the same body goes on, with another end.
+                let (all, begin) = match known.take() {
+                    Some((mut all, begin)) if how > 0 => {
+                        all.extend(items);
+                        (all, begin)
+                    }
+                    _ => (items, begin),
+                };
+                let text = format!("{begin}{}{end}", all.join(","));
+                known = Some((all, begin));
+                let again = split_again(&text, None, before.as_ref());
+                let alone = split(&text, None);
+                let again = again.map(|(wire, beginning, _)| {
+                    before = beginning;
+                    wire
+                });
+                let shown = |wire: Result<WireBody<'_>, FormatError>| {
+                    let wire = wire.map(|mut wire| {
+                        wire.body.asked = (0, None);
+                        wire
+                    });
+                    format!("{wire:?}")
+                };
+                prop_assert_eq!(shown(again), shown(alone));
+            }
+        }
+    }
 }

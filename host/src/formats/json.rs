@@ -246,21 +246,42 @@ pub(super) fn walk_object<'a>(
     if bytes.get(at) != Some(&b'{') {
         return error(at, "an object was expected here");
     }
-    let mut at = skip_space(text, at + 1);
+    let at = skip_space(text, at + 1);
     if bytes.get(at) == Some(&b'}') {
         return Ok(at + 1);
     }
+    let end = walk_member(text, at, &mut visit)?;
+    walk_object_on(text, end, visit)
+}
+
+/// As [`walk_object`], for the members behind a value that ends at `at`.
+///
+/// # Errors
+/// As there.
+pub(super) fn walk_object_on<'a>(
+    text: &'a str,
+    mut at: usize,
+    mut visit: impl FnMut(Cow<'a, str>, usize) -> Result<usize, JsonError>,
+) -> Result<usize, JsonError> {
     loop {
-        let value = key_end(text, at)?;
-        let key = Raw::trusted(text, at..string_end(bytes, at)?);
-        at = skip_space(text, visit(key.string().unwrap_or_default(), value)?);
-        match bytes.get(at) {
-            Some(b',') => at = skip_space(text, at + 1),
+        at = skip_space(text, at);
+        match text.as_bytes().get(at) {
+            Some(b',') => at = walk_member(text, skip_space(text, at + 1), &mut visit)?,
             Some(b'}') => return Ok(at + 1),
             Some(_) => return error(at, "`,` or `}` was expected here"),
             None => return error(at, "the text ends inside an object"),
         }
     }
+}
+
+fn walk_member<'a>(
+    text: &'a str,
+    at: usize,
+    visit: &mut impl FnMut(Cow<'a, str>, usize) -> Result<usize, JsonError>,
+) -> Result<usize, JsonError> {
+    let value = key_end(text, at)?;
+    let key = Raw::trusted(text, at..string_end(text.as_bytes(), at)?);
+    visit(key.string().unwrap_or_default(), value)
 }
 
 /// Walks the array that starts at `at`, handing out the span of each element. Answers where it ends.
@@ -272,17 +293,32 @@ pub(super) fn walk_array(
     at: usize,
     mut visit: impl FnMut(Range<usize>),
 ) -> Result<usize, JsonError> {
-    let bytes = text.as_bytes();
-    let mut at = skip_space(text, at + 1);
-    if bytes.get(at) == Some(&b']') {
+    let at = skip_space(text, at + 1);
+    if text.as_bytes().get(at) == Some(&b']') {
         return Ok(at + 1);
     }
+    let end = value_end(text, at)?;
+    visit(at..end);
+    walk_array_on(text, end, visit)
+}
+
+/// As [`walk_array`], for the elements behind one that ends at `at`.
+///
+/// # Errors
+/// As there.
+pub(super) fn walk_array_on(
+    text: &str,
+    mut at: usize,
+    mut visit: impl FnMut(Range<usize>),
+) -> Result<usize, JsonError> {
     loop {
-        let end = value_end(text, at)?;
-        visit(at..end);
-        at = skip_space(text, end);
-        match bytes.get(at) {
-            Some(b',') => at = skip_space(text, at + 1),
+        at = skip_space(text, at);
+        match text.as_bytes().get(at) {
+            Some(b',') => {
+                let start = skip_space(text, at + 1);
+                at = value_end(text, start)?;
+                visit(start..at);
+            }
             Some(b']') => return Ok(at + 1),
             Some(_) => return error(at, "`,` or `]` was expected here"),
             None => return error(at, "the text ends inside an array"),

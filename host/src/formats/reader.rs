@@ -234,7 +234,8 @@ fn read_body(
     warnings: Vec<String>,
     only_frame: bool,
 ) -> Result<Conversation, FormatError> {
-    let body = Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
+    let mut body =
+        Body::scan(document, at).map_err(|error| FormatError::json(document, 0, error))?;
     let format = format.unwrap_or_else(|| body.dialect(document));
     let list_key = match format {
         Format::OpenAiResponses => "input",

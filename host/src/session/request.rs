@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::align::raw_hash;
-use crate::formats::{self, Conversation, Format, FormatError, Message, WireBody};
+use crate::formats::{self, Beginning, Conversation, Format, FormatError, Message, WireBody};
 
 /// What a client sends: a request body, or a conversation that was read from a document of any format.
 pub(super) struct Request<'b> {
@@ -21,6 +21,14 @@ pub(super) enum Source<'b> {
         wire: Box<WireBody<'b>>,
     },
     Document(&'b Arc<Conversation>),
+}
+
+/// What is remembered of a body, so that the next one is split only where it goes on.
+#[derive(Debug)]
+pub(super) struct BodyBefore {
+    beginning: Beginning,
+    /// [`Request::raw`] of it.
+    raw: Vec<u64>,
 }
 
 /// A message that was read, and the wire messages of the request that it stands in.
@@ -44,15 +52,33 @@ impl ReadMessage {
 }
 
 impl<'b> Request<'b> {
-    /// Splits a body.
+    /// Splits a body; what it begins with as the one `before` did is known. `before` becomes this one.
     ///
     /// # Errors
     /// It is no request body of this format.
-    pub(super) fn body(text: &'b str, format: Option<Format>) -> Result<Self, FormatError> {
-        let wire = formats::split(text, format)?;
+    pub(super) fn body(
+        text: &'b str,
+        format: Option<Format>,
+        before: &mut Option<BodyBefore>,
+    ) -> Result<Self, FormatError> {
+        let earlier = before.as_ref().map(|before| &before.beginning);
+        let (wire, beginning, known) = formats::split_again(text, format, earlier)?;
+        let known = known.saturating_sub(wire.system_messages.len());
+        let mut raw = before.take().map_or_else(Vec::new, |before| before.raw);
+        raw.truncate(known);
+        raw.extend(
+            wire.messages
+                .iter()
+                .skip(raw.len())
+                .map(|raw| raw_hash(raw)),
+        );
+        *before = beginning.map(|beginning| BodyBefore {
+            beginning,
+            raw: raw.clone(),
+        });
         Ok(Self {
             format: wire.format,
-            raw: wire.messages.iter().map(|raw| raw_hash(raw)).collect(),
+            raw,
             source: Source::Body {
                 text,
                 wire: Box::new(wire),

@@ -80,7 +80,7 @@ impl Session {
         format: Option<Format>,
         options: &TurnOptions,
     ) -> Result<Turn<'b>, SessionError> {
-        let request = Request::body(body, format)?;
+        let request = Request::body(body, format, &mut self.body_before)?;
         self.take_frame(&request, options)?;
         self.run(&request, options, &mut |_| {})
     }

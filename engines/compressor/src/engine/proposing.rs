@@ -45,7 +45,7 @@ pub(super) struct Draft<'r, 'm, 'a> {
     /// The tokens of the prompt as it is.
     pub(super) before: u64,
     pub(super) force: bool,
-    pub(super) covered: Covered<'a>,
+    pub(super) covered: Covered<'m, 'a>,
     /// The text of the summary; none where nothing is summarised.
     pub(super) written: Option<Written>,
 }

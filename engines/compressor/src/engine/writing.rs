@@ -25,7 +25,7 @@ impl Compressor {
     /// The summary's text: the model's where it can be had, else the digest.
     pub(super) fn write(
         &mut self,
-        covered: &Covered<'_>,
+        covered: &Covered<'_, '_>,
         tokens: u64,
         order: &CompressOrder,
     ) -> Result<Written, EngineError> {
@@ -75,7 +75,7 @@ impl Compressor {
 
     /// The summary that was prepared in the background, where it is about this middle. What it does not
     /// cover yet is digested into it.
-    fn staged_for(&self, covered: &Covered<'_>, tokens: u64) -> Option<String> {
+    fn staged_for(&self, covered: &Covered<'_, '_>, tokens: u64) -> Option<String> {
         let staged = self.staged.as_ref()?;
         let ids: HashSet<MessageId> = covered.messages.iter().map(MessageView::id).collect();
         if staged.previous != covered.previous || !staged.covers.iter().all(|id| ids.contains(id)) {
@@ -99,7 +99,7 @@ impl Compressor {
     fn ask_now(
         &mut self,
         model: &ModelInfo,
-        covered: &Covered<'_>,
+        covered: &Covered<'_, '_>,
         digest: &Digest<'_>,
         tokens: u64,
         order: &CompressOrder,

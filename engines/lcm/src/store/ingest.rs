@@ -379,10 +379,10 @@ fn says_the_same(
         return Ok(true);
     }
     let view = &message.view;
-    let name = |name: Option<&str>| mask_secrets(name.unwrap_or_default()).into_owned();
+    let masked = |name: Option<&str>| mask_secrets(name.unwrap_or_default()).into_owned();
     if row.role != view.role()
-        || name(row.name.as_deref()) != name(view.name())
-        || row.call_id.as_deref() != view.tool_call_id()
+        || masked(row.name.as_deref()) != masked(view.name())
+        || masked(row.call_id.as_deref()) != masked(view.tool_call_id())
     {
         return Ok(false);
     }
