@@ -307,7 +307,7 @@ fn an_engine_marks_keeps_a_state_and_brings_the_original_back() {
 
     // After a restart the engine finds its state with the message, and has the original put back, byte for byte:
     // from the request, or, where the client carries on, from what the engine keeps.
-    let client_has = [said.to_vec(), out];
+    let client_has = [said.to_vec(), out.clone()];
     for (round, messages) in client_has.into_iter().enumerate() {
         let mut session = agent.session();
         agent.script.rewrites(|request| {
@@ -326,6 +326,22 @@ fn an_engine_marks_keeps_a_state_and_brings_the_original_back() {
         agent.script.rewrites(shorten);
         turn(&mut session, &body);
     }
+
+    // Where nobody has it any more, nothing is restored, and that is told.
+    agent.script.forgets();
+    let mut session = agent.session();
+    agent.script.rewrites(|request| {
+        let mut entries = keep_all(request);
+        entries[0] = Entry::Restore(request.messages[0].id());
+        Some(Compaction::new(entries))
+    });
+    let body = chat(&out);
+    assert_eq!(session.turn(&body).unwrap().body, body);
+    let warnings = session.take_warnings().join("\n");
+    assert!(
+        warnings.contains("whose original is nowhere any more"),
+        "{warnings}"
+    );
 }
 
 #[test]

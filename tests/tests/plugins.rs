@@ -544,3 +544,70 @@ fn the_manifest_of_keep_tail_is_what_its_library_says() {
         "run `contexture plugins build plugins/context_engine/keep-tail`"
     );
 }
+
+#[test]
+fn a_plugin_without_a_manifest_gets_the_one_that_its_library_says() {
+    let home = Home::new();
+    let folder = home.plugin_dir("tiny");
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    let api = repository().join("engine-api");
+    let crate_manifest = format!(
+        "[package]\nname = \"tiny\"\ndescription = \"Does nothing\"\nversion = \"0.2.0\"\nedition = \"2024\"\n\
+         [workspace]\n[lib]\ncrate-type = [\"cdylib\"]\n[dependencies]\n\
+         contexture-engine-api = {{ path = {api:?} }}\nserde_json = \"1\"\n"
+    );
+    std::fs::write(folder.join("Cargo.toml"), crate_manifest).unwrap();
+    std::fs::copy(repository().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let source = r#"
+        use contexture_engine_api::*;
+        struct Tiny;
+        impl StandaloneEngine for Tiny {
+            fn about(_host: &HostInfo) -> About {
+                let settings = serde_json::json!({"properties": {"keep": {"type": "integer", "default": 7}}});
+                About::default().settings(Some(settings))
+            }
+            fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+                Ok(Tiny)
+            }
+        }
+        impl ContextEngine for Tiny {
+            fn should_compress(&self, _window: &WindowState) -> Decision {
+                Decision::No("never".into())
+            }
+            fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+                Ok(Outcome::NothingToDo("nothing".into()))
+            }
+        }
+        export_engine!("tiny", Tiny);
+    "#;
+    std::fs::write(folder.join("src/lib.rs"), source).unwrap();
+    let path = folder.to_str().unwrap();
+    let build = || {
+        let mut command = home.contexture(&["plugins", "build", "--debug", path]);
+        ran(command
+            .env("CARGO_TARGET_DIR", contexture_tests::target_dir())
+            .env("CARGO_NET_OFFLINE", "true"))
+    };
+    let built = build();
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let manifest = std::fs::read_to_string(folder.join("plugin.yaml")).unwrap();
+    assert!(
+        manifest.contains("version: 0.2.0") && manifest.contains("default: 7"),
+        "{manifest}"
+    );
+    let listed = home.command(&["plugins", "list"]).0;
+    assert!(listed.contains("tiny  0.2.0    ready"), "{listed}");
+
+    // It follows the library, unless somebody wrote one of their own.
+    std::fs::write(folder.join("src/lib.rs"), source.replace("7", "8")).unwrap();
+    assert_eq!(build().code, Some(0));
+    let manifest = std::fs::read_to_string(folder.join("plugin.yaml")).unwrap();
+    assert!(manifest.contains("default: 8"), "{manifest}");
+    let own = "name: tiny\nversion: 0.2.0\n";
+    std::fs::write(folder.join("plugin.yaml"), own).unwrap();
+    assert_eq!(build().code, Some(0));
+    assert_eq!(
+        std::fs::read_to_string(folder.join("plugin.yaml")).unwrap(),
+        own
+    );
+}

@@ -155,7 +155,7 @@ impl Session {
             .focus(ask.focus.clone())
             .memory(ask.memory.clone())
             .may_wait_for_model(ask.may_wait_for_model);
-        let base = match way {
+        let mut base = match way {
             Way::Compress if self.window.is_pruned() => {
                 Arc::new(self.window.unpruned(&self.counter))
             }
@@ -195,6 +195,9 @@ impl Session {
             Outcome::Compacted(mut proposal) => {
                 let kept = self.window.slots().iter().skip(upto).map(Slot::id);
                 proposal.entries.extend(kept.map(Entry::Keep));
+                base = self
+                    .with_originals(&base, &proposal.entries)
+                    .map_err(|lost| self.lost_original(lost))?;
                 self.check(&base, proposal, ask, fallback)?
             }
             Outcome::NothingToDo(reason) => Answer::Unchanged(OutcomeKind::NothingToDo, reason),

@@ -42,13 +42,11 @@ impl Session {
                 return Ok(None);
             }
         };
-        let base = match self.with_originals(&proposal.entries) {
+        let window = Arc::clone(&self.window);
+        let base = match self.with_originals(&window, &proposal.entries) {
             Ok(base) => base,
             Err(lost) => {
-                self.warn(format!(
-                    "engine `{}` wants {lost} restored, whose original is nowhere any more: the window was left as it is",
-                    self.engine.name()
-                ));
+                self.warn(self.lost_original(lost));
                 return Ok(None);
             }
         };
@@ -92,12 +90,23 @@ impl Session {
         }
     }
 
+    /// What to say of a message that cannot be restored.
+    pub(super) fn lost_original(&self, lost: MessageId) -> String {
+        format!(
+            "engine `{}` wants {lost} restored, whose original is nowhere any more: the window was left as it is",
+            self.engine.name()
+        )
+    }
+
     /// The window with the originals of what is to be restored, from a store where memory lacks one.
     ///
     /// # Errors
     /// A message whose original is nowhere any more.
-    fn with_originals(&mut self, entries: &[Entry]) -> Result<Arc<Window>, MessageId> {
-        let window = Arc::clone(&self.window);
+    pub(super) fn with_originals(
+        &mut self,
+        window: &Arc<Window>,
+        entries: &[Entry],
+    ) -> Result<Arc<Window>, MessageId> {
         let wanted: Ids = (entries.iter())
             .filter_map(|entry| match entry {
                 Entry::Restore(id) => Some(*id),
@@ -107,7 +116,7 @@ impl Session {
         let lacks = |slot: &&Slot| wanted.contains(&slot.id()) && !slot.has_original();
         let missing: Ids = window.slots().iter().filter(lacks).map(Slot::id).collect();
         if missing.is_empty() {
-            return Ok(window);
+            return Ok(Arc::clone(window));
         }
         let originals = self.recall_from_engines(&missing);
         if let Some(lost) = missing.iter().find(|id| !originals.contains_key(id)) {

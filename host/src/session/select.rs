@@ -39,8 +39,16 @@ impl Session {
                 return Ok(None);
             }
         };
-        let calls = self.window.call_views(0);
-        let views = self.window.views(0, &calls);
+        let window = Arc::clone(&self.window);
+        let base = match self.with_originals(&window, &view.entries) {
+            Ok(base) => base,
+            Err(lost) => {
+                self.warn(self.lost_original(lost));
+                return Ok(None);
+            }
+        };
+        let calls = base.call_views(0);
+        let views = base.views(0, &calls);
         let usable = self.state().usable_tokens();
         let limits = Limits {
             grouping: self.grouping,
@@ -53,7 +61,7 @@ impl Session {
         };
         let counter = self.counter;
         match contract::check(&views, &view, &limits, |text| counter.count_text(text)) {
-            Ok(_) => Ok(Some(self.window.apply(&view, &limits.marks, &counter))),
+            Ok(_) => Ok(Some(base.apply(&view, &limits.marks, &counter))),
             Err(violation) => {
                 let refused = format!(
                     "engine `{}` selected a view that breaks the contract, so the window was sent as it \

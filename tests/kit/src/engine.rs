@@ -87,6 +87,11 @@ impl Script {
         locked(&self.0).observed_through = observed;
     }
 
+    /// It loses the originals that it keeps.
+    pub fn forgets(&self) {
+        locked(&self.0).originals.clear();
+    }
+
     /// The messages that it was shown since this was asked last.
     pub fn take_observed(&self) -> Vec<MessageId> {
         std::mem::take(&mut locked(&self.0).observed)
