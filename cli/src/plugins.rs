@@ -134,10 +134,8 @@ fn buildable(path: &Path, release: bool) -> Result<Manifest, CliError> {
     let folder = std::fs::canonicalize(path).map_err(|source| {
         CliError::usage(
             format!("there is no plugin to build in {}: {source}", path.display()),
-            format!(
-                "name the folder of a plugin's source, with its Cargo.toml; `contexture plugins list` says where \
-                 plugins are"
-            ),
+            "name the folder of a plugin's source, with its Cargo.toml; `contexture plugins list` says where \
+                 plugins are",
         )
     })?;
     if !folder.join("Cargo.toml").is_file() {

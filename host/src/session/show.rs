@@ -216,7 +216,7 @@ impl Session {
         let state = request.map(|_| self.rough_state());
         let mut pieces = self.pieces(messages, start.after);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
-        let mut cut = start.cut.map(|last| Cut::after(last));
+        let mut cut = start.cut.map(Cut::after);
         let mut expected = Some(expected);
         // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
         for piece in pieces {
