@@ -16,7 +16,7 @@ use crate::figures::counted;
 use crate::input::Input;
 use crate::rehearsal::Rehearsal;
 use crate::terminal::{self, Progress};
-use crate::{Global, NEGATIVE, OK, input, output, sessions, setup, summary, window};
+use crate::{Global, NEGATIVE, OK, agent_logs, input, output, setup, summary, window};
 use contexture::config::OnFailure;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats::{Conversation, Format, FormatError};
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &CompressArgs, global: &Global) -> Result<u8, CliError> 
     let mut loaded = setup::load_config(global)?;
     let path = match &args.input {
         Some(path) => path.clone(),
-        None => match sessions::choose()? {
+        None => match agent_logs::choose()? {
             Some(path) => path,
             None => return Ok(OK),
         },

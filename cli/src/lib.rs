@@ -1,6 +1,7 @@
 //! The `contexture` command. A program with engines of its own linked in calls [`run`] from its `main`
 //! and is the same command with these engines beside the others.
 
+mod agent_logs;
 mod choice;
 mod compress;
 mod config;
@@ -103,7 +104,7 @@ enum Command {
     Import(import::ImportArgs),
     /// List, show, export, check, back up and remove what an engine keeps
     #[command(subcommand)]
-    Sessions(kept::SessionsCommand),
+    Sessions(sessions::SessionsCommand),
     /// List the engines, show one, or find out what is wrong with them
     #[command(args_conflicts_with_subcommands = true)]
     Engines {
@@ -175,7 +176,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Replay(args) => replay::run(args, global),
         Command::Tool(args) => tool::run(args, global),
         Command::Import(args) => import::run(args, global),
-        Command::Sessions(command) => kept::run(command, global),
+        Command::Sessions(command) => sessions::run(command, global),
         Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),
         Command::Plugins(command) => plugins::run(command, global),
         Command::Config(command) => config::run(command, global),

@@ -1,290 +1,527 @@
-//! The recent agent sessions of this machine, to choose one of.
+//! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
+//! its files are its own.
 
-use std::fmt;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use inquire::{InquireError, Select};
-use serde_json::Value;
+use clap::Subcommand;
+use contexture_engine_api::{EngineError, StoreCommand};
+use jiff::Timestamp;
+use miette::Diagnostic;
+use serde_json::{Value, json};
 
+use crate::choice::{self, KEEPER};
 use crate::error::CliError;
-use crate::figures::age;
-use crate::terminal::one_line;
+use crate::figures::{age, counted, grouped, size};
+use crate::interrupt::Interrupt;
+use crate::kept::{self, Kept};
+use crate::terminal::{self, Progress, Table, one_line};
+use crate::{Global, NEGATIVE, OK, output, setup};
+use contexture::engines::CallError;
+use contexture::engines::{Engines, OpenError};
+use contexture::formats;
+use contexture::session::Record;
 
-/// How many sessions are offered.
-const OFFERED: usize = 50;
+/// Messages of an export that are held at a time.
+const PAGE: usize = 256;
+/// How often one looks how far a long command is, and whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
-/// How much of a log is read in search of what it is about, in lines.
-const SEARCHED_LINES: usize = 200;
+const PUT_BACK: &str = "\
+To put a backup back, let no session be open, and copy it over the file that `contexture sessions list` calls
+`store` (of lcm: $CONTEXTURE_HOME/engines/lcm/lcm.sqlite3); remove what lies beside that file under the same
+name with -wal and -shm at its end. What came after the backup is delivered again with the next turn of each
+session, or with `contexture import`.";
 
-/// How much of a session's id is shown, in characters: enough to tell it from others.
-const SHOWN_ID: usize = 8;
-
-/// How much of the project's folder is shown, its end, in characters.
-const SHOWN_PROJECT: usize = 24;
-
-/// How much of the first words is shown, in characters.
-const SHOWN_WORDS: usize = 44;
-
-/// A session log.
-struct Recent {
-    path: PathBuf,
-    agent: &'static str,
-    changed: SystemTime,
-    head: Head,
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// List the sessions that are in use
+    List {
+        /// The archived ones too
+        #[arg(long)]
+        all: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Show one session
+    Show {
+        /// The session
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Write the messages of a session to stdout as they were on the wire, one a line
+    Export {
+        /// The session
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Put a session aside that is done with; it stays whole, and comes back when it is gone on with
+    Archive {
+        /// The session
+        id: String,
+        /// Take it back
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a session, or all in which nothing happened for long; says what would go unless --yes
+    Delete {
+        /// The session
+        #[arg(required_unless_present = "older_than")]
+        id: Option<String>,
+        /// All sessions in which nothing happened for so many days
+        #[arg(long, value_name = "DAYS", conflicts_with = "id")]
+        older_than: Option<u32>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Check everything that is kept; exits with 1 where something is wrong
+    Verify(Of),
+    /// Save what can be read of a damaged store, and keep a copy of it as it was; says what is wrong unless
+    /// --yes. No session may be open; exits with 1 where something is wrong after it
+    Repair {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Copy everything that is kept into a new file
+    #[command(after_help = PUT_BACK)]
+    Backup {
+        /// The file
+        to: PathBuf,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Give back the room of what is no longer needed; says how much it would be unless --yes
+    Gc {
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        of: Of,
+    },
 }
 
-/// What the beginning of a log tells.
-#[derive(Default)]
-struct Head {
-    id: Option<String>,
-    /// The folder that the agent worked in.
-    project: Option<String>,
-    /// The first words of the user.
-    words: Option<String>,
+/// Whose sessions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Of {
+    /// The engine [default: the session's own; of all sessions the configured one where it keeps sessions, else lcm]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
 }
 
-impl fmt::Display for Recent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:>10}  {:<11}  {:<SHOWN_ID$}  {:<SHOWN_PROJECT$}  {}",
-            age(self.changed),
-            self.agent,
-            self.head.id.as_deref().unwrap_or_default(),
-            self.head.project.as_deref().unwrap_or_default(),
-            self.head.words.as_deref().unwrap_or_default(),
-        )
-    }
-}
-
-/// Lets the person at the terminal choose one of the recent sessions; none where they think better of it.
-///
-/// # Errors
-/// There is no terminal, or there are no sessions.
-pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
-    let name_one = "name a file, or `-` to read from stdin: contexture compress INPUT";
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(CliError::usage(
-            "no INPUT was given, and there is no terminal to choose one at",
-            name_one,
-        ));
-    }
-    let home = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
-    let recent = home
-        .map(|home| recent(Path::new(&home)))
-        .unwrap_or_default();
-    if recent.is_empty() {
-        return Err(CliError::usage(
-            "no INPUT was given, and no session of Claude Code (~/.claude/projects) or Codex \
-             (~/.codex/sessions) was found to choose from",
-            name_one,
-        ));
-    }
-    match Select::new("Which session?", recent)
-        .with_page_size(15)
-        .prompt()
-    {
-        Ok(chosen) => Ok(Some(chosen.path)),
-        Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(None),
-        Err(error) => Err(CliError::usage(
-            format!("no session could be chosen: {error}"),
-            name_one,
-        )),
-    }
-}
-
-/// The newest sessions of the agents under this home directory, newest first.
-fn recent(home: &Path) -> Vec<Recent> {
-    let claude = home.join(".claude/projects");
-    let codex = home.join(".codex/sessions");
-    // Claude Code keeps a folder for each project, Codex one for each year, month and day.
-    let mut logs: Vec<_> = logs_in(&claude, 1)
-        .into_iter()
-        .map(|log| ("claude-code", log))
-        .chain(logs_in(&codex, 3).into_iter().map(|log| ("codex", log)))
-        .filter_map(|(agent, path)| {
-            let metadata = path.metadata().ok()?;
-            Some((metadata.modified().ok()?, agent, path))
-        })
-        .collect();
-    logs.sort_by_key(|log| std::cmp::Reverse(log.0));
-    logs.truncate(OFFERED);
-    logs.into_iter()
-        .map(|(changed, agent, path)| Recent {
-            head: Head::of(&path, home),
-            path,
-            agent,
-            changed,
-        })
-        .collect()
-}
-
-/// The logs in a folder and `depth` levels below it. A folder that cannot be read is skipped.
-fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
-    let mut logs = Vec::new();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let Ok(kind) = entry.file_type() else {
-            continue;
-        };
-        if kind.is_dir() && depth > 0 {
-            logs.extend(logs_in(&path, depth - 1));
-        } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "jsonl") {
-            logs.push(path);
+impl SessionsCommand {
+    /// Whose sessions it is about, and which one where it is about one.
+    fn about(&self) -> (&Of, Option<&str>) {
+        match self {
+            Self::Show { id, of } | Self::Export { id, of } | Self::Archive { id, of, .. } => {
+                (of, Some(id))
+            }
+            Self::Delete { id, of, .. } => (of, id.as_deref()),
+            Self::List { of, .. }
+            | Self::Repair { of, .. }
+            | Self::Backup { of, .. }
+            | Self::Gc { of, .. }
+            | Self::Verify(of) => (of, None),
         }
     }
-    logs
 }
 
-impl Head {
-    /// Reads the beginning of a log. Its user's home is shown as `~`.
-    fn of(path: &Path, home: &Path) -> Self {
-        let mut head = Self::default();
-        let lines = std::fs::File::open(path).into_iter();
-        for line in lines
-            .flat_map(|file| BufReader::new(file).lines())
-            .take(SEARCHED_LINES)
-            .map_while(Result::ok)
-        {
-            let Ok(line) = serde_json::from_str::<Value>(&line) else {
-                continue;
+pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
+    let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
+    let forgets = matches!(command, SessionsCommand::Delete { yes: true, .. });
+    let store = match forgets {
+        true => setup::open_store(&engines)?,
+        false => setup::open_store_to_read(&engines)?,
+    };
+    let (of, id) = command.about();
+    let own = match id {
+        Some(id) => setup::engine_of(&store, id)?,
+        None => None,
+    };
+    let keeper = Keeper {
+        engines: &engines,
+        store: &store,
+        session: id,
+        engine: choice::keeper(&engines, of.engine.as_deref(), own)?,
+    };
+    match command {
+        SessionsCommand::List { all, json, .. } => {
+            let mut answer = keeper.ask(StoreCommand::List)?;
+            lost(&store, &keeper.engine, &answer)?;
+            if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
+                && !all
+            {
+                sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
+            }
+            match json {
+                true => output::print_json(&answer)?,
+                false => output::print_styled(&table(&keeper, &answer, global)?)?,
+            }
+            Ok(OK)
+        }
+        SessionsCommand::Show { id, .. } => {
+            let session = id.clone();
+            output::print_json(&keeper.ask(StoreCommand::Show { session })?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Export { id, .. } => export(&keeper, id),
+        SessionsCommand::Archive { id, undo, .. } => {
+            let command = StoreCommand::Archive {
+                session: id.clone(),
+                archived: !undo,
             };
-            let payload = line.get("payload");
-            let text = |value: Option<&Value>| Some(value?.as_str()?.to_owned());
-            // Claude Code says both in each line, Codex in its first and at the beginning of a turn.
-            let id = match line.get("type").and_then(Value::as_str) {
-                Some("session_meta") => payload.and_then(|payload| payload.get("id")),
-                _ => line.get("sessionId"),
+            output::print_json(&keeper.ask(command)?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Delete {
+            id,
+            older_than,
+            yes,
+            ..
+        } => {
+            let older_than_ms = older_than.map(days_ago_ms);
+            let ask = |dry_run| {
+                keeper.ask(StoreCommand::Delete {
+                    session: id.clone(),
+                    older_than_ms,
+                    dry_run,
+                })
             };
-            let cwd = line.get("cwd").or_else(|| payload?.get("cwd"));
-            head.id = head.id.or_else(|| text(id));
-            head.project = head.project.or_else(|| text(cwd));
-            head.words = head.words.or_else(|| words_of(&line));
-            if head.id.is_some() && head.project.is_some() && head.words.is_some() {
-                break;
+            let (mut answer, is_left) = match (ask(true), id) {
+                // What the engine had of it is gone, and the record of it is left.
+                (Err(CliError::Lost { .. } | CliError::NoSession { .. }), Some(id))
+                    if keeper.has_lost(id)? =>
+                {
+                    let answer = json!({"dry_run": !yes, "sessions": [id], "messages": 0});
+                    (answer, false)
+                }
+                (answer, _) => (answer?, true),
+            };
+            if *yes {
+                // The record first: where this ends between the two, the session is whole, and none is lost.
+                let gone = answer.get("sessions").and_then(Value::as_array);
+                for id in gone.into_iter().flatten().filter_map(Value::as_str) {
+                    store.forget(id).map_err(CliError::Sessions)?;
+                }
+                if is_left {
+                    answer = ask(false)?;
+                }
+            }
+            done(&answer, *yes)
+        }
+        SessionsCommand::Verify(_) => {
+            let (answer, ok) = verify(&keeper)?;
+            output::print_json(&answer)?;
+            let sessions = answer.get("sessions").and_then(Value::as_array);
+            if ok && sessions.is_some_and(Vec::is_empty) {
+                terminal::say("note: no sessions are kept here, so there was nothing to check\n");
+            }
+            Ok(if ok { OK } else { NEGATIVE })
+        }
+        SessionsCommand::Repair { yes, .. } => {
+            let command = StoreCommand::Repair { dry_run: !yes };
+            let mut answer = keeper.ask_long("reading", command)?;
+            if !yes {
+                output::print_json(&answer)?;
+                terminal::say("nothing was mended; add --yes to do it, with no session open\n");
+                return Ok(OK);
+            }
+            let (found, ok) = verify(&keeper)?;
+            if !ok {
+                answer["remains"] = found;
+            }
+            output::print_json(&answer)?;
+            if !ok {
+                let what = "not everything is well after the repair: `remains` says what is not";
+                terminal::say(&format!("{}\n", terminal::warning(what)));
+            }
+            Ok(if ok { OK } else { NEGATIVE })
+        }
+        SessionsCommand::Backup { to, .. } => {
+            let to = std::path::absolute(to).map_err(|source| CliError::Write {
+                path: to.clone(),
+                source,
+            })?;
+            if let Some(folder) = to.parent() {
+                check_folder(folder, &to)?;
+            }
+            output::print_json(&keeper.ask_long("copying", StoreCommand::Backup { to })?)?;
+            Ok(OK)
+        }
+        SessionsCommand::Gc { yes, .. } => {
+            let command = StoreCommand::Gc { dry_run: !yes };
+            let answer = keeper.ask_long("giving back", command)?;
+            done(&answer, *yes)
+        }
+    }
+}
+
+/// The sessions of an answer, each with the engine that has it now.
+fn table(keeper: &Keeper<'_>, answer: &Value, global: &Global) -> Result<String, CliError> {
+    let heads = ["ID", "MESSAGES", "ENGINE", "LAST USED", "SIZE"];
+    let mut table = Table::new(heads).with_numbers(&["MESSAGES", "LAST USED", "SIZE"]);
+    let sessions = answer.get("sessions").and_then(Value::as_array);
+    let sessions = sessions.map(Vec::as_slice).unwrap_or_default();
+    for session in sessions {
+        let text = |key| session.get(key).and_then(Value::as_str);
+        let figure = |key, shown: fn(u64) -> String| {
+            let figure = session.get(key).and_then(Value::as_u64);
+            figure.map_or_else(|| "–".to_owned(), shown)
+        };
+        let id = text("session").unwrap_or("–");
+        let engine = setup::engine_of(keeper.store, id)?;
+        let used = text("last_used").and_then(|time| time.parse::<Timestamp>().ok());
+        let used = used.map_or_else(|| "–".to_owned(), |time| age(time.into()));
+        let mut shown = one_line(id, usize::MAX);
+        if !text("archived").unwrap_or_default().is_empty() {
+            shown.push_str(" (archived)");
+        }
+        table.row([
+            &shown,
+            &figure("messages", grouped),
+            engine.as_deref().unwrap_or(&keeper.engine),
+            &used,
+            &figure("bytes", size),
+        ]);
+    }
+    let mut text = match sessions {
+        [] => "no sessions are kept\n".to_owned(),
+        _ => table.render(global.color.on(output::is_terminal())),
+    };
+    if let Some(store) = answer.get("store").and_then(Value::as_str) {
+        text.push_str(&format!("\nstore: {}\n", terminal::visible(store)));
+    }
+    Ok(text)
+}
+
+fn done(answer: &Value, yes: bool) -> Result<u8, CliError> {
+    output::print_json(answer)?;
+    if !yes {
+        terminal::say("nothing was removed; add --yes to do it\n");
+    }
+    Ok(OK)
+}
+
+/// Refuses a folder in which no file can be made, before an engine fails at it.
+fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
+    let shown = folder.display();
+    if !folder.is_dir() {
+        return Err(CliError::usage(
+            format!("there is no folder {shown}, so nothing can be copied into it"),
+            format!("make it (mkdir -p {shown}), or name a file in a folder that is there"),
+        ));
+    }
+    match tempfile::tempfile_in(folder) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(CliError::Write {
+            path: file.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
+    let session = id.to_owned();
+    let shown = keeper.ask(StoreCommand::Show { session })?;
+    let count = shown.get("in_conversation").and_then(Value::as_u64);
+    let progress = Progress::new(count.unwrap_or(0) as usize, "exporting");
+    let (mut after, mut lost) = (None, 0);
+    loop {
+        let command = StoreCommand::Export {
+            session: id.to_owned(),
+            after,
+            limit: PAGE,
+        };
+        let page = keeper.ask(command)?;
+        let messages = page.get("messages").and_then(Value::as_array);
+        let mut lines = String::new();
+        for message in messages.into_iter().flatten() {
+            progress.step();
+            match message.get("message").and_then(Value::as_str) {
+                Some(text) => {
+                    for line in formats::item_lines(text) {
+                        lines.push_str(&line);
+                        lines.push('\n');
+                    }
+                }
+                None => lost += 1,
             }
         }
-        // Of the id only its beginning is shown, without a mark that something was left out.
-        let id = head
-            .id
-            .as_deref()
-            .map_or_else(|| path.file_stem()?.to_str(), Some);
-        head.id = id.map(|id| one_line(id, usize::MAX).chars().take(SHOWN_ID).collect());
-        head.project = head.project.map(|project| {
-            let below = Path::new(&project).strip_prefix(home);
-            let shown = below.map_or(project.clone(), |below| format!("~/{}", below.display()));
-            end_of(&one_line(&shown, usize::MAX), SHOWN_PROJECT)
-        });
-        head
+        output::print_bytes(lines.as_bytes())?;
+        after = page.get("next").and_then(Value::as_u64);
+        if after.is_none() {
+            break;
+        }
     }
-}
-
-/// The end of a text, which says more than its beginning where it is a path.
-fn end_of(text: &str, limit: usize) -> String {
-    match text.chars().count().checked_sub(limit) {
-        None | Some(0) => text.to_owned(),
-        Some(more) => format!("…{}", text.chars().skip(more + 1).collect::<String>()),
+    drop(progress);
+    if lost > 0 {
+        let what = format!(
+            "{} cannot be read: run `contexture sessions verify`",
+            counted(lost, "message")
+        );
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
+        return Ok(NEGATIVE);
     }
+    Ok(OK)
 }
 
-/// What a user said in a line of a log. What agents say in a user's name stands in angle brackets.
-fn words_of(line: &Value) -> Option<String> {
-    let message = line.get("message").or_else(|| line.get("payload"))?;
-    if message.get("role")?.as_str()? != "user"
-        || line.get("isMeta").and_then(Value::as_bool) == Some(true)
-    {
-        return None;
-    }
-    let content = message.get("content")?;
-    let text = match content.as_array() {
-        Some(parts) => parts
-            .iter()
-            .find_map(|part| part.get("text")?.as_str().filter(|text| is_said(text)))?,
-        None => content.as_str().filter(|text| is_said(text))?,
-    };
-    Some(one_line(text, SHOWN_WORDS))
+struct Keeper<'a> {
+    engines: &'a Engines,
+    store: &'a Record,
+    engine: String,
+    /// The session that it is about, where it is about one.
+    session: Option<&'a str>,
 }
 
-fn is_said(text: &str) -> bool {
-    let text = text.trim_start();
-    !text.is_empty() && !text.starts_with('<')
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn sessions_of_both_agents_come_newest_first_with_what_the_user_said() {
-        let home = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str, seconds_ago: u64| {
-            let path = home.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-            let time = SystemTime::now() - Duration::from_secs(seconds_ago);
-            std::fs::File::options()
-                .write(true)
-                .open(&path)
-                .unwrap()
-                .set_modified(time)
-                .unwrap();
+impl Keeper<'_> {
+    /// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
+    fn ask_long(&self, what: &str, command: StoreCommand) -> Result<Value, CliError> {
+        let interrupt = Interrupt::listen();
+        let on_interrupt = match command {
+            StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
+                "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n"
+            }
+            _ => "stopping; Ctrl-C again ends it at once\n",
         };
-        put(
-            ".claude/projects/-home-me/a.jsonl",
-            "{\"type\":\"summary\"}\n\
-             {\"type\":\"user\",\"isMeta\":true,\"message\":{\"role\":\"user\",\"content\":\"meta\"}}\n\
-             {\"type\":\"user\",\"message\":{\"role\":\"user\",\"content\":\"<command-name>/x</command-name>\"}}\n\
-             not json\n\
-             {\"type\":\"user\",\"message\":{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\" Fix\\nthe tests \"}]}}\n",
-            7_300,
-        );
-        put(
-            ".codex/sessions/2026/11/21/r.jsonl",
-            "{\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"<environment_context>\"}]}}\n\
-             {\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"Grüße\"}]}}\n",
-            120,
-        );
-        put(".claude/projects/-home-me/notes.txt", "no log", 1);
-        put(".claude/projects/-home-me/sub/agent.jsonl", "{}", 1);
-        let lines: Vec<_> = recent(home.path())
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        assert_eq!(
-            lines,
-            [
-                " 2 min ago  codex        r                                   Grüße",
-                "   2 h ago  claude-code  a                                   Fix the tests",
-            ]
-        );
-        assert!(recent(&home.path().join("nowhere")).is_empty());
+        std::thread::scope(|scope| {
+            let (done, is_done) = channel::<()>();
+            let interrupt = &interrupt;
+            scope.spawn(move || {
+                let mut bar = None;
+                let mut told = false;
+                while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    if interrupt.is_pressed() {
+                        if !told {
+                            terminal::say(on_interrupt);
+                            told = true;
+                        }
+                        // Every time: it may not have begun yet.
+                        let _ = self.ask(StoreCommand::Cancel);
+                    }
+                    let Ok(far) = self.ask(StoreCommand::Progress) else {
+                        continue;
+                    };
+                    let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
+                    let total = number("total");
+                    if total > 0 {
+                        let bar = bar.get_or_insert_with(|| Progress::new(total as usize, what));
+                        bar.reach(number("done"), total);
+                    }
+                }
+            });
+            let answer = self.ask(command);
+            drop(done);
+            answer
+        })
     }
 
-    #[test]
-    fn of_a_long_project_the_end_is_shown() {
-        assert_eq!(end_of("/srv/shop", 24), "/srv/shop");
-        assert_eq!(
-            end_of("~/work/a-very-long-name/ledger", 14),
-            "…g-name/ledger"
-        );
+    fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {
+        let answer = self.engines.manage(Some(&self.engine), &command);
+        answer.map_err(|error| match self.session {
+            _ if matches!(kept::list(self.engines, &self.engine), Ok(None)) => self.keeps_nothing(),
+            Some(session) if is_refusal(&error) => self.refused(session, error),
+            _ => CliError::of_keeper(error),
+        })
     }
 
-    #[test]
-    fn long_first_words_are_cut_between_characters() {
-        let line = serde_json::json!({"message": {"role": "user", "content": "é".repeat(200)}});
-        let words = words_of(&line).unwrap();
-        assert_eq!(words.chars().count(), SHOWN_WORDS + 1);
-        assert!(words.ends_with('…'));
+    fn keeps_nothing(&self) -> CliError {
+        let of = match self.session {
+            Some(session) => format!(", so there is nothing of `{session}` with it"),
+            None => String::new(),
+        };
+        CliError::usage(
+            format!("the engine `{}` keeps no sessions{of}", self.engine),
+            format!("ask one that does, which may have had it before: add --engine {KEEPER}"),
+        )
     }
 
-    #[test]
-    fn first_words_hold_no_control_characters() {
-        let line = serde_json::json!({"message": {"role": "user", "content": "\x1b]0;t\x07\u{9b}2J\x08 hi"}});
-        let words = words_of(&line).unwrap();
-        assert_eq!(words, "\\u001b]0;t\\u0007\\u009b2J\\u0008 hi");
+    /// Whether messages of a session were delivered to the engine, and it has no such session.
+    fn has_lost(&self, session: &str) -> Result<bool, CliError> {
+        let delivered = self.store.delivered(session).map_err(CliError::Sessions)?;
+        Ok(
+            delivered.is_some_and(|delivered| delivered.engine == self.engine)
+                && Kept::by(self.engines, &self.engine, session)? == Kept::Others,
+        )
     }
+
+    /// Why an engine refuses what is asked of a session: mostly because it has none of this name.
+    fn refused(&self, session: &str, error: OpenError) -> CliError {
+        match Kept::by(self.engines, &self.engine, session) {
+            Ok(Kept::Others) => match self.store.delivered(session) {
+                Ok(Some(lost)) if lost.engine == self.engine && lost.messages > 0 => {
+                    CliError::lost(lost)
+                }
+                _ => CliError::NoSession {
+                    session: session.to_owned(),
+                },
+            },
+            _ => CliError::of_keeper(error),
+        }
+    }
+}
+
+fn is_refusal(error: &OpenError) -> bool {
+    let OpenError::Call(CallError::Failed { error, .. }) = error else {
+        return false;
+    };
+    matches!(error, EngineError::InvalidInput(_))
+}
+
+/// What a check finds, and whether all is well. What was delivered to the engine and is not there is not well.
+fn verify(keeper: &Keeper<'_>) -> Result<(Value, bool), CliError> {
+    let mut answer = keeper.ask_long("checking", StoreCommand::Verify)?;
+    let lost = lost(keeper.store, &keeper.engine, &answer)?;
+    let ok = lost.is_empty() && answer.get("ok").and_then(Value::as_bool) == Some(true);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("ok".to_owned(), ok.into());
+        let problems = answer
+            .entry("problems")
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(problems) = problems {
+            problems.extend(lost.into_iter().map(Value::from));
+        }
+    }
+    Ok((answer, ok))
+}
+
+/// Says which sessions were delivered to the engine and are not among those that it answers with.
+fn lost(store: &Record, engine: &str, answer: &Value) -> Result<Vec<String>, CliError> {
+    let kept = answer.get("sessions").and_then(Value::as_array);
+    let kept: HashSet<&str> = (kept.into_iter().flatten())
+        .filter_map(|session| session.get("session")?.as_str())
+        .collect();
+    let mut all = Vec::new();
+    for one in store.delivered_to(engine).map_err(CliError::Sessions)? {
+        if one.messages > 0 && !kept.contains(one.session.as_str()) {
+            let lost = CliError::lost(one);
+            let way_out = lost
+                .help()
+                .map_or_else(String::new, |help| format!("; {help}"));
+            let lost = format!("{lost}{way_out}");
+            terminal::say(&format!("{}\n", terminal::warning(&lost)));
+            all.push(lost);
+        }
+    }
+    Ok(all)
+}
+
+/// So many days ago, in milliseconds since the Unix epoch.
+fn days_ago_ms(days: u32) -> i64 {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_millis() as i64) - i64::from(days) * DAY_MS
 }

@@ -1,0 +1,290 @@
+//! The recent agent sessions of this machine, to choose one of.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use inquire::{InquireError, Select};
+use serde_json::Value;
+
+use crate::error::CliError;
+use crate::figures::age;
+use crate::terminal::one_line;
+
+/// How many sessions are offered.
+const OFFERED: usize = 50;
+
+/// How much of a log is read in search of what it is about, in lines.
+const SEARCHED_LINES: usize = 200;
+
+/// How much of a session's id is shown, in characters: enough to tell it from others.
+const SHOWN_ID: usize = 8;
+
+/// How much of the project's folder is shown, its end, in characters.
+const SHOWN_PROJECT: usize = 24;
+
+/// How much of the first words is shown, in characters.
+const SHOWN_WORDS: usize = 44;
+
+/// A session log.
+struct Recent {
+    path: PathBuf,
+    agent: &'static str,
+    changed: SystemTime,
+    head: Head,
+}
+
+/// What the beginning of a log tells.
+#[derive(Default)]
+struct Head {
+    id: Option<String>,
+    /// The folder that the agent worked in.
+    project: Option<String>,
+    /// The first words of the user.
+    words: Option<String>,
+}
+
+impl fmt::Display for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>10}  {:<11}  {:<SHOWN_ID$}  {:<SHOWN_PROJECT$}  {}",
+            age(self.changed),
+            self.agent,
+            self.head.id.as_deref().unwrap_or_default(),
+            self.head.project.as_deref().unwrap_or_default(),
+            self.head.words.as_deref().unwrap_or_default(),
+        )
+    }
+}
+
+/// Lets the person at the terminal choose one of the recent sessions; none where they think better of it.
+///
+/// # Errors
+/// There is no terminal, or there are no sessions.
+pub(crate) fn choose() -> Result<Option<PathBuf>, CliError> {
+    let name_one = "name a file, or `-` to read from stdin: contexture compress INPUT";
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(CliError::usage(
+            "no INPUT was given, and there is no terminal to choose one at",
+            name_one,
+        ));
+    }
+    let home = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
+    let recent = home
+        .map(|home| recent(Path::new(&home)))
+        .unwrap_or_default();
+    if recent.is_empty() {
+        return Err(CliError::usage(
+            "no INPUT was given, and no session of Claude Code (~/.claude/projects) or Codex \
+             (~/.codex/sessions) was found to choose from",
+            name_one,
+        ));
+    }
+    match Select::new("Which session?", recent)
+        .with_page_size(15)
+        .prompt()
+    {
+        Ok(chosen) => Ok(Some(chosen.path)),
+        Err(InquireError::OperationCanceled | InquireError::OperationInterrupted) => Ok(None),
+        Err(error) => Err(CliError::usage(
+            format!("no session could be chosen: {error}"),
+            name_one,
+        )),
+    }
+}
+
+/// The newest sessions of the agents under this home directory, newest first.
+fn recent(home: &Path) -> Vec<Recent> {
+    let claude = home.join(".claude/projects");
+    let codex = home.join(".codex/sessions");
+    // Claude Code keeps a folder for each project, Codex one for each year, month and day.
+    let mut logs: Vec<_> = logs_in(&claude, 1)
+        .into_iter()
+        .map(|log| ("claude-code", log))
+        .chain(logs_in(&codex, 3).into_iter().map(|log| ("codex", log)))
+        .filter_map(|(agent, path)| {
+            let metadata = path.metadata().ok()?;
+            Some((metadata.modified().ok()?, agent, path))
+        })
+        .collect();
+    logs.sort_by_key(|log| std::cmp::Reverse(log.0));
+    logs.truncate(OFFERED);
+    logs.into_iter()
+        .map(|(changed, agent, path)| Recent {
+            head: Head::of(&path, home),
+            path,
+            agent,
+            changed,
+        })
+        .collect()
+}
+
+/// The logs in a folder and `depth` levels below it. A folder that cannot be read is skipped.
+fn logs_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() && depth > 0 {
+            logs.extend(logs_in(&path, depth - 1));
+        } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "jsonl") {
+            logs.push(path);
+        }
+    }
+    logs
+}
+
+impl Head {
+    /// Reads the beginning of a log. Its user's home is shown as `~`.
+    fn of(path: &Path, home: &Path) -> Self {
+        let mut head = Self::default();
+        let lines = std::fs::File::open(path).into_iter();
+        for line in lines
+            .flat_map(|file| BufReader::new(file).lines())
+            .take(SEARCHED_LINES)
+            .map_while(Result::ok)
+        {
+            let Ok(line) = serde_json::from_str::<Value>(&line) else {
+                continue;
+            };
+            let payload = line.get("payload");
+            let text = |value: Option<&Value>| Some(value?.as_str()?.to_owned());
+            // Claude Code says both in each line, Codex in its first and at the beginning of a turn.
+            let id = match line.get("type").and_then(Value::as_str) {
+                Some("session_meta") => payload.and_then(|payload| payload.get("id")),
+                _ => line.get("sessionId"),
+            };
+            let cwd = line.get("cwd").or_else(|| payload?.get("cwd"));
+            head.id = head.id.or_else(|| text(id));
+            head.project = head.project.or_else(|| text(cwd));
+            head.words = head.words.or_else(|| words_of(&line));
+            if head.id.is_some() && head.project.is_some() && head.words.is_some() {
+                break;
+            }
+        }
+        // Of the id only its beginning is shown, without a mark that something was left out.
+        let id = head
+            .id
+            .as_deref()
+            .map_or_else(|| path.file_stem()?.to_str(), Some);
+        head.id = id.map(|id| one_line(id, usize::MAX).chars().take(SHOWN_ID).collect());
+        head.project = head.project.map(|project| {
+            let below = Path::new(&project).strip_prefix(home);
+            let shown = below.map_or(project.clone(), |below| format!("~/{}", below.display()));
+            end_of(&one_line(&shown, usize::MAX), SHOWN_PROJECT)
+        });
+        head
+    }
+}
+
+/// The end of a text, which says more than its beginning where it is a path.
+fn end_of(text: &str, limit: usize) -> String {
+    match text.chars().count().checked_sub(limit) {
+        None | Some(0) => text.to_owned(),
+        Some(more) => format!("…{}", text.chars().skip(more + 1).collect::<String>()),
+    }
+}
+
+/// What a user said in a line of a log. What agents say in a user's name stands in angle brackets.
+fn words_of(line: &Value) -> Option<String> {
+    let message = line.get("message").or_else(|| line.get("payload"))?;
+    if message.get("role")?.as_str()? != "user"
+        || line.get("isMeta").and_then(Value::as_bool) == Some(true)
+    {
+        return None;
+    }
+    let content = message.get("content")?;
+    let text = match content.as_array() {
+        Some(parts) => parts
+            .iter()
+            .find_map(|part| part.get("text")?.as_str().filter(|text| is_said(text)))?,
+        None => content.as_str().filter(|text| is_said(text))?,
+    };
+    Some(one_line(text, SHOWN_WORDS))
+}
+
+fn is_said(text: &str) -> bool {
+    let text = text.trim_start();
+    !text.is_empty() && !text.starts_with('<')
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn sessions_of_both_agents_come_newest_first_with_what_the_user_said() {
+        let home = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str, seconds_ago: u64| {
+            let path = home.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            let time = SystemTime::now() - Duration::from_secs(seconds_ago);
+            std::fs::File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_modified(time)
+                .unwrap();
+        };
+        put(
+            ".claude/projects/-home-me/a.jsonl",
+            "{\"type\":\"summary\"}\n\
+             {\"type\":\"user\",\"isMeta\":true,\"message\":{\"role\":\"user\",\"content\":\"meta\"}}\n\
+             {\"type\":\"user\",\"message\":{\"role\":\"user\",\"content\":\"<command-name>/x</command-name>\"}}\n\
+             not json\n\
+             {\"type\":\"user\",\"message\":{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\" Fix\\nthe tests \"}]}}\n",
+            7_300,
+        );
+        put(
+            ".codex/sessions/2026/11/21/r.jsonl",
+            "{\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"<environment_context>\"}]}}\n\
+             {\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"Grüße\"}]}}\n",
+            120,
+        );
+        put(".claude/projects/-home-me/notes.txt", "no log", 1);
+        put(".claude/projects/-home-me/sub/agent.jsonl", "{}", 1);
+        let lines: Vec<_> = recent(home.path())
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                " 2 min ago  codex        r                                   Grüße",
+                "   2 h ago  claude-code  a                                   Fix the tests",
+            ]
+        );
+        assert!(recent(&home.path().join("nowhere")).is_empty());
+    }
+
+    #[test]
+    fn of_a_long_project_the_end_is_shown() {
+        assert_eq!(end_of("/srv/shop", 24), "/srv/shop");
+        assert_eq!(
+            end_of("~/work/a-very-long-name/ledger", 14),
+            "…g-name/ledger"
+        );
+    }
+
+    #[test]
+    fn long_first_words_are_cut_between_characters() {
+        let line = serde_json::json!({"message": {"role": "user", "content": "é".repeat(200)}});
+        let words = words_of(&line).unwrap();
+        assert_eq!(words.chars().count(), SHOWN_WORDS + 1);
+        assert!(words.ends_with('…'));
+    }
+
+    #[test]
+    fn first_words_hold_no_control_characters() {
+        let line = serde_json::json!({"message": {"role": "user", "content": "\x1b]0;t\x07\u{9b}2J\x08 hi"}});
+        let words = words_of(&line).unwrap();
+        assert_eq!(words, "\\u001b]0;t\\u0007\\u009b2J\\u0008 hi");
+    }
+}
