@@ -395,12 +395,19 @@ impl Job<'_> {
         };
         let turn = session.turn_over(conversation, &options, &mut |_| {});
         let Turn {
+            rewrite,
             compaction,
             decision,
             changed,
             ..
         } = turn.map_err(|error| self.failed(error))?;
-        let report = compaction.unwrap_or_else(|| {
+        // Where no compaction was due, what the engine rewrote is what was done.
+        let did_nothing = |report: &CompactionReport| report.outcome == OutcomeKind::NothingToDo;
+        let report = match compaction.as_ref().is_none_or(did_nothing) {
+            true => rewrite.or(compaction),
+            false => compaction,
+        };
+        let report = report.unwrap_or_else(|| {
             let elapsed_ms = began.elapsed().as_secs_f64() * 1000.0;
             nothing_to_do(session, decision.reason().to_owned(), elapsed_ms)
         });
@@ -593,5 +600,6 @@ fn nothing_to_do(session: &Session, reason: String, elapsed_ms: f64) -> Compacti
         model_calls: session.model_calls(),
         elapsed_ms,
         notes: Vec::new(),
+        states: Default::default(),
     }
 }

@@ -290,7 +290,9 @@ fn an_engine_marks_keeps_a_state_and_brings_the_original_back() {
     let body = chat(&said);
     agent.script.rewrites(shorten);
     let short = turn(&mut session, &body);
-    assert_eq!(short.rewrite.as_ref().unwrap().replaced, 1);
+    let report = short.rewrite.as_ref().unwrap();
+    assert_eq!((report.replaced, report.states.len()), (1, 1));
+    assert_eq!(report.states[&1]["__compaction__"]["strategy"], "test");
     let out = messages_of(&short.body);
     let text = out[0]["content"].as_str().unwrap();
     assert!(text.starts_with("[COMPACTED: a long story]\n[#"), "{text}");

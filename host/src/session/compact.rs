@@ -1,6 +1,7 @@
 //! One compaction, from the request to the commit: ask the engine, check its proposal, put it in
 //! force and say so, or leave everything as it was and say why.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +9,7 @@ use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, Outcome,
     grouped,
 };
+use serde_json::Value;
 
 use super::hand_out::summary_text;
 use super::ids::Ids;
@@ -348,6 +350,7 @@ impl Session {
             model_calls: 0,
             elapsed_ms: 0.0,
             notes,
+            states: self.states(),
         }
     }
 
@@ -425,6 +428,14 @@ impl Session {
         }
     }
 
+    /// What the engine keeps with messages of the window.
+    fn states(&self) -> BTreeMap<u64, Value> {
+        // They were JSON when they came.
+        let read = |state| serde_json::from_str(state).unwrap_or_default();
+        let states = self.window.states();
+        states.map(|(id, state)| (id.0, read(state))).collect()
+    }
+
     pub(super) fn unchanged(
         &self,
         engine: &Opened,
@@ -451,6 +462,7 @@ impl Session {
             model_calls: 0,
             elapsed_ms: 0.0,
             notes: Vec::new(),
+            states: self.states(),
         }
     }
 }

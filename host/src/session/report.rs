@@ -1,6 +1,9 @@
 //! What a compaction did, for a person and for a program.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::engines::Source;
 
@@ -57,4 +60,7 @@ pub struct CompactionReport {
     pub elapsed_ms: f64,
     /// What else a person should know.
     pub notes: Vec<String>,
+    /// What the engine keeps with messages of the window, by their ids.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub states: BTreeMap<u64, Value>,
 }
