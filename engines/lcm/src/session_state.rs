@@ -129,6 +129,14 @@ impl SessionState {
                 }
             }
         }
+        let current = self.store.current_messages(self.id)?;
+        for placed in &frontier {
+            let under = nodes::messages_under(&self.store, self.id, placed.node.id)?;
+            // They were cut off, and said again since: the summary is of what was left.
+            if !under.iter().all(|key| current.contains(*key)) {
+                return Ok(());
+            }
+        }
         self.move_frontier(compaction, frontier, &[])
     }
 

@@ -101,9 +101,9 @@ pub(super) fn align(
         .take_while(|(old, new)| old.mark.identity == new.identity)
         .count();
     // A summary with the same messages before and behind it hides nothing.
-    let hides = |before: usize| same < before + ANCHOR;
-    if abridged.is_some_and(hides) {
-        alignment = pair_abridged(old, new, same);
+    let hides = |before: &usize| same < before + ANCHOR;
+    if let Some(before) = abridged.filter(hides) {
+        alignment = pair_abridged(old, new, same, before);
     } else {
         (alignment.fates, alignment.lost, alignment.cut) = pair(old, new, same, absent);
     }
@@ -135,40 +135,22 @@ impl Alignment {
 }
 
 /// Pairs with a conversation of which summaries of unknown extent hide parts: the common `head`, the longest
-/// common end, and between them whatever is found again in order. What is not found is under the summaries.
-fn pair_abridged(old: &[Known], new: &[Mark], head: usize) -> Alignment {
-    let (suffix, end) = anchor(&old[head..], &new[head..]);
+/// common end, and between them whatever is found again in order. What is not found is under the summaries, the last
+/// of which stands behind `before` messages.
+fn pair_abridged(old: &[Known], new: &[Mark], head: usize, before: usize) -> Alignment {
+    let (same, known) = old.split_at(head);
+    let (_, visible) = new.split_at(head);
+    let (suffix, end) = anchor(known, visible);
     if suffix == 0 {
-        return pair_with_end_cut_off(old, new, head);
+        return pair_with_end_cut_off(old, new, head, before);
     }
-    let end = head + end;
-    let mut fates = vec![Fate::New; new.len()];
-    let mut hidden: Vec<MessageId> = Vec::new();
-    for (fate, old) in fates.iter_mut().zip(&old[..head]) {
-        *fate = Fate::Same(old.id);
-    }
-    let tail = old.len() - suffix;
-    let mut left = tail;
-    for at in (head..end).rev() {
-        let known = match at + suffix >= end {
-            true => old.get(tail + at + suffix - end),
-            false => {
-                let found = (head..left).rev().find(|place| {
-                    let identity = new.get(at).map(|new| new.identity);
-                    old.get(*place).map(|old| old.mark.identity) == identity
-                });
-                hidden.extend(
-                    (found.map_or(left, |at| at + 1)..left).filter_map(|at| Some(old.get(at)?.id)),
-                );
-                left = found.unwrap_or(left);
-                found.and_then(|place| old.get(place))
-            }
-        };
-        if let (Some(fate), Some(known)) = (fates.get_mut(at), known) {
-            *fate = Fate::Same(known.id);
-        }
-    }
-    hidden.extend(old.get(head..left).unwrap_or(&[]).iter().map(|old| old.id));
+    let (known, tail) = known.split_at(known.len() - suffix);
+    let between = visible.get(..end - suffix).unwrap_or(&[]);
+    let (found, hidden) = find_backwards(known, between);
+    let mut fates: Vec<Fate> = same.iter().map(|old| Fate::Same(old.id)).collect();
+    fates.extend(found);
+    fates.extend(tail.iter().map(|old| Fate::Same(old.id)));
+    fates.resize(new.len(), Fate::New);
     Alignment {
         fates,
         abridged: hidden,
@@ -176,13 +158,33 @@ fn pair_abridged(old: &[Known], new: &[Mark], head: usize) -> Alignment {
     }
 }
 
-/// As [`pair_abridged`], where the request does not hold the end of the conversation: what follows its summaries
+/// Finds messages again, from the last on, each before the one that follows it; and those of `old` that are not found.
+fn find_backwards(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
+    let mut fates = vec![Fate::New; new.len()];
+    let mut hidden: Vec<MessageId> = Vec::new();
+    let mut rest = old;
+    for (fate, new) in fates.iter_mut().zip(new).rev() {
+        let is_it = |old: &Known| old.mark.identity == new.identity;
+        let Some(place) = rest.iter().rposition(is_it) else {
+            continue;
+        };
+        let (earlier, later) = rest.split_at(place);
+        if let [found, later @ ..] = later {
+            *fate = Fate::Same(found.id);
+            hidden.extend(later.iter().map(|old| old.id));
+        }
+        rest = earlier;
+    }
+    hidden.extend(rest.iter().map(|old| old.id));
+    (fates, hidden)
+}
+
+/// As [`pair_abridged`], where the request does not hold the end of the conversation: what follows its last summary
 /// stands somewhere before the end, and the rest was cut off. Where that is not found, all of it is new.
-fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize) -> Alignment {
-    let (mut known, visible) = (
-        old.get(head..).unwrap_or(&[]),
-        new.get(head..).unwrap_or(&[]),
-    );
+fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize, before: usize) -> Alignment {
+    let before = before.max(head);
+    let known = old.get(head..).unwrap_or(&[]);
+    let visible = new.get(before..).unwrap_or(&[]);
     let both: Vec<u128> = (visible.iter().map(|new| new.identity))
         .chain(known.iter().map(|old| old.mark.identity))
         .collect();
@@ -193,24 +195,28 @@ fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize) -> Alignment 
         .enumerate();
     // Of equally long ones, the last.
     let found = longest.max_by_key(|(_, length)| *length);
-    let found = found.filter(|(_, length)| *length >= ANCHOR);
     let mut fates: Vec<Fate> = (old.iter().take(head))
         .map(|old| Fate::Same(old.id))
         .collect();
-    let mut lost = Vec::new();
-    if let Some((at, length)) = found {
-        let (hidden, rest) = known.split_at(at);
-        let (again, after) = rest.split_at(length);
-        fates.extend(again.iter().map(|old| Fate::Same(old.id)));
-        lost.extend(after.iter().map(|old| old.id));
-        known = hidden;
-    }
+    let Some((at, length)) = found.filter(|(_, length)| *length >= ANCHOR) else {
+        fates.resize(new.len(), Fate::New);
+        return Alignment {
+            fates,
+            abridged: known.iter().map(|old| old.id).collect(),
+            ..Alignment::default()
+        };
+    };
+    let (earlier, rest) = known.split_at(at);
+    let (again, after) = rest.split_at(length);
+    let (between, hidden) = find_backwards(earlier, new.get(head..before).unwrap_or(&[]));
+    fates.extend(between);
+    fates.extend(again.iter().map(|old| Fate::Same(old.id)));
     fates.resize(new.len(), Fate::New);
     Alignment {
         fates,
-        cut: !lost.is_empty(),
-        lost,
-        abridged: known.iter().map(|old| old.id).collect(),
+        cut: !after.is_empty(),
+        lost: after.iter().map(|old| old.id).collect(),
+        abridged: hidden,
         ..Alignment::default()
     }
 }

@@ -114,7 +114,8 @@ impl Driver {
             .into_iter()
             .collect();
         excuses.extend(
-            Some(turn.decision.reason().to_owned()).filter(|why| why.contains("could not get")),
+            Some(turn.decision.reason().to_owned())
+                .filter(|why| why.contains("could not get") || why.contains("which stay")),
         );
         let body = turn.body.into_owned();
         let warnings = session.take_warnings();

@@ -1896,3 +1896,99 @@ fn a_result_that_was_cleared_before_a_loss_does_not_stay() {
         ],
     );
 }
+
+#[test]
+fn what_stands_between_summaries_is_found_though_the_answer_was_lost() {
+    check(
+        Wire::Anthropic,
+        3000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(Originals, Plain(838), Reply { calls: 3, ..SHORT }),
+            turn(Originals, Plain(721), SHORT),
+            Act::LoseRecord,
+            Act::LoseAnswer,
+            turn(Handed, Plain(4), SHORT),
+        ],
+    );
+}
+
+#[test]
+fn what_the_window_cannot_hold_is_said_each_time() {
+    check(
+        Wire::Anthropic,
+        2000,
+        &[
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Plain(85),
+                Reply {
+                    words: Plain(890),
+                    thinks: true,
+                    ..SHORT
+                },
+            ),
+            Act::Turn {
+                words: Plain(4),
+                holds: Originals,
+                dialect: Dialect::AsIs,
+                tries: 3,
+                reply: SHORT,
+            },
+        ],
+    );
+}
+
+#[test]
+fn a_summary_of_what_was_shown_again_is_no_longer_the_engines() {
+    check(
+        Wire::Chat,
+        4000,
+        &[
+            Act::Window {
+                tokens: 2000,
+                at_once: false,
+            },
+            turn(Originals, Plain(4), SHORT),
+            turn(
+                Originals,
+                Plain(78),
+                Reply {
+                    words: Plain(836),
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: Plain(89),
+                    ..SHORT
+                },
+            ),
+            Act::ChangeEngine,
+            turn(Originals, Plain(56), SHORT),
+            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+            turn(Originals, Plain(84), SHORT),
+            turn(Originals, Plain(94), SHORT),
+            Act::LoseStore,
+            turn(Handed, Plain(4), SHORT),
+            turn(
+                Handed,
+                Plain(4),
+                Reply {
+                    words: Plain(87),
+                    ..SHORT
+                },
+            ),
+            turn(Handed, Plain(43), Reply { calls: 1, ..SHORT }),
+            turn(Handed, Plain(4), SHORT),
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeProcess,
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}
