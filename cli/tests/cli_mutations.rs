@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cli_support;
+#[path = "../../engines/digest/tests/support/random.rs"]
+mod random;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,23 +17,14 @@ use std::time::{Duration, Instant};
 use cli_support::{Home, Ran, chat, claude_code_log};
 use contexture::formats::{self, Conversation, Format};
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, SHORTENED_MARK, SUMMARY_MARK};
+use random::Random;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 /// No run takes so long but one that hangs.
 const HANGS: Duration = Duration::from_secs(120);
 
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
     fn below(&mut self, most: usize) -> usize {
         (self.next() % most.max(1) as u64) as usize
     }

@@ -252,9 +252,12 @@ impl Plan {
     /// have fewer tokens.
     fn shorten(&mut self, at: usize, chars: u64, limits: &Limits, outline: &Outline<'_, '_>) {
         let tokens = chars / 2 + limits.cleared_tokens;
+        if tokens >= outline.tokens[at] {
+            return;
+        }
         let whole = outline.messages[at].text();
         let text = preview(whole, chars as usize);
-        if tokens < outline.tokens[at] && text.len() < whole.len() {
+        if text.len() < whole.len() {
             self.replace(at, text, tokens, outline);
         }
     }

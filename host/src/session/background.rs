@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use contexture_engine_api::{
-    BackgroundCall, CompressOrder, CompressRequest, ModelAnswer, ModelFailure,
-};
+use contexture_engine_api::{BackgroundCall, CompressRequest, ModelAnswer, ModelFailure};
 
 use super::{Session, SessionError};
 use crate::providers::ModelClient;
@@ -84,7 +82,7 @@ impl Session {
     /// # Errors
     /// The engine failed.
     pub fn background(&mut self) -> Result<BackgroundWork, SessionError> {
-        let order = CompressOrder::default().window(self.rough_state());
+        let order = self.order(self.rough_state());
         let window = Arc::clone(&self.window);
         let allowance = Pace::Patient.with(window.len(), order.window.prompt_tokens);
         let calls = self.engine.call("background", allowance, move |engine| {

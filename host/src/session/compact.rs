@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use contexture_engine_api::{
-    Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, Outcome,
-    grouped,
+    Committed, Compaction, CompressOrder, CompressRequest, Decision, Entry, MessageId, MessageView,
+    Outcome, WindowState, grouped,
 };
 use serde_json::Value;
 
@@ -149,10 +149,7 @@ impl Session {
 
     /// Asks the session's engine, or the fallback, and puts a proposal that holds in force.
     fn attempt(&mut self, ask: &Ask, way: Way, fallback: bool) -> Result<CompactionReport, String> {
-        let state = self.state();
-        let order = CompressOrder::default()
-            .window(state)
-            .system(self.system_prompt())
+        let order = (self.order(self.state()))
             .force(ask.force)
             .focus(ask.focus.clone())
             .memory(ask.memory.clone())
@@ -248,16 +245,7 @@ impl Session {
     ) -> Result<Answer, String> {
         let calls = base.call_views(0);
         let views = base.views(0, &calls);
-        let order = CompressOrder::default()
-            .window(self.state().fixed_tokens(self.frame_tokens()))
-            .force(ask.force);
-        let about = self.runner(fallback).about();
-        let limits = Limits::of(&order, &views, self.grouping);
-        let limits = Limits {
-            may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
-            marks: about.marks.clone(),
-            ..limits
-        };
+        let limits = self.limits(&views, ask.force, fallback);
         let counter = self.counter;
         let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
         match checked {
@@ -279,6 +267,25 @@ impl Session {
                     self.runner(fallback).name()
                 ))
             }
+        }
+    }
+
+    /// What an engine is asked with: the window as it is, and the system prompt.
+    pub(super) fn order(&self, window: WindowState) -> CompressOrder {
+        CompressOrder::default()
+            .window(window)
+            .system(self.system_prompt())
+    }
+
+    /// What a proposal of the session's engine, or of the fallback, is held to.
+    pub(super) fn limits(&self, views: &[MessageView<'_>], force: bool, fallback: bool) -> Limits {
+        let order = CompressOrder::default().window(self.state()).force(force);
+        let about = self.runner(fallback).about();
+        let limits = Limits::of(&order, views, self.grouping);
+        Limits {
+            may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
+            marks: about.marks.clone(),
+            ..limits
         }
     }
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use contexture_engine_api::{CompressOrder, CompressRequest, Entry, MessageId};
+use contexture_engine_api::{
+    Compaction, CompressRequest, ContextEngine, EngineError, Entry, MessageId,
+};
 
 use super::ids::Ids;
 use super::report::CompactionReport;
 use super::slot::Slot;
 use super::{Session, SessionError, Window};
-use crate::config::OnFailure;
 use crate::contract::{self, Limits, Purpose};
-use crate::supervision::{CallError, Pace};
+use crate::supervision::Pace;
 
 impl Session {
     /// Has the engine change the window; none where it changes nothing, fails or breaks the contract.
@@ -21,46 +22,15 @@ impl Session {
         if !self.engine.about().rewrites {
             return Ok(None);
         }
-        let order = CompressOrder::default()
-            .window(self.state())
-            .system(self.system_prompt());
-        let window = Arc::clone(&self.window);
-        let allowance = Pace::Short.with(window.len(), order.window.prompt_tokens);
-        let asked = self.engine.call("rewrite", allowance, move |engine| {
-            let calls = window.call_views(0);
-            let views = window.views(0, &calls);
-            engine.rewrite(&CompressRequest::new(&views, &order))
-        });
-        let proposal = match asked {
-            Ok(Some(proposal)) => proposal,
-            Ok(None) => return Ok(None),
-            Err(error) if self.on_failure == OnFailure::Fail => return Err(error.into()),
-            // A closed session said so when it was closed.
-            Err(CallError::Closed { .. }) => return Ok(None),
-            Err(error) => {
-                self.warn(error.to_string());
-                return Ok(None);
-            }
-        };
-        let window = Arc::clone(&self.window);
-        let base = match self.with_originals(&window, &proposal.entries) {
-            Ok(base) => base,
-            Err(lost) => {
-                self.warn(self.lost_original(lost));
-                return Ok(None);
-            }
+        let proposed = self.proposed("rewrite", |engine, request| engine.rewrite(request))?;
+        let Some((base, proposal)) = proposed else {
+            return Ok(None);
         };
         let calls = base.call_views(0);
         let views = base.views(0, &calls);
-        let about = self.engine.about();
-        let order = CompressOrder::default().window(self.state());
-        let limits = Limits::of(&order, &views, self.grouping);
         let limits = Limits {
             purpose: Purpose::Rewrite,
-            fixed_tokens: self.frame_tokens(),
-            may_shorten_last_user: limits.may_shorten_last_user || about.keeps_user_messages,
-            marks: about.marks.clone(),
-            ..limits
+            ..self.limits(&views, false, false)
         };
         let counter = self.counter;
         let checked = contract::check(&views, &proposal, &limits, |text| counter.count_text(text));
@@ -85,6 +55,42 @@ impl Session {
                 self.tell("discarded", move |engine| {
                     engine.discarded(number, &reason);
                 })?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Asks the engine for a window that is no compaction, and answers it with the one that it is made from; none where
+    /// the engine has none or fails, or restores what is nowhere any more.
+    ///
+    /// # Errors
+    /// The engine failed and `context.on_failure` is `fail`.
+    pub(super) fn proposed(
+        &mut self,
+        method: &'static str,
+        ask: fn(
+            &mut dyn ContextEngine,
+            &CompressRequest<'_>,
+        ) -> Result<Option<Compaction>, EngineError>,
+    ) -> Result<Option<(Arc<Window>, Compaction)>, SessionError> {
+        let order = self.order(self.state());
+        let window = Arc::clone(&self.window);
+        let allowance = Pace::Short.with(window.len(), order.window.prompt_tokens);
+        let asked = self.engine.call(method, allowance, move |engine| {
+            let calls = window.call_views(0);
+            let views = window.views(0, &calls);
+            ask(engine, &CompressRequest::new(&views, &order))
+        });
+        let proposal = match asked {
+            Ok(Some(proposal)) => proposal,
+            Ok(None) => return Ok(None),
+            Err(error) => return self.not_told(error.into()).map(|()| None),
+        };
+        let window = Arc::clone(&self.window);
+        match self.with_originals(&window, &proposal.entries) {
+            Ok(base) => Ok(Some((base, proposal))),
+            Err(lost) => {
+                self.warn(self.lost_original(lost));
                 Ok(None)
             }
         }

@@ -4,8 +4,8 @@ use contexture_contract::{
     CALL_TOKENS, Checked, Grouping, Limits, MESSAGE_TOKENS, SUMMARY_SEAL, Violation, check,
 };
 use contexture_engine_api::{
-    Compaction, CompressOrder, Entry, MessageId, MessageKind, MessageView, SUMMARY_MARK,
-    ToolCallView, WindowState,
+    Compaction, CompressOrder, Entry, MessageId, MessageKind, MessageView, OwnedMessage,
+    OwnedToolCall, SUMMARY_MARK, WindowState, with_views,
 };
 use serde_json::{Value, json};
 
@@ -53,6 +53,30 @@ pub struct Message {
 }
 
 impl Message {
+    fn owned(&self) -> OwnedMessage {
+        let call = |call: &Call| {
+            OwnedToolCall::default()
+                .id(call.id.clone())
+                .name(call.name.clone())
+                .arguments(call.arguments.clone())
+        };
+        let (answers, tool) = self.result_of.clone().unzip();
+        OwnedMessage::default()
+            .id(self.id)
+            .role(self.role.to_owned())
+            .kind(self.kind)
+            .text(self.text.clone())
+            .tool_calls(self.calls.iter().map(call).collect())
+            .tool_call_id(answers)
+            .tool_name(tool)
+            .raw(self.raw())
+            .time_ms(self.time_ms)
+            .has_thinking(self.has_thinking)
+            .has_media(self.has_media)
+            .is_error(self.is_error)
+            .tokens(self.tokens())
+    }
+
     /// Its tokens.
     pub fn tokens(&self) -> u64 {
         let calls = self.calls.iter();
@@ -254,39 +278,8 @@ impl Chat {
 
 /// Lends these messages as an engine sees them.
 pub(crate) fn views_of<T>(messages: &[Message], work: impl FnOnce(&[MessageView<'_>]) -> T) -> T {
-    let raws: Vec<String> = messages.iter().map(Message::raw).collect();
-    let calls: Vec<Vec<ToolCallView<'_>>> = messages
-        .iter()
-        .map(|message| {
-            let calls = message.calls.iter();
-            calls
-                .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
-                .collect()
-        })
-        .collect();
-    let views: Vec<MessageView<'_>> = messages
-        .iter()
-        .zip(raws.iter().zip(&calls))
-        .map(|(message, (raw, calls))| {
-            let mut view = MessageView::new(message.id, message.role)
-                .with_kind(message.kind)
-                .with_text(&message.text)
-                .with_raw(raw)
-                .with_tool_calls(calls)
-                .with_media(message.has_media)
-                .with_thinking(message.has_thinking)
-                .with_error(message.is_error)
-                .with_tokens(message.tokens());
-            if let Some((call, tool)) = &message.result_of {
-                view = view.with_result_of(call, tool);
-            }
-            match message.time_ms {
-                Some(time) => view.with_time(time),
-                None => view,
-            }
-        })
-        .collect();
-    work(&views)
+    let owned: Vec<OwnedMessage> = messages.iter().map(Message::owned).collect();
+    with_views(&owned, work)
 }
 
 /// Words of about this length together, the same for the same seed.

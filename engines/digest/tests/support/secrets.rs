@@ -2,6 +2,9 @@
 //! are made at run time, so that nothing here looks like a real one.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+mod random;
+
+pub use random::Random;
 use serde_json::{Value, json};
 
 /// A text with a secret in it.
@@ -13,18 +16,8 @@ pub struct Case {
     pub secrets: Vec<String>,
 }
 
-/// Random characters: the same for the same seed.
-pub struct Random(pub u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
+    /// Random characters.
     pub fn of(&mut self, set: &str, len: usize) -> String {
         let set: Vec<char> = set.chars().collect();
         (0..len)
