@@ -6,9 +6,10 @@ mod proposing;
 mod writing;
 
 use contexture_cooldown::CoolDowns;
+use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
+    EngineError, Entry, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
 use serde_json::{Value, json};
@@ -40,6 +41,8 @@ pub struct Compressor {
     reported_tokens: Option<u64>,
     /// What stands in the window, for background summaries. Empty where there is no model to make them.
     log: Vec<Noted>,
+    /// What the next digest need not look for again.
+    readings: Readings,
     /// The summary in the window.
     previous: Option<String>,
     /// A summary made without the model, and the one that the model made of the same messages later.
@@ -69,6 +72,7 @@ impl StandaloneEngine for Compressor {
             window: request.window.clone(),
             reported_tokens: None,
             log: Vec::new(),
+            readings: Readings::default(),
             previous: request
                 .compaction
                 .and_then(|current| joined(current.summaries.iter().map(|text| body_of(text)))),
@@ -160,6 +164,9 @@ impl ContextEngine for Compressor {
         if let Some(cut) = delivery.cut {
             self.cut(cut);
         }
+        for message in messages {
+            self.readings.read(message);
+        }
         // What nobody will ask for is not kept.
         if self.services.model().is_none() {
             return Ok(());
@@ -219,6 +226,11 @@ impl ContextEngine for Compressor {
     }
 
     fn committed(&mut self, committed: &Committed) {
+        for entry in &committed.entries {
+            if !matches!(entry, Entry::Keep(_)) {
+                self.readings.forget(entry.ids());
+            }
+        }
         if let Some(proposal) = self.proposal.take() {
             self.adopt(proposal, committed.id);
         }

@@ -32,6 +32,7 @@ impl Compressor {
             Some(at) => self.log.truncate(at + 1),
             None => self.log.retain(|note| cut.keeps(note.id)),
         }
+        self.readings.cut(cut);
         self.pending = None;
         self.staged = None;
         self.redo = None;

@@ -31,7 +31,11 @@ impl Compressor {
     ) -> Result<Written, EngineError> {
         let tokens = tokens.saturating_sub(self.services.count_tokens(&marked("")));
         // From the originals, before anything of them is cleared or cut.
-        let digest = Digest::of(&covered.messages, covered.previous.as_deref());
+        let digest = Digest::with(
+            &self.readings,
+            &covered.messages,
+            covered.previous.as_deref(),
+        );
         let services = self.services.clone();
         let without_model = || match order.focus.as_deref() {
             Some(topic) => {
@@ -91,7 +95,7 @@ impl Compressor {
         if rest.is_empty() {
             return Some(staged.text.clone());
         }
-        let update = Digest::of(&rest, Some(&staged.text));
+        let update = Digest::with(&self.readings, &rest, Some(&staged.text));
         Some(digested(&update, tokens, &self.services))
     }
 
