@@ -2,6 +2,7 @@
 //! same message has another id here and there.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use contexture_engine_api::{MessageId, MessageKind, Observed};
 
@@ -21,13 +22,20 @@ impl Session {
     ) {
         let Some(seen) = seen else { return };
         let mut wires = self.recalled_after(last, seen.last);
+        let marks = |wire: &Vec<ReadMessage>| -> Vec<Option<Mark>> {
+            let messages = wire.iter().map(ReadMessage::message);
+            messages.map(|message| message.map(Mark::of)).collect()
+        };
+        let marks: Vec<Vec<Option<Mark>>> = wires.iter().map(marks).collect();
         let mut places = Places::after(last, self.history.branch());
-        // The same words may stand alone, and beside others in one wire message, which are found together first.
-        wires.sort_by_key(|wire| wire.len() == 1);
-        for wire in &mut wires {
+        // The same words may stand alone, and beside others in one wire message: those are found first, together.
+        let together: Vec<Option<Range<usize>>> = (marks.iter())
+            .map(|marks| places.take_together(marks))
+            .collect();
+        places.next = 0;
+        for ((wire, marks), together) in wires.iter_mut().zip(marks).zip(together) {
             let all = wire.len();
-            let marks = wire.iter().map(|read| read.message().map(Mark::of));
-            let found = places.take(&marks.collect::<Vec<_>>());
+            let found = places.ids_of(&marks, together);
             let mut said: Vec<(MessageId, &mut ReadMessage)> = wire
                 .iter_mut()
                 .zip(found)
@@ -87,19 +95,50 @@ impl<'b> Places<'b> {
         }
     }
 
-    /// Which messages of the conversation these are: where all of them stand together, those; else of equal words
-    /// the nearest.
-    fn take(&mut self, wire: &[Option<Mark>]) -> Vec<Option<MessageId>> {
-        let known = |mark: &&Mark| self.free.contains_key(*mark);
-        let known: Vec<Mark> = wire.iter().flatten().filter(known).copied().collect();
-        let first = known.first().and_then(|first| self.free.get(first));
-        let together = (first.into_iter().flatten().copied())
+    /// Where several messages of one wire message stand together; those that are not of the conversation stand
+    /// nowhere.
+    fn take_together(&mut self, wire: &[Option<Mark>]) -> Option<Range<usize>> {
+        if wire.len() < 2 {
+            return None;
+        }
+        let known: Vec<Mark> = self.known(wire).copied().collect();
+        let first = self.free.get(known.first()?)?.iter().copied();
+        let place = first
             .filter(|place| self.stand_at(*place, &known))
-            .min_by_key(|place| place.abs_diff(self.next));
-        self.next = together.unwrap_or(self.next);
-        wire.iter()
-            .map(|mark| self.take_nearest((*mark)?))
+            .min_by_key(|place| place.abs_diff(self.next))?;
+        let taken = place..place + known.len();
+        for (place, mark) in taken.clone().zip(&known) {
+            self.free.get_mut(mark)?.remove(&place);
+        }
+        self.next = taken.end;
+        Some(taken)
+    }
+
+    /// The ids of the messages of a wire message: those that stand together, else of equal words the nearest.
+    fn ids_of(
+        &mut self,
+        wire: &[Option<Mark>],
+        together: Option<Range<usize>>,
+    ) -> Vec<Option<MessageId>> {
+        let Some(together) = together else {
+            return wire
+                .iter()
+                .map(|mark| self.take_nearest((*mark)?))
+                .collect();
+        };
+        self.next = together.end;
+        let branch = self.branch;
+        let mut ids = together.map(|place| branch.get(place).map(|known| known.id));
+        let is_known = |mark: &Option<Mark>| mark.is_some_and(|mark| self.free.contains_key(&mark));
+        (wire.iter())
+            .map(|mark| is_known(mark).then(|| ids.next()).flatten().flatten())
             .collect()
+    }
+
+    fn known<'w>(&self, wire: &'w [Option<Mark>]) -> impl Iterator<Item = &'w Mark> {
+        wire.iter()
+            .flatten()
+            .filter(|mark| self.free.contains_key(*mark))
     }
 
     fn stand_at(&self, place: usize, marks: &[Mark]) -> bool {
