@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use contexture_engine_api::{MessageId, MessageKind, MessageView};
+use contexture_summaries::{Noted, noted};
 
 use crate::boundaries::Outline;
-use crate::material::{Noted, noted};
 use crate::plan::Plan;
 use crate::prompt::body_of;
 

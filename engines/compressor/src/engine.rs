@@ -12,13 +12,13 @@ use contexture_engine_api::{
     EngineError, Entry, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
+use contexture_summaries::{Noted, Pending};
 use serde_json::{Value, json};
 
-use crate::background::{Pending, Staged};
+use crate::background::{Purpose, Staged};
 use crate::boundaries::{MIN_TAIL, Outline};
 use crate::covered::{Covered, joined};
 use crate::entries::pruned;
-use crate::material::Noted;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::prompt::body_of;
@@ -48,7 +48,7 @@ pub struct Compressor {
     /// A summary made without the model, and the one that the model made of the same messages later.
     improved: Option<(String, String)>,
     redo: Option<Redo>,
-    pending: Option<Pending>,
+    pending: Option<Pending<Purpose>>,
     staged: Option<Staged>,
     last_call: u64,
     proposal: Option<Proposal>,

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use contexture_digest::shorten_arguments;
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Entry, MessageView, Replacement, ShortArguments};
+use contexture_summaries::ARGUMENT_MARK;
 
 use crate::boundaries::{Outline, Split};
-use crate::clearing::{ARGUMENT_MARK, is_clearable};
+use crate::clearing::is_clearable;
 use crate::plan::Plan;
 
 /// Answers a call whose result is nowhere.

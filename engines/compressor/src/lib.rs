@@ -21,12 +21,10 @@ mod clearing;
 mod covered;
 mod engine;
 mod entries;
-mod material;
 mod plan;
 mod progress;
 mod prompt;
 mod settings;
-mod summariser;
 mod summary;
 
 pub use engine::Compressor;

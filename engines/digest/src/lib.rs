@@ -55,7 +55,7 @@ mod words;
 
 pub use readings::Readings;
 pub use secrets::{SECRET_MASK, is_secret_name, mask_secrets};
-pub use shorten::shorten_arguments;
+pub use shorten::{cut_arguments, shorten_arguments};
 
 use contexture_engine_api::MessageView;
 

@@ -3,16 +3,13 @@
 use std::collections::HashSet;
 
 use contexture_digest::Digest;
-use contexture_engine_api::{
-    CompressOrder, EngineError, FailureKind, MessageId, MessageView, ModelInfo,
-};
+use contexture_engine_api::{CompressOrder, EngineError, MessageId, MessageView, ModelInfo};
+use contexture_summaries::{Summariser, ask, digested, units, with_facts};
 
 use super::Compressor;
 use crate::covered::Covered;
-use crate::material;
 use crate::prompt::{Brief, marked};
-use crate::summariser::Summariser;
-use crate::summary::{digested, digested_with_focus, with_facts};
+use crate::summary::digested_with_focus;
 
 /// How the text of a summary came about.
 pub(super) struct Written {
@@ -108,14 +105,6 @@ impl Compressor {
         tokens: u64,
         order: &CompressOrder,
     ) -> Result<Result<String, String>, EngineError> {
-        // A forced compaction may follow a fix of the problem.
-        if let Some(cool_down) = self.cool_downs.in_force().filter(|_| !order.force) {
-            let seconds = (cool_down.until_ms - self.services.now_ms()) / 1_000;
-            return Ok(Err(format!(
-                "{} failed ({}) and is left alone for another {seconds} s",
-                model.name, cool_down.failure
-            )));
-        }
         let brief = Brief {
             previous: covered.previous.clone(),
             facts: Some(digested(digest, tokens / 2, &self.services)),
@@ -123,32 +112,8 @@ impl Compressor {
             focus: order.focus.clone(),
             budget: tokens,
         };
-        let units = material::units(&covered.notes(&self.log));
-        let mut summariser =
-            Summariser::new(brief, units, model.context_length, self.services.clone());
-        loop {
-            if self.services.is_cancelled() {
-                return Err(EngineError::Cancelled);
-            }
-            let requests = summariser.requests();
-            let answers = match requests.as_slice() {
-                [one] => vec![self.services.complete(one)],
-                many => self.services.complete_many(many),
-            };
-            match summariser.answered(answers) {
-                Ok(Some(notes)) => {
-                    self.cool_downs.succeeded();
-                    return Ok(Ok(notes));
-                }
-                Ok(None) => {}
-                Err(failure) if failure.kind == FailureKind::Cancelled => {
-                    return Err(EngineError::Cancelled);
-                }
-                Err(failure) => {
-                    self.cool_downs.failed(&model.name, &failure);
-                    return Ok(Err(failure.message));
-                }
-            }
-        }
+        let units = units(&covered.notes(&self.log));
+        let summariser = Summariser::new(brief, units, model.context_length, self.services.clone());
+        ask(summariser, model, &mut self.cool_downs, order.force)
     }
 }
