@@ -17,7 +17,7 @@ pub use document::{DocumentError, Finding};
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Schema, SchemaError};
 pub use sections::{
-    Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Model, OnFailure,
+    Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Isolation, Model, OnFailure,
     OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,
 };
 pub use show::{Effective, Origin, Setting};

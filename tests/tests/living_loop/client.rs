@@ -549,7 +549,8 @@ impl Client {
                 return Err(wrong("same body")(what));
             }
             self.check(held, &request, &out, &outcome)?;
-            before = Some(outcome.body);
+            // A failure may have kept the engine from what it does at the next try.
+            before = self.trouble.is_none().then_some(outcome.body);
             self.crossed = Some((request.clone(), out));
         }
         self.sent = Some(held.clone());
