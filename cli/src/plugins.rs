@@ -1,5 +1,8 @@
 //! `contexture plugins`: building them, and what there is.
 
+mod new;
+mod spelled_out;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,6 +21,22 @@ use contexture::catalog::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginsCommand {
+    /// Begin an engine: a crate in ./NAME that builds, passes its tests and loads
+    #[command(
+        after_help = "Without --api it depends on the sources that this program was built from; where they are gone, and where \
+        VERSION is the one that this program carries, the crate holds copies of the interface and of the test kit.\n\n\
+        Examples:\n  contexture plugins new my-engine\n  contexture plugins new my-lcm --from lcm --api ~/src/contexture"
+    )]
+    New {
+        /// The engine's name, which is its crate's and its folder's, too
+        name: String,
+        /// What to begin with
+        #[arg(long, value_enum, default_value_t)]
+        from: new::From,
+        /// A checkout of Contexture, or a version of the interface
+        #[arg(long, value_name = "PATH|VERSION")]
+        api: Option<String>,
+    },
     /// Build plugins with cargo, and put each library beside its plugin.yaml
     #[command(
         after_help = "A library is replaced whole, so a host that runs with the old one is not disturbed.\nExits with 1 when a build fails.\n\nExamples:\n  contexture plugins build\n  contexture plugins build plugins/context_engine/lcm --debug"
@@ -45,6 +64,7 @@ pub(crate) enum PluginsCommand {
 
 pub(crate) fn run(command: &PluginsCommand, global: &Global) -> Result<u8, CliError> {
     match command {
+        PluginsCommand::New { name, from, api } => new::run(name, *from, api.as_deref()),
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
         PluginsCommand::List { json } => list(global, *json),
     }
