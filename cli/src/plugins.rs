@@ -1,5 +1,6 @@
 //! `contexture plugins`: building them, and what there is.
 
+mod check;
 mod new;
 mod spelled_out;
 
@@ -16,7 +17,7 @@ use crate::error::CliError;
 use crate::terminal::{self, Table};
 use crate::{Global, OK, engines, figures, output, setup};
 use contexture::catalog::{
-    Catalog, FolderState, GENERATED, MANIFEST_FILE, Manifest, PluginState, manifest_of,
+    Catalog, FolderState, GENERATED, MANIFEST_FILE, Manifest, Plugin, PluginState, manifest_of,
 };
 
 #[derive(Debug, Subcommand)]
@@ -51,6 +52,15 @@ pub(crate) enum PluginsCommand {
         #[arg(long)]
         debug: bool,
     },
+    /// Play conversations of every kind to a plugin, and show what held of all that an engine is held to
+    #[command(
+        after_help = "The plugin runs in this process, with stand-ins for the model and the network.\nExits with 1 when something did \
+        not hold.\n\nExample:\n  contexture plugins check ./my-engine"
+    )]
+    Check {
+        /// The plugin's folder, with its library built
+        path: PathBuf,
+    },
     /// List the plugins and their states
     #[command(
         after_help = "Examples:\n  contexture plugins list\n  contexture plugins list --json"
@@ -65,6 +75,7 @@ pub(crate) enum PluginsCommand {
 pub(crate) fn run(command: &PluginsCommand, global: &Global) -> Result<u8, CliError> {
     match command {
         PluginsCommand::New { name, from, api } => new::run(name, *from, api.as_deref()),
+        PluginsCommand::Check { path } => check::run(path),
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
         PluginsCommand::List { json } => list(global, *json),
     }
@@ -168,19 +179,27 @@ fn buildable(path: &Path, release: bool) -> Result<Manifest, CliError> {
         ));
     }
     write_manifest(&folder, release)?;
-    let beside = folder.parent().unwrap_or(&folder).to_owned();
-    let catalog = Catalog::scan(&[beside], Vec::new());
-    match catalog
-        .plugins
-        .iter()
-        .find(|plugin| plugin.folder == folder)
-    {
-        Some(plugin) => manifest(plugin),
-        None => Err(CliError::usage(
-            format!("{} cannot be read", path.display()),
-            "look at its permissions, and at those of the folder above it",
-        )),
+    manifest(&folder_of(&folder)?)
+}
+
+/// The plugin in a folder, as it would be found in a plugin folder.
+fn folder_of(path: &Path) -> Result<Plugin, CliError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        CliError::usage(
+            format!("there is no plugin in {}: {error}", path.display()),
+            format!(
+                "name the folder of a plugin, with its {MANIFEST_FILE}; `contexture plugins build PATH` makes one"
+            ),
+        )
+    };
+    let folder = std::fs::canonicalize(path).map_err(|error| unreadable(&error))?;
+    if !folder.join(MANIFEST_FILE).is_file() {
+        return Err(unreadable(&format!("it has no {MANIFEST_FILE}")));
     }
+    let beside = folder.parent().unwrap_or(&folder).to_owned();
+    let found = Catalog::scan(&[beside], Vec::new()).plugins;
+    let found = found.into_iter().find(|plugin| plugin.folder == folder);
+    found.ok_or_else(|| unreadable(&"the folder above it cannot be read"))
 }
 
 /// Makes the manifest of the plugin in a folder from its library, unless somebody else wrote it.
@@ -204,7 +223,7 @@ fn write_manifest(folder: &Path, release: bool) -> Result<(), CliError> {
     std::fs::write(&path, manifest).map_err(|source| CliError::Write { path, source })
 }
 
-fn manifest(plugin: &contexture::catalog::Plugin) -> Result<Manifest, CliError> {
+fn manifest(plugin: &Plugin) -> Result<Manifest, CliError> {
     match &plugin.state {
         PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
             Ok(manifest.clone())
