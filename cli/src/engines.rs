@@ -150,6 +150,18 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
+/// The engines to choose from: name, source, description, and what keeps one from being used.
+pub(crate) fn choices(
+    loaded: &Loaded,
+) -> Result<Vec<(String, &'static str, String, Option<String>)>, CliError> {
+    let (listed, _) = inspect(loaded, &scan(loaded)?);
+    let choice = |engine: Listed| {
+        let source = source_word(engine.source);
+        (engine.name, source, engine.description, engine.problem)
+    };
+    Ok(listed.into_iter().map(choice).collect())
+}
+
 /// The plugins, as they are listed among the engines.
 pub(crate) fn plugins_json(loaded: &Loaded, catalog: &Catalog) -> Value {
     let (mut listed, _) = inspect(loaded, catalog);

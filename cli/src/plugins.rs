@@ -1,11 +1,13 @@
-//! `contexture plugins`: building them, and what there is.
+//! `contexture plugins`: beginning, building, checking and installing them, and what there is.
 
 mod check;
+mod install;
 mod new;
+mod picker;
 mod spelled_out;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -61,6 +63,39 @@ pub(crate) enum PluginsCommand {
         /// The plugin's folder, with its library built
         path: PathBuf,
     },
+    /// Put a plugin into the plugin folder, pinned to the library that it has now
+    #[command(
+        after_help = "Shows name, version, hash and what it asks for, and asks. None of its code is run.\n\n\
+        Example:\n  contexture plugins install ./my-engine"
+    )]
+    Install {
+        /// The plugin's folder, with its library built
+        path: PathBuf,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Pin a plugin that lies in a plugin folder to the library that it has now
+    #[command(
+        after_help = "A plugin that is not pinned is loaded, too, once it is named; a pinned one only with that very library.\n\n\
+        Example:\n  contexture plugins allow my-engine"
+    )]
+    Allow {
+        /// The plugin's name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Remove a plugin from its plugin folder; what its engine kept stays
+    #[command(after_help = "Example:\n  contexture plugins remove my-engine")]
+    Remove {
+        /// The plugin's name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
     /// List the plugins and their states
     #[command(
         after_help = "Examples:\n  contexture plugins list\n  contexture plugins list --json"
@@ -72,8 +107,19 @@ pub(crate) enum PluginsCommand {
     },
 }
 
-pub(crate) fn run(command: &PluginsCommand, global: &Global) -> Result<u8, CliError> {
+/// Without a command: at a terminal the choice of an engine, else the list.
+pub(crate) fn run(command: Option<&PluginsCommand>, global: &Global) -> Result<u8, CliError> {
+    let is_terminal = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let Some(command) = command else {
+        return match is_terminal() {
+            true => picker::run(global),
+            false => list(global, false),
+        };
+    };
     match command {
+        PluginsCommand::Install { path, yes } => install::install(global, path, *yes),
+        PluginsCommand::Allow { name, yes } => install::allow(global, name, *yes),
+        PluginsCommand::Remove { name, yes } => install::remove(global, name, *yes),
         PluginsCommand::New { name, from, api } => new::run(name, *from, api.as_deref()),
         PluginsCommand::Check { path } => check::run(path),
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+pub(crate) use generate::asks_of;
 pub use generate::{GENERATED, manifest_of};
 pub(crate) use library::Library;
 pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
