@@ -6,6 +6,7 @@ mod choice;
 mod compress;
 mod config;
 mod doctor;
+mod engine_trial;
 mod engines;
 mod error;
 mod figures;
