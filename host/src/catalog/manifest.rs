@@ -393,8 +393,23 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_is_derived() {
-        assert!(SCHEMA.properties().any(|(key, _)| key == "library"));
+    fn the_authors_reference_has_every_key_and_call() {
+        let reference = include_str!("../../../docs/engine-reference.md");
+        let about = serde_json::to_value(contexture_engine_api::About::default()).unwrap();
+        let flags = about.as_object().unwrap().iter();
+        let flags = flags.filter(|(_, value)| value.is_boolean());
+        let flags = flags.map(|(flag, _)| flag.clone());
+        let supervision = schemars::schema_for!(crate::config::Supervision).to_value();
+        let supervision = supervision["properties"].as_object().unwrap().keys();
+        let keys = SCHEMA.properties().map(|(key, _)| key.to_owned());
+        let all = keys
+            .chain(flags)
+            .chain(supervision.map(|key| format!("context.supervision.{key}")))
+            .chain(crate::engines::HOST.features.clone());
+        let missing: Vec<_> = all
+            .filter(|key| !reference.contains(&format!("`{key}`")))
+            .collect();
+        assert_eq!(missing, Vec::<String>::new());
     }
 
     #[test]
