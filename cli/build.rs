@@ -1,6 +1,7 @@
 //! Sets `cfg(shared_data)`, and packs the sources that `contexture plugins new` hands out: what an engine is written
 //! and tested with.
 
+use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -16,10 +17,10 @@ const CARRIED: [(&str, &str); 3] = [
     ("tests/kit", "testkit"),
 ];
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     shared_data::main();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let root = read(&repository.join("Cargo.toml"));
+    let root = read(&repository.join("Cargo.toml"))?;
     let place = |path: &str| {
         let found = CARRIED.iter().find(|(folder, _)| *folder == path);
         let (_, handed_out) = found.unwrap_or_else(|| panic!("{path} is not handed out"));
@@ -28,7 +29,7 @@ fn main() {
     let mut files = String::new();
     for (folder, handed_out) in CARRIED {
         let package = repository.join(folder);
-        let manifest = spelled_out::spelled_out(&read(&package.join("Cargo.toml")), &root, &place);
+        let manifest = spelled_out::spelled_out(&read(&package.join("Cargo.toml"))?, &root, &place);
         // Writing to a string does not fail.
         let _ = writeln!(
             files,
@@ -39,24 +40,24 @@ fn main() {
         println!("cargo::rerun-if-changed={}", sources.display());
         let mut folders = vec![sources];
         while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder).expect("a folder of sources") {
-                let path = entry.expect("an entry of it").path();
+            for entry in std::fs::read_dir(&folder)? {
+                let path = entry?.path();
                 if path.is_dir() {
                     folders.push(path);
                     continue;
                 }
-                let inside = path.strip_prefix(&package).expect("it lies in the package");
+                let inside = path.strip_prefix(&package)?;
                 let name = format!("{handed_out}/{}", inside.display()).replace('\\', "/");
                 let _ = writeln!(files, "({name:?}, include_str!({path:?})),");
             }
         }
     }
-    let out = std::env::var("OUT_DIR").expect("cargo sets it");
-    std::fs::write(Path::new(&out).join("carried.rs"), format!("&[\n{files}]"))
-        .expect("the list of what is carried is written");
+    let out = std::env::var("OUT_DIR")?;
+    std::fs::write(Path::new(&out).join("carried.rs"), format!("&[\n{files}]"))?;
+    Ok(())
 }
 
-fn read(path: &Path) -> String {
+fn read(path: &Path) -> Result<String, String> {
     println!("cargo::rerun-if-changed={}", path.display());
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }

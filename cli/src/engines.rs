@@ -170,14 +170,23 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// The engines to choose from: name, source, description, and what keeps one from being used.
-pub(crate) fn choices(
-    loaded: &Loaded,
-) -> Result<Vec<(String, &'static str, String, Option<String>)>, CliError> {
+/// An engine to choose.
+pub(crate) struct EngineChoice {
+    pub(crate) name: String,
+    pub(crate) source: &'static str,
+    pub(crate) description: String,
+    /// What keeps it from being used.
+    pub(crate) problem: Option<String>,
+}
+
+/// The engines to choose from.
+pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineChoice>, CliError> {
     let (listed, _) = inspect(loaded, &scan(loaded)?);
-    let choice = |engine: Listed| {
-        let source = source_word(engine.source);
-        (engine.name, source, engine.description, engine.problem)
+    let choice = |engine: Listed| EngineChoice {
+        source: source_word(engine.source),
+        name: engine.name,
+        description: engine.description,
+        problem: engine.problem,
     };
     Ok(listed.into_iter().map(choice).collect())
 }

@@ -6,26 +6,18 @@ use std::path::Path;
 use contexture_engine_api::make_private_folder;
 use inquire::{InquireError, Select};
 
+use crate::engines::{self, EngineChoice};
 use crate::error::CliError;
 use crate::terminal::one_line;
-use crate::{Global, OK, engines, output, setup};
+use crate::{Global, OK, output, setup};
 use contexture::config::with_text;
 
 /// How much of a description is shown, in characters.
 const SHOWN_WORDS: usize = 70;
 
-/// An engine to choose.
-struct Choice {
-    name: String,
-    source: &'static str,
-    words: String,
-    /// What keeps it from being chosen.
-    problem: Option<String>,
-}
-
-impl fmt::Display for Choice {
+impl fmt::Display for EngineChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.problem.as_ref().unwrap_or(&self.words);
+        let words = self.problem.as_ref().unwrap_or(&self.description);
         write!(
             f,
             "{:<20} {:<10}  {}",
@@ -43,16 +35,7 @@ pub(crate) fn run(global: &Global) -> Result<u8, CliError> {
     let Some(_) = chosen(Select::new("Provider Plugins", vec![provider]))? else {
         return Ok(OK);
     };
-    let listed = engines::choices(&loaded)?;
-    let choices: Vec<_> = listed
-        .into_iter()
-        .map(|(name, source, words, problem)| Choice {
-            name,
-            source,
-            words,
-            problem,
-        })
-        .collect();
+    let choices = engines::choices(&loaded)?;
     let at = choices
         .iter()
         .position(|choice| choice.name == now)

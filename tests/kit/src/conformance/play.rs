@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use contexture_contract::{Checked, Grouping, Limits, Purpose, check};
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Cut,
-    Decision, Delivery, EngineError, EngineFactory, Entry, MessageId, MessageKind, Observed,
-    Outcome, Usage, WindowState,
+    Decision, Delivery, EngineError, EngineFactory, Entry, FailureKind, MessageId, MessageKind,
+    Observed, Outcome, Usage, WindowState,
 };
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ fn host(model: Model) -> Arc<ScriptedHost> {
     if model != Model::None {
         host.model.becomes(crate::MODEL_NAME, 60_000);
     }
-    let calls = std::sync::atomic::AtomicU64::new(0);
+    let calls = AtomicU64::new(0);
     host.model.now_says(move |request| {
         let echo = || {
             let limit = (request.max_tokens as usize * 4).clamp(1, 600);
@@ -53,8 +54,8 @@ fn host(model: Model) -> Arc<ScriptedHost> {
         match model {
             Model::Fails(kind) => Err(kind),
             Model::Says(what) => Ok(what.to_owned()),
-            Model::IsFlaky if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 0 => {
-                Err(contexture_engine_api::FailureKind::Overloaded)
+            Model::IsFlaky if calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) => {
+                Err(FailureKind::Overloaded)
             }
             _ => echo(),
         }
@@ -132,7 +133,7 @@ impl<'a> Player<'a> {
             return Ok(());
         }
         let forces = turn.forces;
-        let is_edit = self.take_in(turn)?;
+        self.take_in(turn)?;
         self.recalls()?;
         let state = self.state();
         let engine = &self.engine;
@@ -148,9 +149,9 @@ impl<'a> Player<'a> {
             let order = CompressOrder::default()
                 .window(self.state())
                 .force(forces)
-                .may_wait_for_model(at % 2 == 0);
+                .may_wait_for_model(at.is_multiple_of(2));
             self.prune(&order)?;
-            self.compress(&order, is_edit)?;
+            self.compress(&order)?;
         }
         if self.subject.about.selects {
             self.select()?;
@@ -228,8 +229,8 @@ impl<'a> Player<'a> {
         Ok(true)
     }
 
-    /// Brings history and window up to date and shows the engine what it has not seen; whether something was taken away.
-    fn take_in(&mut self, turn: Turn) -> Result<bool, Panicked> {
+    /// Brings history and window up to date and shows the engine what it has not seen.
+    fn take_in(&mut self, turn: Turn) -> Played {
         let cut = turn.keeps.and_then(|keeps| self.cut(keeps));
         let revisions: Vec<_> = (turn.revises)
             .and_then(|from_end| self.revise(from_end))
@@ -247,10 +248,10 @@ impl<'a> Player<'a> {
         let mut new: Vec<_> = self.history.iter().filter(is_new).cloned().collect();
         new.sort_by_key(|message| message.id);
         let Some(last) = self.history.iter().map(|message| message.id).max() else {
-            return Ok(is_edit);
+            return Ok(());
         };
         if new.is_empty() && !is_edit {
-            return Ok(false);
+            return Ok(());
         }
         let engine = &mut self.engine;
         let observed = views_of(&new, |views| {
@@ -261,7 +262,7 @@ impl<'a> Player<'a> {
         })?;
         self.taken(row, "observe", observed.map(drop))?;
         self.seen = Some(last);
-        Ok(is_edit)
+        Ok(())
     }
 
     /// Cuts the conversation back to so many messages; none where that takes nothing away.
@@ -383,7 +384,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    fn compress(&mut self, order: &CompressOrder, is_edit: bool) -> Played {
+    fn compress(&mut self, order: &CompressOrder) -> Played {
         let calls = self.host.model.calls();
         let outcome = self.ask_to_compress(order)?;
         let made = self.host.model.calls() - calls;
@@ -436,9 +437,7 @@ impl<'a> Player<'a> {
         let Outcome::Compacted(proposal) = outcome else {
             return Ok(());
         };
-        if self.subject.about.rewrites || is_edit || !self.gone.is_empty() {
-            self.holds_nothing_gone(&proposal);
-        }
+        self.holds_nothing_gone(&proposal);
         match self.check("compress", &proposal, order, None) {
             Err(why) => self.discard(&why),
             Ok(checked) => {
