@@ -5,6 +5,7 @@
 
 mod check;
 mod document;
+mod edit;
 mod load;
 mod schema;
 mod secrets;
@@ -14,6 +15,7 @@ mod yaml;
 
 pub use check::Problem;
 pub use document::{DocumentError, Finding};
+pub use edit::with_text;
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Schema, SchemaError};
 pub use sections::{

@@ -15,7 +15,8 @@ use contexture_engine_api::{
 use serde::Serialize;
 
 use crate::catalog::{
-    BUILT_IN, Catalog, Choice, Library, RegisteredEngine, Resolution, ResolveError, resolve,
+    BUILT_IN, Catalog, Choice, Library, Manifest, RegisteredEngine, Resolution, ResolveError,
+    asks_of, resolve,
 };
 use crate::config::{Config, Isolation, Loaded, Schema};
 use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
@@ -559,6 +560,7 @@ impl Engines {
                     .load(&manifest.name, move || load(&library, &name))
                     .map_err(|error| not_loaded(error, &origin))?;
                 let plugin = loaded.map_err(Failure::Load)?;
+                check_asks(manifest, &plugin.description().about).map_err(Failure::Load)?;
                 Ok(ChosenEngine {
                     settings,
                     isolated: None,
@@ -823,5 +825,26 @@ fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
             "{} calls its engine `{own}`, and its plugin.yaml says `{name}`: make the two the same",
             library.path.display()
         ))
+    }
+}
+
+/// Refuses a plugin that asks for what its manifest, by which it was allowed, does not say.
+fn check_asks(manifest: &Manifest, about: &About) -> Result<(), String> {
+    let Some(said) = &manifest.asks else {
+        return Ok(());
+    };
+    let more: Vec<_> = asks_of(about)
+        .into_iter()
+        .filter(|flag| !said.contains(flag))
+        .collect();
+    match more.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the engine `{}` asks for {}, which `asks` in {} does not say: put it there if you allow it, or build the \
+             plugin anew with `contexture plugins build`",
+            manifest.name,
+            more.join(", "),
+            manifest.path.display()
+        )),
     }
 }
