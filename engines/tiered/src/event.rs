@@ -103,9 +103,11 @@ impl<'a> Event<'a> {
         if !originals.is_empty() {
             kept["original_arguments"] = Value::Array(originals);
         }
-        // Whoever carries on from what it was handed does not have the message any more. Of one that shares its place
-        // on the wire with others, the client is asked.
-        if message.raw().len() < 2 * message.text().len() + 2_000 {
+        // Whoever carries on from what it was handed does not have the message any more. One that shares its place on
+        // the wire with much else only the client has.
+        let calls = message.tool_calls().iter();
+        let own = message.text().len() + calls.map(|call| call.arguments().len()).sum::<usize>();
+        if message.raw().len() <= 8 * own + 4_000 {
             kept["original_message"] = json!(message.raw());
         }
         Compacted {

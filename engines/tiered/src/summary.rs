@@ -1,12 +1,15 @@
 //! The structured summary: fields, not free text.
 
-use contexture_digest::Digest;
+use contexture_digest::{Digest, mask_secrets};
 use contexture_engine_api::{MessageView, Services};
-use contexture_summaries::{digested, unmarked};
+use contexture_summaries::{digested, excerpt, unmarked};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::event::iso;
+
+/// Of what was said last, so many characters.
+const LAST_STEP_CHARS: usize = 200;
 
 /// What a summary says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -93,14 +96,27 @@ impl StructuredSummary {
             }
         }
         summary.user_goal = said.join("; ");
+        if summary.last_step.is_empty() {
+            summary.last_step = last_step(messages);
+        }
         if !facts.is_empty() {
             summary
                 .critical_context
                 .insert("facts".to_owned(), Value::Array(facts));
         }
         match earlier {
-            Some(earlier) => earlier.clone().updated_by(summary),
+            Some(earlier) => earlier.clone().without_figures().updated_by(summary),
             None => summary,
+        }
+    }
+
+    /// Without what the engine knows itself.
+    pub(crate) fn without_figures(self) -> Self {
+        Self {
+            count: 0,
+            time_range: TimeRange::default(),
+            timestamp: String::new(),
+            ..self
         }
     }
 
@@ -197,6 +213,21 @@ impl StructuredSummary {
         }
         self
     }
+}
+
+/// What was said last, or else called.
+fn last_step(messages: &[MessageView<'_>]) -> String {
+    let mut own = messages
+        .iter()
+        .rev()
+        .filter(|message| message.role() == "assistant");
+    let step = own.find_map(|message| {
+        let text = message.text().lines().find(|line| !line.trim().is_empty());
+        let call = message.tool_calls().last();
+        let called = || call.map(|call| format!("{} {}", call.name(), call.arguments()));
+        text.map(str::to_owned).or_else(called)
+    });
+    excerpt(&mask_secrets(&step.unwrap_or_default()), LAST_STEP_CHARS)
 }
 
 /// The largest value loses a tenth: a list its oldest items, anything else goes.

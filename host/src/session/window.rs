@@ -1,11 +1,13 @@
 //! The window: what the model would see of a conversation now, message by message.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
     Compaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::ids::IdMap;
 use super::slot::{Content, Slot, marked};
@@ -37,6 +39,44 @@ impl SavedWindow {
 
     pub(super) fn left_out(&self) -> &IdSet {
         &self.left_out
+    }
+
+    pub(super) fn places(&self) -> &[(MessageId, Content)] {
+        &self.places
+    }
+
+    /// Whether something shorter stands in place of this message.
+    pub(super) fn is_shortened(&self, id: MessageId) -> bool {
+        let shortened = |(at, content): &(MessageId, Content)| {
+            *at == id && matches!(content, Content::Replaced { .. })
+        };
+        self.places.iter().any(shortened)
+    }
+
+    /// What the engine keeps with messages.
+    pub(super) fn states(&self) -> BTreeMap<MessageId, Map<String, Value>> {
+        let states = self.states.iter();
+        // They were objects when they came.
+        states
+            .map(|(id, state)| (*id, serde_json::from_str(state).unwrap_or_default()))
+            .collect()
+    }
+
+    /// Sets this key to true in the states of shortened messages of which `is_meant` says so; answers which.
+    pub(super) fn mark_states(
+        &mut self,
+        key: &str,
+        is_meant: impl Fn(MessageId) -> bool,
+    ) -> Vec<MessageId> {
+        let mut states = self.states();
+        states.retain(|id, _| is_meant(*id) && self.is_shortened(*id));
+        for (id, state) in &mut self.states {
+            if let Some(marked) = states.get_mut(id) {
+                marked.insert(key.to_owned(), Value::Bool(true));
+                *state = Value::Object(marked.clone()).to_string();
+            }
+        }
+        states.into_keys().collect()
     }
 
     /// The texts of the summaries in it.

@@ -1,5 +1,7 @@
 //! Compacted messages that come back.
 
+use std::collections::HashSet;
+
 use contexture_engine_api::{
     Committed, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView, RESTORE_WISH,
     Replacement, ToolCall, ToolSpec,
@@ -72,8 +74,8 @@ impl<S: Steps> Tiered<S> {
 
     /// The window with the messages that are wanted as they were said, where any is.
     pub(super) fn restoration(&mut self, messages: &[MessageView<'_>]) -> Option<Compaction> {
-        self.kept
-            .retain(|id, _| messages.iter().any(|message| message.id() == *id));
+        let shown: HashSet<MessageId> = messages.iter().map(MessageView::id).collect();
+        self.kept.retain(|id, _| shown.contains(id));
         let mut entries = Vec::with_capacity(messages.len());
         let mut is_changed = false;
         for message in messages {

@@ -1,6 +1,6 @@
 //! The third tier: a structured summary in place of all but the newest messages.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
@@ -38,6 +38,8 @@ pub(super) struct Staged {
 struct Covered {
     /// Where its messages stand.
     places: Vec<usize>,
+    /// The tokens of the prompt without them.
+    left: u64,
     budget: u64,
 }
 
@@ -80,6 +82,7 @@ impl<S: Steps> Tiered<S> {
                 let most = share(tiers.summary, SUMMARY_SHARE).max(MIN_SUMMARY_TOKENS);
                 return Covered {
                     places,
+                    left,
                     budget: (covered / COVERED_PART).clamp(MIN_SUMMARY_TOKENS, most),
                 };
             }
@@ -114,9 +117,20 @@ impl<S: Steps> Tiered<S> {
         let ids = covered.places.iter().map(|at| messages[*at].id()).collect();
         let mut leaves = vec![false; messages.len()];
         covered.places.iter().for_each(|at| leaves[*at] = true);
+        // What still does not fit is shown compacted, rather than to nobody.
+        let mut shorter =
+            match covered.left > self.window.usable_tokens().saturating_sub(covered.budget) {
+                true => self.compacted(messages, 0),
+                false => BTreeMap::new(),
+            };
         let mut entries = vec![Entry::summary(text, ids)];
         let kept = messages.iter().zip(&leaves).filter(|(_, leaves)| !**leaves);
-        entries.extend(kept.map(|(message, _)| Entry::Keep(message.id())));
+        entries.extend(
+            kept.map(|(message, _)| match shorter.remove(&message.id()) {
+                Some((form, _)) => Entry::Replace(form),
+                None => Entry::Keep(message.id()),
+            }),
+        );
         self.proposal = Some(Proposal {
             summary: Some(written.summary),
             degraded: written.degraded,
@@ -162,7 +176,7 @@ impl<S: Steps> Tiered<S> {
                     None if order.may_wait_for_model => {
                         let summariser = self.summariser(&model, &material, budget, order);
                         ask(summariser, &model, &mut self.cool_downs, order.force)?
-                            .map(|text| self.read(&text))
+                            .map(|text| Self::read(&text))
                     }
                     None => Err(
                         "the summary model's answer was not ready, and nobody may wait for it"
@@ -195,14 +209,10 @@ impl<S: Steps> Tiered<S> {
     }
 
     /// What the model wrote; the figures are the engine's own.
-    fn read(&self, text: &str) -> StructuredSummary {
-        let summary = StructuredSummary::read(text).unwrap_or_default();
-        StructuredSummary {
-            count: 0,
-            time_range: Default::default(),
-            timestamp: String::new(),
-            ..summary
-        }
+    fn read(text: &str) -> StructuredSummary {
+        StructuredSummary::read(text)
+            .unwrap_or_default()
+            .without_figures()
     }
 
     fn summariser(
@@ -238,7 +248,7 @@ impl<S: Steps> Tiered<S> {
         if !staged.covers.iter().all(|id| ids.contains(id)) {
             return None;
         }
-        let summary = self.read(&staged.text);
+        let summary = Self::read(&staged.text);
         let rest = material
             .said
             .iter()
