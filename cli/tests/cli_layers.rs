@@ -230,6 +230,32 @@ fn what_is_compacted_comes_back_exactly_after_a_restart() {
 }
 
 #[test]
+fn who_carries_on_from_what_was_handed_out_gets_it_back_too() {
+    let home = Home::new();
+    let chat = home.put("chat.json", &document());
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let handed = home.put("handed.json", &home.run(args).stdout);
+    let ran = home.run(["sessions", "restore", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.run(["compress", &handed, "--session", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let (restored, whole) = (messages(&ran.stdout), messages(&document()));
+    for (restored, whole) in restored.iter().zip(&whole) {
+        assert_eq!(restored["content"], whole["content"]);
+        assert_eq!(restored["tool_calls"], whole["tool_calls"]);
+    }
+    assert_eq!(restored.len(), whole.len());
+}
+
+#[test]
 fn what_is_not_compacted_is_not_restored() {
     let home = Home::new();
     let chat = home.put("chat.json", &document());

@@ -243,7 +243,8 @@ fn code_has_a_strategy_of_its_own_and_long_arguments_are_cut() {
     let mut chat = Chat::default();
     chat.user(format!("Look at this:\n```rust\n{}\n```", filler(1, 2_000)));
     let long = json!({"path": "a.rs", "content": filler(2, 3_000)}).to_string();
-    chat.tool("write", &long, "ok");
+    chat.calls(&filler(3, 500), &[("w", "write", &long)]);
+    chat.result("w", "write", "ok");
     chat.user("go on");
     let (after, proposal) = compacted(
         &mut session,
@@ -471,9 +472,10 @@ impl Steps for Custom {
     }
 
     fn summarise(&mut self, _events: &[MessageView<'_>]) -> Option<StructuredSummary> {
-        let mut summary = StructuredSummary::default();
-        summary.user_goal = "mine".to_owned();
-        Some(summary)
+        Some(StructuredSummary {
+            user_goal: "mine".to_owned(),
+            ..StructuredSummary::default()
+        })
     }
 
     fn store_summary(&mut self, session: &str, summary: &StructuredSummary) {

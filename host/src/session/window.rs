@@ -404,16 +404,27 @@ impl Window {
     }
 
     /// The window in the terms of the format that renders it, where `index_of` says which message of the
-    /// conversation to render a place holds.
+    /// conversation to render a place holds, and `is_short` of which the conversation has a shorter form alone.
     pub(super) fn plan_entries(
         &self,
         index_of: impl Fn(&Slot) -> Option<usize>,
+        is_short: impl Fn(usize) -> bool,
     ) -> Vec<PlanEntry<'_>> {
         self.slots
             .iter()
             .filter_map(|slot| {
                 Some(match &*slot.content {
-                    Content::Message => PlanEntry::Message(index_of(slot)?),
+                    Content::Message => match (index_of(slot)?, slot.message()) {
+                        // Restored, and the client does not have it any more.
+                        (index, Some(message)) if is_short(index) && slot.has_original() => {
+                            PlanEntry::Replaced {
+                                index,
+                                text: Some(&message.text),
+                                arguments: slot.own_arguments(),
+                            }
+                        }
+                        (index, _) => PlanEntry::Message(index),
+                    },
                     Content::Replaced {
                         text, arguments, ..
                     } => PlanEntry::Replaced {
