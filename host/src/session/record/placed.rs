@@ -13,6 +13,9 @@ use crate::formats::unsealed_short;
 use crate::session::slot::Content;
 use crate::session::window::SavedWindow;
 
+/// Who said what.
+type Roles = BTreeMap<MessageId, &'static str>;
+
 /// A message of the window in force that was put in, was shortened, or has something kept with it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Placed {
@@ -74,10 +77,7 @@ impl Record {
         Ok(wished)
     }
 
-    fn read_window(
-        &self,
-        session: &str,
-    ) -> Result<Option<(SavedWindow, BTreeMap<MessageId, &'static str>)>, ReadError> {
+    fn read_window(&self, session: &str) -> Result<Option<(SavedWindow, Roles)>, ReadError> {
         let connection = self.lock();
         let found: Option<(i64, String)> = connection
             .query_row(
@@ -111,7 +111,7 @@ fn role_of(shape: u64) -> &'static str {
 }
 
 impl SavedWindow {
-    fn placed(&self, roles: &BTreeMap<MessageId, &'static str>) -> Vec<Placed> {
+    fn placed(&self, roles: &Roles) -> Vec<Placed> {
         let states = self.states();
         let placed = self.places().iter().filter_map(|(id, content)| {
             let state = states.get(id);
