@@ -6,6 +6,7 @@ mod choice;
 mod compress;
 mod config;
 mod doctor;
+mod engine_trial;
 mod engines;
 mod error;
 mod figures;
@@ -118,9 +119,12 @@ enum Command {
         #[command(subcommand)]
         command: Option<engines::EnginesCommand>,
     },
-    /// Build and list plugins
-    #[command(subcommand)]
-    Plugins(plugins::PluginsCommand),
+    /// Choose the engine; begin, build, check, install and list plugins
+    Plugins {
+        /// Without one: at a terminal choose the engine, else list
+        #[command(subcommand)]
+        command: Option<plugins::PluginsCommand>,
+    },
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -181,7 +185,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Import(args) => import::run(args, global),
         Command::Sessions(command) => sessions::run(command, global),
         Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),
-        Command::Plugins(command) => plugins::run(command, global),
+        Command::Plugins { command } => plugins::run(command.as_ref(), global),
         Command::Config(command) => config::run(command, global),
         Command::Completions { shell } => {
             let mut script = Vec::new();
