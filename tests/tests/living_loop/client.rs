@@ -216,7 +216,7 @@ impl Client {
                 self.driver.set_window(*tokens, *at_once).map_err(drive)?;
             }
             Act::ChangeEngine => {
-                let other = if self.is_lossless() {
+                let other = if self.driver.engine() == self.driver.configured() {
                     "compressor"
                 } else {
                     self.driver.configured()
@@ -294,7 +294,7 @@ impl Client {
     }
 
     fn is_lossless(&self) -> bool {
-        self.driver.engine() != "compressor"
+        !matches!(self.driver.engine(), "compressor" | "two-layer" | "tiered")
     }
 
     // What is said.
@@ -689,6 +689,9 @@ impl Client {
                 "[CONTEXT COMPACTION]",
                 "[Shortened to save",
                 "[Old tool output cleared",
+                "[truncated: ",
+                "[COMPACTED: ",
+                "【历史摘要】",
             ];
             let is_marked = marks.iter().any(|mark| entry.bytes.contains(mark));
             // A call whose arguments were shortened has no place for a mark.
@@ -745,7 +748,8 @@ impl Client {
     /// Over like compactions what stays word for word behind the summary does not shrink, in messages and in tokens.
     /// Where one turn is a large part of it, what stays is a matter of chance.
     fn check_tail(&mut self, entries: &[Entry]) -> Result<(), Wrong> {
-        let is_summary = |entry: &Entry| entry.bytes.contains("[CONTEXT COMPACTION]");
+        let marks = ["[CONTEXT COMPACTION]", "【历史摘要】"];
+        let is_summary = |entry: &Entry| marks.iter().any(|mark| entry.bytes.contains(mark));
         let last = entries
             .iter()
             .rev()
@@ -758,6 +762,10 @@ impl Client {
             engine: self.driver.engine(),
         };
         let before = self.tail.replace(tail);
+        // What those keep is counted in messages and turns.
+        if matches!(self.driver.engine(), "two-layer" | "tiered") {
+            return Ok(());
+        }
         // One that does not fit its window was no compaction's doing.
         let alike = before.filter(|before| {
             (before.window, before.engine) == (tail.window, tail.engine)
