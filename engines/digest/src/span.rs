@@ -63,7 +63,14 @@ impl<'a> Span<'a> {
             }
             match message.tool_call_id() {
                 Some(id) => span.add_result(at, message, open.get(id).copied()),
-                None if message.is_real_user() => span.add(at, Origin::User, mask_secrets(text)),
+                None if message.is_real_user() => {
+                    let said = match message.kind() {
+                        // The first line of a shorter form is its mark, which nobody said.
+                        MessageKind::Replaced => text.split_once('\n').map_or("", |(_, rest)| rest),
+                        _ => text,
+                    };
+                    span.add(at, Origin::User, mask_secrets(said));
+                }
                 None => span.add(at, Origin::Assistant, mask_secrets(text)),
             }
             for view in message.tool_calls() {

@@ -163,6 +163,20 @@ fn an_answer_is_quoted_and_no_answer_is_not() {
 }
 
 #[test]
+fn the_mark_of_a_shortened_message_is_not_the_users() {
+    let text = "[file user-1.txt: 12,000 tokens; you must read it]\nNever touch the schema.";
+    let message = MessageView::new(MessageId(1), "user")
+        .with_kind(MessageKind::Replaced)
+        .with_text(text);
+    let summary = Digest::of(&[message], None).render(Budget::chars(2_000));
+    assert!(
+        summary.contains("The user said: \"Never touch the schema.\""),
+        "{summary}"
+    );
+    assert!(!summary.contains("you must read it"), "{summary}");
+}
+
+#[test]
 fn a_summary_is_updated_and_never_doubled() {
     let first = Talk::default()
         .user("Port the parser.")
