@@ -1,45 +1,10 @@
 //! Phase 1: what old tool calls and their results are shortened to.
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageView, SHORTENED_MARK, ToolCallView};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageView, SHORTENED_MARK};
+use contexture_summariser::{asks_the_user, excerpt, tool_of};
 
 /// A tool result of more characters than this is worth clearing.
 const CLEARED_FROM_CHARS: usize = 200;
-/// Ends a shortened string. Nothing in it needs escaping in JSON.
-pub(crate) const ARGUMENT_MARK: &str = "… [shortened to save context space]";
-
-/// The name of the tool that a result comes from, where it is known.
-pub(crate) fn tool_of<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> &'a str {
-    result.tool_name().unwrap_or_else(|| {
-        caller
-            .and_then(|caller| {
-                let id = result.tool_call_id()?;
-                caller.tool_calls().iter().find(|call| call.id() == id)
-            })
-            .map_or("", ToolCallView::name)
-    })
-}
-
-/// Whether a tool asks the user something: its result is what the user said.
-pub(crate) fn asks_the_user(tool: &str) -> bool {
-    let name: String = tool
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
-    [
-        "askuser",
-        "askhuman",
-        "askfollowup",
-        "askquestion",
-        "clarif",
-        "userinput",
-        "humaninput",
-    ]
-    .iter()
-    .any(|asking| name.contains(asking))
-        || name == "question"
-}
-
 /// Whether this tool result may be cleared: it is long (or holds media), and not a user's answer.
 pub(crate) fn is_clearable<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> bool {
     result.role() == "tool"
@@ -54,32 +19,6 @@ fn is_long(text: &str) -> bool {
         || (text.len() > CLEARED_FROM_CHARS && text.chars().count() > CLEARED_FROM_CHARS)
 }
 
-/// The beginning and the end of a text, about `chars` characters in all, with a mark between them. The
-/// text itself where it is no longer than that.
-pub(crate) fn excerpt(text: &str, chars: usize) -> String {
-    let (head, tail) = (chars.div_ceil(2), chars / 2);
-    let Some((head_end, _)) = text.char_indices().nth(head) else {
-        return text.to_owned();
-    };
-    let tail_start = match tail {
-        0 => text.len(),
-        _ => text
-            .char_indices()
-            .rev()
-            .nth(tail - 1)
-            .map_or(0, |(at, _)| at),
-    };
-    if tail_start <= head_end {
-        return text.to_owned();
-    }
-    let omitted = text[head_end..tail_start].chars().count();
-    format!(
-        "{}\n[… {omitted} characters left out …]\n{}",
-        &text[..head_end],
-        &text[tail_start..]
-    )
-}
-
 /// What stands in for a tool result that the model has not seen yet and that fits in no window.
 pub(crate) fn preview(text: &str, chars: usize) -> String {
     format!("{SHORTENED_MARK}\n{}", excerpt(text, chars))
@@ -89,10 +28,8 @@ pub(crate) fn preview(text: &str, chars: usize) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-    use contexture_engine_api::MessageId;
-    use proptest::prelude::*;
-
     use super::*;
+    use contexture_engine_api::{MessageId, ToolCallView};
 
     #[test]
     fn answers_of_the_user_are_told_from_other_results() {
@@ -130,17 +67,5 @@ mod tests {
         assert!(is_clearable(&result(&over), None));
         assert!(is_clearable(&result("").with_media(true), None));
         assert!(!is_clearable(&result(CLEARED_TOOL_OUTPUT), None));
-    }
-
-    proptest! {
-        #[test]
-        fn an_excerpt_is_bounded_and_keeps_both_ends(text in "\\PC{0,600}", chars in 0usize..300) {
-            let short = excerpt(&text, chars);
-            if text.chars().count() <= chars {
-                prop_assert_eq!(short, text);
-            } else {
-                prop_assert!(short.chars().count() <= chars + 60);
-            }
-        }
     }
 }

@@ -5,24 +5,21 @@ mod preparing;
 mod proposing;
 mod writing;
 
-use contexture_cooldown::CoolDowns;
+use contexture_cooldown::{CoolDowns, Progress};
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
     EngineError, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
+use contexture_summariser::{Noted, Pending, Staged, body_of, joined};
 use serde_json::{Value, json};
 
-use crate::background::{Pending, Staged};
 use crate::boundaries::{MIN_TAIL, Outline};
-use crate::covered::{Covered, joined};
+use crate::covered::Covered;
 use crate::entries::pruned;
-use crate::material::Noted;
 use crate::plan::Plan;
-use crate::progress::Progress;
-use crate::prompt::body_of;
 use crate::settings::{Budgets, CompressionSettings, room_for_prompt};
-use preparing::Redo;
+use preparing::{Purpose, Redo};
 use proposing::{Draft, Proposal};
 
 /// What the host's framing of a made-up message costs, in tokens, at most.
@@ -45,7 +42,7 @@ pub struct Compressor {
     /// A summary made without the model, and the one that the model made of the same messages later.
     improved: Option<(String, String)>,
     redo: Option<Redo>,
-    pending: Option<Pending>,
+    pending: Option<Pending<Purpose>>,
     staged: Option<Staged>,
     last_call: u64,
     proposal: Option<Proposal>,

@@ -6,8 +6,9 @@ use contexture_digest::shorten_arguments;
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Entry, MessageView, Replacement, ShortArguments};
 
 use crate::boundaries::{Outline, Split};
-use crate::clearing::{ARGUMENT_MARK, is_clearable};
+use crate::clearing::is_clearable;
 use crate::plan::Plan;
+use contexture_summariser::ARGUMENT_MARK;
 
 /// Answers a call whose result is nowhere.
 pub(crate) const STUB: &str = "[The result of this call is not part of the conversation]";

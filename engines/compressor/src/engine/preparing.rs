@@ -4,16 +4,29 @@ use contexture_engine_api::{
     BackgroundCall, Cut, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
 };
 
+use contexture_summariser::{Brief, Noted, Pending, Staged, Summariser, call_views, units, views};
+
 use super::Compressor;
-use crate::background::{Pending, Purpose, Staged};
 use crate::boundaries::Outline;
-use crate::material::{self, Noted};
-use crate::prompt::Brief;
 use crate::settings::{Budgets, share};
-use crate::summariser::Summariser;
 
 /// The share of the threshold from which the next summary is prepared in the background.
 const PREPARE_FROM: f64 = 0.80;
+
+/// What a summary in the making is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The next compaction.
+    Next {
+        /// The summary in the window that it updates.
+        previous: Option<String>,
+    },
+    /// To stand in for a summary that had to be made without the model.
+    Redo {
+        /// Its text.
+        of: String,
+    },
+}
 
 /// What a summary that was made without the model could be made from again.
 pub(super) struct Redo {
@@ -96,7 +109,7 @@ impl Compressor {
 
     /// What to have made in the background now, if anything: first what was made without the model,
     /// then the next summary, once the threshold is near.
-    fn next_background(&self, model: &ModelInfo) -> Option<Pending> {
+    fn next_background(&self, model: &ModelInfo) -> Option<Pending<Purpose>> {
         if let Some(redo) = &self.redo {
             let brief = Brief {
                 previous: redo.previous.clone(),
@@ -131,8 +144,8 @@ impl Compressor {
             return None;
         }
 
-        let calls = material::call_views(&self.log);
-        let views = material::views(&self.log, &calls);
+        let calls = call_views(&self.log);
+        let views = views(&self.log, &calls);
         let outline = Outline::of(&views);
         let mut protection = self.protection(&outline, &self.window);
         if self.previous.is_some() {
@@ -156,7 +169,7 @@ impl Compressor {
         let purpose = Purpose::Next {
             previous: self.previous.clone(),
         };
-        Some(self.pending(purpose, covers, model, brief, material::units(&middle)))
+        Some(self.pending(purpose, covers, model, brief, units(&middle)))
     }
 
     fn pending(
@@ -166,7 +179,7 @@ impl Compressor {
         model: &ModelInfo,
         brief: Brief,
         units: Vec<String>,
-    ) -> Pending {
+    ) -> Pending<Purpose> {
         let summariser = Summariser::new(brief, units, model.context_length, self.services.clone());
         Pending::new(purpose, covers, model.name.clone(), summariser)
     }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
 };
+use contexture_summariser::{Noted, body_of, marked, noted, units};
 use serde_json::json;
 
 use super::preparing::Redo;
@@ -13,9 +14,7 @@ use super::{Compressor, FRAMING_TOKENS};
 use crate::boundaries::Outline;
 use crate::covered::Covered;
 use crate::entries::{STUB, entries};
-use crate::material::{self, Noted, noted};
 use crate::plan::{Limits, Plan};
-use crate::prompt::{body_of, marked};
 use crate::settings::share;
 
 /// What a compaction must save to be proposed unforced, as a share of the prompt.
@@ -122,7 +121,7 @@ impl Compressor {
                     covers: covered.messages.iter().map(MessageView::id).collect(),
                     previous: covered.previous.clone(),
                     budget: plan.summary_tokens,
-                    units: material::units(&covered.notes(&self.log)),
+                    units: units(&covered.notes(&self.log)),
                 });
                 (noted(kept, &self.log), redo)
             }

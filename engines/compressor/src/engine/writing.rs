@@ -1,18 +1,13 @@
 //! The text of a summary: prepared in the background, asked of the model now, or the digest.
 
-use std::collections::HashSet;
-
 use contexture_digest::Digest;
-use contexture_engine_api::{
-    CompressOrder, EngineError, FailureKind, MessageId, MessageView, ModelInfo,
+use contexture_engine_api::{CompressOrder, EngineError, ModelInfo};
+use contexture_summariser::{
+    Brief, Summariser, ask_now, digested, digested_with_focus, marked, units, with_facts,
 };
 
 use super::Compressor;
 use crate::covered::Covered;
-use crate::material;
-use crate::prompt::{Brief, marked};
-use crate::summariser::Summariser;
-use crate::summary::{digested, digested_with_focus, with_facts};
 
 /// How the text of a summary came about.
 pub(super) struct Written {
@@ -48,7 +43,11 @@ impl Compressor {
                         .into(),
             });
         };
-        let answer = match self.staged_for(covered, tokens) {
+        let staged = self.staged.as_ref().and_then(|staged| {
+            let previous = covered.previous.as_deref();
+            staged.on(&covered.messages, previous, tokens, &self.services)
+        });
+        let answer = match staged {
             Some(prepared) => Ok(prepared),
             None if order.may_wait_for_model => {
                 self.ask_now(&model, covered, &digest, tokens, order)?
@@ -73,28 +72,6 @@ impl Compressor {
         })
     }
 
-    /// The summary that was prepared in the background, where it is about this middle. What it does not
-    /// cover yet is digested into it.
-    fn staged_for(&self, covered: &Covered<'_, '_>, tokens: u64) -> Option<String> {
-        let staged = self.staged.as_ref()?;
-        let ids: HashSet<MessageId> = covered.messages.iter().map(MessageView::id).collect();
-        if staged.previous != covered.previous || !staged.covers.iter().all(|id| ids.contains(id)) {
-            return None;
-        }
-        let done: HashSet<MessageId> = staged.covers.iter().copied().collect();
-        let rest: Vec<MessageView<'_>> = covered
-            .messages
-            .iter()
-            .filter(|message| !done.contains(&message.id()))
-            .copied()
-            .collect();
-        if rest.is_empty() {
-            return Some(staged.text.clone());
-        }
-        let update = Digest::of(&rest, Some(&staged.text));
-        Some(digested(&update, tokens, &self.services))
-    }
-
     /// Asks the model while the caller waits. The inner error says, for a person, why there is no answer.
     fn ask_now(
         &mut self,
@@ -104,47 +81,16 @@ impl Compressor {
         tokens: u64,
         order: &CompressOrder,
     ) -> Result<Result<String, String>, EngineError> {
-        // A forced compaction may follow a fix of the problem.
-        if let Some(cool_down) = self.cool_downs.in_force().filter(|_| !order.force) {
-            let seconds = (cool_down.until_ms - self.services.now_ms()) / 1_000;
-            return Ok(Err(format!(
-                "{} failed ({}) and is left alone for another {seconds} s",
-                model.name, cool_down.failure
-            )));
-        }
         let brief = Brief {
             previous: covered.previous.clone(),
             facts: Some(digested(digest, tokens / 2, &self.services)),
             memory: order.memory.clone(),
             focus: order.focus.clone(),
             budget: tokens,
+            ..Brief::default()
         };
-        let units = material::units(&covered.notes(&self.log));
-        let mut summariser =
-            Summariser::new(brief, units, model.context_length, self.services.clone());
-        loop {
-            if self.services.is_cancelled() {
-                return Err(EngineError::Cancelled);
-            }
-            let requests = summariser.requests();
-            let answers = match requests.as_slice() {
-                [one] => vec![self.services.complete(one)],
-                many => self.services.complete_many(many),
-            };
-            match summariser.answered(answers) {
-                Ok(Some(notes)) => {
-                    self.cool_downs.succeeded();
-                    return Ok(Ok(notes));
-                }
-                Ok(None) => {}
-                Err(failure) if failure.kind == FailureKind::Cancelled => {
-                    return Err(EngineError::Cancelled);
-                }
-                Err(failure) => {
-                    self.cool_downs.failed(&model.name, &failure);
-                    return Ok(Err(failure.message));
-                }
-            }
-        }
+        let units = units(&covered.notes(&self.log));
+        let summariser = Summariser::new(brief, units, model.context_length, self.services.clone());
+        ask_now(summariser, model, &mut self.cool_downs, order.force)
     }
 }

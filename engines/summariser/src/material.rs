@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use contexture_digest::{mask_secrets, shorten_arguments};
 use contexture_engine_api::{MessageId, MessageKind, MessageView, ToolCallView, tool_groups};
 
-use crate::clearing::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
+use crate::excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 
 const USER_CHARS: usize = 6_000;
 const ASSISTANT_CHARS: usize = 4_000;
@@ -20,10 +20,11 @@ const ARGUMENT_CHARS: usize = 1_200;
 
 /// A message as far as a summariser needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Noted {
-    pub(crate) id: MessageId,
+pub struct Noted {
+    /// Its id.
+    pub id: MessageId,
     /// The original's tokens.
-    pub(crate) tokens: u64,
+    pub tokens: u64,
     role: String,
     kind: MessageKind,
     text: String,
@@ -42,7 +43,7 @@ struct NotedCall {
 
 impl Noted {
     /// The compact form of a message; `caller` is the message with its call, for a tool result.
-    pub(crate) fn of<'a>(message: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> Self {
+    pub fn of<'a>(message: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> Self {
         let tool = tool_of(message, caller);
         let chars = match message.role() {
             "tool" if asks_the_user(tool) => USER_CHARS,
@@ -75,7 +76,7 @@ impl Noted {
         }
     }
 
-    /// A view of the compact form. `calls` is what [`Self::call_views`] gave.
+    /// A view of the compact form. `calls` is what `call_views` gave.
     pub(crate) fn view<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> MessageView<'a> {
         let view = MessageView::new(self.id, &self.role)
             .with_kind(self.kind)
@@ -125,7 +126,7 @@ impl Noted {
 
 /// The compact forms of messages, each given with the message that holds its call: those in the log, the
 /// others made now.
-pub(crate) fn noted<'m, 'a: 'm>(
+pub fn noted<'m, 'a: 'm>(
     messages: impl Iterator<Item = (&'m MessageView<'a>, Option<&'m MessageView<'a>>)>,
     log: &[Noted],
 ) -> Vec<Noted> {
@@ -145,10 +146,7 @@ fn compact_arguments(arguments: &str) -> String {
 }
 
 /// Views of compact messages. `calls` is what [`call_views`] gave for them.
-pub(crate) fn views<'a>(
-    notes: &'a [Noted],
-    calls: &'a [Vec<ToolCallView<'a>>],
-) -> Vec<MessageView<'a>> {
+pub fn views<'a>(notes: &'a [Noted], calls: &'a [Vec<ToolCallView<'a>>]) -> Vec<MessageView<'a>> {
     notes
         .iter()
         .zip(calls)
@@ -156,12 +154,13 @@ pub(crate) fn views<'a>(
         .collect()
 }
 
-pub(crate) fn call_views(notes: &[Noted]) -> Vec<Vec<ToolCallView<'_>>> {
+/// The calls of compact messages, for [`views`].
+pub fn call_views(notes: &[Noted]) -> Vec<Vec<ToolCallView<'_>>> {
     notes.iter().map(Noted::call_views).collect()
 }
 
 /// The messages as text, in pieces that may be told apart: a tool call and its results are one.
-pub(crate) fn units(notes: &[Noted]) -> Vec<String> {
+pub fn units(notes: &[Noted]) -> Vec<String> {
     let calls = call_views(notes);
     let mut groups = tool_groups(&views(notes, &calls)).into_iter().peekable();
     let mut units = Vec::new();
@@ -180,6 +179,12 @@ pub(crate) fn units(notes: &[Noted]) -> Vec<String> {
         at = end;
     }
     units
+}
+
+/// Summaries as one text, where there is any.
+pub fn joined(texts: impl Iterator<Item = String>) -> Option<String> {
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
 #[cfg(test)]

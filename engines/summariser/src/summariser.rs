@@ -7,9 +7,8 @@ use contexture_engine_api::{
     FailureKind, ModelAnswer, ModelFailure, ModelRequest, Services, grouped,
 };
 
-use crate::clearing::excerpt;
+use crate::excerpt::excerpt;
 use crate::prompt::{self, Brief};
-use crate::settings::share;
 
 /// Halvings of the pieces after "too long" before it is given up.
 const MAX_HALVINGS: u32 = 4;
@@ -22,7 +21,7 @@ const USED_SHARE: f64 = 0.85;
 
 /// A summary in the making.
 #[derive(Debug)]
-pub(crate) struct Summariser {
+pub struct Summariser {
     brief: Brief,
     /// The model's window, in tokens.
     window: u64,
@@ -34,7 +33,8 @@ pub(crate) struct Summariser {
 }
 
 impl Summariser {
-    pub(crate) fn new(brief: Brief, units: Vec<String>, window: u64, services: Services) -> Self {
+    /// A summary of these pieces of material, by a model with a window of so many tokens.
+    pub fn new(brief: Brief, units: Vec<String>, window: u64, services: Services) -> Self {
         let mut this = Self {
             brief,
             window,
@@ -59,10 +59,14 @@ impl Summariser {
         this
     }
 
+    pub(crate) fn services(&self) -> &Services {
+        &self.services
+    }
+
     /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
     /// each.
-    pub(crate) fn requests(&self) -> Vec<ModelRequest> {
-        let system = prompt::system();
+    pub fn requests(&self) -> Vec<ModelRequest> {
+        let system = prompt::system(self.brief.headings);
         let whole = prompt::whole(&self.brief, "");
         let answer = self.answer_tokens();
         let overhead = self.tokens(&system) + answer;
@@ -96,7 +100,7 @@ impl Summariser {
     ///
     /// # Errors
     /// The first failure that smaller pieces do not mend.
-    pub(crate) fn answered(
+    pub fn answered(
         &mut self,
         answers: Vec<Result<ModelAnswer, ModelFailure>>,
     ) -> Result<Option<String>, ModelFailure> {
@@ -155,7 +159,7 @@ impl Summariser {
     }
 
     fn usable(&self) -> u64 {
-        share(self.window, USED_SHARE)
+        (self.window as f64 * USED_SHARE).round() as u64
     }
 
     fn answer_tokens(&self) -> u64 {
