@@ -3,7 +3,6 @@
 mod limits;
 mod preparing;
 mod proposing;
-mod writing;
 
 use contexture_cooldown::{CoolDowns, Progress};
 use contexture_engine_api::{
@@ -11,7 +10,9 @@ use contexture_engine_api::{
     EngineError, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
-use contexture_summariser::{Noted, Pending, Staged, body_of, joined};
+use contexture_summariser::{
+    Assignment, NOTES, Noted, Pending, Staged, body_of, joined, marked, units,
+};
 use serde_json::{Value, json};
 
 use crate::boundaries::{MIN_TAIL, Outline};
@@ -139,7 +140,18 @@ impl ContextEngine for Compressor {
         let covered = Covered::of(&outline, &plan, self.improved.as_ref());
         let written = match plan.summary_tokens {
             0 => None,
-            tokens => Some(self.write(&covered, tokens, order)?),
+            tokens => {
+                let assignment = Assignment {
+                    messages: &covered.messages,
+                    previous: covered.previous.as_deref(),
+                    headings: NOTES,
+                    tokens: tokens.saturating_sub(self.services.count_tokens(&marked(""))),
+                    order,
+                    staged: self.staged.as_ref(),
+                };
+                let material = || units(&covered.notes(&self.log));
+                Some(assignment.write(material, &mut self.cool_downs, &self.services)?)
+            }
         };
         Ok(self.propose(Draft {
             outline: &outline,

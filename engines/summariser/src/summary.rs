@@ -18,14 +18,14 @@ const MIN_FACTS_TOKENS: u64 = 48;
 const FOCUS_LINE_CHARS: usize = 240;
 
 /// The digest, rendered to at most this many tokens.
-pub fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
+pub(crate) fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
     let count = |text: &str| services.count_tokens(text);
     body_of(&digest.render(budget(tokens, &count)))
 }
 
 /// The digest, and the lines that concern a topic, latest first, in a quarter of the room at most. A
 /// model would judge what concerns it; here a line does that names all of its words.
-pub fn digested_with_focus(
+pub(crate) fn digested_with_focus(
     digest: &Digest<'_>,
     messages: &[MessageView<'_>],
     topic: &str,
@@ -71,7 +71,12 @@ pub fn digested_with_focus(
 }
 
 /// A model's notes, and in the room that they leave, the facts that they lack.
-pub fn with_facts(notes: String, digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
+pub(crate) fn with_facts(
+    notes: String,
+    digest: &Digest<'_>,
+    tokens: u64,
+    services: &Services,
+) -> String {
     let notes = trim(notes, tokens, services);
     let room = tokens.saturating_sub(services.count_tokens(&notes));
     if room < MIN_FACTS_TOKENS {

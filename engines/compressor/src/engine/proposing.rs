@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
 };
-use contexture_summariser::{Noted, body_of, marked, noted, units};
+use contexture_summariser::{Noted, Written, body_of, marked, noted, units};
 use serde_json::json;
 
 use super::preparing::Redo;
-use super::writing::Written;
 use super::{Compressor, FRAMING_TOKENS};
 use crate::boundaries::Outline;
 use crate::covered::Covered;
