@@ -33,6 +33,8 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use contexture_engine_api::{leave, show_panics_plainly, watch_exit};
+// Named, because a linker drops a crate that nothing names, with its engine.
+use contexture_virtual_files as _;
 
 use error::CliError;
 use terminal::ColorChoice;

@@ -197,6 +197,16 @@ impl VirtualFiles {
             degraded = written.degraded;
             summary = Some(text);
         }
+        // Where a part of the window is compacted, its end is not the end of the window.
+        let is_due = messages.len() >= window.messages && {
+            let is_notice = |message: &&MessageView<'_>| message.kind() == MessageKind::Notice;
+            let last = messages.iter().rfind(|message| !is_notice(message));
+            notice::is_due(last, waiting)
+        };
+        if is_due {
+            let text = self.notice(window, before, Some(&file));
+            after += self.services.count_tokens(&text) + FRAMING_TOKENS;
+        }
         // What stays and is too large becomes files, the largest first.
         let mut shorter: HashMap<usize, String> = HashMap::new();
         let nothing_leaves = summary.is_none();
@@ -259,14 +269,7 @@ impl VirtualFiles {
             threshold,
             window: (last, file.clone()),
         });
-        // Where a part of the window is compacted, its end is not the end of the window.
-        let is_whole = messages.len() >= window.messages;
-        let said: Vec<MessageView<'_>> = messages
-            .iter()
-            .filter(|message| message.kind() != MessageKind::Notice)
-            .copied()
-            .collect();
-        if is_whole && notice::is_due(&said, waiting) {
+        if is_due {
             // The file is on the list from the commit on, with which the notice comes.
             let text = self.notice(window, after, Some(&file));
             entries.push(Entry::notice(text));

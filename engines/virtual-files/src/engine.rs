@@ -215,7 +215,7 @@ impl ContextEngine for VirtualFiles {
                 shorter.push((at, text));
             }
         }
-        let is_due = notice::is_due(messages, waiting);
+        let is_due = notice::is_due(messages.last(), waiting);
         if shorter.is_empty() && !is_due {
             return Ok(None);
         }

@@ -50,9 +50,9 @@ pub(crate) fn notice<'f>(
     text
 }
 
-/// Whether a notice is due at the end of a window: after the user's words, or after the results of all calls.
-pub(crate) fn is_due(messages: &[MessageView<'_>], in_flight: Option<usize>) -> bool {
-    let Some(last) = messages.last() else {
+/// Whether a notice is due after the last message: after the user's words, or after the results of all calls.
+pub(crate) fn is_due(last: Option<&MessageView<'_>>, in_flight: Option<usize>) -> bool {
+    let Some(last) = last else {
         return false;
     };
     let is_said = matches!(last.kind(), MessageKind::Original | MessageKind::Replaced);
