@@ -292,7 +292,7 @@ impl VirtualFiles {
     ) -> Outcome {
         let reason = match changes {
             true => format!(
-                "a compaction would take the prompt from {} to {} tokens, which is not worth it",
+                "a compaction could not get the prompt of {} tokens below {}, which is not worth it",
                 grouped(before),
                 grouped(after)
             ),

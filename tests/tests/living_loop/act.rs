@@ -187,6 +187,7 @@ impl Act {
 /// How often which acts are drawn: the behaviours of one property.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mix {
+    pub(crate) engine: &'static str,
     pub(crate) holds: &'static [Holds],
     pub(crate) dialects: &'static [Dialect],
     pub(crate) edits: u32,
@@ -209,6 +210,7 @@ pub(crate) struct Mix {
 impl Mix {
     /// A client that sends everything each time, in a process that lives as long as the session.
     pub(crate) const PLAIN: Self = Self {
+        engine: "lcm",
         holds: &[Holds::Originals],
         dialects: &[Dialect::AsIs],
         edits: 0,
@@ -244,6 +246,7 @@ impl Mix {
         Dialect::Strings,
     ];
     pub(crate) const ALL: Self = Self {
+        engine: "lcm",
         holds: &[Holds::Originals, Holds::Handed],
         dialects: Self::RESPELLS,
         edits: 1,
@@ -261,9 +264,10 @@ impl Mix {
     };
 }
 
-/// A session: its format, the window that it begins with, and what happens.
+/// A session: its engine, its format, the window that it begins with, and what happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
+    pub(crate) engine: &'static str,
     pub(crate) wire: Wire,
     pub(crate) window: u64,
     pub(crate) acts: Vec<Act>,
@@ -400,7 +404,12 @@ pub(crate) fn script(mix: Mix, wires: &[Wire], acts: usize) -> BoxedStrategy<Scr
     let wire = prop::sample::select(wires.to_vec());
     let window = prop::sample::select(WINDOWS.to_vec());
     (wire, window, prop::collection::vec(act(&mix), 1..=acts))
-        .prop_map(|(wire, window, acts)| Script { wire, window, acts })
+        .prop_map(move |(wire, window, acts)| Script {
+            engine: mix.engine,
+            wire,
+            window,
+            acts,
+        })
         .boxed()
 }
 

@@ -216,10 +216,10 @@ impl Client {
                 self.driver.set_window(*tokens, *at_once).map_err(drive)?;
             }
             Act::ChangeEngine => {
-                let other = if self.is_lossless() {
-                    "compressor"
-                } else {
-                    self.driver.configured()
+                let configured = self.driver.configured();
+                let other = match self.driver.engine() == configured {
+                    true => "compressor",
+                    false => configured,
                 };
                 self.driver.set_engine(other).map_err(drive)?;
             }
@@ -274,7 +274,7 @@ impl Client {
     }
 
     fn is_lossless(&self) -> bool {
-        self.driver.engine() != "compressor"
+        !matches!(self.driver.engine(), "compressor" | "virtual-files")
     }
 
     // What is said.
@@ -645,7 +645,10 @@ impl Client {
             .filter(|said| said.speaker == Speaker::User)
             .map(|said| said.serial);
         let is_there = |last| entries.iter().any(|entry| entry.holds.contains(&last));
-        if let Some(last) = last.filter(|last| !is_there(*last)) {
+        // An engine may keep them as a file, and show their beginning.
+        let is_file = |entry: &Entry| entry.bytes.contains("[file user-");
+        let is_kept = entries.iter().any(is_file);
+        if let Some(last) = last.filter(|last| !is_there(*last) && !is_kept) {
             return Err(wrong("last words")(format!(
                 "message {last}, the user's last, is not in the body as it was said: {}",
                 entries
@@ -668,6 +671,8 @@ impl Client {
                 "[CONTEXT COMPACTION]",
                 "[Shortened to save",
                 "[Old tool output cleared",
+                "[file ",
+                "[virtual files",
             ];
             let is_marked = marks.iter().any(|mark| entry.bytes.contains(mark));
             // A call whose arguments were shortened has no place for a mark.

@@ -10,6 +10,8 @@ use contexture::session::{AgentWindow, OutcomeKind, Record, Session, SessionOpti
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{StoreCommand, ToolCall, Usage};
 use contexture_tests::{Home, engines};
+// Linked in, and registered with that.
+use contexture_virtual_files as _;
 use serde_json::{Value, json};
 
 use crate::wire::Wire;

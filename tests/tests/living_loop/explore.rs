@@ -36,7 +36,7 @@ pub(crate) fn play(script: &Script) -> (Figures, Result<(), Wrong>) {
     );
     let driver = match fails {
         true => Driver::new(FLAKY, script.window, &impatient),
-        false => Driver::new("lcm", script.window, &patient),
+        false => Driver::new(script.engine, script.window, &patient),
     };
     let mut client = Client::new(driver, script.wire);
     let played = catch_unwind(AssertUnwindSafe(|| client.play(script)));

@@ -75,6 +75,30 @@ fn an_engine_fails_a_client_that_does_all() {
     explore("an engine fails, all", mix);
 }
 
+#[test]
+fn virtual_files_are_played_to_a_client_that_sends_everything() {
+    let mix = Mix {
+        engine: "virtual-files",
+        dialects: Mix::RESPELLS,
+        edits: 1,
+        rewinds: 1,
+        repeats: 2,
+        restarts: 3,
+        windows: 1,
+        ..Mix::PLAIN
+    };
+    explore("virtual files", mix);
+}
+
+#[test]
+fn virtual_files_are_played_to_a_client_that_does_all() {
+    let mix = Mix {
+        engine: "virtual-files",
+        ..Mix::ALL
+    };
+    explore("virtual files, all", mix);
+}
+
 /// Which behaviour goes wrong, where none hides another.
 #[test]
 #[ignore = "takes minutes; run it to find out which behaviour goes wrong"]

@@ -10,6 +10,7 @@ use Words::{Chinese, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, Su
 
 pub(crate) fn check(wire: Wire, window: u64, acts: &[Act]) {
     let script = Script {
+        engine: "lcm",
         wire,
         window,
         acts: acts.to_vec(),
