@@ -711,7 +711,16 @@ impl Client {
             .zip(&handed.messages)
             .take_while(|(now, before)| now == before)
             .count();
-        match same == handed.messages.len() {
+        // What the user says next joins the message that the user said last, where roles alternate.
+        let is_joined = same + 1 == handed.messages.len()
+            && out.messages.get(same).is_some_and(|now| {
+                let parts = |message| carried(message).map(|carries| parts_of(&carries));
+                match (parts(now), parts(&handed.messages[same])) {
+                    (Ok(now), Ok(before)) => !before.is_empty() && now.starts_with(&before),
+                    _ => false,
+                }
+            });
+        match same == handed.messages.len() || is_joined {
             true => Ok(()),
             false => {
                 let now = out.messages.get(same).map_or("nothing", String::as_str);

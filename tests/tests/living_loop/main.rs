@@ -94,6 +94,7 @@ fn virtual_files_are_played_to_a_client_that_sends_everything() {
 fn virtual_files_are_played_to_a_client_that_does_all() {
     let mix = Mix {
         engine: "virtual-files",
+        engines: 0,
         ..Mix::ALL
     };
     explore("virtual files, all", mix);
