@@ -121,11 +121,14 @@ impl VirtualFiles {
         for message in messages {
             let id = message.id();
             let name = match message.kind() {
-                MessageKind::Replaced if message.text().starts_with(FILE_MARK) => {
-                    named_in(message.text()).filter(|name| !self.folder.is_in(id, name))
-                }
                 MessageKind::Summary => {
                     named_in(message.text()).filter(|name| !self.folder.knows(name))
+                }
+                // Without its record the host takes a preview that the client sends back for a message.
+                MessageKind::Replaced | MessageKind::Original
+                    if message.text().starts_with(FILE_MARK) =>
+                {
+                    named_in(message.text()).filter(|name| !self.folder.is_in(id, name))
                 }
                 _ => None,
             };
