@@ -213,6 +213,9 @@ fn what_is_large_becomes_a_file_in_every_format_and_the_model_reads_it_back() {
         let body = wire.body(&carried);
         let again = turn(&mut session, wire, &body).body.into_owned();
         assert_eq!(again, second, "after a restart, from what was handed out");
+        // The call may come before the next request, of a process that was started anew.
+        drop(session);
+        let mut session = agent.session(100_000);
 
         let list = tool(&mut session, "file_list", json!({})).unwrap();
         assert!(
