@@ -356,6 +356,38 @@ fn wrong_arguments_are_told() {
 }
 
 #[test]
+fn an_image_beside_a_large_text_stays() {
+    let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    for wire in Wire::ALL {
+        let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+        let mut session = agent.session(100_000);
+        let url = format!("data:image/png;base64,{pixel}");
+        let (text, image) = match wire {
+            Wire::Chat => (
+                "text",
+                json!({"type": "image_url", "image_url": {"url": url}}),
+            ),
+            Wire::Responses => (
+                "input_text",
+                json!({"type": "input_image", "image_url": url}),
+            ),
+            Wire::Anthropic => (
+                "text",
+                json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": pixel}}),
+            ),
+        };
+        let said = json!({"role": "user", "content": [{"type": text, "text": lines(300)}, image]});
+        let body = wire.body(&[said]);
+        let out = turn(&mut session, wire, &body).body.into_owned();
+        assert!(
+            out.contains("[file user-") && !out.contains("line 200 of"),
+            "{wire:?} {out}"
+        );
+        assert!(out.contains(pixel), "{wire:?}");
+    }
+}
+
+#[test]
 fn a_name_that_the_client_uses_becomes_one_of_the_engines() {
     let agent = Agent::new("{}");
     let mut session = agent.session(100_000);
