@@ -438,7 +438,7 @@ fn what_was_cut_off_leaves_the_list_and_what_stays_is_readable_after_losses() {
     // Another second question.
     let body = wire.body(&[said[0].clone(), said[1].clone(), user("other")]);
     let rewound = turn(&mut session, wire, &body).body.into_owned();
-    assert_eq!(names(&mut session), [first.clone()]);
+    assert_eq!(names(&mut session), std::slice::from_ref(&first));
     let notice = rewound.rsplit_once("[virtual files]").unwrap().1;
     assert!(
         notice.contains(&first) && !notice.contains(&second),
