@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-fn main() {
+/// As a build script of its own, or as part of one.
+pub(crate) fn main() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut above = package.ancestors();
     let repository = above.find(|dir| dir.join("Cargo.lock").is_file());

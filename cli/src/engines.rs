@@ -1,6 +1,7 @@
 //! `contexture engines`: what engines there are, and which one runs. Listing runs none of their code.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use crate::error::{CliError, did_you_mean};
 use crate::terminal::Table;
-use crate::{Global, OK, doctor, output, setup};
+use crate::{Global, OK, doctor, engine_trial, output, setup, terminal, window};
 use contexture::catalog::{
     BUILT_IN, Catalog, Choice, FolderState, PluginState, RegisteredEngine, resolve,
 };
@@ -30,7 +31,7 @@ pub(crate) enum EnginesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show one engine: where it comes from, its state and its settings
+    /// Show one engine: where it comes from, its state, its settings, and the status of a new session
     #[command(
         after_help = "Examples:\n  contexture engines show compressor\n  contexture engines show lcm --json"
     )]
@@ -40,6 +41,20 @@ pub(crate) enum EnginesCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Play a conversation to one engine, and show what it decides, proposes, selects, asks for and says of itself
+    #[command(
+        after_help = "Nothing is kept. Background calls go to the configured model, unless --offline is given.\n\n\
+        Example:\n  contexture engines try my-engine chat.json --context-length 32k"
+    )]
+    Try {
+        /// The engine's name
+        name: String,
+        /// A conversation; of several the first
+        file: PathBuf,
+        /// The model's whole window, in tokens: 128000, 64k, 1M
+        #[arg(long, value_name = "N", value_parser = window::length)]
+        context_length: Option<u64>,
     },
     /// Look for everything that is wrong: configuration, plugins, the chosen engine, the model
     #[command(
@@ -61,6 +76,11 @@ pub(crate) fn run(
         None => list(global, json),
         Some(EnginesCommand::List { json }) => list(global, *json),
         Some(EnginesCommand::Show { name, json }) => show(global, name, *json),
+        Some(EnginesCommand::Try {
+            name,
+            file,
+            context_length,
+        }) => engine_trial::run(global, name, file, *context_length),
         Some(EnginesCommand::Doctor { json }) => doctor::run(global, *json),
     }
 }
@@ -150,6 +170,27 @@ fn list(global: &Global, json: bool) -> Result<u8, CliError> {
     Ok(OK)
 }
 
+/// An engine to choose.
+pub(crate) struct EngineChoice {
+    pub(crate) name: String,
+    pub(crate) source: &'static str,
+    pub(crate) description: String,
+    /// What keeps it from being used.
+    pub(crate) problem: Option<String>,
+}
+
+/// The engines to choose from.
+pub(crate) fn choices(loaded: &Loaded) -> Result<Vec<EngineChoice>, CliError> {
+    let (listed, _) = inspect(loaded, &scan(loaded)?);
+    let choice = |engine: Listed| EngineChoice {
+        source: source_word(engine.source),
+        name: engine.name,
+        description: engine.description,
+        problem: engine.problem,
+    };
+    Ok(listed.into_iter().map(choice).collect())
+}
+
 /// The plugins, as they are listed among the engines.
 pub(crate) fn plugins_json(loaded: &Loaded, catalog: &Catalog) -> Value {
     let (mut listed, _) = inspect(loaded, catalog);
@@ -170,6 +211,8 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
         ));
     }
     let configured = loaded.config.engine_settings(name);
+    let is_ready = found.iter().any(|engine| engine.state == State::Ready);
+    let status = is_ready.then(|| engine_trial::status(&loaded, name));
     if json {
         let shown: Vec<_> = found
             .iter()
@@ -178,6 +221,11 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
                 shown["manifest"] = engine.manifest.clone().into();
                 shown["settings_schema"] = engine.settings.clone().unwrap_or_default();
                 shown["settings"] = configured.clone();
+                match &status {
+                    Some(Ok(status)) => shown["status"] = status.clone(),
+                    Some(Err(why)) => shown["status_problem"] = why.as_str().into(),
+                    None => {}
+                }
                 shown
             })
             .collect();
@@ -191,6 +239,23 @@ fn show(global: &Global, name: &str, json: bool) -> Result<u8, CliError> {
     let mut text = String::new();
     for engine in found {
         describe(engine, &configured, &mut text);
+    }
+    match status {
+        Some(Ok(status)) => {
+            let _ = writeln!(
+                text,
+                "status of a new session: {}",
+                terminal::visible(output::pretty(&status).trim_end())
+            );
+        }
+        Some(Err(why)) => {
+            let _ = writeln!(
+                text,
+                "status: it cannot be asked: {}",
+                terminal::visible(&why)
+            );
+        }
+        None => {}
     }
     output::print(&text)?;
     Ok(OK)

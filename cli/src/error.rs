@@ -157,6 +157,13 @@ pub(crate) enum CliError {
         #[help]
         way_out: String,
     },
+    #[error("{} is no plugin that can be used", library.display())]
+    #[diagnostic(help("build it again: contexture plugins build, with the folder that it is in"))]
+    Unusable {
+        library: PathBuf,
+        #[source]
+        because: Lines,
+    },
     /// The reader of stdout has closed it, which is no error.
     #[error("stdout was closed")]
     ReaderGone,

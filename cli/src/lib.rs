@@ -6,6 +6,7 @@ mod choice;
 mod compress;
 mod config;
 mod doctor;
+mod engine_trial;
 mod engines;
 mod error;
 mod figures;
@@ -34,6 +35,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use contexture_engine_api::{leave, show_panics_plainly, watch_exit};
 // Named, because a linker drops a crate that nothing names, with its engine.
+use contexture_two_layer as _;
 use contexture_virtual_files as _;
 
 use error::CliError;
@@ -117,9 +119,12 @@ enum Command {
         #[command(subcommand)]
         command: Option<engines::EnginesCommand>,
     },
-    /// Build and list plugins
-    #[command(subcommand)]
-    Plugins(plugins::PluginsCommand),
+    /// Choose the engine; begin, build, check, install and list plugins
+    Plugins {
+        /// Without one: at a terminal choose the engine, else list
+        #[command(subcommand)]
+        command: Option<plugins::PluginsCommand>,
+    },
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -180,7 +185,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Import(args) => import::run(args, global),
         Command::Sessions(command) => sessions::run(command, global),
         Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),
-        Command::Plugins(command) => plugins::run(command, global),
+        Command::Plugins { command } => plugins::run(command.as_ref(), global),
         Command::Config(command) => config::run(command, global),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,7 +1,13 @@
-//! `contexture plugins`: building them, and what there is.
+//! `contexture plugins`: beginning, building, checking and installing them, and what there is.
+
+mod check;
+mod install;
+mod new;
+mod picker;
+mod spelled_out;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,11 +19,27 @@ use crate::error::CliError;
 use crate::terminal::{self, Table};
 use crate::{Global, OK, engines, figures, output, setup};
 use contexture::catalog::{
-    Catalog, FolderState, GENERATED, MANIFEST_FILE, Manifest, PluginState, manifest_of,
+    Catalog, FolderState, GENERATED, MANIFEST_FILE, Manifest, Plugin, PluginState, manifest_of,
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginsCommand {
+    /// Begin an engine: a crate in ./NAME that builds, passes its tests and loads
+    #[command(
+        after_help = "Without --api it depends on the sources that this program was built from; where they are gone, and where \
+        VERSION is the one that this program carries, the crate holds copies of the interface and of the test kit.\n\n\
+        Examples:\n  contexture plugins new my-engine\n  contexture plugins new my-lcm --from lcm --api ~/src/contexture"
+    )]
+    New {
+        /// The engine's name, which is its crate's and its folder's, too
+        name: String,
+        /// What to begin with
+        #[arg(long, value_enum, default_value_t)]
+        from: new::From,
+        /// A checkout of Contexture, or a version of the interface
+        #[arg(long, value_name = "PATH|VERSION")]
+        api: Option<String>,
+    },
     /// Build plugins with cargo, and put each library beside its plugin.yaml
     #[command(
         after_help = "A library is replaced whole, so a host that runs with the old one is not disturbed.\nExits with 1 when a build fails.\n\nExamples:\n  contexture plugins build\n  contexture plugins build plugins/context_engine/lcm --debug"
@@ -32,6 +54,48 @@ pub(crate) enum PluginsCommand {
         #[arg(long)]
         debug: bool,
     },
+    /// Play conversations of every kind to a plugin, and show what held of all that an engine is held to
+    #[command(
+        after_help = "The plugin runs in this process, with stand-ins for the model and the network.\nExits with 1 when something did \
+        not hold.\n\nExample:\n  contexture plugins check ./my-engine"
+    )]
+    Check {
+        /// The plugin's folder, with its library built
+        path: PathBuf,
+    },
+    /// Put a plugin into the plugin folder, pinned to the library that it has now
+    #[command(
+        after_help = "Shows name, version, hash and what it asks for, and asks. None of its code is run.\n\n\
+        Example:\n  contexture plugins install ./my-engine"
+    )]
+    Install {
+        /// The plugin's folder, with its library built
+        path: PathBuf,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Pin a plugin that lies in a plugin folder to the library that it has now
+    #[command(
+        after_help = "A plugin that is not pinned is loaded, too, once it is named; a pinned one only with that very library.\n\n\
+        Example:\n  contexture plugins allow my-engine"
+    )]
+    Allow {
+        /// The plugin's name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Remove a plugin from its plugin folder; what its engine kept stays
+    #[command(after_help = "Example:\n  contexture plugins remove my-engine")]
+    Remove {
+        /// The plugin's name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
     /// List the plugins and their states
     #[command(
         after_help = "Examples:\n  contexture plugins list\n  contexture plugins list --json"
@@ -43,8 +107,21 @@ pub(crate) enum PluginsCommand {
     },
 }
 
-pub(crate) fn run(command: &PluginsCommand, global: &Global) -> Result<u8, CliError> {
+/// Without a command: at a terminal the choice of an engine, else the list.
+pub(crate) fn run(command: Option<&PluginsCommand>, global: &Global) -> Result<u8, CliError> {
+    let is_terminal = || std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let Some(command) = command else {
+        return match is_terminal() {
+            true => picker::run(global),
+            false => list(global, false),
+        };
+    };
     match command {
+        PluginsCommand::Install { path, yes } => install::install(global, path, *yes),
+        PluginsCommand::Allow { name, yes } => install::allow(global, name, *yes),
+        PluginsCommand::Remove { name, yes } => install::remove(global, name, *yes),
+        PluginsCommand::New { name, from, api } => new::run(name, *from, api.as_deref()),
+        PluginsCommand::Check { path } => check::run(path),
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
         PluginsCommand::List { json } => list(global, *json),
     }
@@ -148,19 +225,27 @@ fn buildable(path: &Path, release: bool) -> Result<Manifest, CliError> {
         ));
     }
     write_manifest(&folder, release)?;
-    let beside = folder.parent().unwrap_or(&folder).to_owned();
-    let catalog = Catalog::scan(&[beside], Vec::new());
-    match catalog
-        .plugins
-        .iter()
-        .find(|plugin| plugin.folder == folder)
-    {
-        Some(plugin) => manifest(plugin),
-        None => Err(CliError::usage(
-            format!("{} cannot be read", path.display()),
-            "look at its permissions, and at those of the folder above it",
-        )),
+    manifest(&folder_of(&folder)?)
+}
+
+/// The plugin in a folder, as it would be found in a plugin folder.
+fn folder_of(path: &Path) -> Result<Plugin, CliError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        CliError::usage(
+            format!("there is no plugin in {}: {error}", path.display()),
+            format!(
+                "name the folder of a plugin, with its {MANIFEST_FILE}; `contexture plugins build PATH` makes one"
+            ),
+        )
+    };
+    let folder = std::fs::canonicalize(path).map_err(|error| unreadable(&error))?;
+    if !folder.join(MANIFEST_FILE).is_file() {
+        return Err(unreadable(&format!("it has no {MANIFEST_FILE}")));
     }
+    let beside = folder.parent().unwrap_or(&folder).to_owned();
+    let found = Catalog::scan(&[beside], Vec::new()).plugins;
+    let found = found.into_iter().find(|plugin| plugin.folder == folder);
+    found.ok_or_else(|| unreadable(&"the folder above it cannot be read"))
 }
 
 /// Makes the manifest of the plugin in a folder from its library, unless somebody else wrote it.
@@ -184,7 +269,7 @@ fn write_manifest(folder: &Path, release: bool) -> Result<(), CliError> {
     std::fs::write(&path, manifest).map_err(|source| CliError::Write { path, source })
 }
 
-fn manifest(plugin: &contexture::catalog::Plugin) -> Result<Manifest, CliError> {
+fn manifest(plugin: &Plugin) -> Result<Manifest, CliError> {
     match &plugin.state {
         PluginState::Ready { manifest, .. } | PluginState::NotBuilt { manifest, .. } => {
             Ok(manifest.clone())

@@ -91,8 +91,13 @@ pub(crate) fn summary(
 
 /// The report on one of several conversations, in a line.
 pub(crate) fn line(report: &CompactionReport, number: usize, count: usize, colors: bool) -> String {
-    let (words, style) = headline(report, colors);
     let width = count.to_string().len();
+    format!("{number:>width$}/{count}  {}\n", brief(report, colors))
+}
+
+/// What came of a compaction, in a few words.
+pub(crate) fn brief(report: &CompactionReport, colors: bool) -> String {
+    let (words, style) = headline(report, colors);
     let figures = match report.outcome {
         OutcomeKind::Compacted => format!(
             "{} → {} messages, {} → {} tokens",
@@ -103,7 +108,7 @@ pub(crate) fn line(report: &CompactionReport, number: usize, count: usize, color
         ),
         _ => shown(&report.reason),
     };
-    format!("{number:>width$}/{count}  {style}{words}{style:#}  {figures}\n")
+    format!("{style}{words}{style:#}  {figures}")
 }
 
 /// The sum of the reports on several conversations.

@@ -211,6 +211,12 @@ fn a_file_of_several_conversations_gives_a_list_and_select_takes_one() {
         ran.stderr
     );
 
+    // What it writes it reads.
+    let written = home.put("written.json", &ran.stdout);
+    let again = home.run(["compress", &written, "--context-length", "8000"]);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    assert_eq!(json(&again.stdout), out);
+
     let ran = home.run(["compress", &input, "--select", "3", "--report", &report]);
     assert_eq!(ran.stdout.trim_end(), chat(4));
     assert!(json(&home.read("report.json")).is_object());

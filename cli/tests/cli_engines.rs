@@ -5,7 +5,7 @@ mod cli_support;
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 
-use cli_support::{Home, chat, json};
+use cli_support::{Home, Ran, chat, json};
 
 fn plugin(home: &Home, name: &str, manifest: &str) {
     home.put(
@@ -477,4 +477,53 @@ fn config_show_and_path_tell_what_holds_and_where_it_stands() {
     let ran = home.run(["config", "show", "--config", "nowhere.yaml"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("nowhere.yaml"), "{}", ran.stderr);
+}
+
+#[cfg(feature = "lcm")]
+#[test]
+fn an_engine_shows_its_status_and_what_it_makes_of_a_conversation() {
+    let home = Home::new();
+    let shown = home.run(["engines", "show", "lcm"]);
+    assert!(
+        shown.stdout.contains("status of a new session: {"),
+        "{}",
+        shown.stdout
+    );
+    let shown = json(&home.run(["engines", "show", "lcm", "--json"]).stdout);
+    assert!(shown["status"].is_object(), "{shown}");
+
+    home.put("chat.json", &chat(300));
+    let tried = ["engines", "try", "lcm", "chat.json", "--context-length"];
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = home.run(tried.into_iter().chain(["4000"]));
+    assert_eq!(code, 0, "{stderr}");
+    for part in [
+        "engine       lcm (",
+        "decision     compact: ",
+        "rewrite      it does not rewrite",
+        "compress     compacted",
+        "300 → ",
+        "select       it has no views of its own",
+        "background   ",
+        "status       {",
+    ] {
+        assert!(stdout.contains(part), "no {part} in {stdout}");
+    }
+    let idle = home.run(tried.into_iter().chain(["400k"])).stdout;
+    assert!(
+        idle.contains("decision     do not compact: ") && idle.contains("it was not due"),
+        "{idle}"
+    );
+    // Nothing is left behind.
+    assert!(!std::path::Path::new(&home.path("home/engines")).exists());
+    let none = home.run(["engines", "try", "lmc", "chat.json"]);
+    assert_eq!(none.code, 2);
+    assert!(
+        none.stderr.contains("lmc") && none.stderr.contains("help:"),
+        "{}",
+        none.stderr
+    );
 }

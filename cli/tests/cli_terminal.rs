@@ -15,9 +15,9 @@ use cli_support::{Home, chat, claude_code_log, json};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Runs it with a pseudo-terminal of 120 columns for all three streams. `answer` types the second text once the
-/// first is on the screen. Gives the exit code and all that was shown.
-fn at_terminal(home: &Home, args: &[&str], answer: Option<(&str, &str)>) -> (i32, String) {
+/// Runs it with a pseudo-terminal of 120 columns for all three streams. Each of `answers` types its second text once
+/// its first is on the screen. Gives the exit code and all that was shown.
+fn at_terminal(home: &Home, args: &[&str], answers: &[(&str, &str)]) -> (i32, String) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
@@ -44,14 +44,18 @@ fn at_terminal(home: &Home, args: &[&str], answer: Option<(&str, &str)>) -> (i32
         .unwrap();
     let mut screen = File::from(master);
     let (mut shown, mut bytes) = (String::new(), [0; 4096]);
-    let mut answer = answer;
+    let mut answers = answers.iter();
+    let mut next = answers.next();
     // Reading fails when nobody has the other side any more.
     while let Ok(read) = screen.read(&mut bytes)
         && read > 0
     {
         shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
-        if let Some((_, keys)) = answer.take_if(|(prompt, _)| shown.contains(*prompt)) {
+        if let Some((prompt, keys)) = next
+            && shown.contains(*prompt)
+        {
             screen.write_all(keys.as_bytes()).unwrap();
+            next = answers.next();
         }
     }
     (child.wait().unwrap().code().unwrap(), shown)
@@ -62,20 +66,20 @@ fn a_conversation_is_not_poured_over_a_terminal_unless_it_is_asked_for() {
     let home = Home::new();
     home.put("chat.json", &chat(60));
     let compress = ["compress", "chat.json", "--context-length", "2000"];
-    let (code, screen) = at_terminal(&home, &compress, None);
+    let (code, screen) = at_terminal(&home, &compress, &[]);
     assert_eq!(code, 0, "{screen}");
     assert!(screen.contains("compacted"), "{screen}");
     assert!(screen.contains("-o FILE"), "{screen}");
     assert!(!screen.contains("number_58"), "{screen}");
 
-    let (code, screen) = at_terminal(&home, &[&compress[..], &["-o", "-"]].concat(), None);
+    let (code, screen) = at_terminal(&home, &[&compress[..], &["-o", "-"]].concat(), &[]);
     assert_eq!(code, 0, "{screen}");
     assert!(screen.contains("number_58"), "{screen}");
 
     let (code, screen) = at_terminal(
         &home,
         &[&compress[..], &["-o", "smaller.json"]].concat(),
-        None,
+        &[],
     );
     assert_eq!(code, 0, "{screen}");
     assert!(!screen.contains("-o FILE"), "{screen}");
@@ -99,7 +103,7 @@ fn the_status_of_the_prompt_cache_has_its_sign_at_a_terminal_alone() {
         "--dry-run",
     ];
     let line = "Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)";
-    let (code, screen) = at_terminal(&home, &marked, None);
+    let (code, screen) = at_terminal(&home, &marked, &[]);
     assert_eq!(code, 0, "{screen}");
     assert!(screen.contains(&format!("💾 {line}")), "{screen}");
     let piped = home.run(marked);
@@ -153,7 +157,7 @@ fn a_session_is_chosen_by_its_id_project_first_words_and_age() {
     let (code, screen) = at_terminal(
         &home,
         &["compress", "--dry-run"],
-        Some(("Which session?", "\r")),
+        &[("Which session?", "\r")],
     );
     assert_eq!(code, 0, "{screen}");
     for line in [
@@ -195,7 +199,7 @@ fn what_comes_of_a_chosen_session_lies_beside_its_log_in_a_file_of_its_own() {
     home.put(".claude/projects/p/one.jsonl", &log);
     let choose = |more: &[&str]| {
         let args = [&["compress", "--context-length", "3000"], more].concat();
-        let (code, screen) = at_terminal(&home, &args, Some(("Which session?", "\r")));
+        let (code, screen) = at_terminal(&home, &args, &[("Which session?", "\r")]);
         assert_eq!(code, 0, "{screen}");
         assert!(!screen.contains("Message 58"), "{screen}");
         assert!(!screen.contains("-o FILE"), "{screen}");
@@ -229,4 +233,57 @@ fn what_comes_of_a_chosen_session_lies_beside_its_log_in_a_file_of_its_own() {
     assert!(screen.contains(&home.path(third)), "{screen}");
     assert_eq!(home.read(".claude/projects/p/one.jsonl"), log);
     assert_eq!(files().len(), 4);
+}
+
+#[test]
+fn an_engine_is_chosen_and_written_where_it_belongs() {
+    let home = Home::new();
+    let choose = |keys| {
+        let answers = [("Provider Plugins", "\r"), ("builtin", keys)];
+        at_terminal(&home, &["plugins"], &answers)
+    };
+    // There is no file yet.
+    let (code, screen) = choose("lcm\r");
+    assert_eq!(code, 0, "{screen}");
+    assert_eq!(home.read("home/config.yaml"), "context:\n  engine: lcm\n");
+    assert!(screen.contains("context.engine is lcm now"), "{screen}");
+
+    let text = |engine| {
+        format!(
+            "# mine\nhygiene: {{threshold: 0.9}} # late\n\ncontext:\n    on_missing: fail\n    engine: {engine} # for now\n"
+        )
+    };
+    home.put("home/config.yaml", &text("'lcm'"));
+    let (code, screen) = choose("builtin\r");
+    assert_eq!(code, 0, "{screen}");
+    assert_eq!(home.read("home/config.yaml"), text("compressor"));
+    // Thought better of.
+    let (code, screen) = choose("\x1b");
+    assert_eq!(
+        (code, home.read("home/config.yaml")),
+        (0, text("compressor")),
+        "{screen}"
+    );
+
+    // What cannot run is not written.
+    home.put(
+        "home/plugins/context_engine/raw/plugin.yaml",
+        "name: raw\nversion: \"1\"\n",
+    );
+    let (code, screen) = choose("raw\r");
+    assert_eq!(
+        (code, home.read("home/config.yaml")),
+        (2, text("compressor")),
+        "{screen}"
+    );
+    assert!(screen.contains("plugins build"), "{screen}");
+
+    home.put("home/config.yaml", "context: {}\n");
+    let (code, screen) = choose("lcm\r");
+    assert_eq!(
+        (code, home.read("home/config.yaml").as_str()),
+        (2, "context: {}\n"),
+        "{screen}"
+    );
+    assert!(screen.contains("engine: lcm"), "{screen}");
 }

@@ -90,3 +90,22 @@ pub fn whole_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>>
     }
     joined
 }
+
+/// The message whose calls are still waited for: the last that the assistant said, or that calls, where one of its
+/// calls has no result. It is left as it is, and so are the results that it has.
+pub fn in_flight(messages: &[MessageView<'_>]) -> Option<usize> {
+    let last = messages
+        .iter()
+        .rposition(|message| message.role() == "assistant" || !message.tool_calls().is_empty())?;
+    let mut answers: Vec<&str> = messages[last + 1..]
+        .iter()
+        .filter_map(MessageView::tool_call_id)
+        .collect();
+    let mut is_answered = |id: &str| {
+        let answer = answers.iter().position(|answer| *answer == id);
+        answer.map(|at| answers.swap_remove(at)).is_some()
+    };
+    let calls = messages[last].tool_calls();
+    let waits = calls.iter().any(|call| !is_answered(call.id()));
+    waits.then_some(last)
+}

@@ -130,7 +130,7 @@ pub trait ContextEngine: Send {
 
     /// What it changes of the window before a request, whether a compaction is due or not; none for nothing. It is
     /// held to the contract, committed, and stays. The window may grow by notices and by what is restored, and by
-    /// nothing else. Asked where [`About::rewrites`] says so.
+    /// nothing else. Asked where [`About::rewrites`] says so, and [`should_compress`](Self::should_compress) after it.
     ///
     /// # Errors
     /// The window then stays as it is.

@@ -37,6 +37,9 @@ pub enum EngineError {
     /// The other side is of a version that has no such method. (Only the protocol makes this.)
     #[error("its version has no method `{0}`")]
     UnknownMethod(String),
+    /// The process that it ran in ended. (Only a host that runs engines in processes of their own makes this.)
+    #[error("{0}")]
+    Gone(String),
     /// Anything else, and what a later version calls by a name that this one does not know.
     #[error("{0}")]
     Other(String),

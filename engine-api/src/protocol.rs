@@ -13,6 +13,7 @@
 pub(crate) mod engine_side;
 #[cfg(feature = "host")]
 pub(crate) mod host_side;
+mod pipe;
 
 use std::path::PathBuf;
 
@@ -32,6 +33,7 @@ use crate::window::WindowState;
 pub use engine_side::{LentServices, serve};
 #[cfg(feature = "host")]
 pub use host_side::{RemoteEngine, serve_services};
+pub use pipe::Frame;
 
 /// What carries calls to the other side.
 pub trait Carrier {
@@ -226,7 +228,7 @@ pub(crate) fn features() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// [`EngineError::Protocol`] for one that JSON cannot say.
-pub(crate) fn write<T: Serialize + ?Sized>(value: &T) -> Result<String, EngineError> {
+pub fn write<T: Serialize + ?Sized>(value: &T) -> Result<String, EngineError> {
     serde_json::to_string(value).map_err(|error| EngineError::Protocol(error.to_string()))
 }
 
@@ -234,7 +236,7 @@ pub(crate) fn write<T: Serialize + ?Sized>(value: &T) -> Result<String, EngineEr
 ///
 /// # Errors
 /// [`EngineError::Protocol`] that shows how the text begins.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, EngineError> {
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, EngineError> {
     serde_json::from_str(text).map_err(|error| {
         let shown: String = text.chars().take(80).collect();
         EngineError::Protocol(format!("{error} in `{shown}`"))

@@ -63,8 +63,9 @@ impl Services {
         Self(Arc::new(NoHost))
     }
 
+    /// The host that lends them.
     #[cfg(feature = "host")]
-    pub(crate) fn host(&self) -> &Arc<dyn HostServices> {
+    pub fn host(&self) -> &Arc<dyn HostServices> {
         &self.0
     }
 }

@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+pub(crate) use generate::asks_of;
 pub use generate::{GENERATED, manifest_of};
 pub(crate) use library::Library;
 pub use manifest::{MANIFEST_FILE, Manifest, PluginProblem};
 pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
 use crate::config::Schema;
-pub use crate::engine_name::BUILT_IN;
+pub use crate::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
 
 /// The engines besides the built-in one.
 #[derive(Debug, Default)]

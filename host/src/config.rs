@@ -5,6 +5,7 @@
 
 mod check;
 mod document;
+mod edit;
 mod load;
 mod schema;
 mod secrets;
@@ -14,10 +15,11 @@ mod yaml;
 
 pub use check::Problem;
 pub use document::{DocumentError, Finding};
+pub use edit::with_text;
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Schema, SchemaError};
 pub use sections::{
-    Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Model, OnFailure,
+    Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Isolation, Model, OnFailure,
     OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,
 };
 pub use show::{Effective, Origin, Setting};

@@ -4,12 +4,12 @@
 pub const BUILT_IN: &str = "compressor";
 
 /// What an engine's name must look like, in words.
-pub(crate) const NAME_RULE: &str = "a name of lower-case letters, digits, `-` and `_` that begins with a \
+pub const NAME_RULE: &str = "a name of lower-case letters, digits, `-` and `_` that begins with a \
                                     letter or digit, of at most 64 characters";
 
 /// Whether `name` can be an engine's: `[a-z0-9][a-z0-9_-]*`, at most 64 characters. Such a name is one
 /// folder name on every system and never a path.
-pub(crate) fn is_engine_name(name: &str) -> bool {
+pub fn is_engine_name(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= 64
         && name.bytes().next().is_some_and(is_word)

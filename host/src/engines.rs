@@ -10,18 +10,20 @@ use contexture_compressor::Compressor;
 use contexture_engine_api::{
     About, ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory,
     FactoryRequest, HostInfo, LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState,
-    define_engine, end_watched, linked_engines, make_private_folder, panic_text,
+    define_engine, end_watched, linked_engines, make_private_folder,
 };
 use serde::Serialize;
 
 use crate::catalog::{
-    BUILT_IN, Catalog, Choice, Library, RegisteredEngine, Resolution, ResolveError, resolve,
+    BUILT_IN, Catalog, Choice, Library, Manifest, RegisteredEngine, Resolution, ResolveError,
+    asks_of, resolve,
 };
-use crate::config::{Config, Loaded, Schema};
+use crate::config::{Config, Isolation, Loaded, Schema};
+use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
 use crate::private::{narrow, narrow_folder};
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
-use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock};
+use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock, thrown};
 use crate::tokens::TokenCounter;
 
 pub use crate::supervision::{CallError, EngineHealth, HealthState};
@@ -79,6 +81,16 @@ pub enum OpenError {
     /// It cannot be loaded, and no other engine has its stored data.
     #[error("{0}")]
     NotLoaded(String),
+    /// It is to run in a process of its own, and cannot. It never runs in this one instead.
+    #[error(
+        "the engine `{engine}` cannot run in a process of its own (`context.isolation`): {reason}"
+    )]
+    NotIsolated {
+        /// The engine.
+        engine: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// The fallback to the built-in compressor failed.
     #[error("the built-in compressor is not open")]
     NoFallback,
@@ -227,6 +239,8 @@ pub struct Engines {
     /// Each engine's factory, made when first needed. There is one per name in a process, so that two
     /// copies of an engine never open the same files.
     factories: Mutex<HashMap<(Source, String), Factory>>,
+    /// The engines that run in processes of their own.
+    isolated: Mutex<HashMap<String, Arc<Isolated>>>,
 }
 
 impl std::fmt::Debug for Engines {
@@ -344,7 +358,10 @@ fn tell_usage(engine: &mut dyn ContextEngine, untold: &[Usage]) -> Result<(), En
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         untold.iter().for_each(|usage| engine.update_usage(usage));
     }));
-    told.map_err(|panic| EngineError::Panicked(format!("update_usage: {}", panic_text(panic))))
+    told.map_err(|panic| match thrown(panic) {
+        EngineError::Panicked(message) => EngineError::Panicked(format!("update_usage: {message}")),
+        error => error,
+    })
 }
 
 /// What a session provides to open its engine.
@@ -385,6 +402,7 @@ impl Engines {
             client,
             supervisor: Supervisor::new(policy),
             factories: Mutex::default(),
+            isolated: Mutex::default(),
             loaded,
         }))
     }
@@ -510,8 +528,15 @@ impl Engines {
                     .find(|definition| definition.name == name)
                     .copied()
                     .ok_or_else(|| Failure::Load(format!("`{name}` is not registered")))?;
+                if self.config().isolation_of(name) == Isolation::Process {
+                    return Err(Failure::Open(OpenError::NotIsolated {
+                        engine: name.clone(),
+                        reason: "it is linked into this program: install it as a plugin".to_owned(),
+                    }));
+                }
                 let about = about(&definition);
                 Ok(ChosenEngine {
+                    isolated: None,
                     settings: self.settings(name, &schema_of(name, &about))?,
                     about,
                     name: name.clone(),
@@ -526,14 +551,19 @@ impl Engines {
                     .read_library(library)
                     .map_err(|problem| Failure::Load(problem.to_string()))?;
                 let origin = library.path.display().to_string();
+                if self.config().isolation_of(&manifest.name) == Isolation::Process {
+                    return self.find_isolated(&manifest.name, settings, library);
+                }
                 let name = manifest.name.clone();
                 let loaded = self
                     .supervisor
                     .load(&manifest.name, move || load(&library, &name))
                     .map_err(|error| not_loaded(error, &origin))?;
                 let plugin = loaded.map_err(Failure::Load)?;
+                check_asks(manifest, &plugin.description().about).map_err(Failure::Load)?;
                 Ok(ChosenEngine {
                     settings,
+                    isolated: None,
                     about: plugin.description().about.clone(),
                     name: manifest.name.clone(),
                     source: Source::Plugin,
@@ -544,11 +574,57 @@ impl Engines {
         }
     }
 
+    /// The engine of a library that a process of its own loads.
+    fn find_isolated(
+        &self,
+        name: &str,
+        settings: String,
+        library: Library,
+    ) -> Result<ChosenEngine, Failure> {
+        let context = &self.config().context;
+        let origin = format!("{}, in a process of its own", library.path.display());
+        let isolated = match lock(&self.isolated).get(name) {
+            Some(isolated) => Arc::clone(isolated),
+            None => {
+                let program = find_program(context.engine_host.as_deref());
+                let program = program.map_err(|reason| OpenError::NotIsolated {
+                    engine: name.to_owned(),
+                    reason,
+                })?;
+                Isolated::new(Launch {
+                    program,
+                    library,
+                    engine: name.to_owned(),
+                    memory: (context.supervision.memory_mb > 0)
+                        .then_some(context.supervision.memory_mb << 20),
+                    deadline: Duration::from_millis(context.supervision.call_deadline_ms),
+                })
+            }
+        };
+        let started = Arc::clone(&isolated);
+        let description = (self.supervisor)
+            .load(name, move || started.description())
+            .map_err(|error| error.to_string())
+            .and_then(|described| described)
+            .map_err(Failure::Load)?;
+        lock(&self.isolated).insert(name.to_owned(), Arc::clone(&isolated));
+        let engine = Arc::clone(&isolated);
+        Ok(ChosenEngine {
+            name: name.to_owned(),
+            settings,
+            isolated: Some(isolated),
+            about: description.about,
+            source: Source::Plugin,
+            origin,
+            create: Box::new(move |request| Ok(Box::new(IsolatedFactory::new(engine, request)))),
+        })
+    }
+
     fn open_made(&self, found: ChosenEngine, occasion: &Occasion<'_>) -> Result<Opened, OpenError> {
         let name = found.name.as_str();
         let data_dir = self.make_data_dir(name)?;
         let settings = found.settings;
-        let state = Arc::new(CallState::default());
+        let state = Arc::new(CallState::of(found.isolated));
         let key = (found.source, name.to_owned());
         let factory = self.factory(key, &settings, &data_dir, found.create)?;
         let services = SessionServices::lend(
@@ -604,6 +680,7 @@ impl Engines {
         ChosenEngine {
             name: BUILT_IN.to_owned(),
             settings: self.config().engine_settings(BUILT_IN).to_string(),
+            isolated: None,
             about: about(&COMPRESSOR),
             source: Source::Builtin,
             origin: "built in".to_owned(),
@@ -665,6 +742,8 @@ struct ChosenEngine {
     /// The library or the crate.
     origin: String,
     create: Create,
+    /// Where it runs in a process of its own.
+    isolated: Option<Arc<Isolated>>,
 }
 
 /// Why a chosen engine is not open.
@@ -746,5 +825,26 @@ fn load(library: &Library, name: &str) -> Result<Arc<Plugin>, String> {
             "{} calls its engine `{own}`, and its plugin.yaml says `{name}`: make the two the same",
             library.path.display()
         ))
+    }
+}
+
+/// Refuses a plugin that asks for what its manifest, by which it was allowed, does not say.
+fn check_asks(manifest: &Manifest, about: &About) -> Result<(), String> {
+    let Some(said) = &manifest.asks else {
+        return Ok(());
+    };
+    let more: Vec<_> = asks_of(about)
+        .into_iter()
+        .filter(|flag| !said.contains(flag))
+        .collect();
+    match more.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the engine `{}` asks for {}, which `asks` in {} does not say: put it there if you allow it, or build the \
+             plugin anew with `contexture plugins build`",
+            manifest.name,
+            more.join(", "),
+            manifest.path.display()
+        )),
     }
 }

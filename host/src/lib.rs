@@ -81,6 +81,11 @@ pub mod engines;
 pub mod formats;
 mod host;
 mod hygiene;
+#[cfg(unix)]
+mod isolation;
+#[cfg(not(unix))]
+#[path = "no_isolation.rs"]
+mod isolation;
 mod private;
 pub mod prompt_cache;
 pub mod providers;

@@ -17,6 +17,7 @@ mod ids;
 mod lacking;
 mod next_window;
 mod options;
+mod own_ids;
 mod recall;
 mod record;
 mod report;

@@ -25,6 +25,7 @@ use contexture_engine_api::{ContextEngine, EngineError, EngineFactory, panic_tex
 
 pub use health::{EngineHealth, HealthState};
 
+use crate::isolation::Isolated;
 use health::HealthBook;
 use worker::Workers;
 
@@ -78,6 +79,9 @@ const PATIENCE: u32 = 4;
 /// The longest that an engine may take to end.
 const TEARDOWN: Duration = Duration::from_secs(10);
 
+/// How long a call of a process that was ended may take to say so.
+const KILLED: Duration = Duration::from_secs(2);
+
 /// How long a call may take: its deadline, and time for the messages that it is given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
@@ -110,9 +114,19 @@ pub(crate) struct CallState {
     model_calls: AtomicU64,
     /// Model calls that are under way; each has a time limit of its own.
     at_model: AtomicU64,
+    /// Where the engine runs in a process of its own, which can be ended.
+    isolated: Option<Arc<Isolated>>,
 }
 
 impl CallState {
+    /// For an engine that may run in a process of its own.
+    pub(crate) fn of(isolated: Option<Arc<Isolated>>) -> Self {
+        Self {
+            isolated,
+            ..Self::default()
+        }
+    }
+
     /// A model call begins, and is under way until the answer is dropped.
     pub(crate) fn call_model(&self) -> impl Drop {
         struct Underway<'a>(&'a CallState);
@@ -212,6 +226,8 @@ pub(crate) struct Supervised {
     closed: String,
     /// Where it was closed because a call was given up.
     given_up: Option<GivenUp>,
+    /// The engine's own process, by its number, where it has one; none where that ended in a call.
+    process: Option<u64>,
     state: Arc<CallState>,
 }
 
@@ -324,12 +340,17 @@ impl Supervisor {
         open: impl FnOnce() -> Result<Box<dyn ContextEngine>, EngineError> + Send + 'static,
     ) -> Result<Supervised, CallError> {
         let cell = self.run(engine, "open", Pace::Short, &state, open)?;
+        let process = state
+            .isolated
+            .as_ref()
+            .and_then(|isolated| isolated.current());
         Ok(Supervised {
             engine: engine.to_owned(),
             supervisor: Arc::clone(self),
             cell: Some(Arc::new(Mutex::new(cell))),
             closed: String::new(),
             given_up: None,
+            process,
             state,
         })
     }
@@ -377,31 +398,31 @@ impl Supervisor {
         let received = match wait(&answer, deadline, state, engine, method) {
             Err(RecvTimeoutError::Timeout) => {
                 state.cancel.store(true, Ordering::Release);
-                answer.recv_timeout(self.policy.grace)
+                match (answer.recv_timeout(self.policy.grace), &state.isolated) {
+                    (Err(RecvTimeoutError::Timeout), Some(isolated)) => {
+                        isolated.kill();
+                        answer.recv_timeout(KILLED)
+                    }
+                    (received, _) => received,
+                }
             }
             received => received,
         };
         let error = match received {
-            Ok(Ok(Ok(value))) => {
+            Ok(answer) => {
                 self.workers.finish(ticket);
-                self.health.succeeded(engine);
-                return Ok(value);
-            }
-            Ok(Ok(Err(EngineError::Panicked(message)))) => {
-                self.workers.finish(ticket);
-                panicked(engine, method, message)
-            }
-            Ok(Ok(Err(error))) => {
-                self.workers.finish(ticket);
-                CallError::Failed {
-                    engine: engine.to_owned(),
-                    method,
-                    error: shown(error),
+                match answer.unwrap_or_else(|panic| Err(thrown(panic))) {
+                    Ok(value) => {
+                        self.health.succeeded(engine);
+                        return Ok(value);
+                    }
+                    Err(EngineError::Panicked(message)) => panicked(engine, method, message),
+                    Err(error) => CallError::Failed {
+                        engine: engine.to_owned(),
+                        method,
+                        error: shown(error),
+                    },
                 }
-            }
-            Ok(Err(panic)) => {
-                self.workers.finish(ticket);
-                panicked(engine, method, panic_text(panic))
             }
             Err(_) => {
                 abandoned.store(true, Ordering::Release);
@@ -497,8 +518,18 @@ fn shown(error: EngineError) -> EngineError {
         EngineError::InvalidInput(text) => EngineError::InvalidInput(shown(text)),
         EngineError::Panicked(text) => EngineError::Panicked(shown(text)),
         EngineError::Protocol(text) => EngineError::Protocol(shown(text)),
+        EngineError::Gone(text) => EngineError::Gone(shown(text)),
         EngineError::Other(text) => EngineError::Other(shown(text)),
         other => other,
+    }
+}
+
+/// What a panic was about: the end of the engine's process, where a method has no other way to say so, or a panic.
+pub(crate) fn thrown(panic: Box<dyn std::any::Any + Send>) -> EngineError {
+    match panic.downcast::<EngineError>() {
+        Ok(error) if matches!(*error, EngineError::Gone(_)) => *error,
+        Ok(error) => EngineError::Panicked(panic_text(error)),
+        Err(panic) => EngineError::Panicked(panic_text(panic)),
     }
 }
 
@@ -516,9 +547,12 @@ impl Supervised {
         &self.engine
     }
 
-    /// Whether a call was given up, so that the session is closed to the engine.
+    /// Whether a call was given up or the engine's process ended, so that the session is closed to the engine.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.given_up.is_some()
+        let isolated = self.state.isolated.as_ref();
+        let has_ended =
+            |isolated: &Arc<Isolated>| self.process.is_none() || isolated.current() != self.process;
+        self.given_up.is_some() || isolated.is_some_and(has_ended)
     }
 
     /// Opens the session to its engine again where the [`Patient`](Pace::Patient) call that was given up has
@@ -575,6 +609,20 @@ impl Supervised {
             if let (CallError::TimedOut { .. }, Some(cell)) = (error, cell) {
                 self.given_up = Some(GivenUp { cell, returned });
             }
+        }
+        if let Err(error) = &result
+            && matches!(
+                error,
+                CallError::Failed {
+                    error: EngineError::Gone(_),
+                    ..
+                }
+            )
+        {
+            self.closed = error.to_string();
+            self.process = None;
+            // Nothing of the engine's own is left in it.
+            self.cell = None;
         }
         result
     }

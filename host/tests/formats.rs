@@ -736,6 +736,10 @@ fn a_stub_stands_where_the_format_wants_the_answer() {
             );
         }
     }
+    let odd = RESPONSES.replacen("function_call", "odd\\n_call", 1);
+    let out = one(&odd).render(&window(places())).unwrap();
+    assert!(out.contains(r#""type":"odd\n_call_output""#), "{out}");
+    assert_eq!(one(&out).messages()[2].text, "[lost]");
     let orphan = window(vec![PlanEntry::Message(0), stub]);
     assert!(matches!(
         one(CHAT).render(&orphan),

@@ -13,8 +13,9 @@ use contexture::session::{
     AgentWindow, Compact, OutcomeKind, Record, Session, SessionOptions, Turn, TurnOptions,
 };
 use contexture_engine_api::{
-    BackgroundCall, Compaction, CompressRequest, Decision, Entry, MessageId, MessageKind,
-    MessageView, ModelRequest, Observed, Outcome, Replacement, Summary, ToolCall, ToolSpec,
+    About, BackgroundCall, Compaction, CompressRequest, ContextEngine, Decision, EngineError,
+    Entry, HostInfo, MessageId, MessageKind, MessageView, ModelRequest, Observed, OpenRequest,
+    Outcome, Replacement, StandaloneEngine, Summary, ToolCall, ToolSpec, WindowState,
     register_engine,
 };
 use contexture_testkit::{Script, ScriptedEngine};
@@ -23,6 +24,44 @@ use tempfile::TempDir;
 
 register_engine!("scripted", ScriptedEngine<true>);
 register_engine!("undeclared", ScriptedEngine<false>);
+
+register_engine!("decides-late", DecidesLate);
+
+/// An engine that knows whether a compaction is due once it was shown the whole window.
+struct DecidesLate {
+    was_shown: bool,
+}
+
+impl StandaloneEngine for DecidesLate {
+    fn about(_host: &HostInfo) -> About {
+        About::default().rewrites(true)
+    }
+
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self { was_shown: false })
+    }
+}
+
+impl ContextEngine for DecidesLate {
+    fn should_compress(&self, _window: &WindowState) -> Decision {
+        match self.was_shown {
+            true => Decision::Yes("it was shown".into()),
+            false => Decision::No("it was not".into()),
+        }
+    }
+
+    fn compress(&mut self, _request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        Ok(Outcome::NothingToDo("nothing is long".into()))
+    }
+
+    fn rewrite(
+        &mut self,
+        _request: &CompressRequest<'_>,
+    ) -> Result<Option<Compaction>, EngineError> {
+        self.was_shown = true;
+        Ok(None)
+    }
+}
 
 /// A home, and an engine's session in it.
 struct Agent {
@@ -844,4 +883,14 @@ fn responses_take_a_notice_as_an_item_of_the_system() {
     let out: Value = serde_json::from_str(&turn(&mut session, &sent).body).unwrap();
     assert_eq!(out["input"].as_array().unwrap()[..6], carried[..]);
     assert_eq!(agent.script.take_observed().len(), 2);
+}
+
+#[test]
+fn an_engine_that_rewrites_decides_once_it_was_shown_the_window() {
+    let agent = Agent::new("decides-late", "decides-late", "");
+    let mut session = agent.session();
+    let body = chat(&[message("user", "hello")]);
+    let turn = turn(&mut session, &body);
+    assert!(turn.rewrite.is_none() && turn.decision.is_yes());
+    assert_eq!(turn.compaction.unwrap().outcome, OutcomeKind::NothingToDo);
 }

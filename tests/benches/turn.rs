@@ -14,7 +14,7 @@ use std::time::Instant;
 use contexture::engines::Engines;
 use contexture::formats;
 use contexture::session::{AgentWindow, Compact, OutcomeKind, Record, Session, TurnOptions};
-use contexture_tests::{Home, coding_session, engines, under};
+use contexture_tests::{Home, built_plugins, coding_session, engines, under};
 use cpu::process_cpu_ms;
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
@@ -57,6 +57,33 @@ fn main() {
             print(row, 8.0, &bench.compacting(1_000));
         }
     }
+    if wanted("isolation", "isolation") {
+        isolation();
+    }
+}
+
+/// What a turn and its answer take more where the engine runs in a process of its own: wall time, for the CPU time
+/// is that of two processes.
+fn isolation() {
+    println!(
+        "keep-tail, 1,000 messages, nothing due: median ms of a turn and its answer, wall (goal 0.2 more)"
+    );
+    let program = built_plugins().join("contexture-engine-host");
+    let wall = |isolation: &str| {
+        let bench = Bench::of(
+            "keep-tail",
+            &format!(
+                "context:\n  isolation: {isolation}\n  engine_host: {}\n",
+                program.display()
+            ),
+        );
+        median(&bench.turns(1_000, Client::SendsAll, false).wall)
+    };
+    let (here, there) = (wall("none"), wall("process"));
+    println!(
+        "  in this process {here:.3}, in its own {there:.3}: {:.3} more",
+        there - here
+    );
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -111,8 +138,13 @@ struct Bench {
 
 impl Bench {
     fn new(engine: &'static str) -> Self {
+        Self::of(engine, "")
+    }
+
+    fn of(engine: &'static str, more: &str) -> Self {
         let home = Home::new();
-        home.configure("hygiene:\n  max_messages: 1000000\n");
+        home.install("plugins/context_engine/keep-tail", "keep-tail");
+        home.configure(&format!("hygiene:\n  max_messages: 1000000\n{more}"));
         Self {
             engine,
             engines: engines(&home),

@@ -54,7 +54,8 @@ pub fn built_plugins() -> &'static Path {
         }
         let output = cargo
             .args(["build", "--quiet", "--profile", profile])
-            .args(["-p", "contexture-cli", "-p", "keep-tail", "-p", "lcm"])
+            .args(["-p", "contexture-cli", "-p", "contexture-engine-host"])
+            .args(["-p", "keep-tail", "-p", "lcm"])
             .args([
                 "-p",
                 "misbehaving",

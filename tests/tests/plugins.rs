@@ -564,7 +564,7 @@ fn a_plugin_without_a_manifest_gets_the_one_that_its_library_says() {
         impl StandaloneEngine for Tiny {
             fn about(_host: &HostInfo) -> About {
                 let settings = serde_json::json!({"properties": {"keep": {"type": "integer", "default": 7}}});
-                About::default().settings(Some(settings))
+                About::default().settings(Some(settings)).selects(true)
             }
             fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
                 Ok(Tiny)
@@ -595,6 +595,7 @@ fn a_plugin_without_a_manifest_gets_the_one_that_its_library_says() {
         manifest.contains("version: 0.2.0") && manifest.contains("default: 7"),
         "{manifest}"
     );
+    assert!(manifest.contains("asks:\n- selects\n"), "{manifest}");
     let listed = home.command(&["plugins", "list"]).0;
     assert!(listed.contains("tiny  0.2.0    ready"), "{listed}");
 
@@ -603,11 +604,24 @@ fn a_plugin_without_a_manifest_gets_the_one_that_its_library_says() {
     assert_eq!(build().code, Some(0));
     let manifest = std::fs::read_to_string(folder.join("plugin.yaml")).unwrap();
     assert!(manifest.contains("default: 8"), "{manifest}");
-    let own = "name: tiny\nversion: 0.2.0\n";
+    let own = "name: tiny\nversion: 0.2.0\nasks: []\n";
     std::fs::write(folder.join("plugin.yaml"), own).unwrap();
     assert_eq!(build().code, Some(0));
     assert_eq!(
         std::fs::read_to_string(folder.join("plugin.yaml")).unwrap(),
         own
     );
+
+    // By what it asks for it was allowed, and it asks for more.
+    put_chat(&home);
+    let named = [&COMPRESS[..], &["--engine", "tiny"]].concat();
+    let Ran { code, stderr, .. } = ran(&mut home.contexture(&named));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("asks for selects, which `asks` in"),
+        "{stderr}"
+    );
+    std::fs::write(folder.join("plugin.yaml"), own.replace("[]", "[selects]")).unwrap();
+    let Ran { code, stderr, .. } = ran(&mut home.contexture(&named));
+    assert_eq!(code, Some(0), "{stderr}");
 }

@@ -202,7 +202,10 @@ impl<'m, 'a> Outline<'m, 'a> {
     /// goes, the last; each other is closed from behind, up to a message of another role. Answers the
     /// place of the summary: where no roles collide, right after the head.
     fn part_roles(&self, head: usize, anchors: &mut [Range<usize>], tail: usize) -> usize {
-        let mut summary_before = None;
+        // A window begins with words of the user's, or with the summary.
+        let first = anchors.first().map_or(tail, |anchor| anchor.start);
+        let first = self.messages.get(first).map(MessageView::role);
+        let mut summary_before = (head == 0 && first == Some("assistant")).then_some(head);
         let mut after = tail;
         for at in (0..=anchors.len()).rev() {
             let before = at.checked_sub(1).map_or(head, |before| anchors[before].end);

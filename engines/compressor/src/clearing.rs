@@ -1,10 +1,11 @@
 //! Phase 1: what old tool calls and their results are shortened to.
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageView, SHORTENED_MARK};
-use contexture_summariser::{asks_the_user, excerpt, tool_of};
+use contexture_summaries::{asks_the_user, excerpt, tool_of};
 
 /// A tool result of more characters than this is worth clearing.
 const CLEARED_FROM_CHARS: usize = 200;
+
 /// Whether this tool result may be cleared: it is long (or holds media), and not a user's answer.
 pub(crate) fn is_clearable<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> bool {
     result.role() == "tool"
@@ -28,8 +29,9 @@ pub(crate) fn preview(text: &str, chars: usize) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-    use super::*;
     use contexture_engine_api::{MessageId, ToolCallView};
+
+    use super::*;
 
     #[test]
     fn answers_of_the_user_are_told_from_other_results() {

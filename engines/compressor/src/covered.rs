@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use contexture_engine_api::{MessageId, MessageKind, MessageView};
-use contexture_summariser::{Noted, body_of, joined, noted};
+use contexture_summaries::{Noted, noted};
 
 use crate::boundaries::Outline;
 use crate::plan::Plan;
+use crate::prompt::body_of;
 
 /// What a summary is made from.
 pub(crate) struct Covered<'m, 'a> {
@@ -63,4 +64,10 @@ impl<'m, 'a> Covered<'m, 'a> {
         let with_caller = |message: &'_ MessageView<'a>| self.callers.get(&message.id());
         noted(self.messages.iter().map(|m| (m, with_caller(m))), log)
     }
+}
+
+/// Summaries as one text, where there is any.
+pub(crate) fn joined(texts: impl Iterator<Item = String>) -> Option<String> {
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }

@@ -3,24 +3,26 @@
 mod limits;
 mod preparing;
 mod proposing;
+mod writing;
 
 use contexture_cooldown::{CoolDowns, Progress};
+use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
-    EngineError, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
+    EngineError, Entry, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
-use contexture_summariser::{
-    Assignment, NOTES, Noted, Pending, Staged, body_of, joined, marked, units,
-};
+use contexture_summaries::{Noted, Pending};
 use serde_json::{Value, json};
 
+use crate::background::{Purpose, Staged};
 use crate::boundaries::{MIN_TAIL, Outline};
-use crate::covered::Covered;
+use crate::covered::{Covered, joined};
 use crate::entries::pruned;
 use crate::plan::Plan;
+use crate::prompt::body_of;
 use crate::settings::{Budgets, CompressionSettings, room_for_prompt};
-use preparing::{Purpose, Redo};
+use preparing::Redo;
 use proposing::{Draft, Proposal};
 
 /// What the host's framing of a made-up message costs, in tokens, at most.
@@ -38,6 +40,8 @@ pub struct Compressor {
     reported_tokens: Option<u64>,
     /// What stands in the window, for background summaries. Empty where there is no model to make them.
     log: Vec<Noted>,
+    /// What the next digest need not look for again.
+    readings: Readings,
     /// The summary in the window.
     previous: Option<String>,
     /// A summary made without the model, and the one that the model made of the same messages later.
@@ -67,6 +71,7 @@ impl StandaloneEngine for Compressor {
             window: request.window.clone(),
             reported_tokens: None,
             log: Vec::new(),
+            readings: Readings::default(),
             previous: request
                 .compaction
                 .and_then(|current| joined(current.summaries.iter().map(|text| body_of(text)))),
@@ -140,18 +145,7 @@ impl ContextEngine for Compressor {
         let covered = Covered::of(&outline, &plan, self.improved.as_ref());
         let written = match plan.summary_tokens {
             0 => None,
-            tokens => {
-                let assignment = Assignment {
-                    messages: &covered.messages,
-                    previous: covered.previous.as_deref(),
-                    headings: NOTES,
-                    tokens: tokens.saturating_sub(self.services.count_tokens(&marked(""))),
-                    order,
-                    staged: self.staged.as_ref(),
-                };
-                let material = || units(&covered.notes(&self.log));
-                Some(assignment.write(material, &mut self.cool_downs, &self.services)?)
-            }
+            tokens => Some(self.write(&covered, tokens, order)?),
         };
         Ok(self.propose(Draft {
             outline: &outline,
@@ -168,6 +162,9 @@ impl ContextEngine for Compressor {
         let messages = delivery.messages;
         if let Some(cut) = delivery.cut {
             self.cut(cut);
+        }
+        for message in messages {
+            self.readings.read(message);
         }
         // What nobody will ask for is not kept.
         if self.services.model().is_none() {
@@ -228,6 +225,11 @@ impl ContextEngine for Compressor {
     }
 
     fn committed(&mut self, committed: &Committed) {
+        for entry in &committed.entries {
+            if !matches!(entry, Entry::Keep(_)) {
+                self.readings.forget(entry.ids());
+            }
+        }
         if let Some(proposal) = self.proposal.take() {
             self.adopt(proposal, committed.id);
         }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use contexture_digest::shorten_arguments;
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Entry, MessageView, Replacement, ShortArguments};
+use contexture_summaries::ARGUMENT_MARK;
 
 use crate::boundaries::{Outline, Split};
 use crate::clearing::is_clearable;
 use crate::plan::Plan;
-use contexture_summariser::ARGUMENT_MARK;
 
 /// Answers a call whose result is nowhere.
 pub(crate) const STUB: &str = "[The result of this call is not part of the conversation]";

@@ -15,13 +15,16 @@
 //! there for a host to choose:
 //! [`prune_tool_results`](contexture_engine_api::ContextEngine::prune_tool_results).
 
+mod background;
 mod boundaries;
 mod clearing;
 mod covered;
 mod engine;
 mod entries;
 mod plan;
+mod prompt;
 mod settings;
+mod summary;
 
 pub use engine::Compressor;
 pub use settings::{Budgets, CompressionSettings, PROTECT_FIRST_N, SettingsError};

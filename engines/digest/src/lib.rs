@@ -40,6 +40,7 @@ mod files;
 mod headings;
 mod outline;
 mod rank;
+mod readings;
 mod render;
 mod scan;
 mod secrets;
@@ -52,8 +53,9 @@ mod tool;
 mod user;
 mod words;
 
+pub use readings::Readings;
 pub use secrets::{SECRET_MASK, is_secret_name, mask_secrets};
-pub use shorten::shorten_arguments;
+pub use shorten::{cut_arguments, shorten_arguments};
 
 use contexture_engine_api::MessageView;
 
@@ -130,8 +132,17 @@ impl<'a> Digest<'a> {
     /// Digests `messages`. `previous` is the text of the summary before them, by any author; summaries
     /// among the messages are treated alike. Their content is carried over: updated, never repeated.
     pub fn of(messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
-        let mut span = Span::of(messages);
-        let facts = Facts::of(&mut span);
+        Self::with(&Readings::default(), messages, previous)
+    }
+
+    /// The same, without looking again at messages that were read when they came.
+    pub fn with(readings: &Readings, messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
+        let known: Vec<_> = messages
+            .iter()
+            .map(|message| readings.of(message))
+            .collect();
+        let mut span = Span::of(messages, &known);
+        let facts = Facts::of(&mut span, &known);
         let mut earlier = previous.unwrap_or_default().to_owned();
         for summary in &span.summaries {
             if previous != Some(*summary) {

@@ -3,6 +3,7 @@
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::readings::Reading;
 use crate::scan::{Find, Kind, Signal, scan};
 use crate::span::{Origin, Span};
 use crate::text::chars;
@@ -39,18 +40,27 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Collects the facts of every source, and notes in each source where it reports an outcome.
-    pub(crate) fn of(span: &mut Span<'_>) -> Self {
+    /// Collects the facts of every source, and notes in each source where it reports an outcome. What was read of
+    /// a message before is not looked for again.
+    pub(crate) fn of(span: &mut Span<'_>, known: &[Option<&Reading>]) -> Self {
         let mut facts = Self::default();
+        let mut first_of_message = 0;
         for at in 0..span.sources.len() {
             let source = &span.sources[at];
+            if source.message != span.sources[first_of_message].message {
+                first_of_message = at;
+            }
             let mut error = None;
             let mut outcome = None;
-            scan(&source.text, |found| match found {
+            let take = |found| match found {
                 Find::Signal(Signal::Error, place) => error = error.or(Some(place)),
                 Find::Signal(Signal::Outcome, place) => outcome = Some(place),
                 Find::Fact(kind, range) => facts.add(span, at, kind, range),
-            });
+            };
+            match known.get(source.message) {
+                Some(Some(reading)) => reading.finds(at - first_of_message).for_each(take),
+                _ => scan(&source.text, take),
+            }
             span.sources[at].error = error;
             span.sources[at].outcome = outcome;
         }

@@ -1,5 +1,7 @@
 //! Shortens the arguments of tool calls.
 
+use serde_json::{Map, Value};
+
 /// Strings with more bytes than this are shortened,
 const LONG_STRING_BYTES: usize = 400;
 /// to about this many bytes and the mark.
@@ -35,6 +37,81 @@ pub fn shorten_arguments(arguments: &str, mark: &str) -> Option<String> {
     }
     short.push_str(&arguments[copied..]);
     Some(short)
+}
+
+/// The arguments of a call in at most `max_chars` characters, still valid JSON and an object where they were one:
+/// long strings are cut first, each with `mark` at its end, then the members or elements that do not fit are left
+/// out. None if they are no longer than that, are not JSON, or would not get shorter.
+pub fn cut_arguments(arguments: &str, max_chars: usize, mark: &str) -> Option<String> {
+    arguments.chars().nth(max_chars)?;
+    let value: Value = serde_json::from_str(arguments).ok()?;
+    let mut limit = max_chars;
+    let mut short = value.clone();
+    while limit > 8 && written(&short).chars().count() > max_chars {
+        limit /= 2;
+        short = with_short_strings(&value, limit, mark);
+    }
+    let text = match written(&short) {
+        text if text.chars().count() <= max_chars => text,
+        _ => written(&first_of(short, max_chars, mark)),
+    };
+    (text.len() < arguments.len()).then_some(text)
+}
+
+fn written(value: &Value) -> String {
+    value.to_string()
+}
+
+/// The value with its strings cut to so many characters.
+fn with_short_strings(value: &Value, limit: usize, mark: &str) -> Value {
+    match value {
+        Value::String(text) => match text.char_indices().nth(limit) {
+            Some((end, _)) => Value::String(format!("{}{mark}", &text[..end])),
+            None => value.clone(),
+        },
+        Value::Array(items) => {
+            let items = items.iter();
+            Value::Array(
+                items
+                    .map(|item| with_short_strings(item, limit, mark))
+                    .collect(),
+            )
+        }
+        Value::Object(members) => {
+            let members = members.iter();
+            let members =
+                members.map(|(key, value)| (key.clone(), with_short_strings(value, limit, mark)));
+            Value::Object(members.collect())
+        }
+        _ => value.clone(),
+    }
+}
+
+/// As many of the first members or elements as fit, and the mark.
+fn first_of(value: Value, max_chars: usize, mark: &str) -> Value {
+    let mut used = mark.chars().count() + 8;
+    let mut fits = |text: usize| {
+        used += text + 2;
+        used <= max_chars
+    };
+    let size = |value: &Value| written(value).chars().count();
+    match value {
+        Value::Object(members) => {
+            let members = members.into_iter();
+            let mut first: Map<String, Value> = members
+                .filter(|(key, value)| fits(key.chars().count() + 3 + size(value)))
+                .collect();
+            first.insert(mark.trim().to_owned(), Value::Bool(true));
+            Value::Object(first)
+        }
+        Value::Array(items) => {
+            let mut first: Vec<Value> = items.into_iter().filter(|item| fits(size(item))).collect();
+            first.push(Value::String(mark.to_owned()));
+            Value::Array(first)
+        }
+        Value::String(_) => Value::String(mark.to_owned()),
+        other => other,
+    }
 }
 
 /// Where a JSON string can be cut and where it ends, its closing quote included.
@@ -163,6 +240,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn arguments_are_cut_to_size_and_stay_an_object() {
+        let long = json!({"path": "src/lib.rs", "content": "x\n\"é😀 ".repeat(500)}).to_string();
+        let short = cut_arguments(&long, 200, MARK).unwrap();
+        assert!(short.chars().count() <= 200, "{short}");
+        let value: Value = serde_json::from_str(&short).unwrap();
+        assert_eq!(value["path"], "src/lib.rs");
+        assert!(
+            value["content"].as_str().unwrap().ends_with(MARK),
+            "{short}"
+        );
+
+        let many = json!({"todos": [], "numbers": vec![7; 900]}).to_string();
+        let short = cut_arguments(&many, 200, MARK).unwrap();
+        assert_eq!(short, json!({"todos": [], MARK: true}).to_string());
+        assert_eq!(cut_arguments(r#"{"a":"b"}"#, 200, MARK), None);
+        assert_eq!(
+            cut_arguments(&format!("{{\"a\":\"{}", "b".repeat(900)), 200, MARK),
+            None
+        );
+    }
+
     proptest! {
         #[test]
         fn shortened_arguments_are_the_same_json_with_shorter_strings(value in any_json()) {
@@ -177,6 +276,18 @@ mod tests {
         #[test]
         fn shortening_survives_any_text(text in "[\"\\\\u{}:d8é, ]{0,900}") {
             shorten_arguments(&text, MARK);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cut_arguments_are_shorter_json_of_the_same_kind(value in any_json(), max in 0usize..600) {
+            let text = value.to_string();
+            if let Some(short) = cut_arguments(&text, max, MARK) {
+                prop_assert!(short.len() < text.len());
+                let short: Value = serde_json::from_str(&short).unwrap();
+                prop_assert_eq!(short.is_object(), value.is_object());
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use contexture_engine_api::{MessageKind, MessageView, SUMMARY_MARK};
 use hashbrown::HashMap;
 
 use crate::arguments::arguments;
+use crate::readings::Reading;
 use crate::secrets::mask_secrets;
 use crate::tool::{Action, Call};
 
@@ -46,10 +47,15 @@ pub(crate) struct Span<'a> {
     pub(crate) messages: usize,
     /// The summaries among the messages, in order.
     pub(crate) summaries: Vec<&'a str>,
+    /// Whether anything was masked.
+    pub(crate) is_masked: bool,
+    /// The message that is being added was read before, and holds no secret.
+    holds_no_secret: bool,
 }
 
 impl<'a> Span<'a> {
-    pub(crate) fn of(messages: &[MessageView<'a>]) -> Self {
+    /// What was read of each message, where it was, says that nothing in it is secret.
+    pub(crate) fn of(messages: &[MessageView<'a>], known: &[Option<&Reading>]) -> Self {
         let mut span = Self {
             messages: messages.len(),
             ..Self::default()
@@ -61,17 +67,11 @@ impl<'a> Span<'a> {
                 span.summaries.push(text);
                 continue;
             }
+            span.holds_no_secret = matches!(known.get(at), Some(Some(_)));
             match message.tool_call_id() {
                 Some(id) => span.add_result(at, message, open.get(id).copied()),
-                None if message.is_real_user() => {
-                    let said = match message.kind() {
-                        // The first line of a shorter form is its mark, which nobody said.
-                        MessageKind::Replaced => text.split_once('\n').map_or("", |(_, rest)| rest),
-                        _ => text,
-                    };
-                    span.add(at, Origin::User, mask_secrets(said));
-                }
-                None => span.add(at, Origin::Assistant, mask_secrets(text)),
+                None if message.is_real_user() => span.add(at, Origin::User, text),
+                None => span.add(at, Origin::Assistant, text),
             }
             for view in message.tool_calls() {
                 open.insert(view.id(), span.calls.len());
@@ -81,7 +81,17 @@ impl<'a> Span<'a> {
         span
     }
 
-    fn add(&mut self, message: usize, origin: Origin, text: Cow<'a, str>) {
+    fn mask(&mut self, text: &'a str) -> Cow<'a, str> {
+        if self.holds_no_secret {
+            return Cow::Borrowed(text);
+        }
+        let masked = mask_secrets(text);
+        self.is_masked |= matches!(masked, Cow::Owned(_));
+        masked
+    }
+
+    fn add(&mut self, message: usize, origin: Origin, text: &'a str) {
+        let text = self.mask(text);
         self.add_named(message, origin, Cow::Borrowed(""), text);
     }
 
@@ -103,7 +113,7 @@ impl<'a> Span<'a> {
         let call = self.calls.len();
         let first = self.sources.len();
         // Masked as a whole: a value may be secret by its key.
-        match mask_secrets(json) {
+        match self.mask(json) {
             Cow::Borrowed(json) => {
                 for argument in arguments(json) {
                     let key = Cow::Borrowed(argument.key);
@@ -118,9 +128,10 @@ impl<'a> Span<'a> {
                 }
             }
         }
+        let masked_name = self.mask(name);
         self.calls.push(Call {
             message,
-            name: mask_secrets(name),
+            name: masked_name,
             action: Action::of(name, &self.sources[first..]),
             arguments: first..self.sources.len(),
             result: None,
@@ -137,7 +148,7 @@ impl<'a> Span<'a> {
                 self.calls.len() - 1
             });
         let before = self.sources.len();
-        self.add(at, Origin::Result(call), mask_secrets(message.text()));
+        self.add(at, Origin::Result(call), message.text());
         let answer = &mut self.calls[call];
         answer.result = (self.sources.len() > before).then_some(before);
         answer.failed = message.is_error();

@@ -1,8 +1,11 @@
 //! What a reader of a digest sees.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use contexture_digest::{Budget, Digest};
-use contexture_engine_api::{MessageId, MessageKind, MessageView, SUMMARY_MARK, ToolCallView};
+use contexture_digest::{Budget, Digest, Readings};
+use contexture_engine_api::{
+    MessageId, MessageKind, MessageView, OwnedMessage, OwnedToolCall, SUMMARY_MARK, ToolCallView,
+    with_views,
+};
 use proptest::prelude::*;
 
 /// A conversation, built message by message.
@@ -160,20 +163,6 @@ fn an_answer_is_quoted_and_no_answer_is_not() {
         ["- Asked \"Which database?\", the user answered: \"SQLite, it is small\""]
     );
     assert!(!summary.contains("No answer"));
-}
-
-#[test]
-fn the_mark_of_a_shortened_message_is_not_the_users() {
-    let text = "[file user-1.txt: 12,000 tokens; you must read it]\nNever touch the schema.";
-    let message = MessageView::new(MessageId(1), "user")
-        .with_kind(MessageKind::Replaced)
-        .with_text(text);
-    let summary = Digest::of(&[message], None).render(Budget::chars(2_000));
-    assert!(
-        summary.contains("The user said: \"Never touch the schema.\""),
-        "{summary}"
-    );
-    assert!(!summary.contains("you must read it"), "{summary}");
 }
 
 #[test]
@@ -367,5 +356,71 @@ proptest! {
         prop_assert!(summary.chars().count() <= budget, "{} > {}", summary.chars().count(), budget);
         prop_assert_eq!(&digest.render(Budget::chars(budget)), &summary);
         prop_assert!(digest.missing_from(&summary, Budget::chars(budget)).chars().count() <= budget);
+    }
+}
+
+/// A message with words of every kind that a digest looks for, in any of its places.
+fn any_message() -> impl Strategy<Value = OwnedMessage> {
+    let word = prop::sample::select(vec![
+        "src/ledger/epoch.rs",
+        "reconcile_epoch",
+        "3f2a9c1",
+        "error:",
+        "8 passed; 1 failed",
+        "maxAge",
+        "the pump",
+        "https://example.com/a",
+        "\\n",
+        "\"",
+        "password=Zx9.kQ27-vv1",
+    ]);
+    let text = prop::collection::vec(word, 0..6).prop_map(|words| words.join(" "));
+    let call = (prop::sample::select(vec!["c", "d"]), text.clone()).prop_map(|(id, text)| {
+        OwnedToolCall::default()
+            .id(id.to_owned())
+            .name("bash".to_owned())
+            .arguments(serde_json::json!({"command": text, "password": text.len()}).to_string())
+    });
+    let calls = prop::collection::vec(call, 0..3);
+    let answers = prop::sample::select(vec![None, Some("c".to_owned()), Some("d".to_owned())]);
+    (
+        prop::sample::select(vec!["user", "assistant"]),
+        text,
+        calls,
+        answers,
+    )
+        .prop_map(|(role, text, calls, answers)| {
+            OwnedMessage::default()
+                .role(if answers.is_some() { "tool" } else { role }.to_owned())
+                .text(text)
+                .tool_calls(calls)
+                .tool_call_id(answers)
+        })
+}
+
+proptest! {
+    /// Whatever was read of earlier forms of the messages.
+    #[test]
+    fn reading_messages_when_they_come_changes_nothing(
+        before in prop::collection::vec(any_message(), 0..12),
+        now in prop::collection::vec(any_message(), 1..12),
+    ) {
+        let numbered = |messages: Vec<OwnedMessage>| -> Vec<OwnedMessage> {
+            let ids = (0..).map(MessageId);
+            messages.into_iter().zip(ids).map(|(message, id)| message.id(id)).collect()
+        };
+        let before = numbered(before);
+        let now = numbered(now);
+        let mut readings = Readings::default();
+        let mut read = |messages: &[OwnedMessage]| {
+            with_views(messages, |views| views.iter().for_each(|view| readings.read(view)));
+        };
+        read(&before);
+        read(&now[now.len() / 2..]);
+        with_views(&now, |views| {
+            let plain = Digest::of(views, None).render(Budget::chars(2_000));
+            let prepared = Digest::with(&readings, views, None).render(Budget::chars(2_000));
+            assert_eq!(prepared, plain);
+        });
     }
 }

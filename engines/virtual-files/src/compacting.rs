@@ -9,15 +9,15 @@ use contexture_engine_api::{
     Entry, FailureKind, Floor, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure,
     Outcome, Replacement, WindowState, grouped,
 };
-use contexture_summariser::{
-    Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, joined, marked, noted, units,
-};
+use contexture_summaries::{Noted, Pending, Summariser, noted, units};
 
 use crate::engine::VirtualFiles;
 use crate::folder::File;
 use crate::notice;
 use crate::plan::{Plan, in_flight, kept_tokens};
 use crate::preview::{FILE_MARK, may_be_file};
+use crate::prompt::{Brief, body_of, marked};
+use crate::writing::{Assignment, Staged};
 
 /// The share of the threshold from which the next summary is prepared between turns.
 const PREPARE_FROM: f64 = 0.8;
@@ -33,36 +33,6 @@ const LEAST_SUMMARY: u64 = 200;
 const MIN_SAVING: f64 = 0.03;
 /// What the host's framing of a summary and of a notice costs, in tokens, at most.
 const FRAMING_TOKENS: u64 = 48;
-
-/// What the document's compaction prompt asks for, in words of our own. The brackets say what belongs under each
-/// heading.
-const NINE_SECTIONS: &str = "\
-## 1. Request and Intent
-[everything the user asked for, and why, in detail]
-
-## 2. Key Concepts
-[technologies, methods and terms that the work rests on]
-
-## 3. Files and Code
-[each file that was read, changed or made: its path, why it matters, the decisive lines as they stand]
-
-## 4. Errors and Fixes
-[each error message, what caused it, how it was mended, what the user said to it]
-
-## 5. Problems Solved
-[what was found out, and what is still being looked for]
-
-## 6. The User's Messages
-[every message of the user that is no tool result, in order, in the user's own words]
-
-## 7. Open Tasks
-[what the user asked for and is not done]
-
-## 8. Current Work
-[exactly what was being done at the end: files, commands, values]
-
-## 9. Next Step
-[the next step, if the user's latest request asks for one, with a quote that shows it]";
 
 /// A proposal that the host has neither committed nor discarded.
 #[derive(Debug)]
@@ -91,10 +61,11 @@ impl<'a> Covered<'a> {
         let (summaries, messages): (Vec<MessageView<'a>>, Vec<MessageView<'a>>) = leave
             .map(|(_, message)| *message)
             .partition(|message| message.kind() == MessageKind::Summary);
-        let bodies = summaries.iter().map(|summary| unpointed(summary.text()));
+        let mut bodies: Vec<String> = summaries.iter().map(|s| unpointed(s.text())).collect();
+        bodies.retain(|body| !body.is_empty());
         Self {
             messages,
-            previous: joined(bodies),
+            previous: (!bodies.is_empty()).then(|| bodies.join("\n\n")),
         }
     }
 
@@ -165,7 +136,6 @@ impl VirtualFiles {
             let assignment = Assignment {
                 messages: &covered.messages,
                 previous: covered.previous.as_deref(),
-                headings: NINE_SECTIONS,
                 tokens: covered.summary_tokens(window),
                 order,
                 staged: self.staged.as_ref(),
@@ -348,7 +318,6 @@ impl VirtualFiles {
             let covered = Covered::of(messages, &Plan::of(messages, in_flight(messages), tail));
             if !covered.messages.is_empty() {
                 let brief = Brief {
-                    headings: NINE_SECTIONS,
                     budget: covered.summary_tokens(window),
                     previous: covered.previous.clone(),
                     ..Brief::default()

@@ -39,8 +39,10 @@ mod folder;
 mod notice;
 mod plan;
 mod preview;
+mod prompt;
 mod settings;
 mod tools;
+mod writing;
 
 pub use engine::VirtualFiles;
 pub use settings::Settings;

@@ -113,6 +113,21 @@ fn a_summary_is_updated_and_points_at_the_last_window_alone() {
 }
 
 #[test]
+fn the_mark_of_a_file_is_not_what_the_user_said() {
+    let host = ScriptedHost::without_model();
+    let mut chat = Chat::default();
+    let preview = "[file user-1.txt: 12,000 tokens; you must read it]\nNever touch the schema.";
+    chat.user(preview).kind = MessageKind::Replaced;
+    chat.talk(70, 1_000);
+    let window = chat.window(20_000, 0);
+    let mut session = Session::open::<VirtualFiles>(&host, "{}", &window);
+    let (after, _) = session.compacted(&chat, &order(window));
+    let text = summary(&after);
+    assert!(text.contains("Never touch the schema."), "{text}");
+    assert!(!text.contains("you must read it"), "{text}");
+}
+
+#[test]
 fn a_proposal_that_is_refused_leaves_no_file_behind() {
     let host = ScriptedHost::without_model();
     let chat = full();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use contexture_engine_api::{EngineDescription, LoadError, Plugin};
+use contexture_engine_api::{About, EngineDescription, LoadError, Plugin};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,6 +16,7 @@ struct Written<'a> {
     version: &'a str,
     description: &'a str,
     api: u32,
+    asks: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<&'a Value>,
 }
@@ -28,6 +29,15 @@ pub fn manifest_of(library: &Path) -> Result<String, LoadError> {
     Plugin::load(library, &crate::engines::HOST).map(|plugin| written(plugin.description()))
 }
 
+/// What an engine asks for beside compactions: the names of the flags that it sets.
+pub(crate) fn asks_of(about: &About) -> Vec<String> {
+    // What it says of itself always has a JSON form.
+    let about = serde_json::to_value(about).unwrap_or_default();
+    let flags = about.as_object().into_iter().flatten();
+    let set = flags.filter(|(_, value)| **value == Value::Bool(true));
+    set.map(|(flag, _)| flag.clone()).collect()
+}
+
 fn written(description: &EngineDescription) -> String {
     let settings = description.about.settings.as_ref();
     let manifest = Written {
@@ -35,6 +45,7 @@ fn written(description: &EngineDescription) -> String {
         version: &description.version,
         description: &description.description,
         api: contexture_engine_api::ABI_VERSION,
+        asks: asks_of(&description.about),
         settings: settings.and_then(|schema| schema.get("properties")),
     };
     // Text and JSON can be said in YAML.

@@ -3,6 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use super::PluginProblem;
 
@@ -53,8 +54,36 @@ impl Library {
     /// In memory, so that nothing is left behind and no folder has to allow programs.
     #[cfg(target_os = "linux")]
     fn with_copy_of<T>(&self, load: impl FnOnce(&Path) -> T) -> io::Result<T> {
-        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
         use std::os::fd::AsRawFd;
+
+        let copy = self.copy()?;
+        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        let loaded = load(Path::new(&path));
+        // Never closed: the dynamic linker takes a second library of this path for the first.
+        std::mem::forget(copy);
+        Ok(loaded)
+    }
+
+    /// Calls `start` with a copy for a process to load, and with what its standard input has to be for that.
+    ///
+    /// # Errors
+    /// The copy cannot be made.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn for_child<T>(&self, start: impl FnOnce(Stdio, &Path) -> T) -> io::Result<T> {
+        Ok(start(
+            Stdio::from(self.copy()?),
+            Path::new("/proc/self/fd/0"),
+        ))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn for_child<T>(&self, start: impl FnOnce(Stdio, &Path) -> T) -> io::Result<T> {
+        self.with_copy(|copy| start(Stdio::null(), copy))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn copy(&self) -> io::Result<File> {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut copy = File::from(memfd_create("contexture-plugin", flags)?);
@@ -63,11 +92,7 @@ impl Library {
             &copy,
             SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW,
         )?;
-        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-        let loaded = load(Path::new(&path));
-        // Never closed: the dynamic linker takes a second library of this path for the first.
-        std::mem::forget(copy);
-        Ok(loaded)
+        Ok(copy)
     }
 
     /// In a folder that is this user's alone.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::library::Library;
-use crate::config::{Document, DocumentError, Finding, Schema, SchemaError};
+use crate::config::{Document, DocumentError, Finding, Schema, SchemaError, with_text};
 use crate::engine_name::{NAME_RULE, is_engine_name};
 
 /// The manifest's file name, in the plugin's folder.
@@ -34,6 +34,9 @@ struct Raw {
     /// The library's SHA-256 in hex, or one for each platform (`linux-x86_64: …`).
     #[serde(default)]
     sha256: Value,
+    /// What the engine asks for beside compactions, by the names of the flags of `About`; a library that asks for more is
+    /// not used.
+    asks: Option<Vec<String>>,
     /// The settings under `context.engines.<name>`: a JSON schema for each key.
     #[serde(default)]
     settings: Map<String, Value>,
@@ -58,6 +61,9 @@ pub struct Manifest {
     pub library: String,
     /// The settings that the engine accepts; any, if the manifest declares none.
     pub settings: Schema,
+    /// What the engine asks for beside compactions, by the names of the flags of
+    /// [`About`](contexture_engine_api::About); none where the manifest does not say.
+    pub asks: Option<Vec<String>>,
     sha256: Pin,
 }
 
@@ -263,6 +269,7 @@ impl Manifest {
             description: raw.description,
             library: format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}"),
             settings,
+            asks: raw.asks,
             sha256,
         })
     }
@@ -274,6 +281,34 @@ impl Manifest {
     /// or cannot be read.
     pub fn verify(&self, library: &Path) -> Result<(), PluginProblem> {
         self.read_library(library).map(drop)
+    }
+
+    /// The SHA-256 of `library` in lower-case hex, pinned or not.
+    ///
+    /// # Errors
+    /// Somebody else may have written it, or it cannot be read.
+    pub fn digest(&self, library: &Path) -> Result<String, PluginProblem> {
+        Library::read(library).map(|read| read.sha256())
+    }
+
+    /// The digest that is pinned for this platform, in lower-case hex.
+    pub fn pinned(&self) -> Option<&str> {
+        match &self.sha256 {
+            Pin::None => None,
+            Pin::Any(digest) => Some(digest),
+            Pin::ByPlatform(digests) => digests.get(&format!("{OS}-{ARCH}")).map(String::as_str),
+        }
+    }
+
+    /// The text of this manifest with this digest pinned for this platform, and all else as it was; none where it cannot
+    /// be put in.
+    pub fn with_pin(&self, text: &str, digest: &str) -> Option<String> {
+        // It is somebody's own from now on: what is built anew does not take the pin away.
+        let text = text.strip_prefix(super::GENERATED).unwrap_or(text);
+        match &self.sha256 {
+            Pin::ByPlatform(_) => with_text(text, &["sha256", &format!("{OS}-{ARCH}")], digest),
+            Pin::None | Pin::Any(_) => with_text(text, &["sha256"], digest),
+        }
     }
 
     /// Reads `library` and checks it, see [`verify`](Self::verify). What is given back is what to load, for the
@@ -358,8 +393,23 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_is_derived() {
-        assert!(SCHEMA.properties().any(|(key, _)| key == "library"));
+    fn the_authors_reference_has_every_key_and_call() {
+        let reference = include_str!("../../../docs/engine-reference.md");
+        let about = serde_json::to_value(contexture_engine_api::About::default()).unwrap();
+        let flags = about.as_object().unwrap().iter();
+        let flags = flags.filter(|(_, value)| value.is_boolean());
+        let flags = flags.map(|(flag, _)| flag.clone());
+        let supervision = schemars::schema_for!(crate::config::Supervision).to_value();
+        let supervision = supervision["properties"].as_object().unwrap().keys();
+        let keys = SCHEMA.properties().map(|(key, _)| key.to_owned());
+        let all = keys
+            .chain(flags)
+            .chain(supervision.map(|key| format!("context.supervision.{key}")))
+            .chain(crate::engines::HOST.features.clone());
+        let missing: Vec<_> = all
+            .filter(|key| !reference.contains(&format!("`{key}`")))
+            .collect();
+        assert_eq!(missing, Vec::<String>::new());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::check::{Found, Problem};
 use super::document::{Document, DocumentError, Finding};
 use super::schema::Schema;
-use super::sections::{Compression, Config};
+use super::sections::{Compression, Config, ISOLATION, Isolation};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
 
@@ -167,9 +167,19 @@ fn read(document: &mut Document, findings: &mut Vec<Finding>) -> Config {
     config
 }
 
-/// Settings of different sections that cannot hold together.
+/// Settings of different sections that cannot hold together, and those of engines that are the host's.
 fn contradictions(config: &Config) -> Vec<Found> {
     let mut found = Vec::new();
+    for (engine, settings) in &config.context.engines {
+        let Some(isolation) = settings.get(ISOLATION) else {
+            continue;
+        };
+        if serde_json::from_value::<Isolation>(isolation.clone()).is_err() {
+            let message = format!("it is {isolation}, and must be `none` or `process`");
+            let at = KeyPath::of(["context", "engines", engine.as_str(), ISOLATION]);
+            found.push((at, Problem::Contradiction { message }));
+        }
+    }
     let mut add = |keys: [&str; 2], message| {
         found.push((KeyPath::of(keys), Problem::Contradiction { message }));
     };

@@ -2,12 +2,16 @@
 //! checked against; there is no other list of keys.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::prompt_cache::Ttl;
+
+/// The key of an engine's settings that says where it runs.
+pub(super) const ISOLATION: &str = "isolation";
 
 /// The whole configuration. Every key has a default, so an empty file is a valid one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +46,11 @@ pub struct Context {
     pub on_load_failure: OnLoadFailure,
     /// When the engine fails in the middle of a conversation.
     pub on_failure: OnFailure,
+    /// Where plugins run. An engine's own `isolation`, among its settings, counts before this.
+    pub isolation: Isolation,
+    /// The program that runs engines in processes of their own; by default the one beside this program, or on the
+    /// PATH.
+    pub engine_host: Option<PathBuf>,
     /// How long the engine may take, and how often it may fail.
     pub supervision: Supervision,
     /// Each engine's own settings, under its name.
@@ -55,10 +64,23 @@ impl Default for Context {
             on_missing: OnMissing::default(),
             on_load_failure: OnLoadFailure::default(),
             on_failure: OnFailure::default(),
+            isolation: Isolation::default(),
+            engine_host: None,
             supervision: Supervision::default(),
             engines: BTreeMap::new(),
         }
     }
+}
+
+/// Where an engine runs that is a plugin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// In this process.
+    #[default]
+    None,
+    /// In a process of its own, whose end costs no more than the calls that it was at.
+    Process,
 }
 
 /// What happens when there is no engine of the configured name.
@@ -119,6 +141,9 @@ pub struct Supervision {
     pub failures_before_quarantine: u32,
     /// How long a quarantined engine is left alone, in ms.
     pub quarantine_ms: u64,
+    /// The most address space of an engine's own process, in MB (2^20 bytes); 0 for any.
+    #[schemars(range(max = 1_048_576))]
+    pub memory_mb: u64,
 }
 
 impl Default for Supervision {
@@ -130,6 +155,7 @@ impl Default for Supervision {
             abandoned_threads: 4,
             failures_before_quarantine: 3,
             quarantine_ms: 300_000,
+            memory_mb: 4_096,
         }
     }
 }
@@ -275,11 +301,22 @@ pub struct Plugins {
 }
 
 impl Config {
+    /// Where an engine runs, by its own settings or for all.
+    pub fn isolation_of(&self, name: &str) -> Isolation {
+        let own = self.context.engines.get(name);
+        let own = own.and_then(|settings| settings.get(ISOLATION)).cloned();
+        // Checked when they were read.
+        own.and_then(|own| serde_json::from_value(own).ok())
+            .unwrap_or(self.context.isolation)
+    }
+
     /// The settings of an engine: what stands under `context.engines.<name>`, as a JSON object. The
     /// built-in compressor's are the `compression` section, with what stands under
     /// `context.engines.compressor` over it.
     pub fn engine_settings(&self, name: &str) -> Value {
-        let own = self.context.engines.get(name).cloned().unwrap_or_default();
+        let mut own = self.context.engines.get(name).cloned().unwrap_or_default();
+        // That one is the host's.
+        own.remove(ISOLATION);
         if name != crate::engine_name::BUILT_IN {
             return Value::Object(own);
         }

@@ -11,7 +11,7 @@ use super::logs::{self, Log, LoggedUsage};
 use super::views::{WireItem, read_items};
 use super::{Format, FormatError};
 
-/// Reads a document: every conversation in it, in order.
+/// Reads a document: every conversation in it, in order. Several are lines or a list.
 ///
 /// Lines of a session log that cannot be read, and a last line that is cut off, are left out; a warning names them, and
 /// [`Conversation::damage`] is the first of them. Two values in one line of a log are read as two lines.
@@ -210,6 +210,13 @@ fn read_value(
     if !raw.is_array() && !raw.is_object() {
         return Err(unrecognised(raw));
     }
+    let is_body = |value: Raw<'_>| {
+        let mut lists = ["messages", "input", "history"].into_iter();
+        value.is_object() && lists.any(|key| value.get(key).is_some_and(Raw::is_array))
+    };
+    if raw.is_array() && raw.elements().next().is_some_and(is_body) {
+        return read_bodies(document, raw, format);
+    }
     match format.or(detected) {
         Some(Format::Tau2) => read_tau2(document, raw),
         Some(Format::ClaudeCode | Format::Codex) => read_lines(document, Lines::one(span), format),
@@ -272,26 +279,28 @@ fn read_body(
 }
 
 fn read_tau2(document: &Arc<str>, raw: Raw<'_>) -> Result<Vec<Conversation>, FormatError> {
-    let not_this = |what: &str| FormatError::NotThis {
-        format: Format::Tau2,
-        what: what.to_owned(),
-    };
     let Some(simulations) = raw.get("simulations").filter(|list| list.is_array()) else {
-        return Err(not_this("it has no list `simulations`"));
+        return Err(FormatError::NotThis {
+            format: Format::Tau2,
+            what: "it has no list `simulations`".to_owned(),
+        });
     };
-    simulations
-        .elements()
-        .map(|simulation| {
-            if !simulation.is_object() {
-                return Err(not_this("an entry of `simulations` is no object"));
-            }
-            read_body(
-                document,
-                simulation.span().start,
-                Some(Format::Tau2),
-                Vec::new(),
-                false,
-            )
+    read_bodies(document, simulations, Some(Format::Tau2))
+}
+
+/// A list of bodies: several conversations.
+fn read_bodies(
+    document: &Arc<str>,
+    list: Raw<'_>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    list.elements()
+        .map(|body| match body.is_object() {
+            true => read_body(document, body.span().start, format, Vec::new(), false),
+            false => Err(FormatError::NotThis {
+                format: format.unwrap_or(Format::OpenAiChat),
+                what: "an entry of its list of conversations is no object".to_owned(),
+            }),
         })
         .collect()
 }

@@ -222,7 +222,8 @@ impl Conversation {
         Ok(match (self.format(), style) {
             (Format::Anthropic | Format::ClaudeCode, _) => tool_result(&data.id, &content, false),
             (Format::OpenAiResponses | Format::Codex, CallStyle::Item) => {
-                format!("{{\"type\":\"{item_type}_output\",\"call_id\":{id},\"output\":{content}}}")
+                let kind = quote(&format!("{item_type}_output"));
+                format!("{{\"type\":{kind},\"call_id\":{id},\"output\":{content}}}")
             }
             (Format::OpenAiResponses | Format::Codex, _) => call_output(&data.id, &content),
             (_, CallStyle::Name) => {

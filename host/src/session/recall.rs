@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::align::{Known, Mark};
 use super::history::History;
 use super::ids::{IdMap, Ids};
-use super::request::{ReadMessage, keep_what_was_said};
+use super::request::ReadMessage;
 use super::show::Start;
 use super::slot::Slot;
 use super::{Session, SessionError};
@@ -20,7 +20,7 @@ use crate::supervision::Pace;
 use crate::tokens::TokenCounter;
 
 /// How many messages an engine is asked for at once.
-const PIECE: usize = 512;
+pub(super) const PIECE: usize = 512;
 
 impl Session {
     /// How far the engine says that it has seen the conversation.
@@ -94,49 +94,6 @@ impl Session {
             after: last,
             cut: Some(last),
         })
-    }
-
-    /// Takes messages back that the engine has under other ids than the host, before it is told to cut them off:
-    /// it may be the only one that has their words.
-    fn take_back_under_own_ids(&mut self, last: Option<MessageId>, seen: Option<Observed>) {
-        let Some(seen) = seen else { return };
-        let first = last.map_or(1, |last| last.0 + 1);
-        let theirs: Vec<MessageId> = (first..=seen.last.0).map(MessageId).collect();
-        let branch = self.history.branch();
-        let mut ours: HashMap<Mark, Vec<usize>> = HashMap::new();
-        for (place, known) in branch.iter().enumerate() {
-            if Some(known.id) > last {
-                ours.entry(known.mark).or_default().push(place);
-            }
-        }
-        let mut next = 0;
-        // Of equal words the nearest.
-        let mut take = |mark: Mark| {
-            let equal = ours.get_mut(&mark)?;
-            let places = equal.iter().enumerate();
-            let nearest = places.min_by_key(|(_, place)| place.abs_diff(next))?.0;
-            let place = equal.swap_remove(nearest);
-            next = place + 1;
-            branch.get(place).map(|known| known.id)
-        };
-        for piece in theirs.chunks(PIECE) {
-            let mut recalled = recall(&mut self.engine, piece.to_vec(), self.history.format());
-            let mut read: Vec<ReadMessage> =
-                piece.iter().filter_map(|id| recalled.remove(id)).collect();
-            for wire in read.chunk_by_mut(|one, next| one.shares_wire(next)) {
-                let all = wire.len();
-                let mut found: Vec<(MessageId, &mut ReadMessage)> = Vec::new();
-                for read in wire {
-                    let ours = read.message().and_then(|message| take(Mark::of(message)));
-                    found.extend(ours.map(|id| (id, read)));
-                }
-                keep_what_was_said(found.iter_mut().map(|(_, read)| &mut **read).collect(), all);
-                for (id, read) in found {
-                    let slot = Slot::new(id, MessageKind::Original, read, &self.counter);
-                    self.unshown.entry(id).or_insert(slot);
-                }
-            }
-        }
     }
 
     /// Takes a conversation over from the engine, where the engine has it and the host's record is lost.
@@ -296,7 +253,11 @@ fn recall_slots(
 }
 
 /// The messages of these ids, in rising order, that an engine gives back; one that cannot be read is none.
-fn recall(engine: &mut Opened, ids: Vec<MessageId>, format: Option<Format>) -> IdMap<ReadMessage> {
+pub(super) fn recall(
+    engine: &mut Opened,
+    ids: Vec<MessageId>,
+    format: Option<Format>,
+) -> IdMap<ReadMessage> {
     let asked = ids.clone();
     let answer = engine.call("recall", Pace::Long, move |engine| engine.recall(&asked));
     let texts = match answer {

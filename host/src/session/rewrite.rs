@@ -19,9 +19,6 @@ impl Session {
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub(super) fn rewrite(&mut self) -> Result<Option<CompactionReport>, SessionError> {
-        if !self.engine.about().rewrites {
-            return Ok(None);
-        }
         let proposed = self.proposed("rewrite", |engine, request| engine.rewrite(request))?;
         let Some((base, proposal)) = proposed else {
             return Ok(None);

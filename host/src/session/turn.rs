@@ -147,12 +147,15 @@ impl Session {
         self.offer_tools(request, false)?;
         let is_automatic = self.engines.config().compression.automatic;
         let mut decision = self.show(Some(request), progress)?;
-        let rewrite = match options.compact {
-            Compact::Auto if is_automatic => self.rewrite()?,
-            Compact::Force => self.rewrite()?,
-            Compact::Auto | Compact::Never => None,
+        let rewrites = match options.compact {
+            Compact::Auto => is_automatic,
+            Compact::Force => true,
+            Compact::Never => false,
         };
-        if rewrite.is_some() {
+        let mut rewrite = None;
+        if rewrites && self.engine.about().rewrites {
+            rewrite = self.rewrite()?;
+            // It was shown the whole window just now, and may see more in it than in what is new.
             decision = self.should_compress()?;
         }
         let keep_from = self.lend(options.keep_from);

@@ -1,11 +1,12 @@
 //! Conversations to show to an engine.
 
 use contexture_contract::{
-    CALL_TOKENS, Checked, Grouping, Limits, MESSAGE_TOKENS, SUMMARY_SEAL, Violation, check,
+    CALL_TOKENS, Checked, Grouping, Limits, MESSAGE_TOKENS, NOTICE_SEAL, SUMMARY_SEAL, Violation,
+    check,
 };
 use contexture_engine_api::{
-    Compaction, CompressOrder, Entry, MessageId, MessageKind, MessageView, OwnedMessage,
-    OwnedToolCall, SUMMARY_MARK, WindowState, with_views,
+    Compaction, CompressOrder, Entry, MessageId, MessageKind, MessageView, NOTICE_MARK,
+    OwnedMessage, OwnedToolCall, SUMMARY_MARK, WindowState, with_views,
 };
 use serde_json::{Value, json};
 
@@ -50,6 +51,8 @@ pub struct Message {
     pub has_thinking: bool,
     /// Whether it reports an error.
     pub is_error: bool,
+    /// What the engine keeps with it: a JSON object.
+    pub state: Option<Value>,
 }
 
 impl Message {
@@ -74,6 +77,7 @@ impl Message {
             .has_thinking(self.has_thinking)
             .has_media(self.has_media)
             .is_error(self.is_error)
+            .state(self.state.as_ref().map(Value::to_string))
             .tokens(self.tokens())
     }
 
@@ -84,6 +88,7 @@ impl Message {
         let media = if self.has_media { IMAGE_TOKENS } else { 0 };
         let seal = match self.kind {
             MessageKind::Summary => count(SUMMARY_SEAL),
+            MessageKind::Notice => count(NOTICE_SEAL),
             _ => 0,
         };
         MESSAGE_TOKENS + count(&self.text) + seal + media + calls.sum::<u64>()
@@ -118,7 +123,9 @@ impl Message {
 pub struct Chat {
     /// The messages, in order.
     pub messages: Vec<Message>,
-    last_id: u64,
+    pub(crate) last_id: u64,
+    /// Those of which a shorter form is in the window, as they were said.
+    originals: Vec<Message>,
 }
 
 impl Chat {
@@ -136,6 +143,7 @@ impl Chat {
             has_media: false,
             has_thinking: false,
             is_error: false,
+            state: None,
         });
         let last = self.messages.len() - 1;
         &mut self.messages[last]
@@ -231,24 +239,52 @@ impl Chat {
         })
     }
 
-    /// The window that a proposal makes of this one. Summaries become messages of the user's
+    /// The window that a proposal makes of this one. Summaries and notices become messages of the user's
     /// role, marked as a host marks them.
     ///
     /// # Panics
     /// Where the proposal names what is not there; [`check`](Self::check) it first.
     pub fn apply(&self, proposal: &Compaction) -> Self {
+        self.apply_marked(proposal, &[])
+    }
+
+    /// The same for an engine that has marks of its own.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn apply_marked(&self, proposal: &Compaction, marks: &[String]) -> Self {
         let at = |id| self.get(id).expect("a message of the window").clone();
+        let marked = |text: &str, mark: &str| {
+            let own = marks.iter().map(String::as_str);
+            match own.chain([mark]).any(|mark| text.starts_with(mark)) {
+                true => text.to_owned(),
+                false => format!("{mark}\n{text}"),
+            }
+        };
         let mut next = Self {
             messages: Vec::new(),
             last_id: self.last_id,
+            originals: self.originals.clone(),
         };
         for entry in &proposal.entries {
             match entry {
                 Entry::Keep(id) => next.messages.push(at(*id)),
+                Entry::Restore(id) => {
+                    let original = self.originals.iter().find(|message| message.id == *id);
+                    next.messages
+                        .push(original.cloned().unwrap_or_else(|| at(*id)));
+                }
                 Entry::Replace(new) => {
                     let mut message = at(new.id);
-                    message.kind = MessageKind::Replaced;
+                    if message.kind == MessageKind::Original {
+                        next.originals.push(message.clone());
+                    }
+                    // What changes its state alone leaves it as it was said.
+                    if new.text.is_some() || !new.arguments.is_empty() {
+                        message.kind = MessageKind::Replaced;
+                    }
                     message.text = new.text.clone().unwrap_or(message.text);
+                    message.state = new.state.clone().or(message.state);
                     for short in &new.arguments {
                         message.calls[short.index]
                             .arguments
@@ -257,12 +293,10 @@ impl Chat {
                     next.messages.push(message);
                 }
                 Entry::Summary(summary) => {
-                    let text = &summary.text;
-                    let text = match text.starts_with(SUMMARY_MARK) {
-                        true => text.clone(),
-                        false => format!("{SUMMARY_MARK}\n{text}"),
-                    };
-                    next.user(text).kind = MessageKind::Summary;
+                    next.user(marked(&summary.text, SUMMARY_MARK)).kind = MessageKind::Summary;
+                }
+                Entry::Notice(notice) => {
+                    next.user(marked(&notice.text, NOTICE_MARK)).kind = MessageKind::Notice;
                 }
                 Entry::StubResult(stub) => {
                     let call = &at(stub.call).calls[stub.index];

@@ -6,6 +6,7 @@
 //! - [`ScriptedEngine`] is an engine that does what it is told, for the tests of a host.
 //! - [`Session`] opens an engine, shows it a conversation, asks for a compaction, and holds the proposal
 //!   to the [`contract`] as a host would.
+//! - [`conforms!`] is a test that plays conversations of every kind to an engine, and shows what held as a table.
 //!
 //! One test of an engine that keeps the last ten messages and has a model write about the others:
 //!
@@ -72,12 +73,14 @@
 #![allow(clippy::expect_used)]
 
 mod chat;
+pub mod conformance;
 mod engine;
 mod host;
 mod model;
 mod session;
 
 pub use chat::{Call, Chat, IMAGE_TOKENS, Message, filler};
+pub use conformance::assert_conforms;
 pub use contexture_contract as contract;
 pub use engine::{Script, ScriptedEngine};
 pub use host::{START_MS, ScriptedHost, count};

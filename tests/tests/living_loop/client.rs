@@ -248,7 +248,7 @@ impl Client {
                     self.came_back = self.left_and_stored(&stored, next);
                     self.driver.put_back(&file).map_err(drive)?;
                     self.truth.ever_stored = stored.clone();
-                    self.truth.stored = stored;
+                    self.truth.stored = self.still_current(stored);
                 }
             }
             Act::BackUp => {}
@@ -265,6 +265,26 @@ impl Client {
             |serial: &Serial| stored.contains(serial) || (last + 1..next).contains(serial);
         let left = self.truth.left.iter().map(|said| said.serial);
         left.filter(is_in_it).collect()
+    }
+
+    /// What an older store has of the conversation as it is now. An answer in several items is one message: where
+    /// one of them was edited later, the store has the others in an earlier form alone.
+    fn still_current(&self, mut stored: HashSet<Serial>) -> HashSet<Serial> {
+        let of_model = |said: &Said| said.speaker == Speaker::Model;
+        for answer in self
+            .truth
+            .branch
+            .chunk_by(|one, next| of_model(one) && of_model(next))
+        {
+            let edited = answer
+                .iter()
+                .position(|said| !stored.contains(&said.serial));
+            let is_there = |said: &Said| stored.contains(&said.serial);
+            if edited.is_some_and(|at| answer[at..].iter().any(is_there)) {
+                stored.retain(|serial| answer.iter().all(|said| said.serial != *serial));
+            }
+        }
+        stored
     }
 
     fn lose(&mut self) {
@@ -529,7 +549,8 @@ impl Client {
                 return Err(wrong("same body")(what));
             }
             self.check(held, &request, &out, &outcome)?;
-            before = Some(outcome.body);
+            // A failure may have kept the engine from what it does at the next try.
+            before = self.trouble.is_none().then_some(outcome.body);
             self.crossed = Some((request.clone(), out));
         }
         self.sent = Some(held.clone());

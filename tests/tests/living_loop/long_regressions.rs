@@ -1992,3 +1992,28 @@ fn a_summary_of_what_was_shown_again_is_no_longer_the_engines() {
         ],
     );
 }
+
+#[test]
+fn words_beside_the_results_of_tools_are_not_taken_for_the_same_words_alone() {
+    let say = || turn(Originals, Plain(4), SHORT);
+    check(
+        Wire::Anthropic,
+        2000,
+        &[
+            say(),
+            say(),
+            Act::Insert(Place(33220), GoOn, true),
+            say(),
+            say(),
+            say(),
+            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+            Act::Edit(Place(51442), GoOn),
+            turn(Originals, GoOn, SHORT),
+            Act::BackUp,
+            Act::LoseStore,
+            say(),
+            Act::PutBack,
+            say(),
+        ],
+    );
+}

@@ -3,30 +3,16 @@
 use contexture_engine_api::{
     BackgroundCall, Cut, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
 };
-
-use contexture_summariser::{Brief, Noted, Pending, Staged, Summariser, call_views, units, views};
+use contexture_summaries::{Noted, Pending, Summariser, call_views, units, views};
 
 use super::Compressor;
+use crate::background::{Purpose, Staged};
 use crate::boundaries::Outline;
+use crate::prompt::Brief;
 use crate::settings::{Budgets, share};
 
 /// The share of the threshold from which the next summary is prepared in the background.
 const PREPARE_FROM: f64 = 0.80;
-
-/// What a summary in the making is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// The next compaction.
-    Next {
-        /// The summary in the window that it updates.
-        previous: Option<String>,
-    },
-    /// To stand in for a summary that had to be made without the model.
-    Redo {
-        /// Its text.
-        of: String,
-    },
-}
 
 /// What a summary that was made without the model could be made from again.
 pub(super) struct Redo {
@@ -45,6 +31,7 @@ impl Compressor {
             Some(at) => self.log.truncate(at + 1),
             None => self.log.retain(|note| cut.keeps(note.id)),
         }
+        self.readings.cut(cut);
         self.pending = None;
         self.staged = None;
         self.redo = None;

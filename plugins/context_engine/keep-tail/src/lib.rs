@@ -1,5 +1,5 @@
 //! A small but complete context engine: it keeps the head and the tail of a conversation and puts a
-//! digest in place of the middle. Copy this folder to begin an engine of your own.
+//! digest in place of the middle. `contexture plugins new` begins an engine of your own with it.
 
 use contexture_digest::{Budget, Digest};
 use contexture_engine_api::{
@@ -34,10 +34,7 @@ impl Default for Settings {
     }
 }
 
-struct KeepTail {
-    settings: Settings,
-    services: Services,
-}
+struct KeepTail(Settings, Services);
 
 impl StandaloneEngine for KeepTail {
     fn about(_host: &HostInfo) -> About {
@@ -45,52 +42,57 @@ impl StandaloneEngine for KeepTail {
     }
 
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
-        Ok(Self {
-            settings: request.settings()?,
-            services: request.services.clone(),
-        })
+        Ok(Self(request.settings()?, request.services.clone()))
     }
 }
 
 impl ContextEngine for KeepTail {
     fn should_compress(&self, window: &WindowState) -> Decision {
         let tokens = window.best_prompt_tokens();
-        let threshold = (window.context_length as f64 * self.settings.threshold) as u64;
+        let threshold = (window.context_length as f64 * self.0.threshold) as u64;
         let figures = format!("{tokens} tokens, threshold {threshold}");
-        if tokens >= threshold {
-            Decision::Yes(figures)
-        } else {
-            Decision::No(figures)
+        match tokens >= threshold {
+            true => Decision::Yes(figures),
+            false => Decision::No(figures),
         }
     }
 
     fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
-        let messages = request.messages;
-        // Neither cut may part a tool call from its results, and the user's last words stay.
-        let head = safe_cut(messages, self.settings.keep_first);
-        let last_user = messages.iter().rposition(MessageView::is_real_user);
-        let tail = messages.len().saturating_sub(self.settings.keep_last);
-        let tail = safe_cut(messages, tail.min(last_user.unwrap_or(tail))).max(head);
-        let middle = &messages[head..tail];
+        let (Self(settings, services), messages) = (self, request.messages);
+        // No cut may part a tool call from its results.
+        let head = safe_cut(messages, settings.keep_first);
+        let tail = messages.len().saturating_sub(settings.keep_last);
+        let tail = safe_cut(messages, tail).max(head);
+        // The user's last words stay where they are.
+        let words = messages.iter().rposition(MessageView::is_real_user);
+        let words = words.filter(|at| (head..tail).contains(at));
+        let (until, from) = words.map_or((tail, tail), |at| (at, at + 1));
 
-        let text = Digest::of(middle, None).render(Budget::chars(12_000));
-        let tokens: u64 = middle.iter().map(MessageView::tokens).sum();
-        // The host's marks around a summary and its note cost some 80 tokens.
-        if self.services.count_tokens(&text) + 80 >= tokens {
+        let keep = |message: &MessageView<'_>| Entry::Keep(message.id());
+        let mut entries: Vec<Entry> = messages.iter().map(keep).collect();
+        // From behind, so that what stands before keeps its place.
+        for span in [from..tail, head..until] {
+            let middle = &messages[span.clone()];
+            let text = Digest::of(middle, None).render(Budget::chars(12_000));
+            let tokens: u64 = middle.iter().map(MessageView::tokens).sum();
+            // The host's marks around a summary and its note cost some 80 tokens.
+            if services.count_tokens(&text) + 80 < tokens {
+                let covers = middle.iter().map(MessageView::id).collect();
+                entries.splice(span, [Entry::summary(text, covers)]);
+            }
+        }
+        if entries.iter().all(|entry| matches!(entry, Entry::Keep(_))) {
             let reason = "what lies between head and tail is too short to be worth a summary";
             return Ok(Outcome::NothingToDo(reason.into()));
         }
-        let keep = |message: &MessageView<'_>| Entry::Keep(message.id());
-        let mut entries: Vec<Entry> = messages[..head].iter().map(keep).collect();
-        entries.push(Entry::summary(
-            text,
-            middle.iter().map(MessageView::id).collect(),
-        ));
-        entries.extend(messages[tail..].iter().map(keep));
+        let note = Some(COMPACTION_NOTE.into());
         Ok(Outcome::Compacted(
-            Compaction::new(entries).system_note(Some(COMPACTION_NOTE.into())),
+            Compaction::new(entries).system_note(note),
         ))
     }
 }
 
 export_engine!("keep-tail", KeepTail);
+
+#[cfg(test)]
+contexture_testkit::conforms!(CONTEXTURE_ENGINE);

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Settings {
-    /// What to do wrong: `panic:METHOD`, `hang:METHOD`, `error:METHOD`, `exit:METHOD`, `print:METHOD`,
-    /// `chdir:METHOD`, `bomb:METHOD` (a panic whose payload panics when it is dropped), or one of the
+    /// What to do wrong: `panic:METHOD`, `hang:METHOD`, `spin:METHOD`, `error:METHOD`, `exit:METHOD`,
+    /// `segfault:METHOD`, `eat:METHOD` (all memory), `print:METHOD`, `chdir:METHOD`, `bomb:METHOD` (a panic whose payload panics when it is dropped), or one of the
     /// faults of `Misbehaving::spoil`. `METHOD` may be `drop`.
     #[serde(default)]
     fault: String,
@@ -71,6 +71,29 @@ impl Misbehaving {
                 Ok(())
             }
             Some(("exit", at)) if at == method => std::process::exit(0),
+            Some(("segfault", at)) if at == method => {
+                let id = std::process::id().to_string();
+                // The first takes away the handler with which Rust looks for stacks that overflow.
+                for _ in 0..2 {
+                    let mut kill = std::process::Command::new("kill");
+                    let killed = kill.args(["-SEGV", &id]).status();
+                    assert!(killed.is_ok());
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                // The signal comes when it comes.
+                hang();
+                Ok(())
+            }
+            Some(("spin", at)) if at == method => loop {
+                std::hint::spin_loop();
+            },
+            Some(("eat", at)) if at == method => {
+                let mut eaten = Vec::new();
+                loop {
+                    eaten.push(vec![1_u8; 16 << 20]);
+                    std::hint::black_box(&eaten);
+                }
+            }
             Some(("bomb", at)) if at == method => std::panic::panic_any(Bomb),
             Some(("print", at)) if at == method => {
                 println!("printed on purpose in {method}");

@@ -21,7 +21,7 @@ const ARGUMENT_CHARS: usize = 1_200;
 /// A message as far as a summariser needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// Its id.
+    /// The message's id.
     pub id: MessageId,
     /// The original's tokens.
     pub tokens: u64,
@@ -76,8 +76,8 @@ impl Noted {
         }
     }
 
-    /// A view of the compact form. `calls` is what `call_views` gave.
-    pub(crate) fn view<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> MessageView<'a> {
+    /// A view of the compact form. `calls` is what [`Self::call_views`] gave.
+    pub fn view<'a>(&'a self, calls: &'a [ToolCallView<'a>]) -> MessageView<'a> {
         let view = MessageView::new(self.id, &self.role)
             .with_kind(self.kind)
             .with_text(&self.text)
@@ -91,7 +91,8 @@ impl Noted {
         }
     }
 
-    pub(crate) fn call_views(&self) -> Vec<ToolCallView<'_>> {
+    /// Views of its calls.
+    pub fn call_views(&self) -> Vec<ToolCallView<'_>> {
         self.calls
             .iter()
             .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
@@ -154,7 +155,7 @@ pub fn views<'a>(notes: &'a [Noted], calls: &'a [Vec<ToolCallView<'a>>]) -> Vec<
         .collect()
 }
 
-/// The calls of compact messages, for [`views`].
+/// Views of the calls of compact messages, for [`views`].
 pub fn call_views(notes: &[Noted]) -> Vec<Vec<ToolCallView<'_>>> {
     notes.iter().map(Noted::call_views).collect()
 }
@@ -179,12 +180,6 @@ pub fn units(notes: &[Noted]) -> Vec<String> {
         at = end;
     }
     units
-}
-
-/// Summaries as one text, where there is any.
-pub fn joined(texts: impl Iterator<Item = String>) -> Option<String> {
-    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
-    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
 #[cfg(test)]

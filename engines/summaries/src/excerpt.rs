@@ -1,10 +1,9 @@
-//! What of a message goes to a summariser: which tool a result is from, and excerpts of long texts.
+//! Excerpts of texts, and which tool a result comes from.
 
 use contexture_engine_api::{MessageView, ToolCallView};
 
 /// Ends a shortened string. Nothing in it needs escaping in JSON.
 pub const ARGUMENT_MARK: &str = "… [shortened to save context space]";
-
 /// The name of the tool that a result comes from, where it is known.
 pub fn tool_of<'a>(result: &MessageView<'a>, caller: Option<&MessageView<'a>>) -> &'a str {
     result.tool_name().unwrap_or_else(|| {

@@ -2,13 +2,13 @@
 //! notes are then put together. It only says what to ask next; who asks, and whether anybody waits, is
 //! the caller's business.
 
+use contexture_cooldown::CoolDowns;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    FailureKind, ModelAnswer, ModelFailure, ModelRequest, Services, grouped,
+    EngineError, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, Services, grouped,
 };
 
 use crate::excerpt::excerpt;
-use crate::prompt::{self, Brief};
 
 /// Halvings of the pieces after "too long" before it is given up.
 const MAX_HALVINGS: u32 = 4;
@@ -19,10 +19,91 @@ const MIN_PIECE: u64 = 128;
 /// The share of the model's window that is used: its tokenizer is not ours.
 const USED_SHARE: f64 = 0.85;
 
+/// What an engine says to the model, and how it reads the answer.
+pub trait Prompts: std::fmt::Debug + Send {
+    /// Instructions.
+    fn system(&self) -> String;
+    /// Asks for the whole summary.
+    fn whole(&self, material: &str) -> String;
+    /// Asks for notes on one of several pieces, of at most so many tokens.
+    fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String;
+    /// The summary in an answer to [`whole`](Self::whole).
+    ///
+    /// # Errors
+    /// An answer that holds none.
+    fn read(&self, answer: &str) -> Result<String, ModelFailure>;
+    /// The notes in an answer to [`piece`](Self::piece); by default they are read as a summary is.
+    ///
+    /// # Errors
+    /// An answer that holds none.
+    fn read_piece(&self, answer: &str) -> Result<String, ModelFailure> {
+        self.read(answer)
+    }
+    /// What the summary may take, in tokens.
+    fn budget(&self) -> u64;
+    /// Brings what goes along with the material to a size that leaves the material room.
+    fn fit(&mut self, fit: &dyn Fn(&str) -> String) {
+        let _ = fit;
+    }
+}
+
+/// Puts a text between tags that it cannot close itself.
+pub fn tagged(prompt: &mut String, tag: &str, text: &str) {
+    let close = format!("</{tag}");
+    // The material must not be able to close its own tag.
+    let text = text.replace(&close, &format!("<\\/{tag}"));
+    prompt.push_str(&format!("<{tag}>\n{}\n{close}>\n\n", text.trim()));
+}
+
+/// Has a summary written while somebody waits. The inner error says, for a person, why there is none.
+///
+/// # Errors
+/// [`EngineError::Cancelled`].
+pub fn ask(
+    mut summariser: Summariser,
+    model: &ModelInfo,
+    cool_downs: &mut CoolDowns,
+    force: bool,
+) -> Result<Result<String, String>, EngineError> {
+    let services = summariser.services.clone();
+    // A forced compaction may follow a fix of the problem.
+    if let Some(cool_down) = cool_downs.in_force().filter(|_| !force) {
+        let seconds = (cool_down.until_ms - services.now_ms()) / 1_000;
+        return Ok(Err(format!(
+            "{} failed ({}) and is left alone for another {seconds} s",
+            model.name, cool_down.failure
+        )));
+    }
+    loop {
+        if services.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        let requests = summariser.requests();
+        let answers = match requests.as_slice() {
+            [one] => vec![services.complete(one)],
+            many => services.complete_many(many),
+        };
+        match summariser.answered(answers) {
+            Ok(Some(notes)) => {
+                cool_downs.succeeded();
+                return Ok(Ok(notes));
+            }
+            Ok(None) => {}
+            Err(failure) if failure.kind == FailureKind::Cancelled => {
+                return Err(EngineError::Cancelled);
+            }
+            Err(failure) => {
+                cool_downs.failed(&model.name, &failure);
+                return Ok(Err(failure.message));
+            }
+        }
+    }
+}
+
 /// A summary in the making.
 #[derive(Debug)]
 pub struct Summariser {
-    brief: Brief,
+    prompts: Box<dyn Prompts>,
     /// The model's window, in tokens.
     window: u64,
     /// What is to be summarised: the conversation at first, notes on its pieces later.
@@ -33,10 +114,15 @@ pub struct Summariser {
 }
 
 impl Summariser {
-    /// A summary of these pieces of material, by a model with a window of so many tokens.
-    pub fn new(brief: Brief, units: Vec<String>, window: u64, services: Services) -> Self {
+    /// A summary of these pieces of text, by a model with a window of so many tokens.
+    pub fn new(
+        prompts: impl Prompts + 'static,
+        units: Vec<String>,
+        window: u64,
+        services: Services,
+    ) -> Self {
         let mut this = Self {
-            brief,
+            prompts: Box::new(prompts),
             window,
             units,
             halvings: 0,
@@ -45,29 +131,17 @@ impl Summariser {
         };
         // In a small window the conversation itself comes first.
         let most = (this.usable() / 6).max(MIN_PIECE);
-        let brief = &mut this.brief;
-        for text in [&mut brief.previous, &mut brief.memory, &mut brief.facts]
-            .into_iter()
-            .flatten()
-        {
-            // Masked before it is cut: half a secret has no shape to know it by.
-            *text = fit(&mask_secrets(text), most, &this.services);
-        }
-        if let Some(focus) = &mut brief.focus {
-            *focus = mask_secrets(focus).into_owned();
-        }
+        let services = this.services.clone();
+        // Masked before it is cut: half a secret has no shape to know it by.
+        (this.prompts).fit(&|text| fit(&mask_secrets(text), most, &services));
         this
-    }
-
-    pub(crate) fn services(&self) -> &Services {
-        &self.services
     }
 
     /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
     /// each.
     pub fn requests(&self) -> Vec<ModelRequest> {
-        let system = prompt::system(self.brief.headings);
-        let whole = prompt::whole(&self.brief, "");
+        let system = self.prompts.system();
+        let whole = self.prompts.whole("");
         let answer = self.answer_tokens();
         let overhead = self.tokens(&system) + answer;
         let room = |prompt: &str| {
@@ -80,7 +154,7 @@ impl Summariser {
 
         let in_one = self.pack(room(&whole));
         if let [material] = in_one.as_slice() {
-            return vec![request(prompt::whole(&self.brief, material), answer)];
+            return vec![request(self.prompts.whole(material), answer)];
         }
         let pieces = self.pack(room(""));
         let of = pieces.len();
@@ -89,9 +163,7 @@ impl Summariser {
         pieces
             .iter()
             .enumerate()
-            .map(|(at, material)| {
-                request(prompt::piece(&self.brief, material, at + 1, of, each), each)
-            })
+            .map(|(at, material)| request(self.prompts.piece(material, at + 1, of, each), each))
             .collect()
     }
 
@@ -108,7 +180,8 @@ impl Summariser {
         let mut notes = Vec::with_capacity(answers.len());
         for answer in answers {
             match answer {
-                Ok(answer) => notes.push(prompt::notes_in(&answer.text)?),
+                Ok(answer) if single => notes.push(self.prompts.read(&answer.text)?),
+                Ok(answer) => notes.push(self.prompts.read_piece(&answer.text)?),
                 Err(failure)
                     if failure.kind == FailureKind::TooLong && self.halvings < MAX_HALVINGS =>
                 {
@@ -163,7 +236,7 @@ impl Summariser {
     }
 
     fn answer_tokens(&self) -> u64 {
-        self.brief.budget.min(self.usable() / 4).max(64)
+        self.prompts.budget().min(self.usable() / 4).max(64)
     }
 
     fn tokens(&self, text: &str) -> u64 {

@@ -1,27 +1,13 @@
-//! The text of a summary, within its budget: what a model wrote with the facts that it left out, or
-//! the digest alone.
+//! The digest, with what concerns a topic.
 
 use std::collections::HashSet;
 
-use contexture_digest::{Budget, Digest, mask_secrets};
+use contexture_digest::{Digest, mask_secrets};
 use contexture_engine_api::{MessageView, Services};
+use contexture_summaries::{digested, excerpt};
 
-use crate::excerpt::excerpt;
-use crate::prompt::{body_of, trim};
-
-/// Text as dense in paths and identifiers as a digest has about this many characters a token. With its
-/// frame and the system note, a summary for a window of 100,000 tokens then takes 12,000 characters.
-const CHARS_PER_TOKEN: f64 = 2.33;
-/// Facts are not added for less room than this, in tokens.
-const MIN_FACTS_TOKENS: u64 = 48;
 /// Of a line that concerns a topic, so many characters.
 const FOCUS_LINE_CHARS: usize = 240;
-
-/// The digest, rendered to at most this many tokens.
-pub(crate) fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
-    let count = |text: &str| services.count_tokens(text);
-    body_of(&digest.render(budget(tokens, &count)))
-}
 
 /// The digest, and the lines that concern a topic, latest first, in a quarter of the room at most. A
 /// model would judge what concerns it; here a line does that names all of its words.
@@ -68,28 +54,4 @@ pub(crate) fn digested_with_focus(
         services,
     );
     format!("{rest}\n\n{section}")
-}
-
-/// A model's notes, and in the room that they leave, the facts that they lack.
-pub(crate) fn with_facts(
-    notes: String,
-    digest: &Digest<'_>,
-    tokens: u64,
-    services: &Services,
-) -> String {
-    let notes = trim(notes, tokens, services);
-    let room = tokens.saturating_sub(services.count_tokens(&notes));
-    if room < MIN_FACTS_TOKENS {
-        return notes;
-    }
-    let count = |text: &str| services.count_tokens(text);
-    let facts = body_of(&digest.missing_from(&notes, budget(room, &count)));
-    if facts.is_empty() {
-        return notes;
-    }
-    format!("{notes}\n\n{facts}")
-}
-
-fn budget<'c>(tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Budget<'c> {
-    Budget::chars((tokens as f64 * CHARS_PER_TOKEN) as usize).and_tokens(tokens, count)
 }

@@ -1,0 +1,63 @@
+//! Sets `cfg(shared_data)`, and packs the sources that `contexture plugins new` hands out: what an engine is written
+//! and tested with.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+#[path = "../tests/shared_data.rs"]
+mod shared_data;
+#[path = "src/plugins/spelled_out.rs"]
+mod spelled_out;
+
+/// The folder of each package in the repository, and beside the others where they are handed out.
+const CARRIED: [(&str, &str); 3] = [
+    ("engine-api", "engine-api"),
+    ("contract", "contract"),
+    ("tests/kit", "testkit"),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    shared_data::main();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = read(&repository.join("Cargo.toml"))?;
+    let place = |path: &str| {
+        let found = CARRIED.iter().find(|(folder, _)| *folder == path);
+        let (_, handed_out) = found.unwrap_or_else(|| panic!("{path} is not handed out"));
+        format!("../{handed_out}")
+    };
+    let mut files = String::new();
+    for (folder, handed_out) in CARRIED {
+        let package = repository.join(folder);
+        let manifest = spelled_out::spelled_out(&read(&package.join("Cargo.toml"))?, &root, &place);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            files,
+            "({:?}, {manifest:?}),",
+            format!("{handed_out}/Cargo.toml")
+        );
+        let sources = package.join("src");
+        println!("cargo::rerun-if-changed={}", sources.display());
+        let mut folders = vec![sources];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let inside = path.strip_prefix(&package)?;
+                let name = format!("{handed_out}/{}", inside.display()).replace('\\', "/");
+                let _ = writeln!(files, "({name:?}, include_str!({path:?})),");
+            }
+        }
+    }
+    let out = std::env::var("OUT_DIR")?;
+    std::fs::write(Path::new(&out).join("carried.rs"), format!("&[\n{files}]"))?;
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    println!("cargo::rerun-if-changed={}", path.display());
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,318 @@
+//! `contexture plugins new`: a crate to begin an engine with, that builds wherever it lies.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
+use contexture_engine_api::API_VERSION;
+
+use super::spelled_out::spelled_out;
+use crate::error::CliError;
+use crate::{OK, output};
+
+/// What an engine is written and tested with: each file's path and text.
+static CARRIED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/carried.rs"));
+
+/// Where a crate has the copies of them.
+const COPIES: &str = "contexture";
+
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
+const KEEP_TAIL: &str = include_str!("../../../plugins/context_engine/keep-tail/src/lib.rs");
+
+/// What to begin with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum From {
+    /// A small engine in one file: head and tail stay, an outline stands for the middle
+    #[default]
+    KeepTail,
+    /// The lossless engine, to change: a store, summaries over it, search
+    Lcm,
+}
+
+/// Where the interface and the test kit come from.
+enum Api {
+    /// A checkout of the repository.
+    Sources(PathBuf),
+    /// Copies in the crate.
+    Copies,
+    /// The registry.
+    Version(String),
+}
+
+impl Api {
+    fn chosen(asked: Option<&str>) -> Result<Self, CliError> {
+        let Some(asked) = asked else {
+            let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+            return Ok(match built_from.filter(|folder| lacks(folder).is_none()) {
+                Some(folder) => Self::Sources(folder.to_owned()),
+                None => Self::Copies,
+            });
+        };
+        let is_version = asked.starts_with(|first: char| first.is_ascii_digit())
+            && asked.chars().all(|one| one.is_ascii_digit() || one == '.');
+        if is_version && !Path::new(asked).exists() {
+            let carried = format!("{API_VERSION}.").starts_with(&format!("{asked}."));
+            return Ok(match carried {
+                true => Self::Copies,
+                false => Self::Version(asked.to_owned()),
+            });
+        }
+        let wrong = |what: String| {
+            CliError::usage(
+                what,
+                format!(
+                    "--api takes the folder of a checkout of {REPOSITORY}, or a version of the interface: --api {API_VERSION}"
+                ),
+            )
+        };
+        let folder = std::fs::canonicalize(asked)
+            .map_err(|error| wrong(format!("there are no sources in {asked}: {error}")))?;
+        match lacks(&folder) {
+            Some(file) => Err(wrong(format!(
+                "{asked} is no checkout of Contexture: it has no {file}"
+            ))),
+            None => Ok(Self::Sources(folder)),
+        }
+    }
+
+    /// What a manifest says of the package in this folder of the repository.
+    fn dependency(&self, folder: &str, copy: &str, version: &str) -> String {
+        match self {
+            Self::Sources(sources) => format!("{{ path = {:?} }}", sources.join(folder)),
+            Self::Copies => format!("{{ path = \"{COPIES}/{copy}\" }}"),
+            Self::Version(_) => format!("{version:?}"),
+        }
+    }
+
+    /// The dependencies of an engine.
+    fn dependencies(&self) -> String {
+        let version = match self {
+            Self::Version(version) => version,
+            _ => API_VERSION,
+        };
+        let api = self.dependency("engine-api", "engine-api", version);
+        let kit = self.dependency("tests/kit", "testkit", env!("CARGO_PKG_VERSION"));
+        format!(
+            "[dependencies]\ncontexture-engine-api = {api}\nschemars = \"1\"\nserde = {{ version = \"1\", features = [\"derive\"] }}\n\n\
+             [dev-dependencies]\ncontexture-testkit = {kit}\n"
+        )
+    }
+
+    /// What the README says of it.
+    fn words(&self) -> String {
+        match self {
+            Self::Sources(sources) => format!(
+                "`Cargo.toml`\nnames the sources of Contexture in `{}`; before others build the crate, name a version, or begin \
+                 it with\n`contexture plugins new --api {API_VERSION}`, which takes copies along.",
+                sources.display()
+            ),
+            Self::Copies => format!(
+                "`{COPIES}/` holds\ncopies of the interface ({API_VERSION}) and of the test kit, as they are."
+            ),
+            Self::Version(version) => {
+                format!("It is written\nfor version {version} of the interface.")
+            }
+        }
+    }
+
+    /// The step of a CI run that has the sources where the manifest expects them.
+    fn ci_step(&self) -> String {
+        match self {
+            Self::Sources(sources) => {
+                let folder = sources.display();
+                format!(
+                    "      # Cargo.toml names the sources in this folder.\n      \
+                     - run: sudo install -d -o \"$USER\" '{folder}' && git clone --depth 1 {REPOSITORY} '{folder}'\n"
+                )
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// The first file that a checkout of the repository has and this folder has not.
+fn lacks(folder: &Path) -> Option<&'static str> {
+    let files = [
+        "engine-api/Cargo.toml",
+        "tests/kit/Cargo.toml",
+        "Cargo.toml",
+    ];
+    files.into_iter().find(|file| !folder.join(file).is_file())
+}
+
+/// Writes `./NAME`, whole or not at all.
+pub(crate) fn run(name: &str, from: From, api: Option<&str>) -> Result<u8, CliError> {
+    if !is_engine_name(name) || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
+        return Err(CliError::usage(
+            format!("`{name}` cannot be the name of an engine and its crate"),
+            format!("give it {NAME_RULE}; a crate's begins with a letter"),
+        ));
+    }
+    if [BUILT_IN, "test", "core", "std", "alloc"].contains(&name) {
+        return Err(CliError::usage(
+            format!(
+                "`{name}` is taken: it is the built-in engine's name, or that of a crate of Rust's own"
+            ),
+            "choose another name",
+        ));
+    }
+    let api = Api::chosen(api)?;
+    let mut files = match from {
+        From::KeepTail => small(name, &api)?,
+        From::Lcm => lossless(name, &api)?,
+    };
+    let fill = |template: &str| {
+        let text = template
+            .replace("{name}", name)
+            .replace("{repository}", REPOSITORY);
+        text.replace("{api}", &api.words())
+            .replace("{sources}", &api.ci_step())
+    };
+    let ignored = "/target\n/*.so\n/*.dylib\n/*.dll\n";
+    files.extend([
+        (
+            "README.md".to_owned(),
+            fill(include_str!("template/README.md")),
+        ),
+        (
+            ".github/workflows/ci.yml".to_owned(),
+            fill(include_str!("template/ci.yml")),
+        ),
+        (".gitignore".to_owned(), ignored.to_owned()),
+    ]);
+    if let Api::Copies = api {
+        let copies = CARRIED.iter();
+        files.extend(copies.map(|(path, text)| (format!("{COPIES}/{path}"), (*text).to_owned())));
+    }
+    write(Path::new(name), &files)?;
+    output::print(&format!(
+        "wrote {name}: an engine that builds as it is\n\n  cd {name}\n  cargo test\n  contexture plugins build .\n  \
+         contexture plugins check .\n  contexture plugins install .\n"
+    ))?;
+    Ok(OK)
+}
+
+fn write(folder: &Path, files: &[(String, String)]) -> Result<(), CliError> {
+    let failed = |source| CliError::Write {
+        path: folder.to_owned(),
+        source,
+    };
+    if folder.exists() {
+        return Err(CliError::usage(
+            format!("{} is there already", folder.display()),
+            "choose another name, or go to another folder: nothing was changed",
+        ));
+    }
+    let beside = tempfile::Builder::new()
+        .prefix(".contexture-")
+        .tempdir_in(".")
+        .map_err(failed)?;
+    for (path, text) in files {
+        let path = beside.path().join(path);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| std::fs::write(&path, text))
+            .map_err(failed)?;
+    }
+    std::fs::rename(beside.path(), folder).map_err(failed)
+}
+
+fn manifest(name: &str, description: &str, dependencies: &str) -> String {
+    format!(
+        "[package]\nname = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\nrust-version = \"{}\"\n\
+         # Shown where engines are listed.\ndescription = {description:?}\npublish = false\n\n\
+         # A workspace of its own, wherever it lies.\n[workspace]\nexclude = [\"{COPIES}\"]\n\n\
+         [lib]\ncrate-type = [\"cdylib\"]\n\n{dependencies}",
+        env!("CARGO_PKG_RUST_VERSION")
+    )
+}
+
+type Files = Vec<(String, String)>;
+
+/// `keep-tail` under another name, with an outline in place of the digest of the repository's own.
+fn small(name: &str, api: &Api) -> Result<Files, CliError> {
+    let engine: String = name
+        .split(['-', '_'])
+        .map(|word| word[..word.len().min(1)].to_uppercase() + &word[word.len().min(1)..])
+        .collect();
+    let text = KEEP_TAIL
+        .replace("use contexture_digest::{Budget, Digest};\n", "")
+        .replace(
+            "Digest::of(middle, None).render(Budget::chars(12_000))",
+            "outline(middle)",
+        )
+        .replace(
+            "a\n//! digest in place of the middle",
+            "an\n//! outline in place of the middle",
+        )
+        .replace("KeepTail", &engine)
+        .replace("keep-tail", name);
+    let (text, export) = text
+        .split_once("export_engine!(\"")
+        .map_or((text.as_str(), ""), |parts| parts);
+    let outline = include_str!("template/outline.rs").trim_start();
+    let library = format!("{text}{outline}\nexport_engine!(\"{export}");
+    let description = "Keeps the head and the tail, and puts an outline in place of the middle";
+    Ok(vec![
+        (
+            "Cargo.toml".to_owned(),
+            manifest(name, description, &api.dependencies()),
+        ),
+        ("src/lib.rs".to_owned(), library),
+    ])
+}
+
+/// The lossless engine's own sources.
+fn lossless(name: &str, api: &Api) -> Result<Files, CliError> {
+    let Api::Sources(sources) = api else {
+        return Err(CliError::usage(
+            "the sources of `lcm` are not here: this program carries those of the interface and the test kit alone",
+            format!("get a checkout of {REPOSITORY}, and name its folder: --from lcm --api PATH"),
+        ));
+    };
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map_err(|source| CliError::Read {
+            input: path.display().to_string(),
+            source,
+        })
+    };
+    let package = sources.join("engines/lcm");
+    let place = |folder: &str| sources.join(folder).display().to_string();
+    let whole = read(&package.join("Cargo.toml"))?;
+    let whole = spelled_out(&whole, &read(&sources.join("Cargo.toml"))?, &place);
+    let dependencies = whole.find("[dependencies]").map_or("", |at| &whole[at..]);
+    let description = "The lossless engine, changed";
+    let mut files = vec![(
+        "Cargo.toml".to_owned(),
+        manifest(name, description, dependencies),
+    )];
+    let mut folders = vec![package.join("src")];
+    while let Some(folder) = folders.pop() {
+        let unreadable = |source| CliError::Read {
+            input: folder.display().to_string(),
+            source,
+        };
+        for entry in std::fs::read_dir(&folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let inside = path
+                .strip_prefix(&package)
+                .unwrap_or(&path)
+                .display()
+                .to_string();
+            let mut text = read(&path)?;
+            if inside == "src/lib.rs" {
+                text = text.replace("NAME: &str = \"lcm\"", &format!("NAME: &str = {name:?}"));
+                text.push_str(&format!(
+                    "\ncontexture_engine_api::export_engine!({name:?}, factory Lcm);\n\n\
+                     #[cfg(test)]\ncontexture_testkit::conforms!(CONTEXTURE_ENGINE);\n"
+                ));
+            }
+            files.push((inside, text));
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,150 @@
+//! The engines that compact in layers, through the real command.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::path::PathBuf;
+
+use cli_support::{Home, json, shared_data};
+use serde_json::{Value, json};
+
+/// A conversation of seven turns, as the document on two layers shows them: 5,000 characters of a result each.
+fn document() -> String {
+    let chinese = "数据库连接池的超时配置说明与排查步骤";
+    let result: String = chinese.chars().cycle().take(5_000).collect();
+    let arguments = json!({"path": "a.md", "content": "x".repeat(1_000)}).to_string();
+    let mut messages = vec![json!({"role": "system", "content": "你是豆豆。"})];
+    for turn in 1..=7 {
+        let function = json!({"name": "loadContent", "arguments": arguments});
+        let id = format!("c{turn}");
+        messages.push(json!({"role": "user", "content": format!("用户问题{turn}")}));
+        messages.push(
+            json!({"role": "assistant", "content": "思考", "tool_calls": [
+            {"id": id, "type": "function", "function": function}]}),
+        );
+        messages.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
+        messages.push(json!({"role": "assistant", "content": "好的"}));
+    }
+    messages.push(json!({"role": "user", "content": "当前问题"}));
+    json!({"model": "gpt-4o", "messages": messages}).to_string()
+}
+
+fn messages(text: &str) -> Vec<Value> {
+    json(text)["messages"].as_array().unwrap().clone()
+}
+
+/// The files of real conversations with tools.
+fn real_files() -> Vec<PathBuf> {
+    let data = shared_data();
+    let mut files = vec![data.join("claude-code/main.jsonl")];
+    for folder in ["swe-agent", "tau2-bench"] {
+        let entries = std::fs::read_dir(data.join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        files.extend(paths.filter(|path| path.extension().is_some()));
+    }
+    files
+}
+
+/// The totals of a replay of every real file with this engine.
+fn replayed(engine: &str, config: &str, window: &str) -> Value {
+    let home = Home::new();
+    home.put("home/config.yaml", config);
+    let files = real_files();
+    let mut args: Vec<&str> = vec!["replay"];
+    args.extend(files.iter().map(|file| file.to_str().unwrap()));
+    args.extend(["--engine", engine, "--context-length", window]);
+    args.extend(["--offline", "--report", "-"]);
+    let ran = home.run(args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let report = json(&ran.stdout);
+    let mut totals = report["totals"].as_array().unwrap().iter();
+    totals.find(|row| row["engine"] == engine).unwrap().clone()
+}
+
+#[test]
+fn two_layers_cut_each_turn_and_summarise_above_the_threshold() {
+    let home = Home::new();
+    let chat = home.put("chat.json", &document());
+    let ran = home.run(["compress", &chat, "--engine", "two-layer"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let first = messages(&ran.stdout);
+    assert_eq!(first.len(), 30);
+    for (at, message) in first
+        .iter()
+        .enumerate()
+        .filter(|(_, message)| message["role"] == "tool")
+    {
+        let is_old = at < 14;
+        let text = message["content"].as_str().unwrap();
+        assert_eq!(text.starts_with("[truncated: 5000 chars]"), is_old, "{at}");
+        let arguments = first[at - 1]["tool_calls"][0]["function"]["arguments"]
+            .as_str()
+            .unwrap();
+        assert_eq!(arguments.chars().count() <= 200, is_old, "{at}");
+        assert_eq!(json(arguments)["path"], "a.md");
+    }
+
+    home.put(
+        "home/config.yaml",
+        "context:\n  engine: two-layer\n  engines:\n    two-layer:\n      token_threshold: 10000\n",
+    );
+    let ran = home.run(["-v", "compress", &chat]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let line = "Context auto_compact triggered: estimated tokens=";
+    assert!(
+        ran.stderr.contains(line) && ran.stderr.contains(" > threshold=10000"),
+        "{}",
+        ran.stderr
+    );
+    let second = messages(&ran.stdout);
+    assert_eq!(second[0]["content"], "你是豆豆。");
+    assert_eq!(second[1]["role"], "system");
+    let summary = second[1]["content"].as_str().unwrap();
+    assert!(
+        summary.starts_with("【历史摘要】\n") && summary.contains("用户问题1"),
+        "{summary}"
+    );
+    assert_eq!(
+        second[2..],
+        first[first.len() - (second.len() - 2)..],
+        "the recent turns"
+    );
+    assert_eq!(second.last().unwrap()["content"], "当前问题");
+}
+
+#[test]
+fn their_settings_are_checked() {
+    let home = Home::new();
+    let chat = home.put("chat.json", &document());
+    for (engine, setting, said) in [
+        ("two-layer", "keep_recent_tools: 0", "at least 1"),
+        ("two-layer", "summary_format: xml", "json"),
+        ("two-layer", "keep_recent_tool: 3", "keep_recent_tools"),
+    ] {
+        let config = format!("context:\n  engines:\n    {engine}:\n      {setting}\n");
+        home.put("home/config.yaml", &config);
+        let ran = home.run(["compress", &chat, "--engine", engine]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{setting}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_doctor_finds_them_well() {
+    let home = Home::new();
+    let ran = home.run(["engines", "doctor"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("two-layer"), "{}", ran.stdout);
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn two_layers_keep_real_conversations_within_the_contract() {
+    let turns = "context:\n  engines:\n    two-layer:\n      token_threshold: 15000\n      per_turn_summaries: true\n      keep_important: 0.7\n";
+    for (config, window) in [("", "200000"), ("", "40000"), (turns, "100000")] {
+        let totals = replayed("two-layer", config, window);
+        assert_eq!(totals["failures"], 0, "{totals}");
+        assert_eq!(totals["overflows"], 0, "{totals}");
+        assert!(totals["compactions"].as_u64().unwrap() > 0, "{totals}");
+    }
+}

@@ -1,0 +1,200 @@
+//! A stranger's way to an engine: `plugins new`, its tests, `plugins build`, `plugins check`, and a conversation that it
+//! compacts; outside the workspace, from its sources and from the copies that the command carries.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::path::Path;
+use std::process::Command;
+
+use cli_support::{Home, Ran, chat, json, ran};
+
+/// The command as somebody runs it who has Rust: nothing is fetched, and what is built is shared with this workspace.
+fn with_cargo(mut command: Command) -> Ran {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        // What cargo tells a test of its own package would make some crates build anew.
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    let program = std::env::current_exe().unwrap();
+    command
+        .env("HOME", std::env::var_os("HOME").unwrap_or_default())
+        .env("CARGO_NET_OFFLINE", "true")
+        .env("CARGO_TARGET_DIR", program.ancestors().nth(3).unwrap())
+        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    ran(command.output().unwrap())
+}
+
+/// Runs it, and gives what it printed.
+fn done<'a>(home: &Home, args: impl IntoIterator<Item = &'a str>) -> String {
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = with_cargo(home.command(args));
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    stdout
+}
+
+fn cargo_test(home: &Home, folder: &str) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg("test").current_dir(home.path(folder));
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = with_cargo(cargo);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    stdout
+}
+
+#[test]
+fn an_engine_from_the_sources_builds_holds_everything_and_compresses() {
+    let home = Home::new();
+    done(&home, ["plugins", "new", "my-engine"]);
+    for file in ["README.md", ".github/workflows/ci.yml", ".gitignore"] {
+        assert!(
+            Path::new(&home.path("my-engine")).join(file).is_file(),
+            "{file}"
+        );
+    }
+    let manifest = home.read("my-engine/Cargo.toml");
+    assert!(
+        manifest.contains("engine-api\" }") && !manifest.contains("workspace = true"),
+        "{manifest}"
+    );
+
+    let not_built = home.run(["plugins", "check", "my-engine"]);
+    assert_eq!(not_built.code, 2);
+    assert!(
+        not_built.stderr.contains("contexture plugins build"),
+        "{}",
+        not_built.stderr
+    );
+
+    done(&home, ["plugins", "build", "my-engine", "--debug"]);
+    let table = done(&home, ["plugins", "check", "my-engine"]);
+    assert!(
+        table.contains("growth") && !table.contains(" no: "),
+        "{table}"
+    );
+
+    home.put("chat.json", &chat(300));
+    home.put("config.yaml", "plugins:\n  dirs: [.]\n");
+    let args = [
+        "compress",
+        "chat.json",
+        "--context-length",
+        "4000",
+        "--config",
+        "config.yaml",
+    ];
+    let small = done(&home, args.into_iter().chain(["--engine", "my-engine"]));
+    assert!(json(&small)["messages"].as_array().unwrap().len() < 300);
+}
+
+#[test]
+fn an_engine_with_copies_of_the_interface_passes_its_tests() {
+    let home = Home::new();
+    done(&home, ["plugins", "new", "copied", "--api", "1.0"]);
+    let copies = Path::new(&home.path("copied")).join("contexture");
+    assert!(copies.join("engine-api/src/engine.rs").is_file());
+    let tested = cargo_test(&home, "copied");
+    assert!(
+        tested.contains("test conforms_to_the_interface ... ok"),
+        "{tested}"
+    );
+    for entry in ["engine-api", "contract", "testkit"] {
+        let manifest = std::fs::read_to_string(copies.join(entry).join("Cargo.toml")).unwrap();
+        assert!(!manifest.contains("workspace"), "{manifest}");
+    }
+}
+
+#[test]
+fn the_lossless_engine_can_be_begun_with() {
+    let home = Home::new();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    done(
+        &home,
+        [
+            "plugins",
+            "new",
+            "my-lcm",
+            "--from",
+            "lcm",
+            "--api",
+            sources.to_str().unwrap(),
+        ],
+    );
+    done(&home, ["plugins", "build", "my-lcm", "--debug"]);
+    home.put("chat.json", &chat(300));
+    home.put("config.yaml", "plugins:\n  dirs: [.]\n");
+    let args = [
+        "compress",
+        "chat.json",
+        "--context-length",
+        "4000",
+        "--config",
+        "config.yaml",
+    ];
+    let small = done(&home, args.into_iter().chain(["--engine", "my-lcm"]));
+    assert!(small.contains("lcm_expand"), "{small:.500}");
+}
+
+#[test]
+fn what_cannot_be_begun_is_said_and_leaves_nothing() {
+    let home = Home::new();
+    home.put("taken/file", "");
+    home.put("elsewhere/Cargo.toml", "");
+    let version = ["plugins", "new", "later", "--api", "7.1"];
+    assert_eq!(home.run(version).code, 0);
+    assert!(
+        home.read("later/Cargo.toml")
+            .contains("contexture-engine-api = \"7.1\"")
+    );
+    for (args, says, way_out) in [
+        (
+            &["My_Engine"][..],
+            "`My_Engine` cannot be",
+            "lower-case letters",
+        ),
+        (
+            &["9lives"],
+            "`9lives` cannot be",
+            "a crate's begins with a letter",
+        ),
+        (&["compressor"], "`compressor` is taken", "another name"),
+        (&["taken"], "taken is there already", "another folder"),
+        (
+            &["x", "--api", "nowhere"],
+            "no sources in nowhere",
+            "a checkout",
+        ),
+        (
+            &["x", "--api", "elsewhere"],
+            "it has no engine-api/Cargo.toml",
+            "a checkout",
+        ),
+        (
+            &["x", "--from", "lcm", "--api", "1.0.0"],
+            "the sources of `lcm` are not here",
+            "--from lcm --api PATH",
+        ),
+    ] {
+        let Ran { code, stderr, .. } =
+            home.run(["plugins", "new"].into_iter().chain(args.iter().copied()));
+        assert_eq!(code, 2, "{args:?}");
+        assert!(
+            stderr.contains(says) && stderr.contains(way_out),
+            "{stderr}"
+        );
+    }
+    let mut left: Vec<_> = std::fs::read_dir(home.path("."))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["elsewhere", "home", "later", "taken"]);
+}

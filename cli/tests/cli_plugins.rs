@@ -1,0 +1,196 @@
+//! Plugins put into place: shown first, pinned, and taken away again. None of their code is run.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+
+use cli_support::{Home, Ran, json};
+
+/// The SHA-256 of `abc`.
+const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+const GENERATED: &str =
+    "# Written by `contexture plugins build` from the library; change the engine instead.\n";
+
+fn library(folder: &str) -> String {
+    format!("{folder}/{DLL_PREFIX}tidy{DLL_SUFFIX}")
+}
+
+/// A plugin called `tidy`, with a manifest that says this beside name and version.
+fn plugin(home: &Home, folder: &str, more: &str) {
+    let manifest = format!("{GENERATED}name: tidy\n# Ours.\nversion: 0.3.0 # so far\n{more}");
+    home.put(&format!("{folder}/plugin.yaml"), &manifest);
+    home.put(&library(folder), "abc");
+}
+
+#[test]
+fn a_plugin_is_shown_installed_pinned_and_removed() {
+    let home = Home::new();
+    plugin(
+        &home,
+        "tidy",
+        "description: Tidies\nasks: [rewrites, offers_tools]\nsettings: {}\n",
+    );
+    let asked = home.run(["plugins", "install", "tidy"]);
+    assert_eq!(asked.code, 2, "{}", asked.stderr);
+    for shown in [
+        "tidy",
+        "0.3.0",
+        "Tidies",
+        DIGEST,
+        "changes the window before every request",
+        "its tools are put into every request",
+        "with all your rights",
+        "add --yes",
+    ] {
+        assert!(asked.stderr.contains(shown), "{shown}: {}", asked.stderr);
+    }
+    let folder = "home/plugins/context_engine/tidy";
+    assert!(!std::path::Path::new(&home.path(folder)).exists());
+
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = home.run(["plugins", "install", "tidy", "--yes"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("contexture plugins"), "{stdout}");
+    let manifest = home.read(&format!("{folder}/plugin.yaml"));
+    // Not the build's any more, and otherwise as it was.
+    assert_eq!(
+        manifest,
+        format!(
+            "name: tidy\n# Ours.\nversion: 0.3.0 # so far\ndescription: Tidies\nasks: [rewrites, offers_tools]\n\
+             settings: {{}}\nsha256: {DIGEST}\n"
+        )
+    );
+    assert_eq!(home.read(&library(folder)), "abc");
+    let listed = json(&home.run(["plugins", "list", "--json"]).stdout);
+    assert_eq!(listed["plugins"][0]["state"], "ready");
+    // Alone, and not at a terminal, it lists.
+    assert!(home.run(["plugins"]).stdout.contains("tidy"));
+
+    home.put("home/config.yaml", "context:\n  engine: tidy\n");
+    home.put("home/engines/tidy/store", "kept");
+    let removed = home.run(["plugins", "remove", "tidy", "--yes"]);
+    assert_eq!(removed.code, 0, "{}", removed.stderr);
+    assert!(
+        removed.stdout.contains("still names it"),
+        "{}",
+        removed.stdout
+    );
+    assert!(
+        removed.stdout.contains("engines/tidy"),
+        "{}",
+        removed.stdout
+    );
+    assert!(!std::path::Path::new(&home.path(folder)).exists());
+    assert_eq!(home.read("home/engines/tidy/store"), "kept");
+}
+
+#[test]
+fn a_plugin_in_place_is_pinned_and_the_pin_follows_what_is_allowed_again() {
+    let home = Home::new();
+    let folder = "home/plugins/context_engine/tidy";
+    plugin(&home, folder, "");
+    let shown = home.run(["plugins", "allow", "tidy", "--yes"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(
+        shown.stderr.contains("its manifest does not say"),
+        "{}",
+        shown.stderr
+    );
+    let pinned =
+        |digest: &str| format!("name: tidy\n# Ours.\nversion: 0.3.0 # so far\nsha256: {digest}\n");
+    assert_eq!(home.read(&format!("{folder}/plugin.yaml")), pinned(DIGEST));
+    let again = home.run(["plugins", "allow", "tidy"]);
+    assert!(
+        again.code == 0 && again.stdout.contains("already"),
+        "{}",
+        again.stderr
+    );
+
+    home.put(&library(folder), "another");
+    let refused = home.run(["plugins", "allow", "tidy"]);
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused
+            .stderr
+            .contains(&format!("pinned to another library, {DIGEST}")),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(home.run(["plugins", "allow", "tidy", "--yes"]).code, 0);
+    let manifest = home.read(&format!("{folder}/plugin.yaml"));
+    assert!(
+        manifest.starts_with("name: tidy\n# Ours.\n") && !manifest.contains(DIGEST),
+        "{manifest}"
+    );
+}
+
+#[test]
+fn what_cannot_be_installed_pinned_or_removed_is_said() {
+    let home = Home::new();
+    let place = "home/plugins/context_engine";
+    plugin(&home, "tidy", "");
+    plugin(
+        &home,
+        "changed/tidy",
+        &format!("sha256: {}\n", DIGEST.replace('b', "c")),
+    );
+    home.put("unbuilt/tidy/plugin.yaml", "name: tidy\nversion: \"1\"\n");
+    home.put(
+        &format!("{place}/mine/plugin.yaml"),
+        "name: mine\nversion: \"1\"\n",
+    );
+    home.put(&format!("{place}/mine/Cargo.toml"), "");
+    for (args, says, way_out) in [
+        (
+            &["install", "nowhere"][..],
+            "no plugin in nowhere",
+            "contexture plugins build PATH",
+        ),
+        (
+            &["install", "home"],
+            "it has no plugin.yaml",
+            "contexture plugins build PATH",
+        ),
+        (
+            &["install", "unbuilt/tidy", "--yes"],
+            "is not built",
+            "contexture plugins build",
+        ),
+        (
+            &["install", "changed/tidy", "--yes"],
+            "but the manifest pins",
+            "build it again",
+        ),
+        (
+            &["allow", "mien"],
+            "no plugin `mien`",
+            "did you mean `mine`?",
+        ),
+        (
+            &["remove", "mine", "--yes"],
+            "holds the plugin's source",
+            "remove it yourself",
+        ),
+    ] {
+        let Ran { code, stderr, .. } =
+            home.run(["plugins"].into_iter().chain(args.iter().copied()));
+        assert_eq!(code, 2, "{args:?} {stderr}");
+        assert!(
+            stderr.contains(says) && stderr.contains(way_out),
+            "{args:?}: {stderr}"
+        );
+    }
+    let inside = format!("{place}/tidy");
+    plugin(&home, &inside, "");
+    let in_place = home.run(["plugins", "install", &inside, "--yes"]);
+    assert!(
+        in_place.stderr.contains("contexture plugins allow tidy"),
+        "{}",
+        in_place.stderr
+    );
+}

@@ -1,0 +1,4 @@
+//! What every engine is held to.
+#![allow(missing_docs)]
+
+contexture_testkit::conforms!(contexture_lcm::DEFINITION);

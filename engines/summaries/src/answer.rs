@@ -1,0 +1,132 @@
+//! What a model answered, read and cut to size.
+
+use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK, Services};
+
+/// An answer without its thinking and its fence.
+pub fn words_of(answer: &str) -> &str {
+    let mut text = answer.trim();
+    for (open, close) in [("<think>", "</think>"), ("<thinking>", "</thinking>")] {
+        if let Some(thinking) = text.strip_prefix(open) {
+            text = thinking
+                .split_once(close)
+                .map_or("", |(_, rest)| rest)
+                .trim();
+        }
+    }
+    if let Some(fenced) = text
+        .strip_prefix("```")
+        .and_then(|rest| rest.strip_suffix("```"))
+    {
+        text = fenced.split_once('\n').map_or("", |(_, rest)| rest).trim();
+    }
+    text
+}
+
+/// Whether a text begins as a refusal does.
+pub fn is_refusal(text: &str) -> bool {
+    let text = text.to_lowercase().replace('’', "'");
+    [
+        "i'm sorry",
+        "i am sorry",
+        "sorry,",
+        "i can't",
+        "i cannot",
+        "i'm unable",
+        "i am unable",
+        "i won't",
+        "抱歉",
+        "对不起",
+        "我无法",
+    ]
+    .iter()
+    .any(|opening| text.starts_with(opening))
+}
+
+/// The text of a summary without the host's marks, so that no summary is ever wrapped in another.
+pub fn unmarked(summary: &str) -> String {
+    let text = summary.replace(SUMMARY_END_MARK, "");
+    text.replace(SUMMARY_MARK, "").trim().to_owned()
+}
+
+/// Shortens notes to a budget in tokens: the longest section loses its last lines first, so that each
+/// section keeps its beginning and none disappears because it comes last.
+pub fn trim(notes: String, budget: u64, services: &Services) -> String {
+    let mut notes = notes;
+    for _ in 0..4 {
+        let tokens = services.count_tokens(&notes);
+        if tokens <= budget {
+            break;
+        }
+        let goal = (notes.len() as u64).saturating_mul(budget) / tokens.max(1);
+        notes = trim_to_bytes(&notes, goal as usize);
+    }
+    notes
+}
+
+fn trim_to_bytes(notes: &str, goal: usize) -> String {
+    let mut sections: Vec<Vec<&str>> = Vec::new();
+    for line in notes.lines() {
+        match sections.last_mut() {
+            Some(section) if !line.starts_with('#') => section.push(line),
+            _ => sections.push(vec![line]),
+        }
+    }
+    let size = |lines: &[&str]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
+    let mut sizes: Vec<usize> = sections.iter().map(|lines| size(lines)).collect();
+    let mut total: usize = sizes.iter().sum();
+    while total > goal {
+        let longest = (0..sections.len())
+            .filter(|at| sections[*at].len() > 1)
+            .max_by_key(|at| sizes[*at]);
+        let Some(at) = longest else { break };
+        if let Some(line) = sections[at].pop() {
+            sizes[at] -= line.len() + 1;
+            total -= line.len() + 1;
+        }
+    }
+    // A heading whose lines are all gone says nothing.
+    if sections.len() > 1 {
+        sections.retain(|lines| lines.len() > 1 || lines[0].starts_with("## Progress"));
+    }
+    let mut text = sections.concat().join("\n");
+    if text.is_empty() || text.len() > goal.max(1) * 2 {
+        // One endless line: cut it, there is nothing better.
+        let source = if text.is_empty() { notes } else { &text };
+        text = source[..source.floor_char_boundary(goal)].to_owned();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn trimming_takes_from_the_longest_section_and_keeps_the_last() {
+        let long: String = (0..200)
+            .map(|n| format!("- step {n} of a long list\n"))
+            .collect();
+        let notes = format!(
+            "## Goal\nShip it\n\n## Progress\n### Done\n{long}\n## Critical Context\nport 8080"
+        );
+        let services = Services::none();
+        let short = trim(notes.clone(), 300, &services);
+        assert!(services.count_tokens(&short) <= 300);
+        assert!(
+            short.contains("Ship it") && short.contains("port 8080") && short.contains("- step 0 ")
+        );
+        assert!(!short.contains("step 199"));
+        assert_eq!(trim(notes.clone(), 10_000, &services), notes);
+    }
+
+    proptest! {
+        #[test]
+        fn trimmed_notes_fit_and_never_panic(notes in "(#{0,3} ?\\PC{0,80}\n){0,30}", budget in 1u64..200) {
+            let services = Services::none();
+            let short = trim(notes, budget, &services);
+            prop_assert!(services.count_tokens(&short) <= budget + 20);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What engines share that have a model write summaries.
+//!
+//! - [`Noted`] and [`units`]: messages in the compact form in which they go to a model.
+//! - [`Summariser`] says what to ask next: one call where the material fits the model's window, else notes on
+//!   pieces that are then put together. What it says to the model is its engine's ([`Prompts`]).
+//! - [`ask`] has the questions answered while somebody waits; [`Pending`] between turns.
+//! - [`digested`] and [`with_facts`]: what stands in for the model's words, and what they leave out.
+
+mod answer;
+mod background;
+mod excerpt;
+mod facts;
+mod material;
+mod summariser;
+
+pub use answer::{is_refusal, trim, unmarked, words_of};
+pub use background::Pending;
+pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
+pub use facts::{digested, with_facts};
+pub use material::{Noted, call_views, noted, units, views};
+pub use summariser::{Prompts, Summariser, ask, tagged};

@@ -1,0 +1,474 @@
+//! The engine: when to summarise, what to propose, what to remember of it.
+
+mod preparing;
+mod writing;
+
+use std::collections::BTreeMap;
+
+use contexture_cooldown::CoolDowns;
+use contexture_engine_api::{
+    About, BackgroundCall, Committed, Compaction, CompressOrder, CompressRequest, ContextEngine,
+    Decision, Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageView,
+    ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
+    Summary, WindowState, grouped,
+};
+use contexture_summaries::Pending;
+use serde_json::{Value, json};
+
+use crate::estimate::Estimate;
+use crate::importance::importance;
+use crate::layer1::{CUT_MARK, shorter_forms};
+use crate::outline::Outline;
+use crate::settings::Settings;
+use crate::split::Split;
+use crate::wording::{SUMMARY_MARK, marked};
+use preparing::{Purpose, Redo, Staged};
+use writing::Written;
+
+/// What the host's framing of a summary costs, in tokens, at most.
+const FRAMING_TOKENS: u64 = 24;
+/// Where a summary did not bring the conversation below the threshold, the share of it that has to come first.
+const AGAIN_AFTER: f64 = 0.1;
+
+/// The engine of one session.
+pub struct TwoLayer {
+    settings: Settings,
+    services: Services,
+    cool_downs: CoolDowns,
+    window: WindowState,
+    /// The messages of the window, as far as they were shown.
+    sizes: BTreeMap<MessageId, Estimate>,
+    system: Estimate,
+    proposal: Option<Proposal>,
+    /// The estimate at which a summary did not help any more.
+    gave_up_at: Option<u64>,
+    redo: Vec<Redo>,
+    /// Summaries made without the model, and what it wrote of the same messages later.
+    improved: Vec<(String, String)>,
+    pending: Vec<Pending<Purpose>>,
+    staged: Vec<Staged>,
+    last_call: u64,
+    summaries: u64,
+    degraded: u64,
+}
+
+/// A proposal that the host has neither committed nor discarded.
+struct Proposal {
+    /// The messages that it is about.
+    seen: Vec<MessageId>,
+    /// Those that stay, as they will be.
+    kept: Vec<(MessageId, Estimate)>,
+    /// The summaries, in order.
+    summaries: Vec<Estimate>,
+    degraded: bool,
+    redo: Vec<Redo>,
+}
+
+/// A conversation after Layer 1.
+struct Read<'m, 'a> {
+    outline: Outline<'m, 'a>,
+    shorter: Vec<Option<Replacement>>,
+    sizes: Vec<Estimate>,
+    importance: Option<Vec<f64>>,
+}
+
+impl Read<'_, '_> {
+    fn is_shorter(&self) -> bool {
+        self.shorter.iter().any(Option::is_some)
+    }
+
+    fn entry(&self, at: usize) -> Entry {
+        match &self.shorter[at] {
+            Some(shorter) => Entry::Replace(shorter.clone()),
+            None => Entry::Keep(self.outline.messages[at].id()),
+        }
+    }
+
+    fn kept(&self, at: usize) -> (MessageId, Estimate) {
+        (self.outline.messages[at].id(), self.sizes[at])
+    }
+}
+
+impl StandaloneEngine for TwoLayer {
+    fn about(_host: &HostInfo) -> About {
+        About::default()
+            .settings(Some(schemars::schema_for!(Settings).to_value()))
+            .rewrites(true)
+            .marks(vec![SUMMARY_MARK.to_owned(), CUT_MARK.to_owned()])
+    }
+
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self {
+            settings: request.settings()?,
+            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            services: request.services.clone(),
+            window: request.window.clone(),
+            sizes: BTreeMap::new(),
+            system: Estimate::default(),
+            proposal: None,
+            gave_up_at: None,
+            redo: Vec::new(),
+            improved: Vec::new(),
+            pending: Vec::new(),
+            staged: Vec::new(),
+            last_call: 0,
+            summaries: 0,
+            degraded: 0,
+        })
+    }
+}
+
+impl ContextEngine for TwoLayer {
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        let (estimated, threshold) = (self.estimated(), self.settings.threshold(window));
+        let figures = format!(
+            "estimated {} tokens, threshold {}",
+            grouped(estimated),
+            grouped(threshold)
+        );
+        if !fits(window) {
+            return Decision::Yes(format!("the prompt does not fit; {figures}"));
+        }
+        let again = (threshold as f64 * AGAIN_AFTER) as u64;
+        match self.gave_up_at {
+            _ if estimated <= threshold => Decision::No(figures),
+            Some(at) if estimated < at + again => Decision::No(format!(
+                "{figures}: the recent turns alone are above it, so a summary waits for {} more",
+                grouped(at + again - estimated)
+            )),
+            _ => Decision::Yes(figures),
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.proposal = None;
+        let order = request.order;
+        self.learn(order);
+        if is_short(request) {
+            let reason = "two messages or fewer are left alone";
+            return Ok(Outcome::NothingToDo(reason.to_owned()));
+        }
+        let read = self.read(request.messages, false);
+        let estimated = self.tokens_of(&read);
+        let threshold = self.settings.threshold(&order.window);
+        if estimated > threshold {
+            let line = format!(
+                "Context auto_compact triggered: estimated tokens={estimated} > threshold={threshold}"
+            );
+            self.services.log(LogLevel::Info, &line);
+        } else if !order.force && fits(&order.window) {
+            let reason = format!(
+                "estimated {} tokens, threshold {}",
+                grouped(estimated),
+                grouped(threshold)
+            );
+            return Ok(self.layer1(&read, &reason));
+        }
+        let mut split = self.split(&read, order);
+        let mut read = read;
+        if is_floor_too_high(&read, &split, &order.window) {
+            read = self.read(request.messages, true);
+            split = self.split(&read, order);
+        }
+        let written = self.write(&read, &split, order)?;
+        Ok(self.propose(&read, &split, written, estimated))
+    }
+
+    fn rewrite(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Option<Compaction>, EngineError> {
+        self.proposal = None;
+        self.learn(request.order);
+        let shown = request.messages.iter();
+        self.sizes = shown
+            .map(|message| (message.id(), Estimate::of_message(message, None)))
+            .collect();
+        if is_short(request) {
+            return Ok(None);
+        }
+        let read = self.read(request.messages, false);
+        match self.layer1(&read, "") {
+            Outcome::Compacted(compaction) => Ok(Some(compaction)),
+            _ => Ok(None),
+        }
+    }
+
+    fn prune_tool_results(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Outcome, EngineError> {
+        self.proposal = None;
+        let read = self.read(request.messages, true);
+        Ok(self.layer1(&read, "nothing before the recent rounds is long"))
+    }
+
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        if let Some(cut) = delivery.cut {
+            self.sizes.retain(|id, _| cut.keeps(*id));
+            self.forget_prepared();
+        }
+        for (_, earlier) in delivery.revisions {
+            self.sizes.remove(earlier);
+        }
+        for message in delivery.messages {
+            self.sizes
+                .insert(message.id(), Estimate::of_message(message, None));
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, committed: &Committed) {
+        let Some(proposal) = self.proposal.take() else {
+            return;
+        };
+        for id in &proposal.seen {
+            self.sizes.remove(id);
+        }
+        let inserted = committed.inserted.iter().copied();
+        self.sizes.extend(proposal.kept);
+        self.sizes
+            .extend(inserted.zip(proposal.summaries.iter().copied()));
+        if proposal.summaries.is_empty() {
+            return;
+        }
+        self.summaries += proposal.summaries.len() as u64;
+        self.degraded += u64::from(proposal.degraded);
+        let stays = |covers: &[MessageId]| covers.iter().all(|id| self.sizes.contains_key(id));
+        self.pending.retain(|pending| stays(&pending.covers));
+        self.staged.retain(|staged| stays(&staged.covers));
+        self.redo = proposal.redo;
+        let estimated = self.estimated();
+        self.gave_up_at = (estimated > self.settings.threshold(&self.window)).then_some(estimated);
+    }
+
+    fn discarded(&mut self, compaction: u64, reason: &str) {
+        if self.proposal.take().is_some() {
+            let line = format!("compaction {compaction} was refused: {reason}");
+            self.services.log(LogLevel::Warn, &line);
+            self.gave_up_at = Some(self.estimated());
+        }
+    }
+
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        self.learn(request.order);
+        self.calls_to_make(request)
+    }
+
+    fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
+        self.take_answer(id, &answer);
+    }
+
+    fn model_changed(&mut self, window: &WindowState) {
+        self.window = window.clone();
+        self.gave_up_at = None;
+    }
+
+    fn reset(&mut self) -> Result<(), EngineError> {
+        self.sizes.clear();
+        self.forget_prepared();
+        self.summaries = 0;
+        self.degraded = 0;
+        Ok(())
+    }
+
+    fn status(&self) -> Value {
+        json!({
+            "settings": self.settings,
+            "estimated_tokens": self.estimated(),
+            "threshold": self.settings.threshold(&self.window),
+            "summaries": self.summaries,
+            "degraded": self.degraded,
+            "summary_model": self.services.model().map(|model| model.name),
+            "cool_down": self.cool_downs.in_force(),
+            "background": {
+                "summaries_in_the_making": self.pending.len(),
+                "summaries_ready": self.staged.len(),
+                "summaries_to_redo": self.redo.len(),
+            },
+        })
+    }
+}
+
+impl TwoLayer {
+    fn estimated(&self) -> u64 {
+        let messages: Estimate = self.sizes.values().copied().sum();
+        (messages + self.system).tokens()
+    }
+
+    fn tokens_of(&self, read: &Read<'_, '_>) -> u64 {
+        let messages: Estimate = read.sizes.iter().copied().sum();
+        (messages + self.system).tokens()
+    }
+
+    fn learn(&mut self, order: &CompressOrder) {
+        self.window = order.window.clone();
+        self.system = order
+            .system
+            .as_deref()
+            .map(Estimate::of)
+            .unwrap_or_default();
+    }
+
+    /// The conversation with what Layer 1 makes of it.
+    fn read<'m, 'a>(&self, messages: &'m [MessageView<'a>], is_too_large: bool) -> Read<'m, 'a> {
+        let outline = Outline::of(messages);
+        let question = outline.question.map_or("", |at| messages[at].text());
+        let importance = (self.settings.keep_important).map(|_| importance(messages, question));
+        let least = self.settings.keep_important.unwrap_or(f64::INFINITY);
+        let spares = |at: usize| importance.as_ref().is_some_and(|each| each[at] >= least);
+        let shorter = shorter_forms(
+            &outline,
+            &self.settings,
+            &self.services,
+            &spares,
+            is_too_large,
+        );
+        let sizes = messages.iter().zip(&shorter);
+        Read {
+            sizes: sizes
+                .map(|(message, shorter)| Estimate::of_message(message, shorter.as_ref()))
+                .collect(),
+            outline,
+            shorter,
+            importance,
+        }
+    }
+
+    /// The window with the shorter forms and no summary.
+    fn layer1(&mut self, read: &Read<'_, '_>, otherwise: &str) -> Outcome {
+        if !read.is_shorter() {
+            return Outcome::NothingToDo(otherwise.to_owned());
+        }
+        let all = 0..read.outline.messages.len();
+        self.proposal = Some(Proposal {
+            seen: Vec::new(),
+            kept: all.clone().map(|at| read.kept(at)).collect(),
+            summaries: Vec::new(),
+            degraded: false,
+            redo: Vec::new(),
+        });
+        let entries = all.map(|at| read.entry(at)).collect();
+        let shorter = read.shorter.iter().flatten().count() as u64;
+        let note = format!("{} messages were cut", grouped(shorter));
+        Outcome::Compacted(Compaction::new(entries).notes(vec![note]))
+    }
+
+    fn split(&self, read: &Read<'_, '_>, order: &CompressOrder) -> Split {
+        let estimated = self.tokens_of(read);
+        let mut target = self.settings.threshold(&order.window);
+        let counted: u64 = read.outline.messages.iter().map(MessageView::tokens).sum();
+        if order.window.context_length > 0 && counted > 0 {
+            // What fits, in tokens as they are estimated.
+            let usable = order.window.usable_tokens();
+            let usable = usable.saturating_sub(order.window.fixed_tokens);
+            target = target.min((usable as f64 * estimated as f64 / counted as f64) as u64);
+        }
+        if order.force {
+            target = target.min(estimated);
+        }
+        let tokens: Vec<u64> = read.sizes.iter().map(|size| size.tokens()).collect();
+        Split::of(
+            &read.outline,
+            &self.settings,
+            target,
+            &tokens,
+            self.system.tokens(),
+            read.importance.as_deref(),
+        )
+    }
+
+    /// The window with the summaries in place of what they cover.
+    fn propose(
+        &mut self,
+        read: &Read<'_, '_>,
+        split: &Split,
+        written: Vec<Written>,
+        estimated: u64,
+    ) -> Outcome {
+        let messages = read.outline.messages;
+        let covered: u64 = split
+            .summaries
+            .iter()
+            .flatten()
+            .map(|at| messages[*at].tokens())
+            .sum();
+        let texts: Vec<String> = written
+            .iter()
+            .map(|written| marked(&written.body))
+            .collect();
+        let count = |text: &String| self.services.count_tokens(text) + FRAMING_TOKENS;
+        if covered <= texts.iter().map(count).sum::<u64>() {
+            self.gave_up_at = Some(estimated);
+            return self.layer1(
+                read,
+                "nothing stands before the recent turns that a summary would make smaller",
+            );
+        }
+        let mut place = vec![None; messages.len()];
+        let mut leaves = vec![false; messages.len()];
+        for (number, covers) in split.summaries.iter().enumerate() {
+            let first = covers.first().copied().unwrap_or(0);
+            // One summary stands before everything.
+            place[if split.summaries.len() == 1 && !self.settings.per_turn_summaries {
+                0
+            } else {
+                first
+            }] = Some(number);
+            covers.iter().for_each(|at| leaves[*at] = true);
+        }
+        let mut entries = Vec::with_capacity(messages.len());
+        let mut summaries = Vec::new();
+        for at in 0..messages.len() {
+            if let Some(number) = place[at] {
+                let covers = split.summaries[number].iter().map(|at| messages[*at].id());
+                let summary = Summary::default()
+                    .text(texts[number].clone())
+                    .covers(covers.collect())
+                    .in_system_role(true);
+                summaries.push(Estimate::of(&summary.text));
+                entries.push(Entry::Summary(summary));
+            }
+            if !leaves[at] {
+                entries.push(read.entry(at));
+            }
+        }
+        let degraded = written.iter().any(|written| written.degraded);
+        let mut notes: Vec<String> = written.iter().map(|written| written.note.clone()).collect();
+        notes.dedup();
+        self.proposal = Some(Proposal {
+            seen: messages.iter().map(MessageView::id).collect(),
+            kept: (0..messages.len())
+                .filter(|at| !leaves[*at])
+                .map(|at| read.kept(at))
+                .collect(),
+            summaries,
+            degraded,
+            redo: written
+                .into_iter()
+                .filter_map(|written| written.redo)
+                .collect(),
+        });
+        Outcome::Compacted(Compaction::new(entries).degraded(degraded).notes(notes))
+    }
+}
+
+/// Whether the window holds so little that nothing is done: two messages or fewer, the system prompt among them.
+fn is_short(request: &CompressRequest<'_>) -> bool {
+    let window = &request.order.window;
+    let system = (window.has_system_prompt).unwrap_or(request.order.system.is_some());
+    request.messages.len() + usize::from(system) <= 2
+}
+
+/// Whether what a summary leaves does not fit.
+fn is_floor_too_high(read: &Read<'_, '_>, split: &Split, window: &WindowState) -> bool {
+    let messages = read.outline.messages.iter();
+    let all: u64 = messages.map(MessageView::tokens).sum();
+    let covered = split.summaries.iter().flatten();
+    let covered: u64 = covered.map(|at| read.outline.messages[*at].tokens()).sum();
+    window.context_length > 0 && window.fixed_tokens + all - covered > window.usable_tokens()
+}
+
+fn fits(window: &WindowState) -> bool {
+    window.context_length == 0 || window.best_prompt_tokens() <= window.usable_tokens()
+}

@@ -1,0 +1,143 @@
+//! Layer 1, `micro_compact`: old results become placeholders, long arguments and texts are cut.
+
+use contexture_digest::cut_arguments;
+use contexture_engine_api::{MessageKind, MessageView, Replacement, Services, ShortArguments};
+use contexture_summaries::{excerpt, tool_of};
+
+use crate::outline::Outline;
+use crate::settings::Settings;
+
+/// What a cut text begins with.
+pub(crate) const CUT_MARK: &str = "[truncated: ";
+/// Ends a cut string of arguments.
+const ARGUMENT_MARK: &str = "… [truncated]";
+
+/// What the host closes a shorter form with, in tokens.
+const SEAL_TOKENS: u64 = 8;
+/// A new result that the window cannot hold is shown as an excerpt of so many characters.
+const EXCERPT_CHARS: usize = 4_000;
+
+/// The shorter form of each message that has one. Messages of which `spares` says so are left as they are. Where the
+/// prompt `is_too_large`, so that no model would see it, excerpts stand for new results, too.
+pub(crate) fn shorter_forms(
+    outline: &Outline<'_, '_>,
+    settings: &Settings,
+    services: &Services,
+    spares: &dyn Fn(usize) -> bool,
+    is_too_large: bool,
+) -> Vec<Option<Replacement>> {
+    let recent = outline.recent_rounds(settings.keep_recent_tools);
+    let micro = Micro {
+        outline,
+        settings,
+        services,
+        recent,
+        is_too_large,
+    };
+    (0..outline.messages.len())
+        .map(|at| {
+            let is_free = !outline.is_untouchable(at) && !spares(at);
+            is_free.then(|| micro.shorter(at)).flatten()
+        })
+        .collect()
+}
+
+struct Micro<'r, 'm, 'a> {
+    outline: &'r Outline<'m, 'a>,
+    settings: &'r Settings,
+    services: &'r Services,
+    /// Where the newest rounds begin.
+    recent: usize,
+    is_too_large: bool,
+}
+
+impl Micro<'_, '_, '_> {
+    fn shorter(&self, at: usize) -> Option<Replacement> {
+        let message = &self.outline.messages[at];
+        let is_said = matches!(
+            message.kind(),
+            MessageKind::Original | MessageKind::Replaced
+        );
+        let is_cut =
+            message.kind() == MessageKind::Replaced && message.text().starts_with(CUT_MARK);
+        let text = match message.role() {
+            _ if !is_said || is_cut => None,
+            "tool" => self.result(at, message),
+            "user" | "assistant" => self.text(at, message),
+            _ => None,
+        };
+        let arguments = self.arguments(at, message);
+        (text.is_some() || !arguments.is_empty()).then(|| {
+            Replacement::new(message.id())
+                .text(text)
+                .arguments(arguments)
+        })
+    }
+
+    /// The placeholder of an old result.
+    fn result(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
+        let tool = tool_of(message, self.outline.caller(at));
+        let round = self.outline.call_of[at].unwrap_or(at);
+        let text = message.text();
+        if self.settings.protects(tool) {
+            return None;
+        }
+        if round < self.recent {
+            return self.if_smaller(text, placeholder(text));
+        }
+        let is_long = self.is_too_large && text.chars().count() > EXCERPT_CHARS;
+        let shown = || format!("{}\n{}", placeholder(text), excerpt(text, EXCERPT_CHARS));
+        is_long.then(|| self.if_smaller(text, shown())).flatten()
+    }
+
+    fn text(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
+        let is_recent_round = at >= self.recent && !message.tool_calls().is_empty();
+        if self.outline.question == Some(at) || is_recent_round {
+            return None;
+        }
+        let text = message.text();
+        let most = self.settings.max_tool_length;
+        text.char_indices().nth(most)?;
+        let mark = placeholder(text);
+        let room = most.saturating_sub(mark.chars().count() + 2);
+        let end = text
+            .char_indices()
+            .nth(room)
+            .map_or(text.len(), |(end, _)| end);
+        let cut = match room {
+            0 => mark,
+            _ => format!("{mark} {}…", text[..end].trim_end()),
+        };
+        self.if_smaller(text, cut)
+    }
+
+    fn arguments(&self, at: usize, message: &MessageView<'_>) -> Vec<ShortArguments> {
+        if at >= self.recent {
+            return Vec::new();
+        }
+        let calls = message.tool_calls().iter().enumerate();
+        let calls = calls.filter(|(_, call)| !self.settings.protects(call.name()));
+        calls
+            .filter_map(|(index, call)| {
+                let short = cut_arguments(
+                    call.arguments(),
+                    self.settings.max_tool_length,
+                    ARGUMENT_MARK,
+                )?;
+                let short = self.if_smaller(call.arguments(), short)?;
+                Some(ShortArguments::new(index, short))
+            })
+            .collect()
+    }
+
+    /// The text, where it takes less room than the one that it stands for.
+    fn if_smaller(&self, old: &str, new: String) -> Option<String> {
+        let is_smaller = new.len() < old.len()
+            && self.services.count_tokens(&new) + SEAL_TOKENS < self.services.count_tokens(old);
+        is_smaller.then_some(new)
+    }
+}
+
+fn placeholder(text: &str) -> String {
+    format!("{CUT_MARK}{} chars]", text.chars().count())
+}

@@ -1,0 +1,237 @@
+//! An engine that is wrong on purpose for each row of the table: every row can fail.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use contexture_engine_api::*;
+use contexture_testkit::conformance::{Checking, Report, Row, Subject, check_engine};
+use serde_json::{Value, json};
+
+/// Keeps the last twelve messages and puts a line in place of the others, but for one fault.
+struct Faulty {
+    fault: Option<Row>,
+    services: Services,
+    /// What it was shown, as JSON text.
+    seen: Vec<(MessageId, String)>,
+    asked: AtomicU64,
+}
+
+/// What sessions share that should share nothing.
+static SHARED: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+
+impl Faulty {
+    fn has(&self, row: Row) -> bool {
+        self.fault == Some(row)
+    }
+
+    /// Everything up to the tail, without the last words of the user, which stay.
+    fn summary(&self, middle: &[MessageView<'_>]) -> String {
+        let mut text = format!("{} messages were left out.", middle.len());
+        if self.has(Row::Growth) {
+            // An earlier summary is never made smaller.
+            let all: String = middle.iter().map(|message| message.text()).collect();
+            text.extend(all.chars().take(all.chars().count() * 19 / 20));
+        }
+        if self.has(Row::Edits) {
+            text.extend(
+                self.seen
+                    .iter()
+                    .map(|(_, raw)| raw.chars().take(60).collect::<String>()),
+            );
+        }
+        if self.has(Row::Sessions) {
+            text.push_str(&SHARED.lock().unwrap());
+        }
+        text
+    }
+}
+
+impl ContextEngine for Faulty {
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let tokens = window.best_prompt_tokens();
+        let figures = match self.has(Row::Idempotence) {
+            true => format!("asked {asked} times"),
+            false => format!("{tokens} tokens"),
+        };
+        match tokens * 2 >= window.context_length {
+            true => Decision::Yes(figures),
+            false => Decision::No(figures),
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let messages = request.messages;
+        if self.has(Row::Panics) {
+            panic!("on purpose");
+        }
+        while self.has(Row::Time) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.has(Row::Model) {
+            let asks = ModelRequest::new("summary", "Summarise.", "Something.", 100);
+            self.services
+                .complete(&asks)
+                .map_err(|_| EngineError::Other("no summary".into()))?;
+        }
+        let tail = safe_cut(messages, messages.len().saturating_sub(12));
+        let words = messages.iter().rposition(MessageView::is_real_user);
+        let words = words.filter(|at| *at < tail && !self.has(Row::Contract));
+        let (until, from) = words.map_or((tail, tail), |at| (at, at + 1));
+        let mut entries: Vec<_> = messages
+            .iter()
+            .map(|message| Entry::Keep(message.id()))
+            .collect();
+        for span in [from..tail, 0..until] {
+            let middle = &messages[span.clone()];
+            let text = self.summary(middle);
+            let tokens: u64 = middle.iter().map(MessageView::tokens).sum();
+            if self.services.count_tokens(&text) + 80 < tokens {
+                let covers = middle.iter().map(MessageView::id).collect();
+                entries.splice(span, [Entry::summary(text, covers)]);
+            }
+        }
+        if entries.iter().all(|entry| matches!(entry, Entry::Keep(_))) {
+            return Ok(Outcome::NothingToDo(match self.has(Row::Outcomes) {
+                true => String::new(),
+                false => "there is too little".into(),
+            }));
+        }
+        Ok(Outcome::Compacted(Compaction::new(entries)))
+    }
+
+    fn observed_through(&self) -> Option<Observed> {
+        // It remembers nothing after a restart, and says that it does.
+        self.has(Row::Resends)
+            .then(|| Observed::through(MessageId(9_999), 1))
+    }
+
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        if let Some(cut) = delivery
+            .cut
+            .filter(|_| !self.has(Row::Edits) && !self.has(Row::Recall))
+        {
+            self.seen.retain(|(id, _)| cut.keeps(*id));
+        }
+        if !self.has(Row::Recall) {
+            let revised = |id| delivery.revisions.iter().any(|(_, old)| *old == id);
+            self.seen.retain(|(id, _)| !revised(*id));
+        }
+        for message in delivery.messages {
+            self.seen.push((message.id(), message.raw().to_owned()));
+            let first: String = message.text().split(' ').take(1).collect();
+            SHARED.lock().unwrap().clone_from(&first);
+        }
+        Ok(())
+    }
+
+    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
+        let find = |id: &MessageId| self.seen.iter().find(|(seen, _)| seen == id);
+        let found = ids.iter().map(|id| find(id).map(|(_, raw)| raw.clone()));
+        Ok(found.filter(|_| !self.has(Row::Edits)).collect::<Vec<_>>()).map(|mut found: Vec<_>| {
+            found.resize(ids.len(), None);
+            found
+        })
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        let schema = match self.has(Row::Tools) {
+            true => json!("a pattern"),
+            false => json!({"type": "object", "properties": {"pattern": {"type": "string"}}}),
+        };
+        vec![ToolSpec::new("find", "Finds.", schema)]
+    }
+
+    fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+        match (call.name.as_str(), arguments["pattern"].as_str()) {
+            ("find", Some(pattern)) => Ok(format!("{pattern} is nowhere")),
+            ("find", None) => Err(EngineError::InvalidInput("`pattern` is missing".into())),
+            _ => Err(EngineError::Unsupported(call.name.clone())),
+        }
+    }
+
+    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        // Whatever it is answered, it asks again.
+        let asks = ModelRequest::new("summary", "Summarise.", "Something.", 100);
+        let call = BackgroundCall::new(1, Vec::new(), asks);
+        self.has(Row::Background)
+            .then_some(call)
+            .into_iter()
+            .collect()
+    }
+
+    fn status(&self) -> Value {
+        match self.has(Row::Status) {
+            true => json!("all is well"),
+            false => json!({"messages": self.seen.len()}),
+        }
+    }
+}
+
+struct Factory(Option<Row>);
+
+impl EngineFactory for Factory {
+    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(None))
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        if self.0 == Some(Row::Opens) && request.services.model().is_none() {
+            return Err(EngineError::Settings("a model is needed".into()));
+        }
+        Ok(Box::new(Faulty {
+            fault: self.0,
+            services: request.services.clone(),
+            seen: Vec::new(),
+            asked: AtomicU64::new(0),
+        }))
+    }
+}
+
+fn checked(fault: Option<Row>) -> Report {
+    let subject = Subject::new("faulty", About::default(), move |_| {
+        Ok(Box::new(Factory(fault)))
+    });
+    let mut how = Checking::default();
+    how.generated = 6;
+    if fault == Some(Row::Time) {
+        how.patience = Duration::from_millis(500);
+    }
+    check_engine(subject, how)
+}
+
+#[test]
+fn an_engine_without_a_fault_holds_every_row() {
+    let report = checked(None);
+    assert_eq!(report.broken().collect::<Vec<_>>(), [], "{report}");
+    for row in Row::ALL {
+        assert!(report.of(row).cases > 0, "{row:?} was not looked at");
+    }
+}
+
+#[test]
+fn a_fault_breaks_its_row_and_the_table_says_where() {
+    for row in Row::ALL {
+        let report = checked(Some(row));
+        let held = report.of(row);
+        assert!(held.broken > 0, "{row:?}: {report}");
+        let why = held.why.as_deref().unwrap();
+        assert!(why.starts_with("in \""), "{why}");
+        let table = report.to_string();
+        let name = format!("{row:?}").to_lowercase();
+        assert!(table.contains(&format!("\n{name}: {why}")), "{table}");
+        // Nothing else is said of it than what follows from the fault.
+        let others: Vec<_> = report.broken().filter(|other| *other != row).collect();
+        let follows: &[Row] = match row {
+            Row::Growth => &[Row::Edits, Row::Sessions],
+            Row::Opens => &[],
+            _ => &[],
+        };
+        assert!(
+            others.iter().all(|other| follows.contains(other)),
+            "{row:?}: {report}"
+        );
+    }
+}
