@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use contexture_engine_api::{EngineError, StoreCommand};
+use contexture_engine_api::{EngineError, MessageId, StoreCommand};
 use jiff::Timestamp;
 use miette::Diagnostic;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::{Global, NEGATIVE, OK, output, setup};
 use contexture::engines::CallError;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats;
-use contexture::session::Record;
+use contexture::session::{Placed, Record, SessionOptions};
 
 /// Messages of an export that are held at a time.
 const PAGE: usize = 256;
@@ -55,10 +55,22 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Write the messages of a session to stdout as they were on the wire, one a line
+    /// Write the messages of a session to stdout as they were on the wire, one a line; where its engine keeps none, what
+    /// stands in place of messages, and what the engine keeps with them
     Export {
         /// The session
         id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Have compacted messages whose originals are kept stand in the conversation again, from the next request on; prints
+    /// them as `export` does
+    Restore {
+        /// The session
+        id: String,
+        /// The messages, by the ids that `export` shows [default: all]
+        #[arg(value_name = "MESSAGE", value_parser = message_id)]
+        messages: Vec<MessageId>,
         #[command(flatten)]
         of: Of,
     },
@@ -127,9 +139,10 @@ impl SessionsCommand {
     /// Whose sessions it is about, and which one where it is about one.
     fn about(&self) -> (&Of, Option<&str>) {
         match self {
-            Self::Show { id, of } | Self::Export { id, of } | Self::Archive { id, of, .. } => {
-                (of, Some(id))
-            }
+            Self::Show { id, of }
+            | Self::Export { id, of }
+            | Self::Restore { id, of, .. }
+            | Self::Archive { id, of, .. } => (of, Some(id)),
             Self::Delete { id, of, .. } => (of, id.as_deref()),
             Self::List { of, .. }
             | Self::Repair { of, .. }
@@ -142,8 +155,11 @@ impl SessionsCommand {
 
 pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliError> {
     let engines = setup::open_engines(setup::load_config(global)?, global.offline, None)?;
-    let forgets = matches!(command, SessionsCommand::Delete { yes: true, .. });
-    let store = match forgets {
+    let writes = matches!(
+        command,
+        SessionsCommand::Delete { yes: true, .. } | SessionsCommand::Restore { .. }
+    );
+    let store = match writes {
         true => setup::open_store(&engines)?,
         false => setup::open_store_to_read(&engines)?,
     };
@@ -178,7 +194,13 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             output::print_json(&keeper.ask(StoreCommand::Show { session })?)?;
             Ok(OK)
         }
-        SessionsCommand::Export { id, .. } => export(&keeper, id),
+        SessionsCommand::Export { id, .. } => match store.placed(id).map_err(CliError::Sessions)? {
+            Some(placed) if matches!(kept::list(&engines, &keeper.engine), Ok(None)) => {
+                print_placed(&placed)
+            }
+            _ => export(&keeper, id),
+        },
+        SessionsCommand::Restore { id, messages, .. } => restore(&store, id, messages),
         SessionsCommand::Archive { id, undo, .. } => {
             let command = StoreCommand::Archive {
                 session: id.clone(),
@@ -377,6 +399,73 @@ fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
         return Ok(NEGATIVE);
     }
     Ok(OK)
+}
+
+/// Prints what the record has of a window, a message a line.
+fn print_placed(placed: &[Placed]) -> Result<u8, CliError> {
+    let mut lines = String::new();
+    for one in placed {
+        let mut message = json!({"id": one.id.to_string()});
+        if let Some(role) = one.role {
+            message["role"] = json!(role);
+        }
+        if let Some(content) = &one.content {
+            message["content"] = json!(content);
+        }
+        let mut event = json!({"message": message});
+        if let Some(state) = &one.state {
+            event["state"] = json!(state);
+        }
+        lines.push_str(&format!("{event}\n"));
+    }
+    output::print_bytes(lines.as_bytes())?;
+    Ok(OK)
+}
+
+/// Notes which messages are wanted back.
+fn restore(store: &Record, id: &str, messages: &[MessageId]) -> Result<u8, CliError> {
+    let _hold = store
+        .hold(id, SessionOptions::default().wait)
+        .map_err(CliError::Sessions)?;
+    let Some(mut placed) = store.placed(id).map_err(CliError::Sessions)? else {
+        return Err(CliError::NoSession {
+            session: id.to_owned(),
+        });
+    };
+    placed.retain(|one| one.is_shortened && one.state.is_some());
+    if let Some(unknown) = messages
+        .iter()
+        .find(|id| !placed.iter().any(|one| one.id == **id))
+    {
+        return Err(CliError::usage(
+            format!(
+                "{unknown} of the session `{id}` is no compacted message whose original is kept"
+            ),
+            format!("run `contexture sessions export {id}` to see which are"),
+        ));
+    }
+    placed.retain(|one| messages.is_empty() || messages.contains(&one.id));
+    let wished: Vec<MessageId> = placed.iter().map(|one| one.id).collect();
+    store
+        .wish_restored(id, Some(&wished))
+        .map_err(CliError::Sessions)?;
+    let said = match placed.len() {
+        0 => "nothing is compacted there\n".to_owned(),
+        many => format!(
+            "{} will stand in the conversation again with its next request\n",
+            counted(many as u64, "message")
+        ),
+    };
+    print_placed(&placed)?;
+    terminal::say(&said);
+    Ok(OK)
+}
+
+fn message_id(text: &str) -> Result<MessageId, String> {
+    let number = text.strip_prefix('m').unwrap_or(text).parse();
+    number
+        .map(MessageId)
+        .map_err(|_| "a message's id is a number, as in m12".to_owned())
 }
 
 struct Keeper<'a> {

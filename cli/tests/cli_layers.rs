@@ -120,6 +120,16 @@ fn their_settings_are_checked() {
         ("two-layer", "keep_recent_tools: 0", "at least 1"),
         ("two-layer", "summary_format: xml", "json"),
         ("two-layer", "keep_recent_tool: 3", "keep_recent_tools"),
+        (
+            "tiered",
+            "thresholds: {compaction_trigger: 0.9, summarization_trigger: 0.8}",
+            "compaction_trigger",
+        ),
+        (
+            "tiered",
+            "enableContextManagment: true",
+            "enableContextManagement",
+        ),
     ] {
         let config = format!("context:\n  engines:\n    {engine}:\n      {setting}\n");
         home.put("home/config.yaml", &config);
@@ -134,7 +144,9 @@ fn the_doctor_finds_them_well() {
     let home = Home::new();
     let ran = home.run(["engines", "doctor"]);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("two-layer"), "{}", ran.stdout);
+    for engine in ["two-layer", "tiered"] {
+        assert!(ran.stdout.contains(engine), "{}", ran.stdout);
+    }
 }
 
 #[test]
@@ -147,4 +159,171 @@ fn two_layers_keep_real_conversations_within_the_contract() {
         assert_eq!(totals["overflows"], 0, "{totals}");
         assert!(totals["compactions"].as_u64().unwrap() > 0, "{totals}");
     }
+}
+
+/// The lines of an export.
+fn events(text: &str) -> Vec<Value> {
+    text.lines().map(json).collect()
+}
+
+#[test]
+fn what_is_compacted_comes_back_exactly_after_a_restart() {
+    let original = document();
+    let whole = messages(&original);
+    let home = Home::new();
+    let chat = home.put("chat.json", &original);
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let ran = home.run(args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let compacted = messages(&ran.stdout);
+    assert_eq!(compacted.len(), whole.len());
+    let text = compacted[3]["content"].as_str().unwrap();
+    assert!(text.starts_with("[COMPACTED: loadContent a.md]"), "{text}");
+    assert_eq!(compacted[20..], whole[20..], "the newest ten");
+
+    let exported = home.run(["sessions", "export", "s"]);
+    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let events = events(&exported.stdout);
+    let third = events
+        .iter()
+        .find(|event| event["message"]["id"] == "m3")
+        .unwrap();
+    assert_eq!(third["message"]["role"], "tool");
+    assert_eq!(third["message"]["content"], "[COMPACTED: loadContent a.md]");
+    let kept = &third["state"]["__compaction__"];
+    assert_eq!(kept["original_content"], whole[3]["content"]);
+    assert_eq!(kept["strategy"], "compaction");
+    assert!(kept["tokens_saved"].as_u64().unwrap() > 1_000, "{kept}");
+    assert!(kept["compacted_at"].as_str().unwrap().ends_with('Z'));
+
+    let ran = home.run(["sessions", "restore", "s", "m3"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("1 message will stand"),
+        "{}",
+        ran.stderr
+    );
+    let ran = home.run(["compress", &chat, "--session", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let restored = messages(&ran.stdout);
+    assert_eq!(restored[3], whole[3]);
+    assert_eq!(restored[7], compacted[7]);
+
+    let ran = home.run(["sessions", "restore", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.run(["compress", &chat, "--session", "s"]);
+    assert_eq!(messages(&ran.stdout), whole);
+    let ran = home.run(["sessions", "restore", "s"]);
+    assert!(
+        ran.stderr.contains("nothing is compacted"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn who_carries_on_from_what_was_handed_out_gets_it_back_too() {
+    let home = Home::new();
+    let chat = home.put("chat.json", &document());
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let handed = home.put("handed.json", &home.run(args).stdout);
+    let ran = home.run(["sessions", "restore", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.run(["compress", &handed, "--session", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let (restored, whole) = (messages(&ran.stdout), messages(&document()));
+    for (restored, whole) in restored.iter().zip(&whole) {
+        assert_eq!(restored["content"], whole["content"]);
+        assert_eq!(restored["tool_calls"], whole["tool_calls"]);
+    }
+    assert_eq!(restored.len(), whole.len());
+}
+
+#[test]
+fn what_is_not_compacted_is_not_restored() {
+    let home = Home::new();
+    let chat = home.put("chat.json", &document());
+    home.run([
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ]);
+    let ran = home.run(["sessions", "restore", "s", "m1"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("m1") && ran.stderr.contains("sessions export s"),
+        "{}",
+        ran.stderr
+    );
+    let ran = home.run(["sessions", "restore", "nobody"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+#[test]
+fn tiers_wait_until_they_are_asked_where_the_settings_say_so() {
+    let home = Home::new();
+    let chat = home.put("chat.json", &document());
+    let config = "context:\n  engine: tiered\n  engines:\n    tiered:\n      enableContextManagement: false\n      \
+                  thresholds: {preRotThreshold: 10000}\n";
+    home.put("home/config.yaml", config);
+    let ran = home.run(["compress", &chat]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(messages(&ran.stdout), messages(&document()));
+    let ran = home.run(["compress", &chat, "--force"]);
+    assert_ne!(messages(&ran.stdout), messages(&document()));
+    home.put("home/config.yaml", &config.replace("false", "true"));
+    let ran = home.run(["compress", &chat]);
+    assert_ne!(messages(&ran.stdout), messages(&document()));
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn tiers_keep_real_conversations_within_the_contract_and_save_seventy_percent() {
+    for window in ["200000", "40000"] {
+        let totals = replayed("tiered", "", window);
+        assert_eq!(totals["failures"], 0, "{totals}");
+        assert_eq!(totals["overflows"], 0, "{totals}");
+        assert!(totals["compactions"].as_u64().unwrap() > 0, "{totals}");
+    }
+    let home = Home::new();
+    let log = shared_data().join("claude-code/main.jsonl");
+    let args = [
+        "compress",
+        log.to_str().unwrap(),
+        "--engine",
+        "tiered",
+        "--context-length",
+        "200000",
+        "--dry-run",
+        "--report",
+    ];
+    let report = home.path("report.json");
+    let ran = home.run(args.into_iter().chain([report.as_str()]));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let report = json(&home.read("report.json"));
+    let (before, after) = (
+        report["tokens_before"].as_u64(),
+        report["tokens_after"].as_u64(),
+    );
+    assert!(after.unwrap() * 10 <= before.unwrap() * 3, "{report}");
 }

@@ -23,6 +23,10 @@ pub const SHORTENED_MARK: &str = "[Shortened to save context space]";
 /// What a notice begins with that has no mark of its engine's own.
 pub const NOTICE_MARK: &str = "[NOTICE]";
 
+/// Under what a person's wish to have a message restored stands in its [state](crate::Replacement::state), as `true`. An
+/// engine that restores looks for it.
+pub const RESTORE_WISH: &str = "__restore__";
+
 /// What is appended once to the system prompt when a conversation is first compacted.
 pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have been compacted into a \
     summary to preserve context space. The current session state may still reflect earlier work, so \

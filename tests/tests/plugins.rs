@@ -534,15 +534,15 @@ fn no_control_character_of_a_plugin_or_a_file_reaches_the_terminal() {
 }
 
 #[test]
-fn the_manifest_of_keep_tail_is_what_its_library_says() {
-    let library = built_plugins().join(library_name("keep-tail"));
-    let said = contexture::catalog::manifest_of(&library).unwrap();
-    let path = repository().join("plugins/context_engine/keep-tail/plugin.yaml");
-    let manifest = std::fs::read_to_string(path).unwrap();
-    assert_eq!(
-        manifest, said,
-        "run `contexture plugins build plugins/context_engine/keep-tail`"
-    );
+fn manifests_are_what_their_libraries_say() {
+    for plugin in ["keep-tail", "two-layer", "tiered"] {
+        let library = built_plugins().join(library_name(plugin));
+        let said = contexture::catalog::manifest_of(&library).unwrap();
+        let folder = format!("plugins/context_engine/{plugin}");
+        let path = repository().join(&folder).join("plugin.yaml");
+        let manifest = std::fs::read_to_string(path).unwrap();
+        assert_eq!(manifest, said, "run `contexture plugins build {folder}`");
+    }
 }
 
 #[test]

@@ -220,7 +220,9 @@ impl Session {
     /// Lays a window out: its wire messages.
     fn layout_of(&mut self, request: &Request<'_>, window: &Window) -> Result<Layout, FormatError> {
         let source = self.material(request, window)?;
-        let entries = window.plan_entries(|slot| source.index.get(&slot.id()).copied());
+        // It is made of the very messages.
+        let index = |slot: &Slot| source.index.get(&slot.id()).copied();
+        let entries = window.plan_entries(index, |_| false);
         let new_window = formats::RenderPlan {
             entries,
             system_note: None,

@@ -4,6 +4,7 @@
 //! One small SQLite file for all sessions of a home directory, `sessions.sqlite3`, in WAL mode.
 
 mod load;
+mod placed;
 mod save;
 mod tables;
 mod units;
@@ -21,6 +22,7 @@ use super::window::SavedWindow;
 use crate::private::narrow;
 pub(super) use load::Saved;
 use load::read_session;
+pub use placed::Placed;
 pub(super) use save::{SessionChange, StoredSession};
 use tables::{SCHEMA_VERSION, prepare};
 

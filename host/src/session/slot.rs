@@ -68,6 +68,8 @@ pub(super) struct Slot {
     counter: TokenCounter,
     /// Counted on first use.
     pub(super) tokens: OnceLock<u64>,
+    /// The arguments of its calls as they were said, made on first use.
+    own_arguments: OnceLock<Vec<ShortArguments>>,
 }
 
 impl Slot {
@@ -99,6 +101,7 @@ impl Slot {
             state: None,
             counter: *counter,
             tokens: OnceLock::new(),
+            own_arguments: OnceLock::new(),
         }
     }
 
@@ -112,6 +115,7 @@ impl Slot {
             state: None,
             counter: *counter,
             tokens: OnceLock::new(),
+            own_arguments: OnceLock::new(),
         }
     }
 
@@ -305,6 +309,20 @@ impl Slot {
         let (before, after) = conversation.messages().split_at(*index);
         let shares = |other: &&Message| other.items == own.items;
         before.iter().rev().take_while(shares).count() + after.iter().take_while(shares).count()
+    }
+
+    /// The arguments of its calls as they were said, to stand in place of shorter ones.
+    pub(super) fn own_arguments(&self) -> &[ShortArguments] {
+        self.own_arguments.get_or_init(|| {
+            let calls = self
+                .message()
+                .into_iter()
+                .flat_map(|message| &message.calls);
+            let calls = calls.enumerate();
+            calls
+                .map(|(index, call)| ShortArguments::new(index, call.arguments.to_string()))
+                .collect()
+        })
     }
 
     pub(super) fn message(&self) -> Option<&Message> {

@@ -122,9 +122,10 @@ impl Session {
             .map(|(at, unit)| (unit.origin.id(), at))
             .collect();
         formats::RenderPlan {
-            entries: self
-                .window
-                .plan_entries(|slot| index.get(&slot.id()).copied()),
+            entries: self.window.plan_entries(
+                |slot| index.get(&slot.id()).copied(),
+                |at| conversation.messages()[at].kind == MessageKind::Replaced,
+            ),
             system_note: self.window.system_note().filter(|_| self.options.note),
             own_summaries: self.options.own_summaries,
         }

@@ -1,11 +1,13 @@
 //! The window: what the model would see of a conversation now, message by message.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
     Compaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::ids::IdMap;
 use super::slot::{Content, Slot, marked};
@@ -37,6 +39,44 @@ impl SavedWindow {
 
     pub(super) fn left_out(&self) -> &IdSet {
         &self.left_out
+    }
+
+    pub(super) fn places(&self) -> &[(MessageId, Content)] {
+        &self.places
+    }
+
+    /// Whether something shorter stands in place of this message.
+    pub(super) fn is_shortened(&self, id: MessageId) -> bool {
+        let shortened = |(at, content): &(MessageId, Content)| {
+            *at == id && matches!(content, Content::Replaced { .. })
+        };
+        self.places.iter().any(shortened)
+    }
+
+    /// What the engine keeps with messages.
+    pub(super) fn states(&self) -> BTreeMap<MessageId, Map<String, Value>> {
+        let states = self.states.iter();
+        // They were objects when they came.
+        states
+            .map(|(id, state)| (*id, serde_json::from_str(state).unwrap_or_default()))
+            .collect()
+    }
+
+    /// Sets this key to true in the states of shortened messages of which `is_meant` says so; answers which.
+    pub(super) fn mark_states(
+        &mut self,
+        key: &str,
+        is_meant: impl Fn(MessageId) -> bool,
+    ) -> Vec<MessageId> {
+        let mut states = self.states();
+        states.retain(|id, _| is_meant(*id) && self.is_shortened(*id));
+        for (id, state) in &mut self.states {
+            if let Some(marked) = states.get_mut(id) {
+                marked.insert(key.to_owned(), Value::Bool(true));
+                *state = Value::Object(marked.clone()).to_string();
+            }
+        }
+        states.into_keys().collect()
     }
 
     /// The texts of the summaries in it.
@@ -364,16 +404,27 @@ impl Window {
     }
 
     /// The window in the terms of the format that renders it, where `index_of` says which message of the
-    /// conversation to render a place holds.
+    /// conversation to render a place holds, and `is_short` of which the conversation has a shorter form alone.
     pub(super) fn plan_entries(
         &self,
         index_of: impl Fn(&Slot) -> Option<usize>,
+        is_short: impl Fn(usize) -> bool,
     ) -> Vec<PlanEntry<'_>> {
         self.slots
             .iter()
             .filter_map(|slot| {
                 Some(match &*slot.content {
-                    Content::Message => PlanEntry::Message(index_of(slot)?),
+                    Content::Message => match (index_of(slot)?, slot.message()) {
+                        // Restored, and the client does not have it any more.
+                        (index, Some(message)) if is_short(index) && slot.has_original() => {
+                            PlanEntry::Replaced {
+                                index,
+                                text: Some(&message.text),
+                                arguments: slot.own_arguments(),
+                            }
+                        }
+                        (index, _) => PlanEntry::Message(index),
+                    },
                     Content::Replaced {
                         text, arguments, ..
                     } => PlanEntry::Replaced {

@@ -187,6 +187,7 @@ impl Act {
 /// How often which acts are drawn: the behaviours of one property.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mix {
+    /// The engine that is chosen.
     pub(crate) engine: &'static str,
     pub(crate) holds: &'static [Holds],
     pub(crate) dialects: &'static [Dialect],

@@ -216,10 +216,10 @@ impl Client {
                 self.driver.set_window(*tokens, *at_once).map_err(drive)?;
             }
             Act::ChangeEngine => {
-                let configured = self.driver.configured();
-                let other = match self.driver.engine() == configured {
-                    true => "compressor",
-                    false => configured,
+                let other = if self.driver.engine() == self.driver.configured() {
+                    "compressor"
+                } else {
+                    self.driver.configured()
                 };
                 self.driver.set_engine(other).map_err(drive)?;
             }
@@ -294,7 +294,10 @@ impl Client {
     }
 
     fn is_lossless(&self) -> bool {
-        !matches!(self.driver.engine(), "compressor" | "virtual-files")
+        !matches!(
+            self.driver.engine(),
+            "compressor" | "two-layer" | "tiered" | "virtual-files"
+        )
     }
 
     // What is said.
@@ -692,6 +695,9 @@ impl Client {
                 "[CONTEXT COMPACTION]",
                 "[Shortened to save",
                 "[Old tool output cleared",
+                "[truncated: ",
+                "[COMPACTED: ",
+                "【历史摘要】",
                 "[file ",
                 "[virtual files",
             ];
@@ -759,7 +765,8 @@ impl Client {
     /// Over like compactions what stays word for word behind the summary does not shrink, in messages and in tokens.
     /// Where one turn is a large part of it, what stays is a matter of chance.
     fn check_tail(&mut self, entries: &[Entry]) -> Result<(), Wrong> {
-        let is_summary = |entry: &Entry| entry.bytes.contains("[CONTEXT COMPACTION]");
+        let marks = ["[CONTEXT COMPACTION]", "【历史摘要】"];
+        let is_summary = |entry: &Entry| marks.iter().any(|mark| entry.bytes.contains(mark));
         let last = entries
             .iter()
             .rev()
@@ -772,6 +779,10 @@ impl Client {
             engine: self.driver.engine(),
         };
         let before = self.tail.replace(tail);
+        // What those keep is counted in messages and turns.
+        if matches!(self.driver.engine(), "two-layer" | "tiered") {
+            return Ok(());
+        }
         // One that does not fit its window was no compaction's doing.
         let alike = before.filter(|before| {
             (before.window, before.engine) == (tail.window, tail.engine)

@@ -10,8 +10,6 @@ use contexture::session::{AgentWindow, OutcomeKind, Record, Session, SessionOpti
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{StoreCommand, ToolCall, Usage};
 use contexture_tests::{Home, engines};
-// Linked in, and registered with that.
-use contexture_virtual_files as _;
 use serde_json::{Value, json};
 
 use crate::wire::Wire;
@@ -23,7 +21,7 @@ const MODEL: &str = "gpt-5";
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) body: String,
-    /// A compaction came into force.
+    /// A compaction, or what the engine rewrote, came into force.
     pub(crate) compacted: bool,
     /// Why a body may be larger than the window: the reports and warnings.
     pub(crate) excuses: Vec<String>,
@@ -108,6 +106,7 @@ impl Driver {
         let turn = turn.map_err(|error| format!("turn: {error}"))?;
         let report = turn.compaction.as_ref();
         let compacted = report.is_some_and(|report| report.outcome == OutcomeKind::Compacted);
+        let rewritten = turn.rewrite.is_some();
         // A compaction whose figures say that all is well is no excuse, and neither is a decision that names
         // figures alone.
         let mut excuses: Vec<String> = report
@@ -124,7 +123,7 @@ impl Driver {
         excuses.extend(warnings.iter().cloned());
         Ok(Outcome {
             body,
-            compacted,
+            compacted: compacted || rewritten,
             excuses,
             warnings,
         })
@@ -225,7 +224,7 @@ impl Driver {
     /// The engine whose store is looked at.
     fn keeper(&self) -> &'static str {
         match self.engine {
-            "compressor" => "lcm",
+            "compressor" | "two-layer" | "tiered" => "lcm",
             engine => engine,
         }
     }

@@ -18,6 +18,11 @@ mod rules;
 mod truth;
 mod wire;
 
+// Linked in, so that they can be named.
+use contexture_tiered as _;
+use contexture_two_layer as _;
+use contexture_virtual_files as _;
+
 use act::Mix;
 use explore::{each, explore};
 
@@ -52,6 +57,19 @@ fn a_client_sends_everything_after_losses() {
 #[test]
 fn a_client_does_all_that_clients_do() {
     explore("all", Mix::ALL);
+}
+
+#[test]
+fn engines_of_layers_with_a_client_that_does_all() {
+    for engine in ["two-layer", "tiered"] {
+        let mix = Mix {
+            engine,
+            stores: 0,
+            backups: 0,
+            ..Mix::ALL
+        };
+        explore(engine, mix);
+    }
 }
 
 #[test]

@@ -1,0 +1,357 @@
+//! The engine: which tier the conversation is in, what to propose, what to restore.
+
+mod restoring;
+mod summarising;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use contexture_cooldown::CoolDowns;
+use contexture_engine_api::{
+    About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
+    Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
+    ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
+    ToolCall, ToolSpec, WindowState, grouped, in_flight,
+};
+use contexture_summaries::Pending;
+use serde_json::{Map, Value, json};
+
+use crate::event::{COMPACTION_KEY, Event, MARK};
+use crate::settings::{Settings, schema};
+use crate::steps::{Standard, Steps};
+use crate::summary::StructuredSummary;
+use summarising::Staged;
+
+/// What a compaction must save to be proposed unforced, as a share of the tier.
+const MIN_SAVING: f64 = 0.01;
+/// Where nothing was left to compact, the share of the tier that has to come before it is tried again.
+const AGAIN_AFTER: f64 = 0.02;
+
+/// The engine of one session, with its steps.
+pub struct Tiered<S = Standard> {
+    steps: S,
+    settings: Settings,
+    session: String,
+    services: Services,
+    cool_downs: CoolDowns,
+    window: WindowState,
+    proposal: Option<Proposal>,
+    /// What is kept with the compacted messages of the window.
+    kept: BTreeMap<MessageId, Map<String, Value>>,
+    /// Messages to restore.
+    wishes: BTreeSet<MessageId>,
+    /// Messages that were asked for, and are not compacted again.
+    restored: BTreeSet<MessageId>,
+    /// What else was in the state of messages that are being restored.
+    other_state: BTreeMap<MessageId, Map<String, Value>>,
+    gave_up_at: Option<u64>,
+    pending: Option<Pending<()>>,
+    staged: Option<Staged>,
+    last_call: u64,
+    summary: Option<StructuredSummary>,
+    compactions: u64,
+    degraded: u64,
+}
+
+/// A proposal that the host has neither committed nor discarded.
+#[derive(Default)]
+struct Proposal {
+    summary: Option<StructuredSummary>,
+    degraded: bool,
+}
+
+impl<S: Steps> StandaloneEngine for Tiered<S> {
+    fn about(_host: &HostInfo) -> About {
+        About::default()
+            .settings(Some(schema()))
+            .rewrites(true)
+            .marks(vec![MARK.to_owned()])
+    }
+
+    fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        let texts = request.compaction.map(|current| &current.summaries);
+        Ok(Self {
+            steps: S::default(),
+            settings: request.settings()?,
+            session: request.session.to_owned(),
+            cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
+            services: request.services.clone(),
+            window: request.window.clone(),
+            proposal: None,
+            kept: BTreeMap::new(),
+            wishes: BTreeSet::new(),
+            restored: BTreeSet::new(),
+            other_state: BTreeMap::new(),
+            gave_up_at: None,
+            pending: None,
+            staged: None,
+            last_call: 0,
+            summary: texts.and_then(|texts| StructuredSummary::read(texts.last()?)),
+            compactions: 0,
+            degraded: 0,
+        })
+    }
+}
+
+impl<S: Steps> ContextEngine for Tiered<S> {
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        let tokens = window.best_prompt_tokens();
+        let tiers = self.settings.thresholds.tiers(window);
+        let figures = format!(
+            "{} tokens; compaction from {}, a summary from {}",
+            grouped(tokens),
+            grouped(tiers.compaction),
+            grouped(tiers.summary)
+        );
+        if !self.settings.enable_context_management {
+            let off = "context management is off (`enable_context_management`): ask for it";
+            return Decision::No(format!("{off}; {figures}"));
+        }
+        let again = |at: u64| at + share(tiers.summary, AGAIN_AFTER);
+        match self.gave_up_at {
+            _ if tokens < tiers.compaction => Decision::No(figures),
+            Some(at) if tokens < again(at) && (at >= tiers.summary || tokens < tiers.summary) => {
+                Decision::No(format!(
+                    "nothing was left to do at {} tokens; {figures}",
+                    grouped(at)
+                ))
+            }
+            _ => Decision::Yes(figures),
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.proposal = None;
+        let order = request.order;
+        self.window = order.window.clone();
+        let decision = self.should_compress(&order.window);
+        if !order.force && !decision.is_yes() {
+            return Ok(Outcome::NothingToDo(decision.reason().to_owned()));
+        }
+        let tokens = order.window.best_prompt_tokens();
+        let tiers = self.settings.thresholds.tiers(&order.window);
+        if order.force || tokens < tiers.summary {
+            let keep = self.settings.thresholds.keep_recent_count;
+            let compacted = self.compacted(request.messages, keep);
+            let saved: u64 = compacted.values().map(|(_, saved)| saved).sum();
+            let is_worth_it = match order.force {
+                true => saved > 0,
+                false => saved >= share(tiers.summary, MIN_SAVING).max(1),
+            };
+            if is_worth_it {
+                return Ok(self.proposed(request.messages, compacted));
+            }
+            if !order.force {
+                self.gave_up_at = Some(tokens);
+                return Ok(Outcome::NothingToDo(format!(
+                    "all but the newest {keep} messages are compacted; a summary follows at {} tokens",
+                    grouped(tiers.summary)
+                )));
+            }
+        }
+        self.summarised(request, tiers)
+    }
+
+    fn prune_tool_results(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Outcome, EngineError> {
+        self.proposal = None;
+        let mut compacted = self.compacted(request.messages, 0);
+        let tools: BTreeSet<MessageId> = (request.messages.iter())
+            .filter(|message| message.role() == "tool")
+            .map(MessageView::id)
+            .collect();
+        compacted.retain(|id, _| tools.contains(id));
+        match compacted.is_empty() {
+            true => Ok(Outcome::NothingToDo(
+                "there is no long tool result".to_owned(),
+            )),
+            false => Ok(self.proposed(request.messages, compacted)),
+        }
+    }
+
+    fn rewrite(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Option<Compaction>, EngineError> {
+        self.proposal = None;
+        self.window = request.order.window.clone();
+        Ok(self.restoration(request.messages))
+    }
+
+    fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
+        if delivery.cut.is_some() {
+            self.gave_up_at = None;
+            self.pending = None;
+            self.staged = None;
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, committed: &Committed) {
+        self.note_restored(committed);
+        let Some(proposal) = self.proposal.take() else {
+            return;
+        };
+        for entry in &committed.entries {
+            if let Entry::Replace(Replacement {
+                id,
+                state: Some(Value::Object(state)),
+                ..
+            }) = entry
+            {
+                self.kept.insert(*id, state.clone());
+            }
+        }
+        self.compactions += 1;
+        self.degraded += u64::from(proposal.degraded);
+        self.gave_up_at = None;
+        if let Some(summary) = proposal.summary {
+            self.steps.store_summary(&self.session, &summary);
+            self.summary = Some(summary);
+            self.pending = None;
+            self.staged = None;
+        }
+    }
+
+    fn discarded(&mut self, compaction: u64, reason: &str) {
+        if self.proposal.take().is_some() {
+            let line = format!("compaction {compaction} was refused: {reason}");
+            self.services.log(LogLevel::Warn, &line);
+            self.gave_up_at = Some(self.window.best_prompt_tokens());
+        }
+    }
+
+    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
+        let original = |id: &MessageId| {
+            let kept = self.kept.get(id)?.get(COMPACTION_KEY)?;
+            Some(kept.get("original_message")?.as_str()?.to_owned())
+        };
+        Ok(ids.iter().map(original).collect())
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        restoring::tools()
+    }
+
+    fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
+        self.answer(call)
+    }
+
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        self.window = request.order.window.clone();
+        self.calls_to_make(request)
+    }
+
+    fn background_done(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
+        self.take_answer(id, answer);
+    }
+
+    fn model_changed(&mut self, window: &WindowState) {
+        self.window = window.clone();
+        self.gave_up_at = None;
+    }
+
+    fn reset(&mut self) -> Result<(), EngineError> {
+        self.kept.clear();
+        self.wishes.clear();
+        self.restored.clear();
+        self.other_state.clear();
+        self.gave_up_at = None;
+        self.pending = None;
+        self.staged = None;
+        self.summary = None;
+        (self.compactions, self.degraded) = (0, 0);
+        Ok(())
+    }
+
+    fn status(&self) -> Value {
+        let tiers = self.settings.thresholds.tiers(&self.window);
+        json!({
+            "settings": self.settings,
+            "tiers": {"compaction": tiers.compaction, "summary": tiers.summary},
+            "compactions": self.compactions,
+            "degraded": self.degraded,
+            "compacted_messages": self.kept.len(),
+            "summary": self.summary,
+            "summary_model": self.services.model().map(|model| model.name),
+            "cool_down": self.cool_downs.in_force(),
+            "background": {
+                "summary_in_the_making": self.pending.is_some(),
+                "summary_ready": self.staged.is_some(),
+            },
+        })
+    }
+}
+
+impl<S: Steps> Tiered<S> {
+    /// The compacted forms of all but the newest `keep` messages, and the tokens that each saves.
+    fn compacted(
+        &mut self,
+        messages: &[MessageView<'_>],
+        keep: usize,
+    ) -> BTreeMap<MessageId, (Replacement, u64)> {
+        let mut callers: HashMap<&str, usize> = HashMap::new();
+        let question = messages.iter().rposition(MessageView::is_real_user);
+        let waits_from = in_flight(messages).unwrap_or(messages.len());
+        let old = messages.len().saturating_sub(keep).min(waits_from);
+        let mut compacted = BTreeMap::new();
+        for (at, message) in messages[..old].iter().enumerate() {
+            for call in message.tool_calls() {
+                callers.insert(call.id(), at);
+            }
+            let is_old = message.kind() == MessageKind::Original
+                && question != Some(at)
+                && !self.restored.contains(&message.id())
+                && !is_thought(messages, at);
+            if !is_old {
+                continue;
+            }
+            let caller = message.tool_call_id().and_then(|id| callers.get(id));
+            let caller = caller.map(|at| &messages[*at]);
+            let event = Event::new(message, caller, &self.services);
+            let Some(form) = self.steps.compact_event(&event) else {
+                continue;
+            };
+            let saved = form.kept.get("tokens_saved").and_then(Value::as_u64);
+            compacted.insert(
+                message.id(),
+                (form.replacement(message), saved.unwrap_or(0)),
+            );
+        }
+        compacted
+    }
+
+    /// The proposal of these forms, and nothing else changed.
+    fn proposed(
+        &mut self,
+        messages: &[MessageView<'_>],
+        mut compacted: BTreeMap<MessageId, (Replacement, u64)>,
+    ) -> Outcome {
+        let note = format!(
+            "{} messages were compacted; their originals are kept with them",
+            grouped(compacted.len() as u64)
+        );
+        let entries = messages
+            .iter()
+            .map(|message| match compacted.remove(&message.id()) {
+                Some((form, _)) => Entry::Replace(form),
+                None => Entry::Keep(message.id()),
+            });
+        self.proposal = Some(Proposal::default());
+        Outcome::Compacted(Compaction::new(entries.collect()).notes(vec![note]))
+    }
+}
+
+/// Whether a message holds thinking or is what thinking leads to: it is left as it is or leaves.
+fn is_thought(messages: &[MessageView<'_>], at: usize) -> bool {
+    let leads_here = at.checked_sub(1).is_some_and(|before| {
+        let before = &messages[before];
+        before.has_thinking() && before.text().trim().is_empty() && before.tool_calls().is_empty()
+    });
+    messages[at].has_thinking() || leads_here
+}
+
+fn share(tokens: u64, share: f64) -> u64 {
+    (tokens as f64 * share) as u64
+}

@@ -1,0 +1,175 @@
+//! The settings under `context.engines.tiered`. Every key may be written as the document's Python has it
+//! (`pre_rot_threshold`) or as its TypeScript does (`preRotThreshold`).
+
+use contexture_engine_api::WindowState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The settings of the engine. The doc comments, defaults and ranges are the schema that a configuration is checked
+/// against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// Compact by itself; false waits until it is asked for
+    #[serde(alias = "enableContextManagement")]
+    pub(crate) enable_context_management: bool,
+    /// When to do what
+    pub(crate) thresholds: Thresholds,
+    /// Who writes summaries: the model where there is one, or the engine itself
+    pub(crate) summarizer: Summarizer,
+}
+
+/// When to do what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(inline)]
+pub(crate) struct Thresholds {
+    /// The tokens of a prompt from which on a model gets worse; of a smaller window what is usable
+    #[serde(alias = "preRotThreshold")]
+    #[schemars(range(min = 1))]
+    pub(crate) pre_rot_threshold: u64,
+    /// The share of it from which on old messages are compacted
+    #[serde(alias = "compactionTrigger")]
+    #[schemars(range(min = 0.05, max = 1.0))]
+    pub(crate) compaction_trigger: f64,
+    /// The share of it from which on they are summarised
+    #[serde(alias = "summarizationTrigger")]
+    #[schemars(range(min = 0.05, max = 1.0), extend("notBelow" = "compaction_trigger"))]
+    pub(crate) summarization_trigger: f64,
+    /// The newest messages that are neither compacted nor summarised
+    #[serde(alias = "keepRecentCount")]
+    pub(crate) keep_recent_count: usize,
+}
+
+/// Who writes summaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(crate) enum Summarizer {
+    Model,
+    Extract,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enable_context_management: true,
+            thresholds: Thresholds::default(),
+            summarizer: Summarizer::Model,
+        }
+    }
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            pre_rot_threshold: 150_000,
+            compaction_trigger: 0.8,
+            summarization_trigger: 0.95,
+            keep_recent_count: 10,
+        }
+    }
+}
+
+/// The tokens at which the tiers begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tiers {
+    pub(crate) compaction: u64,
+    pub(crate) summary: u64,
+}
+
+impl Thresholds {
+    /// The tiers in this window: where it is smaller than the pre-rot threshold, what is usable takes that one's place.
+    pub(crate) fn tiers(&self, window: &WindowState) -> Tiers {
+        let most = match window.usable_tokens() {
+            0 => self.pre_rot_threshold,
+            usable => self.pre_rot_threshold.min(usable),
+        };
+        let share = |share: f64| (most as f64 * share).round() as u64;
+        Tiers {
+            compaction: share(self.compaction_trigger),
+            summary: share(self.summarization_trigger),
+        }
+    }
+}
+
+/// The schema of the settings, with both spellings of each key.
+pub(crate) fn schema() -> Value {
+    let mut schema = schemars::schema_for!(Settings).to_value();
+    spell_both(&mut schema);
+    schema
+}
+
+fn spell_both(schema: &mut Value) {
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let mut others = Map::new();
+    for (key, value) in properties.iter_mut() {
+        spell_both(value);
+        let camel = camel_case(key);
+        if camel != *key {
+            let mut other = value.clone();
+            if let Some(other) = other.as_object_mut() {
+                other.remove("default");
+                other.remove("notBelow");
+                other.insert(
+                    "description".to_owned(),
+                    json!(format!("The same as {key}")),
+                );
+            }
+            others.insert(camel, other);
+        }
+    }
+    properties.extend(others);
+}
+
+fn camel_case(key: &str) -> String {
+    let mut words = key.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        let mut letters = word.chars();
+        let initial = letters.next().map(|letter| letter.to_ascii_uppercase());
+        name + &initial.into_iter().chain(letters).collect::<String>()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_tiers_are_the_documents() {
+        let tiers = |window: u64| {
+            let window = WindowState::default().context_length(window);
+            let tiers = Thresholds::default().tiers(&window);
+            (tiers.compaction, tiers.summary)
+        };
+        assert_eq!(tiers(1_000_000), (120_000, 142_500));
+        assert_eq!(tiers(100_000), (80_000, 95_000));
+    }
+
+    #[test]
+    fn both_spellings_are_read_and_in_the_schema() {
+        let snake = r#"{"enable_context_management": false, "thresholds": {"pre_rot_threshold": 9,
+            "compaction_trigger": 0.5, "summarization_trigger": 0.6, "keep_recent_count": 3}}"#;
+        let camel = r#"{"enableContextManagement": false, "thresholds": {"preRotThreshold": 9,
+            "compactionTrigger": 0.5, "summarizationTrigger": 0.6, "keepRecentCount": 3}}"#;
+        let read = |text: &str| serde_json::from_str::<Settings>(text).unwrap();
+        assert_eq!(read(snake), read(camel));
+        let schema = schema();
+        for keys in [snake, camel] {
+            let keys: Value = serde_json::from_str(keys).unwrap();
+            for key in keys.as_object().unwrap().keys() {
+                assert!(schema["properties"][key].is_object(), "{key}");
+            }
+            for key in keys["thresholds"].as_object().unwrap().keys() {
+                let thresholds = &schema["properties"]["thresholds"]["properties"];
+                assert!(thresholds[key].is_object(), "{key}");
+            }
+        }
+    }
+}

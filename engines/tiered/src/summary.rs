@@ -1,0 +1,249 @@
+//! The structured summary: fields, not free text.
+
+use contexture_digest::{Digest, mask_secrets};
+use contexture_engine_api::{MessageView, Services};
+use contexture_summaries::{digested, excerpt, unmarked};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::event::iso;
+
+/// Of what was said last, so many characters.
+const LAST_STEP_CHARS: usize = 200;
+
+/// What a summary says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StructuredSummary {
+    /// The messages that it stands for, those of earlier summaries included.
+    pub count: u64,
+    /// When they were said, as far as the transcript tells.
+    pub time_range: TimeRange,
+    /// When it was made.
+    pub timestamp: String,
+    /// Files that were written.
+    pub modified_files: Vec<String>,
+    /// What the user wants to reach.
+    pub user_goal: String,
+    /// What was done last.
+    pub last_step: String,
+    /// Decisions, and what the user asked to be done in a certain way.
+    pub key_decisions: Vec<String>,
+    /// What must not be forgotten, by name.
+    pub critical_context: Map<String, Value>,
+}
+
+/// When something began and ended: times as in `2024-01-15T10:00:00Z`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeRange {
+    /// The first.
+    pub start: Option<String>,
+    /// The last.
+    pub end: Option<String>,
+}
+
+impl StructuredSummary {
+    /// The summary in a text, where it holds one.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let text = unmarked(text);
+        serde_json::from_str(text.get(text.find('{')?..=text.rfind('}')?)?).ok()
+    }
+
+    /// The summary as it stands in the window.
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// What the engine reads out of messages by itself.
+    pub(crate) fn extracted(
+        messages: &[MessageView<'_>],
+        earlier: Option<&Self>,
+        tokens: u64,
+        services: &Services,
+    ) -> Self {
+        let digest = digested(&Digest::of(messages, None), tokens, services);
+        let mut summary = Self::default();
+        let mut said = Vec::new();
+        let (mut facts, mut heading, mut part) = (Vec::new(), "", "");
+        for line in digest
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+        {
+            if let Some(name) = line.strip_prefix("### ") {
+                part = name;
+                continue;
+            }
+            if let Some(name) = line.strip_prefix("## ") {
+                (heading, part) = (name, "");
+                continue;
+            }
+            let item = line.trim_start_matches("- ").to_owned();
+            match (heading, part) {
+                ("Goal", _) => said.push(item),
+                ("Constraints & Preferences" | "Key Decisions", _) => {
+                    summary.key_decisions.push(item)
+                }
+                ("Progress", "Done" | "In Progress") => summary.last_step = item,
+                ("Relevant Files", _) if item.contains("written") => {
+                    let file = item.split(" — ").next().unwrap_or(&item);
+                    summary
+                        .modified_files
+                        .push(file.trim_matches('`').to_owned());
+                }
+                _ => facts.push(Value::String(item)),
+            }
+        }
+        summary.user_goal = said.join("; ");
+        if summary.last_step.is_empty() {
+            summary.last_step = last_step(messages);
+        }
+        if !facts.is_empty() {
+            summary
+                .critical_context
+                .insert("facts".to_owned(), Value::Array(facts));
+        }
+        match earlier {
+            Some(earlier) => earlier.clone().without_figures().updated_by(summary),
+            None => summary,
+        }
+    }
+
+    /// Without what the engine knows itself.
+    pub(crate) fn without_figures(self) -> Self {
+        Self {
+            count: 0,
+            time_range: TimeRange::default(),
+            timestamp: String::new(),
+            ..self
+        }
+    }
+
+    /// An earlier summary with what a later one says.
+    fn updated_by(mut self, later: Self) -> Self {
+        for file in later.modified_files {
+            if !self.modified_files.contains(&file) {
+                self.modified_files.push(file);
+            }
+        }
+        for decision in later.key_decisions {
+            if !self.key_decisions.contains(&decision) {
+                self.key_decisions.push(decision);
+            }
+        }
+        for (key, value) in later.critical_context {
+            match (self.critical_context.get_mut(&key), value) {
+                (Some(Value::Array(old)), Value::Array(new)) => {
+                    new.into_iter().for_each(|item| {
+                        if !old.contains(&item) {
+                            old.push(item);
+                        }
+                    });
+                }
+                (_, value) => {
+                    self.critical_context.insert(key, value);
+                }
+            }
+        }
+        if self.user_goal.is_empty() {
+            self.user_goal = later.user_goal;
+        } else if !later.user_goal.is_empty() && !self.user_goal.contains(&later.user_goal) {
+            self.user_goal = format!("{}; then: {}", self.user_goal, later.user_goal);
+        }
+        if !later.last_step.is_empty() {
+            self.last_step = later.last_step;
+        }
+        self
+    }
+
+    /// With what the engine knows itself: how many messages, of when, and the time now.
+    pub(crate) fn filled(
+        mut self,
+        messages: &[MessageView<'_>],
+        earlier: Option<&Self>,
+        now_ms: i64,
+    ) -> Self {
+        if self.count == 0 {
+            self.count = earlier.map_or(0, |earlier| earlier.count) + messages.len() as u64;
+        }
+        let times = || messages.iter().filter_map(MessageView::time);
+        let range = &mut self.time_range;
+        if range.start.is_none() {
+            let before = earlier.and_then(|earlier| earlier.time_range.start.clone());
+            range.start = before.or_else(|| times().min().map(iso));
+        }
+        if range.end.is_none() {
+            let before = earlier.and_then(|earlier| earlier.time_range.end.clone());
+            range.end = times().max().map(iso).or(before);
+        }
+        if self.timestamp.is_empty() {
+            self.timestamp = iso(now_ms);
+        }
+        self
+    }
+
+    /// Cut to so many tokens: the longest list loses its oldest items, the longest text its end.
+    pub(crate) fn cut_to(mut self, tokens: u64, services: &Services) -> Self {
+        for _ in 0..200 {
+            if services.count_tokens(&self.text()) <= tokens {
+                break;
+            }
+            let lists = [&mut self.modified_files, &mut self.key_decisions];
+            let longest = lists
+                .into_iter()
+                .max_by_key(|list| list.iter().map(String::len).sum::<usize>());
+            let in_lists = longest
+                .as_ref()
+                .map_or(0, |list| list.iter().map(String::len).sum::<usize>());
+            let context = json!(self.critical_context).to_string().len();
+            let texts = self.user_goal.len().max(self.last_step.len());
+            if context > 2 && context >= in_lists && context >= texts {
+                shrink(&mut self.critical_context);
+            } else if in_lists >= texts {
+                let Some(list) = longest else { break };
+                list.drain(..list.len().div_ceil(10));
+            } else {
+                let text = match self.user_goal.len() >= self.last_step.len() {
+                    true => &mut self.user_goal,
+                    false => &mut self.last_step,
+                };
+                text.truncate(text.floor_char_boundary(text.len() * 4 / 5));
+            }
+        }
+        self
+    }
+}
+
+/// What was said last, or else called.
+fn last_step(messages: &[MessageView<'_>]) -> String {
+    let mut own = messages
+        .iter()
+        .rev()
+        .filter(|message| message.role() == "assistant");
+    let step = own.find_map(|message| {
+        let text = message.text().lines().find(|line| !line.trim().is_empty());
+        let call = message.tool_calls().last();
+        let called = || call.map(|call| format!("{} {}", call.name(), call.arguments()));
+        text.map(str::to_owned).or_else(called)
+    });
+    excerpt(&mask_secrets(&step.unwrap_or_default()), LAST_STEP_CHARS)
+}
+
+/// The largest value loses a tenth: a list its oldest items, anything else goes.
+fn shrink(context: &mut Map<String, Value>) {
+    let largest = context
+        .iter()
+        .max_by_key(|(_, value)| value.to_string().len());
+    let Some(key) = largest.map(|(key, _)| key.clone()) else {
+        return;
+    };
+    match context.get_mut(&key) {
+        Some(Value::Array(items)) if items.len() > 1 => {
+            items.drain(..items.len().div_ceil(10));
+        }
+        _ => {
+            context.remove(&key);
+        }
+    }
+}
