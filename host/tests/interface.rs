@@ -638,6 +638,51 @@ fn a_users_huge_message_is_put_away_by_an_engine_that_declares_it_alone() {
     );
 }
 
+/// Puts the user's first message away, once.
+fn put_first_away(request: &CompressRequest<'_>) -> Option<Compaction> {
+    let first = request.messages.first()?;
+    let text = format!("[truncated: {} chars]\ndata data", first.text().len());
+    let mut entries = keep_all(request);
+    entries[0] = Entry::Replace(Replacement::new(first.id()).text(Some(text)));
+    (first.kind() == MessageKind::Original).then(|| Compaction::new(entries))
+}
+
+#[test]
+fn a_preview_of_the_users_last_message_is_still_the_users_last_message() {
+    let agent = Agent::new("user-preview", "scripted", "  on_failure: passthrough\n");
+    agent.script.rewrites(put_first_away);
+    let mut session = agent.session();
+    let huge = message("user", &"data ".repeat(500));
+    let body = chat(std::slice::from_ref(&huge));
+    turn(&mut session, &body);
+    agent.script.rewrites(|_| None);
+
+    // It may not leave the window with what followed it.
+    agent.script.decides(Decision::Yes("always".into()));
+    agent.script.compacts(|request| {
+        assert!(request.messages[0].is_real_user());
+        let covers = request.messages.iter().map(MessageView::id).collect();
+        Outcome::Compacted(Compaction::new(vec![Entry::summary("data", covers)]))
+    });
+    let said = [huge.clone(), message("assistant", &"looking ".repeat(200))];
+    let body = chat(&said);
+    let report = session.turn(&body).unwrap().compaction.unwrap();
+    assert!(
+        report
+            .reason
+            .contains("m1 is the last message of the user and would leave"),
+        "{}",
+        report.reason
+    );
+
+    // Asked again after a rewind, it stands there as the preview that was in force.
+    agent.script.decides(Decision::No("enough".into()));
+    let body = chat(std::slice::from_ref(&huge));
+    let again = session.turn(&body).unwrap();
+    let out = texts(&messages_of(&again.body));
+    assert!(out[0].1.starts_with("[truncated: 2500 chars]"), "{out:?}");
+}
+
 #[test]
 fn strictly_manual_means_that_nothing_is_compacted_but_when_asked() {
     let agent = Agent::new("manual", "scripted", "compression:\n  automatic: false\n");

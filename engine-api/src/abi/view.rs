@@ -159,10 +159,10 @@ impl<'a> MessageView<'a> {
         self.flags & IS_ERROR != 0
     }
 
-    /// Whether these are a user's own words (or picture): not a summary, not blank.
+    /// Whether these are a user's own words (or picture), or a shorter form of them: not a summary, not blank.
     pub fn is_real_user(&self) -> bool {
         self.role() == "user"
-            && self.kind() == MessageKind::Original
+            && matches!(self.kind(), MessageKind::Original | MessageKind::Replaced)
             && (self.has_media() || !self.text().trim().is_empty())
     }
 

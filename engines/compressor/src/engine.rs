@@ -5,7 +5,7 @@ mod preparing;
 mod proposing;
 mod writing;
 
-use contexture_cooldown::CoolDowns;
+use contexture_cooldown::{CoolDowns, Progress};
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
@@ -20,7 +20,6 @@ use crate::boundaries::{MIN_TAIL, Outline};
 use crate::covered::{Covered, joined};
 use crate::entries::pruned;
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::prompt::body_of;
 use crate::settings::{Budgets, CompressionSettings, room_for_prompt};
 use preparing::Redo;

@@ -22,7 +22,6 @@ mod covered;
 mod engine;
 mod entries;
 mod plan;
-mod progress;
 mod prompt;
 mod settings;
 mod summary;

@@ -1,5 +1,9 @@
 //! How long an engine leaves a model alone after it failed. Kept in a file, so that a restart between
-//! failure and retry changes nothing.
+//! failure and retry changes nothing. And when compacting has stopped to help: [`Progress`].
+
+mod progress;
+
+pub use progress::Progress;
 
 use std::fs;
 use std::io::Write;

@@ -111,7 +111,12 @@ pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
     views
 }
 
-/// Splits a run of pieces into the summaries at its head, the rest, and the summaries at its end.
+/// Whether a text is a notice with its seal, and nothing else.
+fn is_whole_notice(text: &str) -> bool {
+    unsealed_notice(text).is_some() && matches!(leading_summary(text), Some((_, None)))
+}
+
+/// Splits a run of pieces into the summaries at its head, the rest with the notices in it, and the summaries at its end.
 fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
     if run.is_empty() && !pieces.is_empty() {
         return;
@@ -161,6 +166,16 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<V
         }
     }
     if start < end || (views.is_empty() && trailing.is_empty()) {
+        // A notice between two things that the user said parts them.
+        let is_notice = |at: &usize| text_of(*at).is_some_and(|text| is_whole_notice(&text));
+        let notices = (start + 1..end).filter(|at| !thinks && is_notice(at));
+        for at in notices.collect::<Vec<_>>() {
+            if start < at {
+                views.push(view(start..at, from, None, false));
+            }
+            views.push(view(at..at + 1, 0, None, true));
+            (start, from) = (at + 1, 0);
+        }
         views.push(view(start..end, from, None, false));
     }
     views.extend(trailing.into_iter().rev());

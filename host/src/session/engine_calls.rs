@@ -158,7 +158,7 @@ impl Session {
     }
 
     /// Has the engine answer a call of one of its tools. Where its tools are put into requests, the call has the name
-    /// that it has there.
+    /// that it has there; it may come before the first request of a session that was opened again.
     ///
     /// # Errors
     /// The engine failed, or refused the arguments; or no request offered the tool.

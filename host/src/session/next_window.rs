@@ -132,13 +132,15 @@ impl Session {
         let mut next = Vec::with_capacity(slots.len());
         let mut placed = Ids::default();
         let mut last_went = false;
+        let mut last_is_revised = false;
         for slot in slots {
             let id = slot.id();
-            // A notice goes with the message that it follows.
-            if slot.is_notice() && last_went && changes.cut {
+            // A notice goes with the message that it follows, and where that reads otherwise now.
+            if slot.is_notice() && (last_went && changes.cut || last_is_revised) {
                 continue;
             }
             last_went |= !slot.is_notice();
+            last_is_revised = changes.revised.contains_key(&id);
             if slot.is_of_lost_record() && !is_sent(id) {
                 continue;
             }

@@ -102,6 +102,10 @@ impl Session {
             return;
         }
         self.recovered = true;
+        // One that remembers, and keeps no conversations, has nothing to give back.
+        if !self.engine.about().keeps_sessions {
+            return;
+        }
         let Ok(Some(seen)) = self.observed_through() else {
             return;
         };

@@ -157,16 +157,20 @@ impl<'b> Request<'b> {
 /// Takes what the host wrote out of a wire message that holds something else too, of which the session keeps what
 /// was said: `said` are these messages of it, `all` is how many are in it.
 pub(super) fn keep_what_was_said(mut said: Vec<&mut ReadMessage>, all: usize) {
-    let Some(first) = said.first().filter(|_| said.len() < all) else {
+    if said.len() == all {
         return;
-    };
-    let whole = Arc::clone(&first.conversation);
-    let places: Vec<usize> = said.iter().map(|read| read.index).collect();
-    if let Some(part) = formats::part_of_wire(&whole, &places) {
-        let part = Arc::new(part);
-        for (index, read) in said.iter_mut().enumerate() {
-            read.conversation = Arc::clone(&part);
-            read.index = index;
+    }
+    // What the host wrote between two of them parts them: each may get another neighbour.
+    for run in said.chunk_by_mut(|one, next| one.index + 1 == next.index) {
+        let Some(first) = run.first() else { continue };
+        let whole = Arc::clone(&first.conversation);
+        let places: Vec<usize> = run.iter().map(|read| read.index).collect();
+        if let Some(part) = formats::part_of_wire(&whole, &places) {
+            let part = Arc::new(part);
+            for (index, read) in run.iter_mut().enumerate() {
+                read.conversation = Arc::clone(&part);
+                read.index = index;
+            }
         }
     }
 }

@@ -36,8 +36,12 @@ impl Session {
                 let next = base.apply(&proposal, &limits.marks, &counter);
                 // What is new is still to be compacted.
                 let is_new = self.new_since_compaction;
+                let reported = self.reported;
                 let report = self.commit(next, proposal, &checked, false);
                 self.new_since_compaction = is_new;
+                // What was reported still holds, unless what it was reported for is smaller now.
+                let counted = self.counted_tokens();
+                self.reported = reported.filter(|reported| counted >= reported.counted);
                 Ok(Some(report))
             }
             Err(violation) => {

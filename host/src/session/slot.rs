@@ -256,13 +256,12 @@ impl Slot {
         self.is_verbatim() && self.kind == MessageKind::Original
     }
 
-    /// Whether it is a message of the user that is not empty.
+    /// Whether it is a message of the user that is not empty, or a shorter form of one.
     pub(super) fn is_real_user(&self) -> bool {
-        self.is_original()
-            && self.message().is_some_and(|message| {
-                let says_something = !message.text.trim().is_empty() || !message.media.is_empty();
-                message.role == "user" && says_something
-            })
+        self.message().is_some_and(|message| {
+            let says_something = !message.text.trim().is_empty() || !message.media.is_empty();
+            message.role == "user" && says_something
+        })
     }
 
     /// Whether a message that was read of what was handed out may be this one.

@@ -76,20 +76,30 @@ impl Session {
             .map(|offered| offered.tool.name.as_str())
     }
 
-    /// A call as the engine knows it.
+    /// A call as the engine knows it. A session that was opened since the last request has the names that it would
+    /// have put into it.
     ///
     /// # Errors
-    /// No request offered the tool.
-    pub(super) fn own_call(&self, call: ToolCall) -> Result<ToolCall, SessionError> {
+    /// No request offered the tool; or the engine failed.
+    pub(super) fn own_call(&mut self, call: ToolCall) -> Result<ToolCall, SessionError> {
         if !self.engine.about().offers_tools {
             return Ok(call);
         }
-        let offered = self
-            .offered
-            .iter()
-            .find(|offered| offered.tool.name == call.name);
-        match offered {
-            Some(offered) => Ok(call.name(offered.own.clone())),
+        let own = match self.offered.is_empty() {
+            true => {
+                let prefix = format!("{}_", self.engine.name());
+                let name = call.name.strip_prefix(&prefix).unwrap_or(&call.name);
+                let mut own = self.tools()?.into_iter().map(|tool| tool.name);
+                own.find(|own| *own == call.name || own == name)
+            }
+            false => {
+                let mut offered = self.offered.iter();
+                let found = offered.find(|offered| offered.tool.name == call.name);
+                found.map(|offered| offered.own.clone())
+            }
+        };
+        match own {
+            Some(own) => Ok(call.name(own)),
             None => Err(SessionError::Call(CallError::Failed {
                 engine: self.engine.name().to_owned(),
                 method: "call_tool",

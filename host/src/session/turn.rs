@@ -144,6 +144,8 @@ impl Session {
         self.missing = 0;
         let arrival = self.take_in(request)?;
         self.deliver_background()?;
+        // Before anything is counted: they are part of the prompt.
+        self.offer_tools(request, false)?;
         let is_automatic = self.engines.config().compression.automatic;
         let mut decision = self.show(Some(request), progress)?;
         let rewrites = match options.compact {
@@ -169,7 +171,9 @@ impl Session {
         let is_decided = compaction.as_ref().is_none_or(is_final);
         let is_compacted = compaction.as_ref().is_some_and(is_final);
         self.settled = options.compact != Compact::Never && is_decided;
-        self.offer_tools(request, is_compacted)?;
+        if is_compacted {
+            self.offer_tools(request, true)?;
+        }
         let view = self.select()?;
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);

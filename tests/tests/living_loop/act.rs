@@ -265,7 +265,7 @@ impl Mix {
     };
 }
 
-/// A session: its format, the window that it begins with, and what happens.
+/// A session: its engine, its format, the window that it begins with, and what happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) engine: &'static str,

@@ -21,6 +21,7 @@ mod wire;
 // Linked in, so that they can be named.
 use contexture_tiered as _;
 use contexture_two_layer as _;
+use contexture_virtual_files as _;
 
 use act::Mix;
 use explore::{each, explore};
@@ -90,6 +91,31 @@ fn an_engine_fails_a_client_that_does_all() {
         ..Mix::ALL
     };
     explore("an engine fails, all", mix);
+}
+
+#[test]
+fn virtual_files_are_played_to_a_client_that_sends_everything() {
+    let mix = Mix {
+        engine: "virtual-files",
+        dialects: Mix::RESPELLS,
+        edits: 1,
+        rewinds: 1,
+        repeats: 2,
+        restarts: 3,
+        windows: 1,
+        ..Mix::PLAIN
+    };
+    explore("virtual files", mix);
+}
+
+#[test]
+fn virtual_files_are_played_to_a_client_that_does_all() {
+    let mix = Mix {
+        engine: "virtual-files",
+        engines: 0,
+        ..Mix::ALL
+    };
+    explore("virtual files, all", mix);
 }
 
 /// Which behaviour goes wrong, where none hides another.

@@ -490,3 +490,33 @@ fn what_is_nowhere_once_the_engine_is_back_is_reported() {
     ];
     check(Wire::Chat, 2_000, &acts);
 }
+
+#[test]
+fn what_the_user_said_twice_is_kept_with_the_notices_between() {
+    let turn = |holds, dialect| Act::Turn {
+        words: Plain(4),
+        holds,
+        dialect,
+        tries: 1,
+        reply: REPLY,
+    };
+    let plain = || turn(Originals, Dialect::AsIs);
+    let script = Script {
+        engine: "virtual-files",
+        wire: Wire::Anthropic,
+        window: 4_000,
+        acts: vec![
+            plain(),
+            Act::LoseAnswer,
+            plain(),
+            plain(),
+            turn(Handed, Dialect::Reordered),
+            plain(),
+            Act::ChangeProcess,
+            plain(),
+        ],
+    };
+    if let (_, Err(wrong)) = play(&script) {
+        panic!("{}: {}", wrong.check, wrong.what);
+    }
+}

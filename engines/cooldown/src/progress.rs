@@ -12,7 +12,7 @@ const RETRY_GROWTH: f64 = 0.10;
 
 /// How the compactions of a session went.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub struct Progress {
     unhelpful: u32,
     stopped: Option<Stopped>,
 }
@@ -26,7 +26,7 @@ struct Stopped {
 
 impl Progress {
     /// A compaction took the prompt from `before` to `after` tokens.
-    pub(crate) fn compacted(&mut self, before: u64, after: u64, threshold: u64) {
+    pub fn compacted(&mut self, before: u64, after: u64, threshold: u64) {
         let saved = before.saturating_sub(after);
         if saved as f64 >= before as f64 * HELPS_FROM {
             *self = Self::default();
@@ -49,8 +49,8 @@ impl Progress {
     }
 
     /// Compacting cannot help a prompt of this size.
-    pub(crate) fn stop(&mut self, reason: String, prompt_tokens: u64, threshold: u64) {
-        let growth = crate::settings::share(threshold, RETRY_GROWTH).max(1);
+    pub fn stop(&mut self, reason: String, prompt_tokens: u64, threshold: u64) {
+        let growth = ((threshold as f64 * RETRY_GROWTH).round() as u64).max(1);
         self.stopped = Some(Stopped {
             reason,
             retry_at: prompt_tokens.saturating_add(growth),
@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Why not to compact a prompt of this size, where there is a reason.
-    pub(crate) fn stopped(&self, prompt_tokens: u64) -> Option<&str> {
+    pub fn stopped(&self, prompt_tokens: u64) -> Option<&str> {
         self.stopped
             .as_ref()
             .filter(|stopped| prompt_tokens < stopped.retry_at)
@@ -66,12 +66,12 @@ impl Progress {
     }
 
     /// Whether it stopped at some size of the prompt.
-    pub(crate) fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         self.stopped.as_ref().map(|stopped| stopped.reason.as_str())
     }
 
     /// The window or the conversation is another one now.
-    pub(crate) fn things_changed(&mut self) {
+    pub fn things_changed(&mut self) {
         *self = Self::default();
     }
 }

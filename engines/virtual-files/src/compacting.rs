@@ -1,0 +1,409 @@
+//! A compaction: everything but the plan's messages becomes a summary, and the window before it a file.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use contexture_engine_api::{
+    BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
+    Entry, FailureKind, Floor, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure,
+    Outcome, Replacement, WindowState, grouped,
+};
+use contexture_summaries::{Noted, Pending, Summariser, noted, units};
+
+use crate::engine::VirtualFiles;
+use crate::folder::File;
+use crate::notice;
+use crate::plan::{Plan, in_flight, kept_tokens};
+use crate::preview::{FILE_MARK, may_be_file};
+use crate::prompt::{Brief, body_of, marked};
+use crate::writing::{Assignment, Staged};
+
+/// The share of the threshold from which the next summary is prepared between turns.
+const PREPARE_FROM: f64 = 0.8;
+/// The share of the window that messages before the unanswered turn may take.
+const TAIL_SHARE: u64 = 10;
+/// The share of the threshold below which a compaction should end, so that the next turn is not due again.
+const COMFORTABLE: f64 = 0.75;
+/// A summary's share of what it is about, and of the window; and what it may take in any window, in tokens.
+const CONTENT_SHARE: u64 = 5;
+const WINDOW_SHARE: u64 = 20;
+const LEAST_SUMMARY: u64 = 200;
+/// What a compaction must save to be proposed unforced, as a share of the prompt.
+const MIN_SAVING: f64 = 0.03;
+/// What the host's framing of a summary and of a notice costs, in tokens, at most.
+const FRAMING_TOKENS: u64 = 48;
+
+/// A proposal that the host has neither committed nor discarded.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    before: u64,
+    after: u64,
+    threshold: u64,
+    /// The window before it, and its last message.
+    window: (MessageId, File),
+}
+
+/// What a summary would be about.
+struct Covered<'a> {
+    /// The messages that leave, in order; neither notices nor summaries.
+    messages: Vec<MessageView<'a>>,
+    /// The summaries that leave.
+    previous: Option<String>,
+}
+
+impl<'a> Covered<'a> {
+    fn of(messages: &[MessageView<'a>], plan: &Plan) -> Self {
+        let leave = messages
+            .iter()
+            .enumerate()
+            .filter(|(at, message)| !plan.keeps(*at) && message.kind() != MessageKind::Notice);
+        let (summaries, messages): (Vec<MessageView<'a>>, Vec<MessageView<'a>>) = leave
+            .map(|(_, message)| *message)
+            .partition(|message| message.kind() == MessageKind::Summary);
+        let mut bodies: Vec<String> = summaries.iter().map(|s| unpointed(s.text())).collect();
+        bodies.retain(|body| !body.is_empty());
+        Self {
+            messages,
+            previous: (!bodies.is_empty()).then(|| bodies.join("\n\n")),
+        }
+    }
+
+    fn material(&self) -> Vec<Noted> {
+        // A result tells its tool only where the host found it; else the call does.
+        let mut callers: HashMap<&str, &MessageView<'a>> = HashMap::new();
+        let mut with_callers = Vec::with_capacity(self.messages.len());
+        for message in &self.messages {
+            let caller = message
+                .tool_call_id()
+                .and_then(|id| callers.get(id))
+                .copied();
+            with_callers.push((message, caller));
+            callers.extend(message.tool_calls().iter().map(|call| (call.id(), message)));
+        }
+        noted(with_callers.into_iter(), &[])
+    }
+
+    fn summary_tokens(&self, window: &WindowState) -> u64 {
+        let content: u64 = self.messages.iter().map(MessageView::tokens).sum();
+        let most = (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY);
+        (content / CONTENT_SHARE).max(LEAST_SUMMARY).min(most)
+    }
+}
+
+impl VirtualFiles {
+    pub(crate) fn propose(
+        &mut self,
+        request: &CompressRequest<'_>,
+    ) -> Result<Outcome, EngineError> {
+        self.drop_proposal();
+        let (messages, order) = (request.messages, request.order);
+        let window = &order.window;
+        let limits = self.settings.limits(window);
+        let Some(threshold) = limits.threshold else {
+            return Ok(Outcome::NothingToDo(
+                "the model's context length is not known: set `model.context_length`".into(),
+            ));
+        };
+        let waiting = in_flight(messages);
+        let total = |tokens: u64| window.fixed_tokens + tokens;
+        let before = total(messages.iter().map(MessageView::tokens).sum());
+        if let Some(reason) = (self
+            .progress
+            .stopped(window.reported_tokens.unwrap_or(before)))
+        .filter(|_| !order.force)
+        {
+            return Ok(Outcome::Deferred(reason.to_owned()));
+        }
+        let goal = (threshold as f64 * COMFORTABLE) as u64;
+        let kept = |plan: &Plan| -> u64 {
+            let stay = messages
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| plan.keeps(*at));
+            total(stay.map(|(_, message)| kept_tokens(message)).sum())
+        };
+        let roomy = Plan::of(messages, waiting, window.context_length / TAIL_SHARE);
+        let room = (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY) + FRAMING_TOKENS;
+        let plan = match kept(&roomy) + room <= goal {
+            true => roomy,
+            false => Plan::of(messages, waiting, 0),
+        };
+        let covered = Covered::of(messages, &plan);
+
+        let mut written = None;
+        if !covered.messages.is_empty() {
+            let assignment = Assignment {
+                messages: &covered.messages,
+                previous: covered.previous.as_deref(),
+                tokens: covered.summary_tokens(window),
+                order,
+                staged: self.staged.as_ref(),
+            };
+            let material = || units(&covered.material());
+            written = Some(assignment.write(material, &mut self.cool_downs, &self.services)?);
+        }
+
+        // The window before, as it was, is complete on the disk before anything refers to it.
+        let text = as_text(messages);
+        let name = self.folder.keep("window", &text)?;
+        let file = self.file(name, "the window before a compaction", &text);
+        let last = messages
+            .iter()
+            .filter(|message| message.kind() != MessageKind::Summary)
+            .filter(|message| message.kind() != MessageKind::Notice)
+            .map(MessageView::id)
+            .max()
+            .unwrap_or_default();
+
+        let mut notes = Vec::new();
+        let mut degraded = false;
+        let mut summary = None;
+        let mut after = total(messages.iter().map(kept_tokens).sum());
+        if let Some(written) = written {
+            let text = marked(&format!("{}\n\n{}", pointer(&file), written.body));
+            after = kept(&plan) + self.services.count_tokens(&text) + FRAMING_TOKENS;
+            notes.push(written.note);
+            degraded = written.degraded;
+            summary = Some(text);
+        }
+        // Where a part of the window is compacted, its end is not the end of the window.
+        let is_due = messages.len() >= window.messages && {
+            let is_notice = |message: &&MessageView<'_>| message.kind() == MessageKind::Notice;
+            let last = messages.iter().rfind(|message| !is_notice(message));
+            notice::is_due(last, waiting)
+        };
+        if is_due {
+            let text = self.notice(window, before, Some(&file));
+            after += self.services.count_tokens(&text) + FRAMING_TOKENS;
+        }
+        // What stays and is too large becomes files, the largest first.
+        let mut shorter: HashMap<usize, String> = HashMap::new();
+        let nothing_leaves = summary.is_none();
+        let stays = |at: usize| nothing_leaves || plan.keeps(at);
+        if after > threshold {
+            let mut large: Vec<usize> = (0..messages.len())
+                .filter(|at| stays(*at) && waiting.is_none_or(|waiting| *at < waiting))
+                .filter(|at| may_be_file(&messages[*at]))
+                .collect();
+            large.sort_by_key(|at| std::cmp::Reverse(messages[*at].tokens()));
+            for at in large {
+                let message = &messages[at];
+                if after <= goal || message.tokens() < limits.preview * 2 {
+                    break;
+                }
+                if let Some(text) = self.shortened(message, limits.preview)? {
+                    after = after.saturating_sub(message.tokens())
+                        + self.services.count_tokens(&text)
+                        + FRAMING_TOKENS;
+                    shorter.insert(at, text);
+                }
+            }
+        }
+
+        let saved = before.saturating_sub(after);
+        let changes = summary.is_some() || !shorter.is_empty();
+        if !changes || saved == 0 || (!order.force && saved < (before as f64 * MIN_SAVING) as u64) {
+            self.folder.discard(&file.name);
+            return Ok(self.not_worth_it(order, before, after, threshold, changes));
+        }
+        if !shorter.is_empty() {
+            notes.push(format!(
+                "{} of the messages that stay are files now, since there was no room for them",
+                shorter.len()
+            ));
+        }
+
+        let covers: Vec<MessageId> = (0..messages.len())
+            .filter(|at| !stays(*at) && messages[*at].kind() != MessageKind::Notice)
+            .map(|at| messages[at].id())
+            .collect();
+        let mut entries = Vec::with_capacity(messages.len());
+        entries.extend(summary.map(|text| Entry::summary(text, covers)));
+        for (at, message) in messages.iter().enumerate() {
+            let id = message.id();
+            match shorter.remove(&at) {
+                _ if message.kind() == MessageKind::Notice => {
+                    entries.push(Entry::dropped(id, "its figures are out of date"));
+                }
+                Some(text) => {
+                    entries.push(Entry::Replace(Replacement::new(id).text(Some(text))));
+                }
+                None if stays(at) => entries.push(Entry::Keep(id)),
+                None => {}
+            }
+        }
+        self.proposal = Some(Proposal {
+            before,
+            after,
+            threshold,
+            window: (last, file.clone()),
+        });
+        if is_due {
+            // The file is on the list from the commit on, with which the notice comes.
+            let text = self.notice(window, after, Some(&file));
+            entries.push(Entry::notice(text));
+        }
+        Ok(Outcome::Compacted(
+            Compaction::new(entries)
+                .system_note(Some(COMPACTION_NOTE.to_owned()))
+                .degraded(degraded)
+                .notes(notes),
+        ))
+    }
+
+    fn not_worth_it(
+        &mut self,
+        order: &CompressOrder,
+        before: u64,
+        after: u64,
+        threshold: u64,
+        changes: bool,
+    ) -> Outcome {
+        let reason = match changes {
+            true => format!(
+                "a compaction could not get the prompt of {} tokens below {}, which is not worth it",
+                grouped(before),
+                grouped(after)
+            ),
+            false => {
+                "nothing stands before the user's last message and the latest turn, which stay"
+                    .into()
+            }
+        };
+        if before >= threshold {
+            self.progress.stop(reason.clone(), before, threshold);
+        }
+        if !order.force && before > order.window.usable_tokens() {
+            return Outcome::FloorTooHigh(
+                Floor::default().tokens(after.min(before)).reason(reason),
+            );
+        }
+        Outcome::NothingToDo(reason)
+    }
+
+    /// The host decided on the proposal: its window is a file from now on.
+    pub(crate) fn adopt(&mut self, proposal: Proposal) {
+        self.progress
+            .compacted(proposal.before, proposal.after, proposal.threshold);
+        self.compactions += 1;
+        self.pending = None;
+        self.staged = None;
+        let (last, file) = proposal.window;
+        self.link(vec![(last, file)]);
+    }
+
+    /// The proposal is not going to be in force, and nobody heard of its file.
+    pub(crate) fn drop_proposal(&mut self) {
+        if let Some(proposal) = self.proposal.take() {
+            self.folder.discard(&proposal.window.1.name);
+        }
+    }
+
+    /// The model calls for the summary in the making, or for the one to make next.
+    pub(crate) fn calls_to_make(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        let Some(model) = self.services.model() else {
+            return Vec::new();
+        };
+        if self.cool_downs.in_force().is_some() {
+            return Vec::new();
+        }
+        let window = &request.order.window;
+        let threshold = self.settings.limits(window).threshold;
+        let from = threshold.map(|threshold| (threshold as f64 * PREPARE_FROM) as u64);
+        let is_near = from.is_some_and(|from| window.best_prompt_tokens() >= from);
+        if self.pending.is_none() && self.staged.is_none() && is_near {
+            let messages = request.messages;
+            let tail = window.context_length / TAIL_SHARE;
+            let covered = Covered::of(messages, &Plan::of(messages, in_flight(messages), tail));
+            if !covered.messages.is_empty() {
+                let brief = Brief {
+                    budget: covered.summary_tokens(window),
+                    previous: covered.previous.clone(),
+                    ..Brief::default()
+                };
+                let material = units(&covered.material());
+                let services = self.services.clone();
+                let summariser = Summariser::new(brief, material, model.context_length, services);
+                let ids = covered.messages.iter().map(MessageView::id).collect();
+                let previous = covered.previous;
+                self.pending = Some(Pending::new(previous, ids, model.name, summariser));
+            }
+        }
+        match &mut self.pending {
+            Some(pending) => pending.calls(&mut self.last_call),
+            None => Vec::new(),
+        }
+    }
+
+    /// Stages what an answer completes.
+    pub(crate) fn take_answer(&mut self, id: u64, answer: Result<ModelAnswer, ModelFailure>) {
+        let finished = (self.pending.as_mut()).and_then(|pending| pending.answered(id, answer));
+        let Some(finished) = finished else { return };
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        match finished {
+            Ok(text) => {
+                self.cool_downs.succeeded();
+                self.staged = Some(Staged {
+                    text,
+                    covers: pending.covers,
+                    previous: pending.purpose,
+                });
+            }
+            // The host gave the call up for reasons of its own; the model is not to blame.
+            Err(failure) if failure.kind == FailureKind::Cancelled => {}
+            Err(failure) => self.cool_downs.failed(&pending.model, &failure),
+        }
+    }
+}
+
+/// Where the window before is, for the model that reads the summary.
+fn pointer(window: &File) -> String {
+    format!(
+        "{FILE_MARK}{}: the whole window before this summary, {} tokens; file_regex and file_read find in it what these \
+         notes lack]",
+        window.name,
+        grouped(window.tokens)
+    )
+}
+
+/// A summary's notes, without its marks and without where the window before it is.
+fn unpointed(summary: &str) -> String {
+    let body = body_of(summary);
+    match body
+        .strip_prefix(FILE_MARK)
+        .and_then(|rest| rest.split_once('\n'))
+    {
+        Some((_, notes)) => notes.trim().to_owned(),
+        None => body,
+    }
+}
+
+/// A window as text, without what nobody said: its notices.
+fn as_text(messages: &[MessageView<'_>]) -> String {
+    let mut text = String::new();
+    let said = messages
+        .iter()
+        .filter(|message| message.kind() != MessageKind::Notice);
+    for message in said {
+        let who: Cow<'_, str> = match (message.kind(), message.tool_call_id()) {
+            (MessageKind::Summary, _) => "a summary of what was said before".into(),
+            (_, Some(_)) => {
+                format!("the result of {}", message.tool_name().unwrap_or("a tool")).into()
+            }
+            (_, None) => message.role().into(),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "=== {who} ===");
+        if !message.text().is_empty() {
+            let _ = writeln!(text, "{}", message.text());
+        }
+        for call in message.tool_calls() {
+            let _ = writeln!(text, "[call of {}] {}", call.name(), call.arguments());
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,115 @@
+//! What a compaction keeps: the user's last message, what the model has not answered yet, and a few messages before it.
+
+use std::collections::HashMap;
+
+use contexture_engine_api::{MessageKind, MessageView, whole_groups};
+
+/// What stays, by position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Everything from here on.
+    pub(crate) tail: usize,
+    /// The user's last message, where it stands before the tail.
+    pub(crate) user: Option<usize>,
+}
+
+impl Plan {
+    /// What stays beside what must, in so many tokens.
+    pub(crate) fn of(
+        messages: &[MessageView<'_>],
+        in_flight: Option<usize>,
+        tail_tokens: u64,
+    ) -> Self {
+        let groups = whole_groups(messages);
+        let whole = |at: usize| {
+            let found = groups.partition_point(|group| group.end <= at);
+            let group = groups.get(found).filter(|group| group.start < at);
+            group.map_or(at, |group| group.start)
+        };
+        let last = messages
+            .iter()
+            .rposition(|message| message.kind() != MessageKind::Notice);
+        let unanswered = match last.map(|last| (last, messages[last].role())) {
+            Some((last, "tool")) => whole(last),
+            Some((last, "user")) => last,
+            _ => messages.len(),
+        };
+        let mut tail = whole(unanswered.min(in_flight.unwrap_or(unanswered)));
+        let mut room = tail_tokens;
+        while let Some(before) = tail.checked_sub(1) {
+            let start = whole(before);
+            let tokens = messages[start..tail].iter().map(kept_tokens).sum();
+            let Some(left) = room.checked_sub(tokens) else {
+                break;
+            };
+            (room, tail) = (left, start);
+        }
+        let user = messages.iter().rposition(MessageView::is_real_user);
+        Self {
+            tail,
+            user: user.filter(|user| *user < tail),
+        }
+    }
+
+    pub(crate) fn keeps(&self, at: usize) -> bool {
+        at >= self.tail || self.user == Some(at)
+    }
+}
+
+/// The tokens of a message that stays; no notice does.
+pub(crate) fn kept_tokens(message: &MessageView<'_>) -> u64 {
+    match message.kind() {
+        MessageKind::Notice => 0,
+        _ => message.tokens(),
+    }
+}
+
+/// Where the message stands whose calls are still waited for.
+pub(crate) fn in_flight(messages: &[MessageView<'_>]) -> Option<usize> {
+    let calling = messages
+        .iter()
+        .rposition(|message| message.role() == "assistant" || !message.tool_calls().is_empty())?;
+    let mut waiting: HashMap<&str, i64> = HashMap::new();
+    for call in messages[calling].tool_calls() {
+        *waiting.entry(call.id()).or_default() += 1;
+    }
+    for result in &messages[calling + 1..] {
+        if let Some(waiting) = result.tool_call_id().and_then(|id| waiting.get_mut(id)) {
+            *waiting -= 1;
+        }
+    }
+    waiting.values().any(|left| *left > 0).then_some(calling)
+}
+
+#[cfg(test)]
+mod tests {
+    use contexture_engine_api::{MessageId, ToolCallView};
+
+    use super::*;
+
+    #[test]
+    fn the_unanswered_turn_stays_whole_and_the_users_message_with_it() {
+        let calls = [
+            ToolCallView::new("a", "ls", "{}"),
+            ToolCallView::new("b", "ls", "{}"),
+        ];
+        let said = |id, role, text| MessageView::new(MessageId(id), role).with_text(text);
+        let result = |id, call| said(id, "tool", "r").with_result_of(call, "ls");
+        let messages = [
+            said(1, "user", "one"),
+            said(2, "assistant", "two"),
+            said(3, "user", "three"),
+            said(4, "assistant", "").with_tool_calls(&calls),
+            result(5, "a"),
+            result(6, "b"),
+            said(7, "system", "[virtual files]").with_kind(MessageKind::Notice),
+        ];
+        let plan = Plan::of(&messages, in_flight(&messages), 0);
+        assert_eq!((plan.tail, plan.user), (3, Some(2)));
+        assert_eq!(in_flight(&messages[..5]), Some(3));
+        let plan = Plan::of(&messages[..5], Some(3), 0);
+        assert_eq!((plan.tail, plan.user), (3, Some(2)));
+        assert_eq!(Plan::of(&messages[..3], None, 0).tail, 2);
+        assert_eq!(Plan::of(&messages, None, 1_000).tail, 0);
+    }
+}

@@ -1,0 +1,656 @@
+//! The engine of virtual files over the host: what a client is handed, what the model reads back, and what is on the disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use contexture::engines::Engines;
+use contexture::formats::Format;
+use contexture::session::{
+    AgentWindow, OutcomeKind, Record, Session, SessionOptions, Turn, TurnOptions,
+};
+use contexture_engine_api::ToolCall;
+use contexture_tests::{Home, engines};
+// Linked in, and registered with that.
+use contexture_virtual_files as _;
+use serde_json::{Value, json};
+
+/// A home whose engine is `virtual-files`, and the engines of a process in it.
+struct Agent {
+    home: Home,
+    engines: Arc<Engines>,
+    record: Arc<Record>,
+}
+
+impl Agent {
+    /// `settings` are those of the engine, as YAML in one line.
+    fn new(settings: &str) -> Self {
+        let home = Home::new();
+        home.configure(&format!(
+            "context:\n  engine: virtual-files\n  on_failure: fail\n  engines:\n    virtual-files: {settings}\n"
+        ));
+        Self {
+            engines: engines(&home),
+            record: Record::open(home.path()).unwrap(),
+            home,
+        }
+    }
+
+    fn session(&self, context_length: u64) -> Session {
+        let agent = AgentWindow {
+            model: "gpt-5".into(),
+            context_length,
+            max_output_tokens: context_length / 10,
+        };
+        let options = SessionOptions::default();
+        Session::open(&self.engines, Some(&self.record), "one", agent, options).unwrap()
+    }
+
+    /// The folder of the session, and what is in it.
+    fn files(&self) -> (PathBuf, Vec<PathBuf>) {
+        let dir = self.home.path().join("engines/virtual-files");
+        let list = |dir: &Path| -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(dir).unwrap();
+            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+            paths.sort();
+            paths
+        };
+        let folder = list(&dir).into_iter().find(|path| path.is_dir()).unwrap();
+        let files = list(&folder);
+        (folder, files)
+    }
+}
+
+/// Requests in three formats, with the same in them.
+#[derive(Debug, Clone, Copy)]
+enum Wire {
+    Chat,
+    Anthropic,
+    Responses,
+}
+
+impl Wire {
+    const ALL: [Self; 3] = [Self::Chat, Self::Anthropic, Self::Responses];
+
+    fn format(self) -> Format {
+        match self {
+            Self::Chat => Format::OpenAiChat,
+            Self::Anthropic => Format::Anthropic,
+            Self::Responses => Format::OpenAiResponses,
+        }
+    }
+
+    fn body(self, messages: &[Value]) -> String {
+        let body = match self {
+            Self::Chat => json!({"model": "gpt-5", "messages": messages}),
+            Self::Anthropic => json!({"model": "gpt-5", "max_tokens": 99, "messages": messages}),
+            Self::Responses => json!({"model": "gpt-5", "input": messages}),
+        };
+        body.to_string()
+    }
+
+    fn messages(self, body: &str) -> Vec<Value> {
+        let body: Value = serde_json::from_str(body).unwrap();
+        let key = if matches!(self, Self::Responses) {
+            "input"
+        } else {
+            "messages"
+        };
+        body[key].as_array().unwrap().clone()
+    }
+
+    fn call(self, id: &str) -> Value {
+        match self {
+            Self::Chat => json!({"role": "assistant", "content": null, "tool_calls": [
+                {"id": id, "type": "function", "function": {"name": "Read Log", "arguments": "{}"}}]}),
+            Self::Anthropic => json!({"role": "assistant", "content": [
+                {"type": "tool_use", "id": id, "name": "Read Log", "input": {}}]}),
+            Self::Responses => {
+                json!({"type": "function_call", "call_id": id, "name": "Read Log", "arguments": "{}"})
+            }
+        }
+    }
+
+    fn result(self, id: &str, text: &str) -> Value {
+        match self {
+            Self::Chat => json!({"role": "tool", "tool_call_id": id, "content": text}),
+            Self::Anthropic => json!({"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": id, "content": text}]}),
+            Self::Responses => {
+                json!({"type": "function_call_output", "call_id": id, "output": text})
+            }
+        }
+    }
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn assistant(text: &str) -> Value {
+    json!({"role": "assistant", "content": text})
+}
+
+fn turn<'b>(session: &mut Session, wire: Wire, body: &'b str) -> Turn<'b> {
+    let options = TurnOptions::default();
+    let turn = session
+        .turn_with(body, Some(wire.format()), &options)
+        .unwrap();
+    assert_eq!(session.take_warnings(), Vec::<String>::new());
+    turn
+}
+
+fn tool(session: &mut Session, name: &str, arguments: Value) -> Result<String, String> {
+    let call = ToolCall::new(name, arguments.to_string());
+    session.call_tool(call).map_err(|error| error.to_string())
+}
+
+fn lines(count: usize) -> String {
+    (1..=count)
+        .map(|line| format!("line {line} of the log says nothing\n"))
+        .collect()
+}
+
+/// The name of the file that a body shows first.
+fn file_in(body: &str) -> String {
+    let (_, rest) = body.split_once("[file ").expect("a file is shown");
+    rest.split_once(':').unwrap().0.to_owned()
+}
+
+#[test]
+fn what_is_large_becomes_a_file_in_every_format_and_the_model_reads_it_back() {
+    for wire in Wire::ALL {
+        let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+        let mut session = agent.session(100_000);
+        let log = lines(400);
+        let mut said = vec![user("look"), wire.call("c1"), wire.result("c1", &log)];
+        let body = wire.body(&said);
+        let first = turn(&mut session, wire, &body).body.into_owned();
+        let out = wire.messages(&first);
+        let name = file_in(&first);
+        assert!(
+            name.starts_with("read-log-") && name.ends_with(".txt"),
+            "{name}"
+        );
+        assert!(
+            first.contains("line 5 of") && !first.contains("line 300 of"),
+            "{first}"
+        );
+        let text = out.last().unwrap().to_string();
+        let marks = (
+            text.matches("[virtual files] ").count(),
+            text.matches(&name).count(),
+        );
+        match wire {
+            // The result, and the notice after it in the same message.
+            Wire::Anthropic => assert_eq!((out.len(), marks), (3, (1, 2)), "{text}"),
+            _ => assert_eq!((out.len(), marks), (4, (1, 1)), "{text}"),
+        }
+        for tool in ["file_list", "file_read", "file_regex"] {
+            assert!(first.contains(&format!("\"name\":\"{tool}\"")), "{tool}");
+        }
+
+        // The next body begins with the bytes of this one, whether the client sends everything or carries on.
+        let common = |body: &str| {
+            let list = if matches!(wire, Wire::Responses) {
+                "\"input\":["
+            } else {
+                "\"messages\":["
+            };
+            let from = body.find(list).unwrap() + list.len();
+            let until = body.find("[notice #").unwrap();
+            body[from..until].to_owned()
+        };
+        let more = [assistant("a long log"), user("and its middle?")];
+        let mut carried = out.clone();
+        carried.extend(more.clone());
+        said.extend(more);
+        let body = wire.body(&said);
+        let second = turn(&mut session, wire, &body).body.into_owned();
+        assert_eq!(common(&second), common(&first));
+        drop(session);
+        let mut session = agent.session(100_000);
+        let body = wire.body(&carried);
+        let again = turn(&mut session, wire, &body).body.into_owned();
+        assert_eq!(again, second, "after a restart, from what was handed out");
+        // The call may come before the next request, of a process that was started anew.
+        drop(session);
+        let mut session = agent.session(100_000);
+
+        let list = tool(&mut session, "file_list", json!({})).unwrap();
+        assert!(
+            list.starts_with(&format!("{name}: the result of Read Log, ")),
+            "{list}"
+        );
+        assert!(list.ends_with("400 lines\n"), "{list}");
+        let part = json!({"name": name, "start_line": 300, "lines": 2});
+        let read = tool(&mut session, "file_read", part).unwrap();
+        assert_eq!(
+            read,
+            format!(
+                "[{name}: lines 300 to 301 of 400; 99 lines are left: go on with {{\"start_line\":302}}]\n\
+                 line 300 of the log says nothing\nline 301 of the log says nothing\n"
+            )
+        );
+        let found = tool(
+            &mut session,
+            "file_regex",
+            json!({"pattern": "^line 39[89]"}),
+        )
+        .unwrap();
+        assert_eq!(
+            found,
+            format!(
+                "{name}:398: line 398 of the log says nothing\n{name}:399: line 399 of the log says nothing\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_whole_file_is_read_in_bounded_parts_none_of_which_becomes_a_file() {
+    let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+    let mut session = agent.session(100_000);
+    let text = format!("{}{}", lines(300), "日本語の長い一行".repeat(400));
+    let body = Wire::Chat.body(&[user(&text)]);
+    let name = file_in(&turn(&mut session, Wire::Chat, &body).body);
+    let mut back = String::new();
+    let mut next = json!({"name": name});
+    loop {
+        let answer = tool(&mut session, "file_read", next.clone()).unwrap();
+        let (head, part) = answer.split_once("]\n").unwrap();
+        assert!(part.len() < 6_000, "{}", part.len());
+        back.push_str(part);
+        let Some((_, on)) = head.split_once("go on with ") else {
+            break;
+        };
+        let on: Value = serde_json::from_str(on).unwrap();
+        next = json!({"name": name});
+        next.as_object_mut()
+            .unwrap()
+            .extend(on.as_object().unwrap().clone());
+    }
+    assert_eq!(back, text);
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+    let mut session = agent.session(100_000);
+    let body = Wire::Chat.body(&[user(&lines(400))]);
+    let name = file_in(&turn(&mut session, Wire::Chat, &body).body);
+    std::fs::write(agent.home.path().join("secret.txt"), "not for the model").unwrap();
+    for (tool_name, arguments, expected) in [
+        ("file_read", json!({}), "missing field `name`"),
+        (
+            "file_read",
+            json!({"name": "../../../secret.txt"}),
+            "there is no file",
+        ),
+        (
+            "file_read",
+            json!({"name": "journal.jsonl"}),
+            "there is no file",
+        ),
+        (
+            "file_read",
+            json!({"name": name, "start_line": 401}),
+            "has 400 lines",
+        ),
+        (
+            "file_read",
+            json!({"name": name, "lines": 0}),
+            "must be 1 at least",
+        ),
+        (
+            "file_read",
+            json!({"name": name, "start_char": 99_999_999}),
+            "characters",
+        ),
+        (
+            "file_read",
+            json!({"name": name, "lines": 1, "chars": 1}),
+            "not both",
+        ),
+        (
+            "file_read",
+            json!({"name": name, "line": 1}),
+            "unknown field `line`",
+        ),
+        (
+            "file_regex",
+            json!({"pattern": "("}),
+            "no regular expression",
+        ),
+        (
+            "file_regex",
+            json!({"pattern": "(a{1000}){1000}"}),
+            "no regular expression",
+        ),
+        ("file_regex", json!({"pattern": ""}), "1 to 1000"),
+        (
+            "file_regex",
+            json!({"pattern": "line", "offset": 400}),
+            "400 lines match",
+        ),
+        ("file_list", json!({"offset": 1}), "there are 1 files"),
+        ("file_write", json!({}), "file_write"),
+    ] {
+        let error = tool(&mut session, tool_name, arguments.clone()).unwrap_err();
+        assert!(error.contains(expected), "{tool_name} {arguments}: {error}");
+    }
+    let answer = tool(
+        &mut session,
+        "file_regex",
+        json!({"pattern": "LINE", "ignore_case": true}),
+    );
+    let answer = answer.unwrap();
+    assert!(answer.lines().count() <= 51, "{answer}");
+    assert!(answer.contains("there are more: {\"offset\":"), "{answer}");
+    let none = tool(
+        &mut session,
+        "file_regex",
+        json!({"pattern": "(a*)*$^b", "name": name}),
+    );
+    assert_eq!(none.unwrap(), "No line matches in 1 files.");
+}
+
+#[test]
+fn an_image_beside_a_large_text_stays() {
+    let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    for wire in Wire::ALL {
+        let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+        let mut session = agent.session(100_000);
+        let url = format!("data:image/png;base64,{pixel}");
+        let (text, image) = match wire {
+            Wire::Chat => (
+                "text",
+                json!({"type": "image_url", "image_url": {"url": url}}),
+            ),
+            Wire::Responses => (
+                "input_text",
+                json!({"type": "input_image", "image_url": url}),
+            ),
+            Wire::Anthropic => (
+                "text",
+                json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": pixel}}),
+            ),
+        };
+        let said = json!({"role": "user", "content": [{"type": text, "text": lines(300)}, image]});
+        let body = wire.body(&[said]);
+        let out = turn(&mut session, wire, &body).body.into_owned();
+        assert!(
+            out.contains("[file user-") && !out.contains("line 200 of"),
+            "{wire:?} {out}"
+        );
+        assert!(out.contains(pixel), "{wire:?}");
+    }
+}
+
+#[test]
+fn a_name_that_the_client_uses_becomes_one_of_the_engines() {
+    let agent = Agent::new("{}");
+    let mut session = agent.session(100_000);
+    let own = json!({"type": "function", "function": {"name": "file_read", "parameters": {"type": "object"}}});
+    let body = json!({"model": "gpt-5", "messages": [user("hi")], "tools": [own]}).to_string();
+    turn(&mut session, Wire::Chat, &body);
+    let names: Vec<String> = session.offered_tools().map(str::to_owned).collect();
+    assert_eq!(
+        names,
+        ["file_list", "virtual-files_file_read", "file_regex"]
+    );
+    assert!(tool(&mut session, "file_read", json!({"name": "x.txt"})).is_err());
+    let error = tool(
+        &mut session,
+        "virtual-files_file_read",
+        json!({"name": "x.txt"}),
+    )
+    .unwrap_err();
+    assert!(error.contains("there is no file \"x.txt\""), "{error}");
+    assert_eq!(
+        tool(&mut session, "file_list", json!({})).unwrap(),
+        "There are no files yet."
+    );
+}
+
+#[test]
+fn what_was_cut_off_leaves_the_list_and_what_stays_is_readable_after_losses() {
+    let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+    let mut session = agent.session(100_000);
+    let (one, two) = (
+        format!("one\n{}", lines(300)),
+        format!("two\n{}", lines(300)),
+    );
+    let said = [user(&one), assistant("yes"), user(&two)];
+    let wire = Wire::Chat;
+    turn(&mut session, wire, &wire.body(&said[..1]));
+    let both = turn(&mut session, wire, &wire.body(&said))
+        .body
+        .into_owned();
+    let names = |session: &mut Session| -> Vec<String> {
+        let list = tool(session, "file_list", json!({})).unwrap();
+        let names = list
+            .lines()
+            .map(|line| line.split_once(':').unwrap().0.to_owned());
+        names.collect()
+    };
+    let [second, first]: [String; 2] = names(&mut session).try_into().unwrap();
+    // Another second question.
+    let body = wire.body(&[said[0].clone(), said[1].clone(), user("other")]);
+    let rewound = turn(&mut session, wire, &body).body.into_owned();
+    assert_eq!(names(&mut session), std::slice::from_ref(&first));
+    let notice = rewound.rsplit_once("[virtual files]").unwrap().1;
+    assert!(
+        notice.contains(&first) && !notice.contains(&second),
+        "{notice}"
+    );
+
+    // The host loses its record: a client that carries on with both still reads both.
+    drop(session);
+    drop(agent.engines);
+    drop(agent.record);
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(agent.home.path().join(format!("sessions.sqlite3{suffix}")));
+    }
+    let agent = Agent {
+        engines: engines(&agent.home),
+        record: Record::open(agent.home.path()).unwrap(),
+        home: agent.home,
+    };
+    let mut session = agent.session(100_000);
+    let mut carried = wire.messages(&both);
+    carried.extend([assistant("well"), user("go on")]);
+    let body = wire.body(&carried);
+    session.turn(&body).unwrap();
+    session.take_warnings();
+    assert_eq!(names(&mut session), [second.clone(), first.clone()]);
+    for (name, text) in [(&first, &one), (&second, &two)] {
+        let read = tool(&mut session, "file_read", json!({"name": name, "lines": 3})).unwrap();
+        assert!(
+            read.ends_with(&text[..text.find("line 3").unwrap()]),
+            "{read}"
+        );
+    }
+
+    // The files are removed under a session that goes on: that is an error once, and then it keeps anew.
+    let (folder, _) = agent.files();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut said = said.to_vec();
+    said.extend([
+        assistant("well"),
+        user("go on"),
+        assistant("so"),
+        user(&two),
+    ]);
+    let body = wire.body(&said);
+    let error = session.turn(&body).unwrap_err().to_string();
+    assert!(
+        error.contains("was removed while the session was open"),
+        "{error}"
+    );
+    session.turn(&body).unwrap();
+    assert!(names(&mut session).contains(&second));
+}
+
+#[cfg(unix)]
+#[test]
+fn files_are_their_owners_alone_and_hold_what_was_said() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let agent = Agent::new("{file_tokens: 1000, preview_tokens: 100}");
+    let mut session = agent.session(100_000);
+    let text = lines(300);
+    // The same text twice is one file.
+    let said = [user(&text), assistant("yes"), user(&text)];
+    turn(&mut session, Wire::Chat, &Wire::Chat.body(&said));
+    let (folder, files) = agent.files();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    let texts: Vec<&PathBuf> = files
+        .iter()
+        .filter(|path| path.extension().unwrap() == "txt")
+        .collect();
+    assert_eq!((texts.len(), files.len()), (1, 2), "{files:?}");
+    assert_eq!(std::fs::read_to_string(texts[0]).unwrap(), text);
+    assert!(files.iter().all(|file| mode(file) == 0o600));
+
+    // What a crash left of a line of the journal is cut off.
+    drop(session);
+    let journal = folder.join("journal.jsonl");
+    let whole = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, format!("{whole}{{\"files\":[[9,{{\"na")).unwrap();
+    let mut session = agent.session(100_000);
+    let mut more = said.to_vec();
+    more.extend([assistant("no"), user("go on")]);
+    turn(&mut session, Wire::Chat, &Wire::Chat.body(&more));
+    assert_eq!(
+        tool(&mut session, "file_list", json!({}))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
+    let text = std::fs::read_to_string(&journal).unwrap();
+    assert!(
+        text.starts_with(&whole) && text.lines().all(|line| line.ends_with('}')),
+        "{text}"
+    );
+}
+
+#[test]
+fn at_the_limit_no_tool_may_be_called_and_one_notice_says_so() {
+    for wire in Wire::ALL {
+        let agent = Agent::new("{max_tool_calls: 2}");
+        let mut session = agent.session(100_000);
+        let mut said = vec![user("look")];
+        for round in 0..3 {
+            let body = wire.body(&said);
+            let turn = turn(&mut session, wire, &body);
+            let out: Value = serde_json::from_str(&turn.body).unwrap();
+            let choice = match wire {
+                Wire::Anthropic => json!({"type": "none"}),
+                _ => json!("none"),
+            };
+            assert_eq!(turn.tools_denied.is_some(), round == 2, "{wire:?} {round}");
+            assert_eq!(out["tool_choice"] == choice, round == 2, "{wire:?} {round}");
+            let told = turn.body.matches("limit of 2 tool calls").count();
+            assert_eq!(told, usize::from(round == 2), "{wire:?} {round}");
+            let id = format!("c{round}");
+            said.extend([wire.call(&id), wire.result(&id, "nothing")]);
+        }
+        // The same after a restart, and told no second time; the user's next word begins anew.
+        said.truncate(5);
+        drop(session);
+        let mut session = agent.session(100_000);
+        let body = wire.body(&said);
+        let again = turn(&mut session, wire, &body);
+        assert!(again.tools_denied.unwrap().contains("`max_tool_calls`"));
+        assert_eq!(again.body.matches("limit of 2 tool calls").count(), 1);
+        said.extend([assistant("I give up"), user("try once more")]);
+        let body = wire.body(&said);
+        assert_eq!(turn(&mut session, wire, &body).tools_denied, None);
+    }
+}
+
+#[test]
+fn a_full_window_becomes_a_summary_and_a_file_that_is_searched() {
+    for wire in Wire::ALL {
+        let agent = Agent::new("{}");
+        let mut session = agent.session(8_000);
+        let mut said = vec![user("The needle is 4711-amber. Never touch the schema.")];
+        let mut compacted = None;
+        for round in 0..40 {
+            let body = wire.body(&said);
+            let turn = turn(&mut session, wire, &body);
+            let usage = turn
+                .compaction
+                .filter(|report| report.outcome == OutcomeKind::Compacted);
+            if let Some(report) = usage {
+                compacted = Some((report, turn.body.into_owned()));
+                break;
+            }
+            let id = format!("c{round}");
+            said.extend([wire.call(&id), wire.result(&id, &lines(30))]);
+        }
+        let (report, body) = compacted.expect("a compaction");
+        assert!(
+            !report.degraded,
+            "no model is configured, so none was wanted"
+        );
+        assert!(report.tokens_after < 6_400, "{}", report.reason);
+        assert!(
+            body.contains("The needle is 4711-amber"),
+            "the user's last words"
+        );
+        let name = file_in(&body);
+        assert!(name.starts_with("window-"), "{name}");
+        let notice = body.rsplit_once("[virtual files] ").unwrap().1;
+        assert!(notice.contains(&name), "{notice}");
+        assert_eq!(body.matches("[virtual files] ").count(), 1, "{wire:?}");
+        let found = tool(&mut session, "file_regex", json!({"pattern": "4711"})).unwrap();
+        assert!(
+            found.starts_with(&format!("{name}:2: The needle")),
+            "{found}"
+        );
+        let (_, files) = agent.files();
+        let window = files.iter().find(|path| path.ends_with(&name)).unwrap();
+        let text = std::fs::read_to_string(window).unwrap();
+        assert!(!text.contains("[virtual files]") && text.contains("line 30 of the log"));
+        assert!(text.contains("=== the result of Read Log ==="));
+
+        // A cut to before the compaction takes the window from the list.
+        let body = wire.body(&[user("Something else.")]);
+        session.turn(&body).unwrap();
+        assert_eq!(
+            tool(&mut session, "file_list", json!({})).unwrap(),
+            "There are no files yet."
+        );
+    }
+}
+
+#[test]
+fn what_no_compaction_makes_room_for_becomes_files() {
+    let agent = Agent::new("{}");
+    let mut session = agent.session(20_000);
+    let wire = Wire::Chat;
+    let ids: Vec<String> = (0..6).map(|at| format!("c{at}")).collect();
+    let calls: Vec<Value> = ids
+        .iter()
+        .map(|id| json!({"id": id, "type": "function", "function": {"name": "cat", "arguments": "{}"}}))
+        .collect();
+    let mut said = vec![
+        user("read them"),
+        json!({"role": "assistant", "content": null, "tool_calls": calls}),
+    ];
+    // None of them is large alone, and all of them are one turn that the model has not answered.
+    said.extend(
+        ids.iter()
+            .map(|id| wire.result(id, &format!("{id}\n{}", lines(430)))),
+    );
+    let body = wire.body(&said);
+    let turn = turn(&mut session, wire, &body);
+    let report = turn.compaction.unwrap();
+    assert_eq!(report.outcome, OutcomeKind::Compacted, "{}", report.reason);
+    assert!(report.tokens_after < 16_000, "{}", report.reason);
+    assert!(turn.body.contains("[file cat-"));
+}
