@@ -594,7 +594,9 @@ impl Client {
         if !outcome.compacted {
             self.check_prefix(request, out)?;
         } else {
-            self.check_tail(&entries)?;
+            if !outcome.only_rewritten {
+                self.check_tail(&entries)?;
+            }
         }
         self.check_store(held, outcome)?;
         self.handed = Some(Held {
