@@ -23,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) body: String,
     /// A compaction, or what the engine rewrote, came into force.
     pub(crate) compacted: bool,
+    /// That was a rewrite alone: what stands behind the summary is as long as the turns since.
+    pub(crate) only_rewritten: bool,
     /// Why a body may be larger than the window: the reports and warnings.
     pub(crate) excuses: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -124,6 +126,7 @@ impl Driver {
         Ok(Outcome {
             body,
             compacted: compacted || rewritten,
+            only_rewritten: rewritten && !compacted,
             excuses,
             warnings,
         })
