@@ -189,7 +189,7 @@ impl<'m, 'a> Outline<'m, 'a> {
             .collect();
         anchors.sort_unstable_by_key(|range| range.start);
         anchors.dedup();
-        let summary_before = self.part_roles(head, &mut anchors, tail);
+        let summary_before = self.part_roles(head, &mut anchors, &mut tail);
         Split {
             head,
             anchors,
@@ -201,12 +201,12 @@ impl<'m, 'a> Outline<'m, 'a> {
     /// What is kept may come to stand beside a message of its own role. One such gap is where the summary
     /// goes, the last; each other is closed from behind, up to a message of another role. Answers the
     /// place of the summary: where no roles collide, right after the head.
-    fn part_roles(&self, head: usize, anchors: &mut [Range<usize>], tail: usize) -> usize {
+    fn part_roles(&self, head: usize, anchors: &mut [Range<usize>], tail: &mut usize) -> usize {
         // A window begins with words of the user's, or with the summary.
-        let first = anchors.first().map_or(tail, |anchor| anchor.start);
+        let first = anchors.first().map_or(*tail, |anchor| anchor.start);
         let first = self.messages.get(first).map(MessageView::role);
         let mut summary_before = (head == 0 && first == Some("assistant")).then_some(head);
-        let mut after = tail;
+        let mut after = *tail;
         for at in (0..=anchors.len()).rev() {
             let before = at.checked_sub(1).map_or(head, |before| anchors[before].end);
             while before < after && self.same_role(before, after) {
@@ -215,8 +215,9 @@ impl<'m, 'a> Outline<'m, 'a> {
                     break;
                 }
                 after = self.whole(after - 1).start.max(before);
-                if let Some(anchor) = anchors.get_mut(at) {
-                    anchor.start = after;
+                match anchors.get_mut(at) {
+                    Some(anchor) => anchor.start = after,
+                    None => *tail = after,
                 }
             }
             if let Some(before) = at.checked_sub(1) {
