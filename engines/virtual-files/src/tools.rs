@@ -95,8 +95,13 @@ fn arguments<'c, T: Deserialize<'c>>(call: &'c ToolCall) -> Result<T, EngineErro
         "" => "{}",
         text => text,
     };
-    serde_json::from_str(text)
-        .map_err(|error| EngineError::InvalidInput(format!("{}: {error}", call.name)))
+    let wrong =
+        |what: &dyn std::fmt::Display| EngineError::InvalidInput(format!("{}: {what}", call.name));
+    // A list would be taken for the fields in their order.
+    match text.starts_with('{') {
+        true => serde_json::from_str(text).map_err(|error| wrong(&error)),
+        false => Err(wrong(&"the arguments are no JSON object")),
+    }
 }
 
 #[derive(Deserialize)]
