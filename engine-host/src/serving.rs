@@ -108,11 +108,12 @@ impl Shared {
                     session = Some(engine);
                     "null".to_owned()
                 }),
-                (None, _) => Err(EngineError::UnknownMethod(call.method)),
-                (Some(_), "close") => {
+                // Also where no session came of it.
+                (_, "close") => {
                     session = None;
                     Ok("null".to_owned())
                 }
+                (None, _) => Err(EngineError::UnknownMethod(call.method)),
                 (Some(engine), _) => with_views(&call.messages, |messages| {
                     serve(engine.as_mut(), &call.method, &call.argument, messages)
                 }),

@@ -1,5 +1,6 @@
 //! Engines in processes of their own (`context.isolation: process`): the same as in this one, but what ends them.
-#![cfg(unix)]
+// The processes are found in `/proc`.
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -219,6 +220,19 @@ fn an_end_while_the_engine_only_looks_costs_nothing_either() {
             .end()
             .unwrap_or_else(|error| panic!("{fault}: {error}"));
     }
+}
+
+#[test]
+fn a_session_that_cannot_be_opened_leaves_the_process_to_others() {
+    let home = misbehaving("error:open", "");
+    let engines = engines(&home);
+    let mut living = Living::under(&engines, &home, "s");
+    assert_eq!(living.session.engine().name(), "compressor");
+    let before = processes(home.path());
+    assert_eq!(before.len(), 1);
+    drop(Living::under(&engines, &home, "other"));
+    living.turn(10);
+    assert_eq!(processes(home.path()), before);
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Shown {
                 }
             }
         }
-        text.push_str("It runs in this process, with all your rights, whatever it asks for.\n");
+        text.push_str("It runs with all your rights, whatever it asks for.\n");
         text
     }
 }

@@ -96,7 +96,6 @@ impl Process {
                 ))
             }
             Err(EngineError::Gone(_)) => {
-                let waited = Instant::now();
                 let how = how_it_ended(&mut child, launch.memory, ENDS);
                 end(&mut child);
                 Err(match how {
@@ -104,7 +103,7 @@ impl Process {
                     None => format!(
                         "the library {} did not return from being loaded within {} ms; its process was ended",
                         launch.library.path.display(),
-                        (launch.deadline + waited.elapsed()).as_millis()
+                        launch.deadline.as_millis()
                     ),
                 })
             }
