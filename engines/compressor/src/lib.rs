@@ -24,7 +24,6 @@ mod entries;
 mod plan;
 mod prompt;
 mod settings;
-mod summary;
 
 pub use engine::Compressor;
 pub use settings::{Budgets, CompressionSettings, PROTECT_FIRST_N, SettingsError};

@@ -1,8 +1,8 @@
 //! What the summariser is told, and what is made of its answer.
 
 use contexture_digest::mask_secrets;
-use contexture_engine_api::{FailureKind, ModelFailure, SUMMARY_MARK};
-use contexture_summaries::{Prompts, is_refusal, tagged, unmarked, words_of};
+use contexture_engine_api::{ModelFailure, SUMMARY_MARK};
+use contexture_summaries::{Prompts, notes_in, tagged, unmarked, words_of};
 
 /// What a summary says of itself, after [`SUMMARY_MARK`].
 pub(crate) const PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are \
@@ -36,9 +36,6 @@ const TEMPLATE: &str = "\
 ## Critical Context
 [exact values, error messages, settings, identifiers]";
 
-/// An answer shorter than this without any heading may be a refusal rather than notes, in bytes.
-const SHORT_ANSWER: usize = 400;
-
 /// What a summary is to be made with, beside the conversation itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Brief {
@@ -65,7 +62,7 @@ impl Prompts for Brief {
     }
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
-        notes_in(answer)
+        notes_in(body_of(words_of(answer)))
     }
 
     fn budget(&self) -> u64 {
@@ -154,34 +151,6 @@ fn closing(brief: &Brief, what: &str) -> String {
     format!("{focus}Now write {what}, in at most {tokens} tokens.")
 }
 
-/// The notes in a model's answer.
-///
-/// # Errors
-/// An answer that holds none: nothing but thinking, or a refusal in words.
-pub(crate) fn notes_in(answer: &str) -> Result<String, ModelFailure> {
-    let notes = body_of(words_of(answer));
-    if notes.is_empty() {
-        return Err(ModelFailure::new(
-            FailureKind::Empty,
-            "the summary model answered without notes",
-        ));
-    }
-    if has_heading(&notes) {
-        return Ok(notes);
-    }
-    if notes.len() < SHORT_ANSWER && is_refusal(&notes) {
-        return Err(ModelFailure::new(
-            FailureKind::Refused,
-            format!("the summary model declined: {notes}"),
-        ));
-    }
-    Ok(format!("## Critical Context\n{notes}"))
-}
-
-fn has_heading(text: &str) -> bool {
-    text.lines().any(|line| line.starts_with("## "))
-}
-
 /// The text of a summary without what marks it as one, so that no summary is ever wrapped in another.
 pub(crate) fn body_of(summary: &str) -> String {
     unmarked(summary).replace(PREAMBLE, "").trim().to_owned()
@@ -196,6 +165,8 @@ pub(crate) fn marked(body: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+    use contexture_engine_api::FailureKind;
+
     use super::*;
 
     #[test]
@@ -207,10 +178,14 @@ mod tests {
             &marked("## Goal\nShip it"),
             &marked(&marked("## Goal\nShip it")),
         ] {
-            assert_eq!(notes_in(answer).unwrap(), "## Goal\nShip it", "{answer}");
+            assert_eq!(
+                Brief::default().read(answer).unwrap(),
+                "## Goal\nShip it",
+                "{answer}"
+            );
         }
         assert_eq!(
-            notes_in("Some notes.").unwrap(),
+            Brief::default().read("Some notes.").unwrap(),
             "## Critical Context\nSome notes."
         );
     }
@@ -226,7 +201,11 @@ mod tests {
                 FailureKind::Refused,
             ),
         ] {
-            assert_eq!(notes_in(answer).unwrap_err().kind, kind, "{answer}");
+            assert_eq!(
+                Brief::default().read(answer).unwrap_err().kind,
+                kind,
+                "{answer}"
+            );
         }
     }
 

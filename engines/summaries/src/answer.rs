@@ -1,6 +1,9 @@
 //! What a model answered, read and cut to size.
 
-use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK, Services};
+use contexture_engine_api::{FailureKind, ModelFailure, SUMMARY_END_MARK, SUMMARY_MARK, Services};
+
+/// A refusal is shorter than this, in bytes.
+const SHORT_ANSWER: usize = 400;
 
 /// An answer without its thinking and its fence.
 pub fn words_of(answer: &str) -> &str {
@@ -40,6 +43,29 @@ pub fn is_refusal(text: &str) -> bool {
     ]
     .iter()
     .any(|opening| text.starts_with(opening))
+}
+
+/// The notes under headings in a model's words, which stand there without what marks a summary.
+///
+/// # Errors
+/// There are none: no words at all, or a refusal.
+pub fn notes_in(words: String) -> Result<String, ModelFailure> {
+    if words.is_empty() {
+        return Err(ModelFailure::new(
+            FailureKind::Empty,
+            "the summary model answered without notes",
+        ));
+    }
+    if words.lines().any(|line| line.starts_with("## ")) {
+        return Ok(words);
+    }
+    if words.len() < SHORT_ANSWER && is_refusal(&words) {
+        return Err(ModelFailure::new(
+            FailureKind::Refused,
+            format!("the summary model declined: {words}"),
+        ));
+    }
+    Ok(format!("## Critical Context\n{words}"))
 }
 
 /// The text of a summary without the host's marks, so that no summary is ever wrapped in another.

@@ -10,12 +10,14 @@ mod answer;
 mod background;
 mod excerpt;
 mod facts;
+mod focus;
 mod material;
 mod summariser;
 
-pub use answer::{is_refusal, trim, unmarked, words_of};
+pub use answer::{is_refusal, notes_in, trim, unmarked, words_of};
 pub use background::Pending;
 pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 pub use facts::{digested, with_facts};
+pub use focus::digested_with_focus;
 pub use material::{Noted, call_views, noted, units, views};
 pub use summariser::{Prompts, Summariser, ask, tagged};

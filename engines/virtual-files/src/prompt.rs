@@ -1,8 +1,8 @@
 //! What the summariser is told, and what is made of its answer.
 
 use contexture_digest::mask_secrets;
-use contexture_engine_api::{FailureKind, ModelFailure, SUMMARY_MARK};
-use contexture_summaries::{Prompts, is_refusal, tagged, unmarked, words_of};
+use contexture_engine_api::{ModelFailure, SUMMARY_MARK};
+use contexture_summaries::{Prompts, notes_in, tagged, unmarked, words_of};
 
 /// What a summary says of itself, after [`SUMMARY_MARK`].
 const PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are background, not \
@@ -37,9 +37,6 @@ const NINE_SECTIONS: &str = "\
 
 ## 9. Next Step
 [the next step, if the user's latest request asks for one, with a quote that shows it]";
-
-/// An answer shorter than this without any heading may be a refusal rather than notes, in bytes.
-const SHORT_ANSWER: usize = 400;
 
 /// What a summary is to be made with, beside the conversation itself.
 #[derive(Debug, Default)]
@@ -114,7 +111,7 @@ impl Prompts for Brief {
     }
 
     fn read(&self, answer: &str) -> Result<String, ModelFailure> {
-        notes_in(answer)
+        notes_in(body_of(words_of(answer)))
     }
 
     fn budget(&self) -> u64 {
@@ -132,30 +129,6 @@ impl Prompts for Brief {
     }
 }
 
-/// The notes in a model's answer.
-///
-/// # Errors
-/// An answer that holds none: nothing but thinking, or a refusal in words.
-fn notes_in(answer: &str) -> Result<String, ModelFailure> {
-    let notes = body_of(words_of(answer));
-    if notes.is_empty() {
-        return Err(ModelFailure::new(
-            FailureKind::Empty,
-            "the summary model answered without notes",
-        ));
-    }
-    if notes.lines().any(|line| line.starts_with("## ")) {
-        return Ok(notes);
-    }
-    if notes.len() < SHORT_ANSWER && is_refusal(&notes) {
-        return Err(ModelFailure::new(
-            FailureKind::Refused,
-            format!("the summary model declined: {notes}"),
-        ));
-    }
-    Ok(format!("## Critical Context\n{notes}"))
-}
-
 /// The text of a summary without what marks it as one, so that no summary is ever wrapped in another.
 pub(crate) fn body_of(summary: &str) -> String {
     unmarked(summary).replace(PREAMBLE, "").trim().to_owned()
@@ -170,6 +143,8 @@ pub(crate) fn marked(body: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+    use contexture_engine_api::FailureKind;
+
     use super::*;
 
     #[test]
@@ -181,10 +156,14 @@ mod tests {
             &marked("## Goal\nShip it"),
             &marked(&marked("## Goal\nShip it")),
         ] {
-            assert_eq!(notes_in(answer).unwrap(), "## Goal\nShip it", "{answer}");
+            assert_eq!(
+                Brief::default().read(answer).unwrap(),
+                "## Goal\nShip it",
+                "{answer}"
+            );
         }
         assert_eq!(
-            notes_in("Some notes.").unwrap(),
+            Brief::default().read("Some notes.").unwrap(),
             "## Critical Context\nSome notes."
         );
     }
@@ -200,7 +179,11 @@ mod tests {
                 FailureKind::Refused,
             ),
         ] {
-            assert_eq!(notes_in(answer).unwrap_err().kind, kind, "{answer}");
+            assert_eq!(
+                Brief::default().read(answer).unwrap_err().kind,
+                kind,
+                "{answer}"
+            );
         }
     }
 

@@ -4,12 +4,11 @@ use std::collections::HashSet;
 
 use contexture_digest::Digest;
 use contexture_engine_api::{CompressOrder, EngineError, MessageId, MessageView, ModelInfo};
-use contexture_summaries::{Summariser, ask, digested, units, with_facts};
+use contexture_summaries::{Summariser, ask, digested, digested_with_focus, units, with_facts};
 
 use super::Compressor;
 use crate::covered::Covered;
 use crate::prompt::{Brief, marked};
-use crate::summary::digested_with_focus;
 
 /// How the text of a summary came about.
 pub(super) struct Written {

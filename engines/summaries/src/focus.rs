@@ -4,14 +4,16 @@ use std::collections::HashSet;
 
 use contexture_digest::{Digest, mask_secrets};
 use contexture_engine_api::{MessageView, Services};
-use contexture_summaries::{digested, excerpt};
+
+use crate::excerpt::excerpt;
+use crate::facts::digested;
 
 /// Of a line that concerns a topic, so many characters.
 const FOCUS_LINE_CHARS: usize = 240;
 
 /// The digest, and the lines that concern a topic, latest first, in a quarter of the room at most. A
 /// model would judge what concerns it; here a line does that names all of its words.
-pub(crate) fn digested_with_focus(
+pub fn digested_with_focus(
     digest: &Digest<'_>,
     messages: &[MessageView<'_>],
     topic: &str,
