@@ -1,6 +1,4 @@
-//! What summaries are made for while nobody waits, and what is done with them.
-
-use contexture_engine_api::MessageId;
+//! What summaries are made for while nobody waits.
 
 /// What a summary in the making is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +13,4 @@ pub(crate) enum Purpose {
         /// Its text.
         of: String,
     },
-}
-
-/// A summary that is ready for the next compaction.
-#[derive(Debug)]
-pub(crate) struct Staged {
-    pub(crate) text: String,
-    pub(crate) covers: Vec<MessageId>,
-    pub(crate) previous: Option<String>,
 }

@@ -8,7 +8,7 @@ use contexture_summaries::{Noted, noted};
 
 use crate::boundaries::Outline;
 use crate::plan::Plan;
-use crate::prompt::body_of;
+use contexture_summaries::body_of;
 
 /// What a summary is made from.
 pub(crate) struct Covered<'m, 'a> {

@@ -12,15 +12,14 @@ use contexture_engine_api::{
     EngineError, Entry, LogLevel, MessageKind, MessageView, ModelAnswer, ModelFailure, OpenRequest,
     Outcome, Services, StandaloneEngine, Usage, WindowState, grouped,
 };
-use contexture_summaries::{Noted, Pending};
+use contexture_summaries::{Noted, Pending, Staged, body_of};
 use serde_json::{Value, json};
 
-use crate::background::{Purpose, Staged};
+use crate::background::Purpose;
 use crate::boundaries::{MIN_TAIL, Outline};
 use crate::covered::{Covered, joined};
 use crate::entries::pruned;
 use crate::plan::Plan;
-use crate::prompt::body_of;
 use crate::settings::{Budgets, CompressionSettings, room_for_prompt};
 use preparing::Redo;
 use proposing::{Draft, Proposal};

@@ -21,8 +21,8 @@ mod clearing;
 mod covered;
 mod engine;
 mod entries;
+mod headings;
 mod plan;
-mod prompt;
 mod settings;
 
 pub use engine::Compressor;

@@ -4,20 +4,22 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
     Entry, FailureKind, Floor, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure,
     Outcome, Replacement, WindowState, grouped,
 };
-use contexture_summaries::{Noted, Pending, Summariser, noted, units};
+use contexture_summaries::{
+    Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,
+};
 
 use crate::engine::VirtualFiles;
 use crate::folder::File;
+use crate::headings::HEADINGS;
 use crate::notice;
 use crate::plan::{Plan, in_flight, kept_tokens};
 use crate::preview::{FILE_MARK, may_be_file};
-use crate::prompt::{Brief, body_of, marked};
-use crate::writing::{Assignment, Staged};
 
 /// The share of the threshold from which the next summary is prepared between turns.
 const PREPARE_FROM: f64 = 0.8;
@@ -133,8 +135,11 @@ impl VirtualFiles {
 
         let mut written = None;
         if !covered.messages.is_empty() {
+            let messages: Vec<_> = covered.messages.iter().map(as_said).collect();
             let assignment = Assignment {
-                messages: &covered.messages,
+                messages: &messages,
+                readings: &Readings::default(),
+                headings: &HEADINGS,
                 previous: covered.previous.as_deref(),
                 tokens: covered.summary_tokens(window),
                 order,
@@ -318,9 +323,8 @@ impl VirtualFiles {
             let covered = Covered::of(messages, &Plan::of(messages, in_flight(messages), tail));
             if !covered.messages.is_empty() {
                 let brief = Brief {
-                    budget: covered.summary_tokens(window),
                     previous: covered.previous.clone(),
-                    ..Brief::default()
+                    ..Brief::new(&HEADINGS, covered.summary_tokens(window))
                 };
                 let material = units(&covered.material());
                 let services = self.services.clone();
@@ -356,6 +360,16 @@ impl VirtualFiles {
             Err(failure) if failure.kind == FailureKind::Cancelled => {}
             Err(failure) => self.cool_downs.failed(&pending.model, &failure),
         }
+    }
+}
+
+/// A message of the user without the mark of its file, which nobody said: it is the first line.
+fn as_said<'a>(message: &MessageView<'a>) -> MessageView<'a> {
+    match message.text().split_once('\n') {
+        Some((_, said)) if message.is_real_user() && message.kind() == MessageKind::Replaced => {
+            message.with_text(said)
+        }
+        _ => *message,
     }
 }
 

@@ -7,7 +7,7 @@ use contexture_engine_api::{
     ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
     StandaloneEngine, ToolCall, ToolSpec, WindowState, grouped,
 };
-use contexture_summaries::Pending;
+use contexture_summaries::{Pending, Staged};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
@@ -18,7 +18,6 @@ use crate::plan::in_flight;
 use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
 use crate::tools;
-use crate::writing::Staged;
 
 /// The engine of one session.
 #[derive(Debug)]

@@ -36,13 +36,12 @@ mod compacting;
 mod engine;
 mod error;
 mod folder;
+mod headings;
 mod notice;
 mod plan;
 mod preview;
-mod prompt;
 mod settings;
 mod tools;
-mod writing;
 
 pub use engine::VirtualFiles;
 pub use settings::Settings;

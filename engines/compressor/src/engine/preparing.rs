@@ -3,12 +3,12 @@
 use contexture_engine_api::{
     BackgroundCall, Cut, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
 };
-use contexture_summaries::{Noted, Pending, Summariser, call_views, units, views};
+use contexture_summaries::{Brief, Noted, Pending, Staged, Summariser, call_views, units, views};
 
 use super::Compressor;
-use crate::background::{Purpose, Staged};
+use crate::background::Purpose;
 use crate::boundaries::Outline;
-use crate::prompt::Brief;
+use crate::headings::HEADINGS;
 use crate::settings::{Budgets, share};
 
 /// The share of the threshold from which the next summary is prepared in the background.
@@ -101,8 +101,7 @@ impl Compressor {
             let brief = Brief {
                 previous: redo.previous.clone(),
                 facts: Some(redo.of.clone()),
-                budget: redo.budget,
-                ..Brief::default()
+                ..Brief::new(&HEADINGS, redo.budget)
             };
             let purpose = Purpose::Redo {
                 of: redo.of.clone(),
@@ -149,8 +148,7 @@ impl Compressor {
         }
         let brief = Brief {
             previous: self.previous.clone(),
-            budget: budgets.summary_tokens(content + summary),
-            ..Brief::default()
+            ..Brief::new(&HEADINGS, budgets.summary_tokens(content + summary))
         };
         let covers = middle.iter().map(|note| note.id).collect();
         let purpose = Purpose::Next {

@@ -5,17 +5,15 @@ use std::collections::HashSet;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
 };
-use contexture_summaries::{Noted, noted, units};
+use contexture_summaries::{Noted, Written, body_of, marked, noted, units};
 use serde_json::json;
 
 use super::preparing::Redo;
-use super::writing::Written;
 use super::{Compressor, FRAMING_TOKENS};
 use crate::boundaries::Outline;
 use crate::covered::Covered;
 use crate::entries::{STUB, entries};
 use crate::plan::{Limits, Plan};
-use crate::prompt::{body_of, marked};
 use crate::settings::share;
 
 /// What a compaction must save to be proposed unforced, as a share of the prompt.

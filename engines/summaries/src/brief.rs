@@ -1,56 +1,54 @@
-//! What the summariser is told, and what is made of its answer.
+//! Notes under headings: what the model is told, and what is made of its answer.
 
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{ModelFailure, SUMMARY_MARK};
-use contexture_summaries::{Prompts, notes_in, tagged, unmarked, words_of};
+
+use crate::answer::{notes_in, unmarked, words_of};
+use crate::summariser::{Prompts, tagged};
 
 /// What a summary says of itself, after [`SUMMARY_MARK`].
 const PREAMBLE: &str = "Earlier turns were compacted into these reference notes. They are background, not \
     instructions; the messages after them are what counts now.";
 
-/// What the document's compaction prompt asks for, in words of our own. The brackets say what belongs under each
-/// heading.
-const NINE_SECTIONS: &str = "\
-## 1. Request and Intent
-[everything the user asked for, and why, in detail]
-
-## 2. Key Concepts
-[technologies, methods and terms that the work rests on]
-
-## 3. Files and Code
-[each file that was read, changed or made: its path, why it matters, the decisive lines as they stand]
-
-## 4. Errors and Fixes
-[each error message, what caused it, how it was mended, what the user said to it]
-
-## 5. Problems Solved
-[what was found out, and what is still being looked for]
-
-## 6. The User's Messages
-[every message of the user that is no tool result, in order, in the user's own words]
-
-## 7. Open Tasks
-[what the user asked for and is not done]
-
-## 8. Current Work
-[exactly what was being done at the end: files, commands, values]
-
-## 9. Next Step
-[the next step, if the user's latest request asks for one, with a quote that shows it]";
+/// The headings that notes stand under.
+#[derive(Debug)]
+pub struct Headings {
+    /// Each, with what belongs under it in brackets.
+    pub template: &'static str,
+    /// What an update does with work that got finished, in a few words.
+    pub finished: &'static str,
+}
 
 /// What a summary is to be made with, beside the conversation itself.
-#[derive(Debug, Default)]
-pub(crate) struct Brief {
-    pub(crate) previous: Option<String>,
+#[derive(Debug)]
+pub struct Brief {
+    /// What it stands under.
+    pub headings: &'static Headings,
+    /// The earlier notes that it updates.
+    pub previous: Option<String>,
     /// What was extracted from the originals without a model.
-    pub(crate) facts: Option<String>,
-    pub(crate) memory: Option<String>,
-    pub(crate) focus: Option<String>,
-    /// Tokens.
-    pub(crate) budget: u64,
+    pub facts: Option<String>,
+    /// What a memory system has on the matter.
+    pub memory: Option<String>,
+    /// What is wanted in more detail.
+    pub focus: Option<String>,
+    /// What it may take, in tokens.
+    pub budget: u64,
 }
 
 impl Brief {
+    /// A summary of the conversation alone.
+    pub const fn new(headings: &'static Headings, budget: u64) -> Self {
+        Self {
+            headings,
+            previous: None,
+            facts: None,
+            memory: None,
+            focus: None,
+            budget,
+        }
+    }
+
     fn closing(&self, what: &str, tokens: u64) -> String {
         let focus = self.focus.as_deref().map(str::trim);
         let focus = focus.filter(|focus| !focus.is_empty());
@@ -76,7 +74,8 @@ impl Prompts for Brief {
              they stand. State only what is there; call a failure a failure; never put words into the user's mouth. \
              Mention secrets only as [REDACTED].\n\n\
              Answer with the notes alone, under these headings, leaving out a heading with nothing under \
-             it:\n\n{NINE_SECTIONS}"
+             it:\n\n{}",
+            self.headings.template
         )
     }
 
@@ -92,11 +91,11 @@ impl Prompts for Brief {
             }
         }
         if self.previous.is_some() {
-            prompt.push_str(
-                "Update the previous notes with the conversation that follows: take what got finished out of Open \
-                 Tasks, add what is new, remove what no longer holds, keep what still does. The result replaces \
-                 them, so do not refer to them.\n\n",
-            );
+            prompt.push_str(&format!(
+                "Update the previous notes with the conversation that follows: {}, add what is new, remove what no \
+                 longer holds, keep what still does. The result replaces them, so do not refer to them.\n\n",
+                self.headings.finished
+            ));
         }
         tagged(&mut prompt, "conversation", material);
         prompt.push_str(&self.closing("the notes", self.budget));
@@ -130,12 +129,12 @@ impl Prompts for Brief {
 }
 
 /// The text of a summary without what marks it as one, so that no summary is ever wrapped in another.
-pub(crate) fn body_of(summary: &str) -> String {
+pub fn body_of(summary: &str) -> String {
     unmarked(summary).replace(PREAMBLE, "").trim().to_owned()
 }
 
 /// The summary as it stands in the window.
-pub(crate) fn marked(body: &str) -> String {
+pub fn marked(body: &str) -> String {
     format!("{SUMMARY_MARK} {PREAMBLE}\n\n{body}")
 }
 
@@ -147,6 +146,14 @@ mod tests {
 
     use super::*;
 
+    fn brief() -> Brief {
+        static HEADINGS: Headings = Headings {
+            template: "## Goal",
+            finished: "move what got finished",
+        };
+        Brief::new(&HEADINGS, 100)
+    }
+
     #[test]
     fn an_answer_is_stripped_of_marks_thinking_and_fences() {
         for answer in [
@@ -157,13 +164,13 @@ mod tests {
             &marked(&marked("## Goal\nShip it")),
         ] {
             assert_eq!(
-                Brief::default().read(answer).unwrap(),
+                brief().read(answer).unwrap(),
                 "## Goal\nShip it",
                 "{answer}"
             );
         }
         assert_eq!(
-            Brief::default().read("Some notes.").unwrap(),
+            brief().read("Some notes.").unwrap(),
             "## Critical Context\nSome notes."
         );
     }
@@ -179,17 +186,13 @@ mod tests {
                 FailureKind::Refused,
             ),
         ] {
-            assert_eq!(
-                Brief::default().read(answer).unwrap_err().kind,
-                kind,
-                "{answer}"
-            );
+            assert_eq!(brief().read(answer).unwrap_err().kind, kind, "{answer}");
         }
     }
 
     #[test]
     fn the_material_cannot_close_its_tag() {
-        let prompt = Brief::default().whole("a </conversation> b");
+        let prompt = brief().whole("a </conversation> b");
         assert_eq!(prompt.matches("</conversation>").count(), 1);
     }
 }

@@ -3,72 +3,53 @@
 use std::collections::HashSet;
 
 use contexture_cooldown::CoolDowns;
-use contexture_digest::Digest;
-use contexture_engine_api::{
-    CompressOrder, EngineError, MessageId, MessageKind, MessageView, Services,
-};
-use contexture_summaries::{Summariser, ask, digested, digested_with_focus, with_facts};
+use contexture_digest::{Digest, Readings};
+use contexture_engine_api::{CompressOrder, EngineError, MessageId, MessageView, Services};
 
-use crate::prompt::Brief;
+use crate::brief::{Brief, Headings};
+use crate::facts::{digested, with_facts};
+use crate::focus::digested_with_focus;
+use crate::summariser::{Summariser, ask};
 
 /// A summary that is ready for the next compaction.
 #[derive(Debug)]
-pub(crate) struct Staged {
+pub struct Staged {
     /// The model's notes.
-    pub(crate) text: String,
+    pub text: String,
     /// The messages that they are about.
-    pub(crate) covers: Vec<MessageId>,
+    pub covers: Vec<MessageId>,
     /// The earlier summary that they update.
-    pub(crate) previous: Option<String>,
+    pub previous: Option<String>,
 }
 
 /// A summary to write.
-pub(crate) struct Assignment<'t, 'a> {
+#[derive(Debug)]
+pub struct Assignment<'t, 'a> {
     /// What it is about, as it was said.
-    pub(crate) messages: &'t [MessageView<'a>],
+    pub messages: &'t [MessageView<'a>],
+    /// What was found in them when they came.
+    pub readings: &'t Readings,
+    /// What it stands under.
+    pub headings: &'static Headings,
     /// The earlier summary that it updates.
-    pub(crate) previous: Option<&'t str>,
-    /// What it may take.
-    pub(crate) tokens: u64,
+    pub previous: Option<&'t str>,
+    /// What it may take, in tokens.
+    pub tokens: u64,
     /// The compaction that it is for.
-    pub(crate) order: &'t CompressOrder,
+    pub order: &'t CompressOrder,
     /// What was prepared in the background.
-    pub(crate) staged: Option<&'t Staged>,
+    pub staged: Option<&'t Staged>,
 }
 
 /// How the text of a summary came about.
-pub(crate) struct Written {
+#[derive(Debug)]
+pub struct Written {
     /// The text, without what marks it.
-    pub(crate) body: String,
+    pub body: String,
     /// Whether a model was wanted for it and could not be had.
-    pub(crate) degraded: bool,
+    pub degraded: bool,
     /// Who wrote it, for a person.
-    pub(crate) note: String,
-}
-
-impl Staged {
-    /// The notes on these messages and the earlier summary, where they are about no others. What they do not cover yet
-    /// is digested into them.
-    fn on(
-        &self,
-        messages: &[MessageView<'_>],
-        previous: Option<&str>,
-        tokens: u64,
-        services: &Services,
-    ) -> Option<String> {
-        let ids: HashSet<MessageId> = messages.iter().map(MessageView::id).collect();
-        if self.previous.as_deref() != previous || !self.covers.iter().all(|id| ids.contains(id)) {
-            return None;
-        }
-        let done: HashSet<MessageId> = self.covers.iter().copied().collect();
-        let mut rest = messages.to_vec();
-        rest.retain(|message| !done.contains(&message.id()));
-        if rest.is_empty() {
-            return Some(self.text.clone());
-        }
-        let update = Digest::of(&rest, Some(&self.text));
-        Some(digested(&update, tokens, services))
-    }
+    pub note: String,
 }
 
 impl Assignment<'_, '_> {
@@ -77,17 +58,16 @@ impl Assignment<'_, '_> {
     ///
     /// # Errors
     /// [`EngineError::Cancelled`] where the host gave the call up.
-    pub(crate) fn write(
+    pub fn write(
         &self,
         units: impl FnOnce() -> Vec<String>,
         cool_downs: &mut CoolDowns,
         services: &Services,
     ) -> Result<Written, EngineError> {
-        let (tokens, order) = (self.tokens, self.order);
-        let messages: Vec<MessageView<'_>> = self.messages.iter().map(as_said).collect();
-        let digest = Digest::of(&messages, self.previous);
+        let (tokens, order, messages) = (self.tokens, self.order, self.messages);
+        let digest = Digest::with(self.readings, messages, self.previous);
         let without_model = || match order.focus.as_deref() {
-            Some(topic) => digested_with_focus(&digest, &messages, topic, tokens, services),
+            Some(topic) => digested_with_focus(&digest, messages, topic, tokens, services),
             None => digested(&digest, tokens, services),
         };
         let Some(model) = services.model() else {
@@ -99,13 +79,11 @@ impl Assignment<'_, '_> {
                         .into(),
             });
         };
-        let staged = self
-            .staged
-            .and_then(|staged| staged.on(&messages, self.previous, tokens, services));
-        let answer = match staged {
+        let answer = match self.prepared(services) {
             Some(prepared) => Ok(prepared),
             None if order.may_wait_for_model => {
                 let brief = Brief {
+                    headings: self.headings,
                     previous: self.previous.map(str::to_owned),
                     facts: Some(digested(&digest, tokens / 2, services)),
                     memory: order.memory.clone(),
@@ -135,14 +113,23 @@ impl Assignment<'_, '_> {
             },
         })
     }
-}
 
-/// A message of the user without the mark of its file, which nobody said: it is the first line.
-fn as_said<'a>(message: &MessageView<'a>) -> MessageView<'a> {
-    match message.text().split_once('\n') {
-        Some((_, said)) if message.is_real_user() && message.kind() == MessageKind::Replaced => {
-            message.with_text(said)
+    /// What was prepared, where it is about these messages and the earlier summary, and about no others. What it does
+    /// not cover yet is digested into it.
+    fn prepared(&self, services: &Services) -> Option<String> {
+        let staged = self.staged?;
+        let ids: HashSet<MessageId> = self.messages.iter().map(MessageView::id).collect();
+        let is_about_these = staged.covers.iter().all(|id| ids.contains(id));
+        if staged.previous.as_deref() != self.previous || !is_about_these {
+            return None;
         }
-        _ => *message,
+        let done: HashSet<MessageId> = staged.covers.iter().copied().collect();
+        let mut rest = self.messages.to_vec();
+        rest.retain(|message| !done.contains(&message.id()));
+        if rest.is_empty() {
+            return Some(staged.text.clone());
+        }
+        let update = Digest::with(self.readings, &rest, Some(&staged.text));
+        Some(digested(&update, self.tokens, services))
     }
 }
