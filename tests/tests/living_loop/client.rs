@@ -10,7 +10,7 @@ use crate::driver::{Driver, Outcome, tokens};
 use crate::flaky::{Faults, schedule};
 use crate::rules;
 use crate::truth::{Said, Serial, Speaker, Truth, short};
-use crate::wire::{Dialect, Request, Wire, carried, respell, texts};
+use crate::wire::{Dialect, PIXEL, Request, Wire, carried, respell, texts};
 
 /// What is wrong, by the check that found it.
 #[derive(Debug, Clone)]
@@ -999,9 +999,16 @@ fn with_text(bytes: &str, text: &str) -> Option<Value> {
     Some(message)
 }
 
-/// What a provider reports for a request: a few tokens more for each message.
+/// What the model of the sessions charges for an image of one tile (platform.openai.com, "Images and vision": 70 and 140).
+const IMAGE_TOKENS: u64 = 210;
+
+/// What a provider reports for a request: its images too, and a few tokens more for each message.
 fn reported(request: &Request) -> u64 {
-    count(request) + 4 * (request.messages.len() as u64 + 1)
+    let images = request
+        .messages
+        .iter()
+        .map(|message| message.matches(PIXEL).count() as u64);
+    count(request) + 4 * (request.messages.len() as u64 + 1) + IMAGE_TOKENS * images.sum::<u64>()
 }
 
 /// What a model reads in a request, at least.
