@@ -67,7 +67,7 @@ pub(super) fn splice(
     };
     let pieces = flatten(&group);
     let views = view_spans(&pieces);
-    let (piece_edits, new_text) = piece_edits(messages, kept, &pieces, &views)?;
+    let (mut piece_edits, new_text) = piece_edits(messages, kept, &pieces, &views)?;
     let format = conversation.format();
 
     let mut out = Vec::new();
@@ -83,6 +83,16 @@ pub(super) fn splice(
         after: kept.after.iter().map(|text| sealed_summary(text)).collect(),
         part_type: part_type(format, &head.role),
     };
+    // Words that share their text with a summary in front of them share it with the one that takes its place.
+    let first = (kept.parts.first())
+        .and_then(|part| views.get(messages.get(part.index)?.view_index))
+        .filter(|view| view.from > 0);
+    if let Some(PieceEdit::Change(text)) =
+        first.and_then(|view| piece_edits.get_mut(view.pieces.start))
+    {
+        text.insert_str(1, &escape(&led_by(&insert.before)));
+        insert.before.clear();
+    }
     if host.is_none() {
         // A turn of calls alone, in items: what joins it is an item before it.
         let texts: Vec<_> = insert.before.drain(..).chain(insert.text.take()).collect();
@@ -372,14 +382,9 @@ fn edit_content(
         (None, None) => "null".to_owned(),
         (Some(insert), None) => fresh_content(insert),
         (Some(insert), Some(string)) if insert.after.is_empty() => {
-            let before: String = insert
-                .before
-                .iter()
-                .map(|text| format!("{text}\n\n"))
-                .collect();
             format!(
                 "\"{}{}",
-                escape(&before),
+                escape(&led_by(&insert.before)),
                 string.strip_prefix('"').unwrap_or(&string)
             )
         }
@@ -397,6 +402,11 @@ fn edit_content(
     if new != content.text() {
         edits.replace(content.span(), new);
     }
+}
+
+/// Summaries in front of a text, as what leads it.
+fn led_by(summaries: &[String]) -> String {
+    summaries.iter().map(|text| format!("{text}\n\n")).collect()
 }
 
 /// Content for a message that has none.

@@ -84,6 +84,7 @@ impl Held {
         Request {
             system: self.system.clone(),
             messages,
+            ..Request::default()
         }
     }
 }
@@ -1002,13 +1003,13 @@ fn with_text(bytes: &str, text: &str) -> Option<Value> {
 /// What the model of the sessions charges for an image of one tile (platform.openai.com, "Images and vision": 70 and 140).
 const IMAGE_TOKENS: u64 = 210;
 
-/// What a provider reports for a request: its images too, and a few tokens more for each message.
+/// What a provider reports for a request: its tools and images too, and a few tokens more for each message.
 fn reported(request: &Request) -> u64 {
-    let images = request
-        .messages
-        .iter()
-        .map(|message| message.matches(PIXEL).count() as u64);
-    count(request) + 4 * (request.messages.len() as u64 + 1) + IMAGE_TOKENS * images.sum::<u64>()
+    let images = (request.messages.iter()).map(|message| message.matches(PIXEL).count() as u64);
+    count(request)
+        + tokens(&request.tools)
+        + 4 * (request.messages.len() as u64 + 1)
+        + IMAGE_TOKENS * images.sum::<u64>()
 }
 
 /// What a model reads in a request, at least.

@@ -9,8 +9,12 @@ use Holds::{Handed, Originals};
 use Words::{Chinese, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark};
 
 pub(crate) fn check(wire: Wire, window: u64, acts: &[Act]) {
+    check_with("lcm", wire, window, acts);
+}
+
+fn check_with(engine: &'static str, wire: Wire, window: u64, acts: &[Act]) {
     let script = Script {
-        engine: "lcm",
+        engine,
         wire,
         window,
         acts: acts.to_vec(),
@@ -501,22 +505,41 @@ fn what_the_user_said_twice_is_kept_with_the_notices_between() {
         reply: REPLY,
     };
     let plain = || turn(Originals, Dialect::AsIs);
-    let script = Script {
-        engine: "virtual-files",
-        wire: Wire::Anthropic,
-        window: 4_000,
-        acts: vec![
-            plain(),
-            Act::LoseAnswer,
-            plain(),
-            plain(),
-            turn(Handed, Dialect::Reordered),
-            plain(),
-            Act::ChangeProcess,
-            plain(),
-        ],
-    };
-    if let (_, Err(wrong)) = play(&script) {
-        panic!("{}: {}", wrong.check, wrong.what);
-    }
+    let acts = [
+        plain(),
+        Act::LoseAnswer,
+        plain(),
+        plain(),
+        turn(Handed, Dialect::Reordered),
+        plain(),
+        Act::ChangeProcess,
+        plain(),
+    ];
+    check_with("virtual-files", Wire::Anthropic, 4_000, &acts);
+}
+
+#[test]
+fn a_summary_that_shares_a_text_with_the_words_after_it_stays_there() {
+    let acts = [
+        turn(
+            Originals,
+            Plain(4),
+            Reply {
+                thinks: true,
+                ..calls(32, 1)
+            },
+        ),
+        turn(
+            Originals,
+            ClosedSummary,
+            Reply {
+                words: ClosedSummary,
+                ..calls(4, 1)
+            },
+        ),
+        turn(Originals, Plain(887), answer(618)),
+        turn(Originals, Plain(99), answer(4)),
+        turn(Handed, Plain(4), answer(4)),
+    ];
+    check_with("virtual-files", Wire::Anthropic, 2_000, &acts);
 }

@@ -187,8 +187,8 @@ mod tests {
         broken(
             wire,
             &Request {
-                system: String::new(),
                 messages,
+                ..Request::default()
             },
         )
     }

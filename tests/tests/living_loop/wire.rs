@@ -33,11 +33,13 @@ pub(crate) enum Dialect {
 }
 
 /// A request, taken apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// What stands beside the messages: the system prompt above all.
     pub(crate) system: String,
     pub(crate) messages: Vec<String>,
+    /// The tools that it offers, as JSON; empty for none.
+    pub(crate) tools: String,
 }
 
 const MODEL: &str = "gpt-5";
@@ -61,12 +63,14 @@ impl Wire {
         };
         Request {
             system: system.to_string(),
-            messages: Vec::new(),
+            ..Request::default()
         }
     }
 
     pub(crate) fn write(self, request: &Request) -> String {
-        let Request { system, messages } = request;
+        let Request {
+            system, messages, ..
+        } = request;
         let list = messages.join(",");
         match self {
             Self::Chat => {
@@ -100,7 +104,12 @@ impl Wire {
                 .unwrap_or_default()
                 .to_owned(),
         };
-        Ok(Request { system, messages })
+        let tools = members.get("tools").map(|raw| raw.get().to_owned());
+        Ok(Request {
+            system,
+            messages,
+            tools: tools.unwrap_or_default(),
+        })
     }
 
     pub(crate) fn user(self, text: &str, image: bool) -> Value {
