@@ -8,7 +8,7 @@ use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
     Entry, FailureKind, Floor, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure,
-    Outcome, Replacement, WindowState, grouped,
+    Outcome, Replacement, WindowState, grouped, in_flight,
 };
 use contexture_summaries::{
     Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,
@@ -18,7 +18,7 @@ use crate::engine::VirtualFiles;
 use crate::folder::File;
 use crate::headings::HEADINGS;
 use crate::notice;
-use crate::plan::{Plan, in_flight, kept_tokens};
+use crate::plan::{Plan, kept_tokens};
 use crate::preview::{FILE_MARK, may_be_file};
 
 /// The share of the threshold from which the next summary is prepared between turns.

@@ -5,7 +5,7 @@ use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
     ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
-    StandaloneEngine, ToolCall, ToolSpec, WindowState, grouped,
+    StandaloneEngine, ToolCall, ToolSpec, WindowState, grouped, in_flight,
 };
 use contexture_summaries::{Pending, Staged};
 use schemars::schema_for;
@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::compacting::Proposal;
 use crate::folder::{File, Folder, Said, Step};
 use crate::notice::{self, NOTICE_MARK};
-use crate::plan::in_flight;
 use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
 use crate::tools;
@@ -207,7 +206,9 @@ impl ContextEngine for VirtualFiles {
         let waiting = in_flight(messages);
         let mut tokens = window.best_prompt_tokens();
         let mut shorter = Vec::new();
-        for (at, message) in messages.iter().enumerate() {
+        // What stands before the last notice was sent as it is, and stays so for the provider's cache.
+        let sent = (messages.iter()).rposition(|message| message.kind() == MessageKind::Notice);
+        for (at, message) in messages.iter().enumerate().skip(sent.unwrap_or(0)) {
             let may_be = may_be_file(message) && waiting.is_none_or(|waiting| at < waiting);
             if may_be
                 && is_longer(message, limits.file, &self.services)

@@ -1,7 +1,5 @@
 //! What a compaction keeps: the user's last message, what the model has not answered yet, and a few messages before it.
 
-use std::collections::HashMap;
-
 use contexture_engine_api::{MessageKind, MessageView, whole_groups};
 
 /// What stays, by position.
@@ -64,26 +62,9 @@ pub(crate) fn kept_tokens(message: &MessageView<'_>) -> u64 {
     }
 }
 
-/// Where the message stands whose calls are still waited for.
-pub(crate) fn in_flight(messages: &[MessageView<'_>]) -> Option<usize> {
-    let calling = messages
-        .iter()
-        .rposition(|message| message.role() == "assistant" || !message.tool_calls().is_empty())?;
-    let mut waiting: HashMap<&str, i64> = HashMap::new();
-    for call in messages[calling].tool_calls() {
-        *waiting.entry(call.id()).or_default() += 1;
-    }
-    for result in &messages[calling + 1..] {
-        if let Some(waiting) = result.tool_call_id().and_then(|id| waiting.get_mut(id)) {
-            *waiting -= 1;
-        }
-    }
-    waiting.values().any(|left| *left > 0).then_some(calling)
-}
-
 #[cfg(test)]
 mod tests {
-    use contexture_engine_api::{MessageId, ToolCallView};
+    use contexture_engine_api::{MessageId, ToolCallView, in_flight};
 
     use super::*;
 

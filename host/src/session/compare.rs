@@ -1,6 +1,8 @@
 //! A request compared with the conversation: which of its messages are known, another form of a known one, the
 //! host's own, or new.
 
+use std::collections::HashMap;
+
 use contexture_engine_api::{MessageId, MessageKind};
 
 use super::align::{Alignment, Fate, Known, Mark, align};
@@ -271,32 +273,69 @@ impl Session {
     }
 
     /// Finds the messages of which the host wrote shorter forms: by what it wrote, or, without a record of
-    /// that, by the mark and the call that a result answers.
+    /// that, by the mark, the call that a result answers, and where it stands. What a summary hides stands in front
+    /// of it, so that places are then told from the end.
     fn recognise_short_forms(&self, incoming: &mut [Incoming], old: &[Known], within: usize) {
-        let ids: Ids = old.iter().map(|known| known.id).collect();
-        let own: std::collections::HashSet<u128> =
-            old.iter().map(|known| known.mark.identity).collect();
+        let from_end = incoming.iter().any(Incoming::is_foreign_summary);
+        let place_of: HashMap<MessageId, usize> = (old.iter().enumerate())
+            .map(|(at, known)| (known.id, at))
+            .collect();
+        let mut places: HashMap<u128, Vec<usize>> = HashMap::new();
+        for (at, known) in old.iter().enumerate() {
+            places.entry(known.mark.identity).or_default().push(at);
+        }
         let mut taken = Ids::default();
-        for new in incoming.iter_mut().skip(within) {
-            // A tool may say what the host writes.
-            if new.origin.is_some() || own.contains(&new.mark.identity) {
+        // Where what is still to be found stands, as far as the order of those that were found tells.
+        let mut rest = 0..old.len();
+        let count = incoming.len();
+        for step in within..count {
+            let at = match from_end {
+                true => count - 1 - (step - within),
+                false => step,
+            };
+            let Some(new) = incoming.get_mut(at) else {
+                continue;
+            };
+            if new.origin.is_some() {
                 continue;
             }
-            let is_free = |id: &MessageId| ids.contains(id) && !taken.contains(id);
+            // A tool may say what the host writes.
+            if let Some(same) = places.get(&new.mark.identity) {
+                let mut within = same.iter().copied().filter(|at| rest.contains(at));
+                match from_end {
+                    true => rest.end = within.next_back().unwrap_or(rest.end),
+                    false => rest.start = within.next().map_or(rest.start, |at| at + 1),
+                }
+                continue;
+            }
+            let is_free = |id: &MessageId| place_of.contains_key(id) && !taken.contains(id);
             let written = self.history.written.find(new.mark.identity);
             let written = written.filter(|text| text.shortens).map(|text| text.id);
             let by_mark = || {
-                let is_marked = new.kind == MessageKind::Replaced;
-                let same =
-                    |known: &&Known| known.mark.shape == new.mark.shape && is_free(&known.id);
-                old.iter()
-                    .find(|known| is_marked && same(known))
+                let same = |known: &&Known| {
+                    known.mark.shape == new.mark.shape && !taken.contains(&known.id)
+                };
+                let mut near = old.get(rest.clone()).unwrap_or(&[]).iter();
+                let found = match from_end {
+                    true => near.rfind(same),
+                    false => near.find(same),
+                };
+                found
+                    .or_else(|| old.iter().find(same))
                     .map(|known| known.id)
             };
-            let known = written.filter(is_free).min().or_else(by_mark);
-            if let Some(id) = known {
-                taken.insert(id);
-                new.origin = Some(Origin::Shortened(id));
+            let is_marked = new.kind == MessageKind::Replaced;
+            let known = written.filter(is_free).min();
+            let Some(id) = known.or_else(|| is_marked.then(by_mark).flatten()) else {
+                continue;
+            };
+            taken.insert(id);
+            new.origin = Some(Origin::Shortened(id));
+            if let Some(place) = place_of.get(&id).filter(|place| rest.contains(place)) {
+                match from_end {
+                    true => rest.end = *place,
+                    false => rest.start = place + 1,
+                }
             }
         }
     }

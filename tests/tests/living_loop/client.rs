@@ -598,7 +598,7 @@ impl Client {
             self.check_prefix(request, out)?;
         } else {
             if !outcome.only_rewritten {
-                self.check_tail(&entries)?;
+                self.check_tail(&entries, outcome.stood_in)?;
             }
         }
         self.check_store(held, outcome)?;
@@ -769,7 +769,7 @@ impl Client {
 
     /// Over like compactions what stays word for word behind the summary does not shrink, in messages and in tokens.
     /// Where one turn is a large part of it, what stays is a matter of chance.
-    fn check_tail(&mut self, entries: &[Entry]) -> Result<(), Wrong> {
+    fn check_tail(&mut self, entries: &[Entry], stood_in: bool) -> Result<(), Wrong> {
         let marks = ["[CONTEXT COMPACTION]", "【历史摘要】"];
         let is_summary = |entry: &Entry| marks.iter().any(|mark| entry.bytes.contains(mark));
         let last = entries
@@ -781,7 +781,10 @@ impl Client {
             messages: last.clone().count(),
             tokens: last.map(|entry| tokens(&entry.bytes)).sum(),
             window: self.driver.window(),
-            engine: self.driver.engine(),
+            engine: match stood_in {
+                true => "compressor",
+                false => self.driver.engine(),
+            },
         };
         let before = self.tail.replace(tail);
         // What those keep is counted in messages and turns.

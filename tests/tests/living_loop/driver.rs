@@ -25,6 +25,8 @@ pub(crate) struct Outcome {
     pub(crate) compacted: bool,
     /// That was a rewrite alone: what stands behind the summary is as long as the turns since.
     pub(crate) only_rewritten: bool,
+    /// Whether the built-in compacted in the place of the session's engine.
+    pub(crate) stood_in: bool,
     /// Why a body may be larger than the window: the reports and warnings.
     pub(crate) excuses: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -103,12 +105,14 @@ impl Driver {
     }
 
     pub(crate) fn turn(&mut self, wire: Wire, body: &str) -> Result<Outcome, String> {
+        let engine = self.engine;
         let session = self.session()?;
         let turn = session.turn_with(body, Some(wire.format()), &TurnOptions::default());
         let turn = turn.map_err(|error| format!("turn: {error}"))?;
         let report = turn.compaction.as_ref();
         let compacted = report.is_some_and(|report| report.outcome == OutcomeKind::Compacted);
         let rewritten = turn.rewrite.is_some();
+        let stood_in = report.is_some_and(|report| report.engine != engine);
         // A compaction whose figures say that all is well is no excuse, and neither is a decision that names
         // figures alone.
         let mut excuses: Vec<String> = report
@@ -127,6 +131,7 @@ impl Driver {
             body,
             compacted: compacted || rewritten,
             only_rewritten: rewritten && !compacted,
+            stood_in,
             excuses,
             warnings,
         })

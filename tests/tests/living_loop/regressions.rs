@@ -543,3 +543,29 @@ fn a_summary_that_shares_a_text_with_the_words_after_it_stays_there() {
     ];
     check_with("virtual-files", Wire::Anthropic, 2_000, &acts);
 }
+
+#[test]
+fn what_the_model_has_seen_whole_becomes_no_file_in_a_smaller_window() {
+    let acts = [
+        turn(Originals, Plain(487), answer(4)),
+        Act::Window {
+            tokens: 2_000,
+            at_once: false,
+        },
+        turn(Originals, Plain(4), answer(4)),
+    ];
+    check_with("virtual-files", Wire::Anthropic, 4_000, &acts);
+}
+
+#[test]
+fn a_short_form_behind_a_summary_is_found_by_its_place_without_a_record() {
+    let acts = [
+        turn(Originals, Plain(4), calls(88, 2)),
+        turn(Originals, Plain(4), answer(4)),
+        turn(Originals, Plain(722), answer(745)),
+        turn(Originals, Plain(4), answer(4)),
+        Act::LoseRecord,
+        turn(Handed, Plain(4), answer(4)),
+    ];
+    check(Wire::Chat, 2_000, &acts);
+}
