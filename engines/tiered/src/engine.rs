@@ -57,6 +57,8 @@ pub struct Tiered<S = Standard> {
 struct Proposal {
     summary: Option<StructuredSummary>,
     degraded: bool,
+    /// Whether it was asked for tool results alone: without it, everything else is left to do.
+    prunes: bool,
 }
 
 impl<S: Steps> StandaloneEngine for Tiered<S> {
@@ -166,7 +168,14 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             true => Ok(Outcome::NothingToDo(
                 "there is no long tool result".to_owned(),
             )),
-            false => Ok(self.proposed(request.messages, compacted)),
+            false => {
+                let outcome = self.proposed(request.messages, compacted);
+                self.proposal = Some(Proposal {
+                    prunes: true,
+                    ..Proposal::default()
+                });
+                Ok(outcome)
+            }
         }
     }
 
@@ -180,7 +189,11 @@ impl<S: Steps> ContextEngine for Tiered<S> {
     }
 
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        if delivery.cut.is_some() {
+        for (_, old) in delivery.revisions {
+            self.kept.remove(old);
+        }
+        if let Some(cut) = delivery.cut {
+            self.kept.retain(|id, _| cut.keeps(*id));
             self.gave_up_at = None;
             self.pending = None;
             self.staged = None;
@@ -215,7 +228,11 @@ impl<S: Steps> ContextEngine for Tiered<S> {
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
-        if self.proposal.take().is_some() {
+        if self
+            .proposal
+            .take()
+            .is_some_and(|proposal| !proposal.prunes)
+        {
             let line = format!("compaction {compaction} was refused: {reason}");
             self.services.log(LogLevel::Warn, &line);
             self.gave_up_at = Some(self.window.best_prompt_tokens());

@@ -134,6 +134,7 @@ impl<S: Steps> Tiered<S> {
         self.proposal = Some(Proposal {
             summary: Some(written.summary),
             degraded: written.degraded,
+            prunes: false,
         });
         let compaction = Compaction::new(entries).degraded(written.degraded);
         Ok(Outcome::Compacted(compaction.notes(vec![written.note])))
