@@ -96,6 +96,12 @@ pub enum StoreError {
         "another engine has compacted this session since; its summaries are taken over with the next compaction"
     )]
     FrontierMoved,
+    /// The conversation was stored further, or cut, since the caller looked.
+    #[error(
+        "this session was gone on with elsewhere since it was opened here, so that nothing was stored; it is \
+         opened anew with the next turn"
+    )]
+    WentOn,
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,

@@ -4,14 +4,14 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contexture_engine_api::{
-    Delivery, LogLevel, MessageId, MessageKind, MessageView, OpenRequest, Services,
+    Delivery, LogLevel, MessageId, MessageKind, MessageView, Observed, OpenRequest, Services,
 };
 
 use crate::assemble::{ShownNode, nodes_in};
 use crate::dag::{NodeId, Under};
 use crate::error::StoreError;
 use crate::store::nodes::{self, FrontierMove, Placed};
-use crate::store::{Key, MessageRow, SessionId, Store};
+use crate::store::{Key, MessageRow, SessionId, Store, Together};
 use crate::stored_views::StoredViews;
 use crate::summarise::Written;
 
@@ -71,6 +71,8 @@ pub(crate) struct SessionState {
     frontier: Vec<Placed>,
     /// The compaction that the frontier belongs to.
     pub(crate) compaction: u64,
+    /// How far the conversation is stored, by this engine and before it.
+    seen: Option<Observed>,
     /// The messages outside the frontier, read from the store on first use.
     loose: OnceCell<BTreeMap<MessageId, Loose>>,
 }
@@ -90,9 +92,11 @@ impl SessionState {
                 ),
             );
         }
+        let seen = store.observed(id)?;
         let mut session = Self {
             store,
             id,
+            seen,
             services,
             frontier,
             compaction,
@@ -198,13 +202,17 @@ impl SessionState {
         delivery: &Delivery<'_>,
     ) -> Result<Vec<(MessageId, MessageId)>, StoreError> {
         let frontier = self.frontier_after(delivery)?;
-        let moved = frontier.as_ref().map(|nodes| FrontierMove {
-            before: ids(&self.frontier),
-            after: ids(nodes),
-            compaction: self.compaction,
-        });
+        let together = Together {
+            seen: Some(self.seen),
+            moved: frontier.as_ref().map(|nodes| FrontierMove {
+                before: ids(&self.frontier),
+                after: ids(nodes),
+                compaction: self.compaction,
+            }),
+        };
         let now_ms = self.services.now_ms();
-        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, moved.as_ref())?;
+        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, &together)?;
+        self.seen = ingested.seen;
         if delivery.cut.is_some() || frontier.is_some() || ingested.restored > 0 {
             self.forget_loose();
         }

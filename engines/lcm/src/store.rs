@@ -62,6 +62,7 @@ pub use sessions::SessionInfo;
 pub(crate) use body::Body;
 pub(crate) use current_messages::CurrentMessages;
 pub(crate) use database::Database;
+pub(crate) use ingest::Together;
 pub(crate) use payload::PREVIEW_CHARS;
 pub(crate) use read::{Blocks, for_each_body, names_in, row_in};
 pub(crate) use sessions::info_in;

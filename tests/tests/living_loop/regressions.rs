@@ -569,3 +569,27 @@ fn a_short_form_behind_a_summary_is_found_by_its_place_without_a_record() {
     ];
     check(Wire::Chat, 2_000, &acts);
 }
+
+#[test]
+fn a_cut_that_comes_when_the_session_has_gone_on_cuts_nothing() {
+    let acts = [
+        turn(Originals, GoOn, calls(48, 3)),
+        turn(Originals, Plain(448), untold(answer(4))),
+        Act::Fail(Fault {
+            method: "cut",
+            failure: Failure::Hang,
+            works: true,
+        }),
+        turn(Handed, Plain(519), answer(4)),
+        turn(Handed, GoOn, answer(4)),
+        turn(Handed, Plain(4), calls(492, 1)),
+        Act::Rewind(Place(45_042)),
+        turn(Originals, Chinese, calls(25, 2)),
+        turn(Originals, Plain(404), calls(69, 1)),
+        turn(Originals, Plain(28), calls(4, 1)),
+        turn(Originals, Plain(433), calls(4, 1)),
+        turn(Handed, Chinese, untold(calls(81, 1))),
+        turn(Handed, Plain(15), answer(4)),
+    ];
+    check(Wire::Chat, 4_000, &acts);
+}

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use contexture_digest::{SECRET_MASK, mask_secrets};
-use contexture_engine_api::{Delivery, MessageId, MessageView};
+use contexture_engine_api::{Delivery, MessageId, MessageView, Observed};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::block::{self, Draft};
@@ -14,7 +14,7 @@ use super::body::{Facts, beside_text};
 use super::index::build;
 use super::index::corpus::Corpus;
 use super::index::segment::indexed_end;
-use super::live::{cut_in, keys_of, live_ordinal, live_ranges, revive};
+use super::live::{cut_in, keys_of, live_ordinal, live_ranges, observed_in, revive};
 use super::nodes::FrontierMove;
 use super::payload::PackedText;
 use super::read::{Blocks, row_in, whole};
@@ -39,6 +39,18 @@ pub struct Ingested {
     pub restored: usize,
     /// The revisions whose old message is not in the store: the new one is stored as an ordinary message.
     pub replaces_nothing: Vec<(MessageId, MessageId)>,
+    /// How far the conversation is stored now.
+    pub seen: Option<Observed>,
+}
+
+/// What has to happen together with a delivery, or nothing does.
+#[derive(Debug, Default)]
+pub(crate) struct Together {
+    /// How far the conversation is stored for the one that delivers. A call that was given up may come to its
+    /// delivery late, when the session has long gone on without it.
+    pub(crate) seen: Option<Option<Observed>>,
+    /// The frontier moves: a node over messages that were cut off is never in the window.
+    pub(crate) moved: Option<FrontierMove>,
 }
 
 impl Store {
@@ -58,19 +70,21 @@ impl Store {
         delivery: &Delivery<'_>,
         now_ms: i64,
     ) -> Result<Ingested, StoreError> {
-        self.deliver_with(session, delivery, now_ms, None)
+        self.deliver_with(session, delivery, now_ms, &Together::default())
     }
 
-    /// [`Store::deliver`], and the frontier moves with it: a node over messages that were cut off is never in the
-    /// window.
+    /// [`Store::deliver`], and what has to happen together with it.
+    ///
+    /// # Errors
+    /// [`StoreError::WentOn`], [`StoreError::FrontierMoved`].
     pub(crate) fn deliver_with(
         &self,
         session: SessionId,
         delivery: &Delivery<'_>,
         now_ms: i64,
-        moved: Option<&FrontierMove>,
+        together: &Together,
     ) -> Result<Ingested, StoreError> {
-        let delivered = self.database().deliver(session, delivery, now_ms, moved);
+        let delivered = (self.database()).deliver(session, delivery, now_ms, together);
         let (ingested, waiting) = delivered?;
         if waiting >= INDEX_BATCH {
             self.index_soon(session);
@@ -107,7 +121,7 @@ impl Database {
         session: SessionId,
         delivery: &Delivery<'_>,
         now_ms: i64,
-        moved: Option<&FrontierMove>,
+        together: &Together,
     ) -> Result<(Ingested, u32), StoreError> {
         let messages = delivery.messages;
         check_order(messages)?;
@@ -121,10 +135,17 @@ impl Database {
             .collect::<Result<Vec<_>, _>>()?;
         let mut blocks = self.pack(&prepared)?;
         self.write(|transaction| {
+            if let Some(seen) = together.seen
+                && observed_in(transaction, session)? != seen
+            {
+                // Which fails where the session was deleted.
+                IngestCursor::read(transaction, session)?;
+                return Err(StoreError::WentOn);
+            }
             if let Some(cut) = delivery.cut {
                 cut_in(transaction, session, cut.last)?;
             }
-            if let Some(moved) = moved {
+            if let Some(moved) = &together.moved {
                 moved.make(transaction, session)?;
             }
             let cursor = IngestCursor::read(transaction, session)?;
@@ -174,6 +195,7 @@ impl Database {
                 known: stored.known,
                 restored: stored.restored,
                 replaces_nothing,
+                seen: observed_in(transaction, session)?,
             };
             Ok((ingested, waiting))
         })

@@ -23,29 +23,7 @@ impl Store {
     /// # Errors
     /// A store that failed.
     pub fn observed(&self, session: SessionId) -> Result<Option<Observed>, StoreError> {
-        self.read(|connection| {
-            let mut runs = connection.prepare_cached(
-                "SELECT first, coalesce(end, 4294967295) FROM live
-                 WHERE session = ?1 ORDER BY first DESC",
-            )?;
-            let mut runs = runs.query([session.0])?;
-            while let Some(run) = runs.next()? {
-                let found = connection
-                    .prepare_cached(
-                        "SELECT host, chain FROM messages
-                         WHERE id >= ?1 AND id < ?2 AND chain IS NOT NULL ORDER BY id DESC LIMIT 1",
-                    )?
-                    .query_row(keys(session, &(run.get(0)?..run.get(1)?)), |row| {
-                        let last = MessageId(row.get::<_, i64>(0)? as u64);
-                        Ok(Observed::through(last, row.get::<_, i64>(1)? as u64))
-                    })
-                    .optional()?;
-                if found.is_some() {
-                    return Ok(found);
-                }
-            }
-            Ok(None)
-        })
+        self.read(|connection| observed_in(connection, session))
     }
 
     /// The ordinals of the live messages: disjoint runs, in order.
@@ -55,6 +33,34 @@ impl Store {
     pub fn live(&self, session: SessionId) -> Result<Vec<Range<u32>>, StoreError> {
         self.read(|connection| live_ranges(connection, session))
     }
+}
+
+/// [`Store::observed`] by this connection.
+pub(super) fn observed_in(
+    connection: &Connection,
+    session: SessionId,
+) -> Result<Option<Observed>, StoreError> {
+    let mut runs = connection.prepare_cached(
+        "SELECT first, coalesce(end, 4294967295) FROM live
+         WHERE session = ?1 ORDER BY first DESC",
+    )?;
+    let mut runs = runs.query([session.0])?;
+    while let Some(run) = runs.next()? {
+        let found = connection
+            .prepare_cached(
+                "SELECT host, chain FROM messages
+                 WHERE id >= ?1 AND id < ?2 AND chain IS NOT NULL ORDER BY id DESC LIMIT 1",
+            )?
+            .query_row(keys(session, &(run.get(0)?..run.get(1)?)), |row| {
+                let last = MessageId(row.get::<_, i64>(0)? as u64);
+                Ok(Observed::through(last, row.get::<_, i64>(1)? as u64))
+            })
+            .optional()?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 /// Cuts the conversation back: everything after `last` (all of it, for none) is no longer part of it. The messages
