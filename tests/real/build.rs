@@ -1,0 +1,22 @@
+//! Sets `cfg(installed_NAME)` for what `tests/real/install` has installed.
+
+use std::path::Path;
+
+fn main() {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("installed");
+    for name in ["clients", "claude", "codex", "opencode", "hermes", "aider"] {
+        println!("cargo::rustc-check-cfg=cfg(installed_{name})");
+        // The installer's last act for each.
+        let done = installed.join(name).join(".version");
+        if done.is_file() {
+            println!("cargo::rustc-cfg=installed_{name}");
+            println!("cargo::rerun-if-changed={}", done.display());
+        }
+    }
+    // To watch a folder that is not there is to build anew each time.
+    if installed.is_dir() {
+        println!("cargo::rerun-if-changed={}", installed.display());
+    } else {
+        println!("cargo::rerun-if-changed=build.rs");
+    }
+}

@@ -1,0 +1,391 @@
+//! Runs real agents headless against an address, the stand-in's own or that of something before it, and says whether the
+//! session was whole. `tests/real/install` installs them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "all of this is part of tests"
+)]
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use contexture_stand_in::{Answer, Coder, Request, StandIn};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// No session that is played here takes as long; one that does hangs.
+const LONGEST: Duration = Duration::from_secs(400);
+
+/// An agent, in the version that `tests/real/install` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agent {
+    /// Claude Code, over the Messages API.
+    Claude,
+    /// Codex, over responses.
+    Codex,
+    /// opencode, over chat completions.
+    Opencode,
+    /// Hermes, over chat completions.
+    Hermes,
+    /// aider, over chat completions, without tools.
+    Aider,
+}
+
+/// A home and a working folder of an agent's own, kept from run to run.
+pub struct Place {
+    home: TempDir,
+}
+
+impl Place {
+    /// Empty ones.
+    pub fn new() -> Self {
+        let home = TempDir::new().unwrap();
+        std::fs::create_dir(home.path().join("work")).unwrap();
+        Self { home }
+    }
+
+    /// Where the agent works.
+    pub fn work(&self) -> PathBuf {
+        self.home.path().join("work")
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.home.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+/// Where `tests/real/install` puts things.
+pub fn installed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("installed")
+}
+
+impl Agent {
+    /// Asks it something, with its standard input closed, and waits until it ends. `base_url` is without `/v1`.
+    ///
+    /// # Panics
+    ///
+    /// Where it cannot be started, or does not end.
+    pub fn ask(self, place: &Place, base_url: &str, prompt: &str, more: &[&str]) -> Ran {
+        let mut command = self.command(place, base_url, prompt);
+        command.args(more);
+        run(command)
+    }
+
+    fn command(self, place: &Place, base_url: &str, prompt: &str) -> Command {
+        let home = place.home.path();
+        let program = |path: &str| Command::new(installed().join(path));
+        let mut command = match self {
+            Self::Claude => {
+                let mut command = program("claude/node_modules/.bin/claude");
+                command
+                    .env("IS_SANDBOX", "1")
+                    .env("ANTHROPIC_BASE_URL", base_url)
+                    .env("ANTHROPIC_API_KEY", "x");
+                command.args(["-p", prompt, "--output-format", "stream-json", "--verbose"]);
+                command.arg("--dangerously-skip-permissions");
+                command
+            }
+            Self::Codex => {
+                let config = format!(
+                    "model = \"gpt-5.2-codex\"\nmodel_provider = \"gw\"\nmodel_context_window = 1000000\n\
+                     [model_providers.gw]\nname = \"gw\"\nbase_url = \"{base_url}/v1\"\nenv_key = \"GW_KEY\"\n\
+                     wire_api = \"responses\"\n"
+                );
+                place.write(".codex/config.toml", &config);
+                let mut command = program("codex/node_modules/.bin/codex");
+                command
+                    .env("CODEX_HOME", home.join(".codex"))
+                    .env("GW_KEY", "x");
+                command.args([
+                    "exec",
+                    "--json",
+                    "--dangerously-bypass-approvals-and-sandbox",
+                ]);
+                command.args(["--skip-git-repo-check", prompt]);
+                command
+            }
+            Self::Opencode => {
+                let model = json!({"name": "m", "limit": {"context": 1_000_000, "output": 8000}});
+                let options = json!({"baseURL": format!("{base_url}/v1"), "apiKey": "x"});
+                let provider = json!({
+                    "npm": "@ai-sdk/openai-compatible", "name": "gw", "options": options, "models": {"m": model},
+                });
+                let config = json!({"provider": {"gw": provider}, "permission": {"*": "allow"}, "autoupdate": false});
+                place.write("work/opencode.json", &config.to_string());
+                let mut command = program("opencode/node_modules/.bin/opencode");
+                command.args(["run", "--format", "json", "-m", "gw/m", prompt]);
+                command
+            }
+            Self::Hermes => {
+                let config = format!(
+                    "model:\n  default: m\n  provider: custom\n  base_url: {base_url}/v1\n  api_key: x\n  \
+                     context_length: 1000000\nagent:\n  max_turns: 500\n"
+                );
+                place.write(".hermes/config.yaml", &config);
+                let mut command = program("hermes/bin/hermes");
+                command.env("HERMES_HOME", home.join(".hermes"));
+                command.args(["-z", prompt, "--yolo"]);
+                command
+            }
+            Self::Aider => {
+                let mut command = program("aider/bin/aider");
+                command
+                    .env("OPENAI_API_BASE", format!("{base_url}/v1"))
+                    .env("OPENAI_API_KEY", "x")
+                    // It would wait for a list of prices from elsewhere.
+                    .env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+                command.args([
+                    "--model",
+                    "openai/m",
+                    "--no-show-model-warnings",
+                    "--yes-always",
+                    "--no-git",
+                ]);
+                command.args([
+                    "--no-check-update",
+                    "--analytics-disable",
+                    "--no-pretty",
+                    "--chat-mode",
+                    "ask",
+                ]);
+                command.args([
+                    "--restore-chat-history",
+                    "--max-chat-history-tokens",
+                    "1000000",
+                ]);
+                command.args(["--message", prompt]);
+                command
+            }
+        };
+        command.env("HOME", home).current_dir(place.work());
+        command
+    }
+
+    /// What it printed of what the model said, joined. None where its output is for people, and may break lines.
+    pub fn printed(self, stdout: &str) -> Option<String> {
+        let lines = || {
+            stdout
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        match self {
+            Self::Claude => Some(
+                lines()
+                    .filter(|line| line["type"] == "assistant")
+                    .flat_map(|line| {
+                        line["message"]["content"]
+                            .as_array()
+                            .cloned()
+                            .unwrap_or_default()
+                    })
+                    .map(|block| text(&block["text"]))
+                    .collect(),
+            ),
+            Self::Codex => Some(
+                lines()
+                    .map(|line| line["item"].clone())
+                    .filter(|item| item["type"] == "agent_message")
+                    .map(|item| text(&item["text"]))
+                    .collect(),
+            ),
+            Self::Opencode => Some(
+                lines()
+                    .filter(|line| line["type"] == "text")
+                    .map(|line| text(&line["part"]["text"]))
+                    .collect(),
+            ),
+            Self::Hermes | Self::Aider => None,
+        }
+    }
+}
+
+/// Runs to the end.
+fn run(mut command: Command) -> Ran {
+    let home = command
+        .get_envs()
+        .find(|(name, _)| *name == "HOME")
+        .and_then(|(_, value)| value.map(ToOwned::to_owned));
+    let own: Vec<_> = command
+        .get_envs()
+        .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
+        .collect();
+    // Nothing of who runs the test.
+    command.env_clear();
+    for (name, value) in own {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+        .env("HOME", home.unwrap_or_default())
+        .env("LANG", "C.UTF-8");
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program()));
+    let stdout = gather(child.stdout.take());
+    let stderr = gather(child.stderr.take());
+    let status = wait(&mut child);
+    // Whoever it left behind holds the pipes.
+    end(&child);
+    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+    let status = status.unwrap_or_else(|| {
+        panic!(
+            "{:?} does not end:\n{stdout}\n{stderr}",
+            command.get_program()
+        )
+    });
+    Ran {
+        status,
+        stdout,
+        stderr,
+    }
+}
+
+fn gather(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let until = Instant::now() + LONGEST;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// Ends all of its process group.
+fn end(child: &Child) {
+    if let Some(group) = i32::try_from(child.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+/// How much a long session is in all, in tokens of four bytes: more than three windows of 32,000.
+pub const LONG: usize = 100_000;
+
+/// Plays a session so long that a window of 32,000 tokens is filled more than three times, and holds what has to be so:
+/// the agent ends normally, the provider saw nothing that it would refuse, and what the agent printed is what the model
+/// said. `base_url` is the provider's own, or that of what stands before it.
+///
+/// # Panics
+///
+/// Where something is not so.
+pub fn long_session(agent: Agent, provider: &StandIn, base_url: &str) {
+    let place = Place::new();
+    if agent == Agent::Aider {
+        return long_chat(&place, provider, base_url);
+    }
+    let coder = Coder {
+        rounds: 60,
+        ..Coder::default()
+    };
+    let words = coder.last_words();
+    provider.answer_with(move |request| coder.answer(request));
+    let ran = agent.ask(&place, base_url, "Check all modules.", &[]);
+    accepted(&ran, provider);
+    // Titles and the like are asked for without tools.
+    let works = |request: &Request| !request.tool_names().is_empty();
+    let working: Vec<usize> = provider
+        .requests()
+        .iter()
+        .filter(|one| works(one))
+        .map(|one| one.number)
+        .collect();
+    let said = provider
+        .said()
+        .into_iter()
+        .filter(|(number, _)| working.contains(number));
+    let said: Vec<Answer> = said.map(|(_, answer)| answer).collect();
+    assert_eq!(
+        said.last().unwrap().said(),
+        words,
+        "the session did not come to its end"
+    );
+    assert!(
+        ran.stdout.contains(&words),
+        "{agent:?} does not say what the model said last: {}",
+        ran.stdout
+    );
+    if let Some(printed) = agent.printed(&ran.stdout) {
+        assert_eq!(printed, said.iter().map(Answer::said).collect::<String>());
+    }
+}
+
+/// A chat over many runs, each with the history of those before it.
+fn long_chat(place: &Place, provider: &StandIn, base_url: &str) {
+    let rounds = 11;
+    provider.answer_with(|request| {
+        let question = request.last_text();
+        let number = question
+            .split("question ")
+            .nth(1)
+            .and_then(|rest| rest.split('.').next())
+            .unwrap_or("none")
+            .to_owned();
+        let line =
+            |at| format!("Line {at} of the answer to {number}: grüße, and nothing new about it.\n");
+        Answer::text((0..700).map(line).collect::<String>())
+    });
+    for round in 0..rounds {
+        let ran = Agent::Aider.ask(place, base_url, &format!("This is question {round}."), &[]);
+        accepted(&ran, provider);
+        let (_, said) = provider.said().pop().unwrap();
+        for line in said.said().lines() {
+            assert!(
+                ran.stdout.contains(line),
+                "aider does not print {line:?}: {}",
+                ran.stdout
+            );
+        }
+    }
+    assert!(provider.requests().len() >= rounds);
+}
+
+fn accepted(ran: &Ran, provider: &StandIn) {
+    let refused: Vec<_> = provider
+        .violations()
+        .into_iter()
+        .chain(provider.overflows())
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}\n{}", ran.stderr);
+    assert!(ran.status.success(), "{ran:#?}");
+}

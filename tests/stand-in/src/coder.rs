@@ -1,0 +1,222 @@
+//! A model that works as coding agents' models do: the same from the same seed, over any of their tools.
+
+use serde_json::{Map, Value, json};
+
+use crate::answer::Answer;
+use crate::request::Request;
+use crate::wire::mixed;
+
+/// What its calls carry, by which it knows how far it is, whatever became of what stood before.
+const STEP: &str = "step-";
+
+/// Given tools, calls them until it has made its calls, then says that it is done; without tools, says something. It
+/// keeps nothing: how far it is stands in the last call of the conversation, or in the summary that it was asked for, so
+/// that it plays any number of sessions at a time, and goes on where all before was replaced by that summary.
+#[derive(Clone, Debug)]
+pub struct Coder {
+    /// Different seeds say different things.
+    pub seed: u64,
+    /// How many rounds with calls until it is done.
+    pub rounds: u64,
+    /// How much text a call makes its tool give, in bytes.
+    pub result: u64,
+    /// In every so many rounds two calls at once; 0 is never.
+    pub parallel: u64,
+    /// Calls of other tools, each in every so many rounds, where the request offers that tool.
+    pub also: Vec<(u64, String, Value)>,
+}
+
+impl Default for Coder {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            rounds: 40,
+            result: 6000,
+            parallel: 5,
+            also: Vec::new(),
+        }
+    }
+}
+
+impl Coder {
+    /// What it says when it is done: nobody else says that.
+    pub fn last_words(&self) -> String {
+        let round = self.rounds;
+        format!(
+            "All {round} checks are through; the verdict is {:016x} — fine ✓.",
+            mixed(self.seed)
+        )
+    }
+
+    /// What it answers to this request.
+    pub fn answer(&self, request: &Request) -> Answer {
+        let format = schema_of_answer(&request.json);
+        if let Some(schema) = format {
+            return Answer::text(example(schema, "A session of checks").to_string());
+        }
+        if request.tool_names().is_empty() || forbids_calls(request) {
+            // A title, a summary, or a chat.
+            let far = self
+                .far(request)
+                .map_or_else(String::new, |step| format!(" The last was {STEP}{step}."));
+            let count = request.messages().len();
+            return Answer::text(format!(
+                "<summary>Notes of {count} messages so far.{far}</summary>"
+            ));
+        }
+        let round = self.far(request).map_or(1, |step| step + 1);
+        let Some(tool) = shell(request).filter(|_| round <= self.rounds) else {
+            return Answer::thinking("Nothing is left to do.").and_text(self.last_words());
+        };
+        let chance = mixed(self.seed.wrapping_mul(1000) + round);
+        let mut answer =
+            Answer::thinking(format!("Round {round}: module {} comes next.", chance % 97));
+        if chance.is_multiple_of(3) {
+            answer = answer.and_text(format!(
+                "Checking part {round} of {} — naïve, but thorough.",
+                self.rounds
+            ));
+        }
+        let twice = self.parallel > 0 && round.is_multiple_of(self.parallel);
+        for part in 0..=u64::from(twice) {
+            let command = self.command(round, part);
+            answer = answer.and_call(name(tool), arguments(tool, &command));
+        }
+        for (every, name, arguments) in &self.also {
+            if round.is_multiple_of(*every) && request.tool_names().contains(&name.as_str()) {
+                answer = answer.and_call(name.clone(), arguments.clone());
+            }
+        }
+        answer
+    }
+
+    /// How far it is: the last step that the conversation tells of, unless it was done after that, and the task is new.
+    fn far(&self, request: &Request) -> Option<u64> {
+        let words = self.last_words();
+        let told = request.messages().iter().rev().map(Value::to_string);
+        let mut told = told.filter(|text| text.contains(&words) || text.contains(STEP));
+        let text = told.next().filter(|text| !text.contains(&words))?;
+        let digits = text[text.rfind(STEP)? + STEP.len()..].chars();
+        let digits: String = digits.take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    }
+
+    /// A command that prints as much as it should, the same each time, with words that can be searched for.
+    fn command(&self, round: u64, part: u64) -> String {
+        let seed = mixed(self.seed + round * 10 + part) % 100_000;
+        let lines = (self.result / 60).max(1);
+        format!(
+            "echo {STEP}{round}; i=0; while [ $i -lt {lines} ]; do i=$((i+1)); \
+             echo \"src/module_{seed}.rs:$i: warning: value $((i*{seed}%99991)) überprüfen\"; done"
+        )
+    }
+}
+
+/// Whether tools are offered only because they were before: Claude Code asks for its summaries so.
+fn forbids_calls(request: &Request) -> bool {
+    let none =
+        request.json["tool_choice"] == "none" || request.json["tool_choice"]["type"] == "none";
+    none || request
+        .last_text()
+        .to_lowercase()
+        .contains("do not call any tools")
+}
+
+/// The schema that an answer has to keep to, where one is asked for.
+fn schema_of_answer(body: &Value) -> Option<&Value> {
+    let places = [
+        "/response_format/json_schema/schema",
+        "/text/format/schema",
+        "/output_config/format/schema",
+        "/output_format/schema",
+    ];
+    places.iter().find_map(|place| body.pointer(place))
+}
+
+/// A value that keeps to a schema.
+fn example(schema: &Value, text: &str) -> Value {
+    if let Some(first) = schema["enum"].as_array().and_then(|all| all.first()) {
+        return first.clone();
+    }
+    let kind = schema["type"].as_str().or(schema["type"][0].as_str());
+    match kind {
+        Some("object") => {
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            fields
+                .map(|(key, schema)| (key.clone(), example(schema, text)))
+                .collect::<Map<_, _>>()
+                .into()
+        }
+        Some("array") => json!([]),
+        Some("integer" | "number") => json!(1),
+        Some("boolean") => json!(false),
+        Some("null") => Value::Null,
+        _ => json!(text),
+    }
+}
+
+fn definition(tool: &Value) -> &Value {
+    if tool["function"].is_object() {
+        &tool["function"]
+    } else {
+        tool
+    }
+}
+
+fn name(tool: &Value) -> &str {
+    definition(tool)["name"].as_str().unwrap_or_default()
+}
+
+fn properties(tool: &Value) -> Option<&Map<String, Value>> {
+    let tool = definition(tool);
+    tool["input_schema"]["properties"]
+        .as_object()
+        .or(tool["parameters"]["properties"].as_object())
+}
+
+/// The tool that runs a command: one that takes a `command` or a `cmd`.
+fn shell(request: &Request) -> Option<&Value> {
+    let tools = request.json["tools"].as_array()?;
+    let runs = |tool: &&Value| {
+        properties(tool).is_some_and(|all| all.contains_key("command") || all.contains_key("cmd"))
+    };
+    let known = [
+        "bash",
+        "exec_command",
+        "shell",
+        "shell_command",
+        "terminal",
+        "local_shell",
+    ];
+    let is_known = |tool: &&Value| known.contains(&name(tool).to_lowercase().as_str());
+    tools
+        .iter()
+        .filter(runs)
+        .find(is_known)
+        .or_else(|| tools.iter().find(runs))
+}
+
+/// Arguments that keep to the tool's schema and run this.
+fn arguments(tool: &Value, command: &str) -> Value {
+    let definition = definition(tool);
+    let schema = ["input_schema", "parameters"]
+        .iter()
+        .find_map(|key| definition.get(*key))
+        .unwrap_or(&Value::Null);
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let mut arguments = Map::new();
+    for (key, schema) in properties(tool).into_iter().flatten() {
+        if key == "command" || key == "cmd" {
+            let list = schema["type"] == "array";
+            let value = if list {
+                json!(["bash", "-c", command])
+            } else {
+                json!(command)
+            };
+            arguments.insert(key.clone(), value);
+        } else if required.iter().any(|one| one == key) {
+            arguments.insert(key.clone(), example(schema, "Looks at one part"));
+        }
+    }
+    arguments.into()
+}

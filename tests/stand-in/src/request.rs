@@ -1,0 +1,136 @@
+//! A request as it came, and what became of it.
+
+use std::time::Instant;
+
+use axum::body::Bytes;
+use serde_json::Value;
+
+/// Which of the providers' interfaces a request speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// `POST /v1/messages`.
+    Messages,
+    /// `POST /v1/messages/count_tokens`.
+    CountTokens,
+    /// `POST /v1/chat/completions`.
+    Chat,
+    /// `POST /v1/responses`.
+    Responses,
+    /// `GET /v1/models`, and one of them.
+    Models,
+    /// Anything else: recorded, and answered with 404.
+    Other,
+}
+
+impl Api {
+    pub(crate) fn of(method: &str, path: &str) -> Self {
+        match (method, path.trim_end_matches('/')) {
+            ("POST", "/v1/messages") => Self::Messages,
+            ("POST", "/v1/messages/count_tokens") => Self::CountTokens,
+            ("POST", "/v1/chat/completions") => Self::Chat,
+            ("POST", "/v1/responses") => Self::Responses,
+            ("GET", "/v1/models") => Self::Models,
+            ("GET", path) if path.starts_with("/v1/models/") => Self::Models,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One request as it came, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its place among all that came, from 0.
+    pub number: usize,
+    /// What it speaks.
+    pub api: Api,
+    /// The method, in capitals.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// What stands after the `?`.
+    pub query: Option<String>,
+    /// Names in lower case, in the order in which they came; a value that is no UTF-8 is shown with replacements.
+    pub headers: Vec<(String, String)>,
+    /// The very bytes.
+    pub body: Bytes,
+    /// The body read as JSON; null where it is none.
+    pub json: Value,
+    /// When its body was there.
+    pub at: Instant,
+    /// The status that it was answered with; none as long as, or because, it was not.
+    pub status: Option<u16>,
+    /// Whether the whole answer left.
+    pub finished: bool,
+    /// Whether the client went away before it had the whole answer.
+    pub left_early: bool,
+}
+
+impl Request {
+    /// The first header of this name, which is given in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut all = self.headers.iter().filter(|(one, _)| one == name);
+        all.next().map(|(_, value)| value.as_str())
+    }
+
+    /// The model that is asked for; empty where none is named.
+    pub fn model(&self) -> &str {
+        self.json["model"].as_str().unwrap_or_default()
+    }
+
+    /// Whether a stream is asked for.
+    pub fn streams(&self) -> bool {
+        self.json["stream"] == true
+    }
+
+    /// Whether it came with Anthropic's headers, which say what shape of error and of model list it expects.
+    pub(crate) fn is_anthropic(&self) -> bool {
+        matches!(self.api, Api::Messages | Api::CountTokens)
+            || self.header("anthropic-version").is_some()
+    }
+
+    /// The names of the tools that it offers, in order.
+    pub fn tool_names(&self) -> Vec<&str> {
+        let tools = self.json["tools"].as_array();
+        let tools = tools.into_iter().flatten();
+        tools
+            .filter_map(|tool| tool["name"].as_str().or(tool["function"]["name"].as_str()))
+            .collect()
+    }
+
+    /// The messages (for `/v1/responses`, the items), in order. A string as `input` is none.
+    pub fn messages(&self) -> &[Value] {
+        let list = match self.api {
+            Api::Responses => &self.json["input"],
+            _ => &self.json["messages"],
+        };
+        list.as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// Every text of its last message, joined; of a tool's result, too.
+    pub fn last_text(&self) -> String {
+        if let (Api::Responses, Some(text)) = (self.api, self.json["input"].as_str()) {
+            return text.to_owned();
+        }
+        let mut text = String::new();
+        if let Some(last) = self.messages().last() {
+            gather(last, &mut text);
+        }
+        text
+    }
+}
+
+/// Every text in a message or one of its parts.
+pub(crate) fn gather(value: &Value, text: &mut String) {
+    match value {
+        Value::String(one) => text.push_str(one),
+        Value::Array(parts) => parts.iter().for_each(|part| gather(part, text)),
+        Value::Object(fields) => {
+            for name in ["text", "content", "output"] {
+                if let Some(field) = fields.get(name) {
+                    gather(field, text);
+                }
+            }
+        }
+        _ => {}
+    }
+}
