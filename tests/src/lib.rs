@@ -56,7 +56,7 @@ pub fn built_plugins() -> &'static Path {
             .args(["build", "--quiet", "--profile", profile])
             .args(["-p", "contexture-cli", "-p", "contexture-engine-host"])
             .args(["-p", "keep-tail", "-p", "lcm"])
-            .args(["-p", "two-layer", "-p", "tiered"])
+            .args(["-p", "two-layer", "-p", "tiered", "-p", "virtual-files"])
             .args([
                 "-p",
                 "misbehaving",
