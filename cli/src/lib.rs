@@ -26,6 +26,7 @@ mod terminal;
 mod tool;
 mod window;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -148,12 +149,18 @@ enum Command {
 /// the command's alone from then on: what else the process writes to it goes to stderr. Return from `main` after
 /// it: where it loaded a plugin, whose threads may hang, it ends the process two seconds later.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    ExitCode::from(run_with(std::env::args_os()))
+}
+
+/// As [`run`], with these arguments, the program's name first: for a process that has arguments of its own. Answers
+/// the exit code.
+pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(usage) => {
             // Help goes to stdout; a reader that has gone away does not want the rest.
             let _ = usage.print();
-            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(error::BAD_INPUT));
+            return u8::try_from(usage.exit_code()).unwrap_or(error::BAD_INPUT);
         }
     };
     // Before anything of a plugin is loaded.
@@ -171,7 +178,7 @@ pub fn run() -> ExitCode {
         }
     };
     leave(code, TEARDOWN);
-    ExitCode::from(code)
+    code
 }
 
 /// How long the threads and destructors of plugins have at the end of the process.

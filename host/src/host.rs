@@ -219,6 +219,12 @@ impl SessionBuilder<'_> {
         self
     }
 
+    /// Whether a compaction may append its note to the system prompt; by default it may.
+    pub fn note(mut self, note: bool) -> Self {
+        self.options.note = note;
+        self
+    }
+
     /// The embedder makes the engine's model calls between turns, see [`Session::background`].
     pub fn background_by_embedder(mut self) -> Self {
         self.options.background = BackgroundBy::Embedder;

@@ -1042,3 +1042,26 @@ fn what_a_client_left_out_before_is_not_what_it_edits_now() {
         }
     }
 }
+
+#[test]
+fn a_compaction_appends_its_note_to_the_system_prompt_unless_the_embedder_says_no() {
+    let system = |note: bool| {
+        let home = tempfile::tempdir().unwrap();
+        let host = contexture::Host::open(&contexture::HostOptions::in_home(home.path())).unwrap();
+        let session = host.session("s").model("gpt-4o", 8_000).note(note).open();
+        let mut messages = vec![json!({"role": "system", "content": "Be brief."})];
+        for turn in 0..40 {
+            let role = ["user", "assistant"][turn % 2];
+            messages
+                .push(json!({"role": role, "content": format!("{turn}: {}", "word ".repeat(150))}));
+        }
+        let body = json!({ "messages": messages }).to_string();
+        let mut session = session.unwrap();
+        let turn = session.turn(&body).unwrap();
+        assert!(turn.changed && turn.body.len() < body.len());
+        let sent: Value = serde_json::from_str(&turn.body).unwrap();
+        sent["messages"][0]["content"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(system(false), "Be brief.");
+    assert!(system(true).starts_with("Be brief.") && system(true) != "Be brief.");
+}

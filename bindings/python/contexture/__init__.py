@@ -1,0 +1,59 @@
+"""A host for context engines, which keep long conversations inside a language model's window.
+
+>>> import contexture, tempfile
+>>> host = contexture.Host(home=tempfile.mkdtemp(), offline=True)
+>>> with host.session("work", model="gpt-4o", context_length=128_000) as session:
+...     messages = [{"role": "user", "content": "Hello"}]
+...     turn = session.turn(messages)
+...     # ... send turn.messages to the model, and then:
+...     session.answer({"role": "assistant", "content": "Hello!"}, {"prompt_tokens": 9, "completion_tokens": 2})
+>>> turn.messages[0] is messages[0]  # nothing to do yet: the very objects
+True
+"""
+
+from ._aio import AsyncHost, AsyncSession
+from ._native import (
+    Changed,
+    ContextureError,
+    Decision,
+    EngineFailed,
+    FormatError,
+    Host,
+    Kept,
+    Services,
+    Session,
+    SessionInUse,
+    Summary,
+    ToolError,
+    Turn,
+    __version__,
+    check_engine,
+    count_tokens,
+    register_engine,
+    replay,
+    safe_cut,
+)
+
+__all__ = [
+    "AsyncHost",
+    "AsyncSession",
+    "Changed",
+    "ContextureError",
+    "Decision",
+    "EngineFailed",
+    "FormatError",
+    "Host",
+    "Kept",
+    "Services",
+    "Session",
+    "SessionInUse",
+    "Summary",
+    "ToolError",
+    "Turn",
+    "__version__",
+    "check_engine",
+    "count_tokens",
+    "register_engine",
+    "replay",
+    "safe_cut",
+]

@@ -1,0 +1,279 @@
+//! A Python class as an engine: the owned protocol of the interface, with Python as its carrier. A method that the
+//! class lacks is done without, as one that an older plugin lacks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use contexture::engines::register_context_engine;
+use contexture_engine_api::protocol::{Carrier, Open, RemoteEngine, read, serve_services, write};
+use contexture_engine_api::{
+    About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
+    MessageView, OpenRequest, OwnedMessage, Owner, Services, with_views,
+};
+use contexture_testkit::conformance::{Checking, Subject, check_engine};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyTuple};
+
+use crate::errors::{ContextureError, FormatError};
+use crate::walk;
+
+/// The classes that are registered. A definition is plain functions, so that each class has a place of its own.
+static CLASSES: Mutex<[Option<Py<PyAny>>; PLACES]> = Mutex::new([const { None }; PLACES]);
+
+const PLACES: usize = 16;
+
+struct Factory(Py<PyAny>);
+
+impl Factory {
+    fn open_with(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        let open = write(&Open::of(request))?;
+        let services = Lent(request.services.clone());
+        let object = with_python(|py| {
+            let open = walk::parse(py, &open)?;
+            Ok(self.0.bind(py).call1((open, services))?.unbind())
+        })?;
+        Ok(Box::new(RemoteEngine(Object(object))))
+    }
+}
+
+struct At<const PLACE: usize>(Factory);
+
+impl<const PLACE: usize> EngineFactory for At<PLACE> {
+    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        let class = with_python(|py| {
+            let classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(classes[PLACE].as_ref().map(|class| class.clone_ref(py)))
+        })?;
+        let gone = || EngineError::Gone("its Python class is gone".to_owned());
+        Ok(Self(Factory(class.ok_or_else(gone)?)))
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        self.0.open_with(request)
+    }
+}
+
+impl EngineFactory for Factory {
+    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        Err(EngineError::Unsupported(
+            "making a class of nothing".to_owned(),
+        ))
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        self.open_with(request)
+    }
+}
+
+/// An engine's object.
+struct Object(Py<PyAny>);
+
+/// What is told in two values.
+const IN_TWO: [&str; 2] = ["discarded", "background_done"];
+
+/// What is about messages, which come first.
+const OF_MESSAGES: [&str; 7] = [
+    "compress",
+    "observe",
+    "has_content_to_compress",
+    "prune_tool_results",
+    "rewrite",
+    "select",
+    "background",
+];
+
+impl Carrier for Object {
+    fn call(
+        &self,
+        method: &str,
+        argument: &str,
+        messages: &[MessageView<'_>],
+    ) -> Result<String, EngineError> {
+        let messages = match OF_MESSAGES.contains(&method) {
+            true => {
+                let owned: Vec<OwnedMessage> = messages.iter().map(OwnedMessage::from).collect();
+                Some(write(&owned)?)
+            }
+            false => None,
+        };
+        with_python(|py| {
+            let object = self.0.bind(py);
+            if !object.hasattr(method)? {
+                return Ok(None);
+            }
+            let mut arguments = Vec::new();
+            if let Some(messages) = &messages {
+                arguments.push(walk::parse(py, messages)?);
+            }
+            if argument != "null" {
+                let argument = walk::parse(py, argument)?;
+                match IN_TWO.contains(&method) {
+                    true => arguments.extend(argument.try_iter()?.collect::<PyResult<Vec<_>>>()?),
+                    false => arguments.push(argument),
+                }
+            }
+            let answer = object.call_method1(method, PyTuple::new(py, arguments)?)?;
+            let mut text = String::new();
+            walk::write(&mut text, &decided(method, answer)?, 1)?;
+            Ok(Some(text))
+        })?
+        .ok_or_else(|| EngineError::UnknownMethod(method.to_owned()))
+    }
+}
+
+/// A decision may be said as `True` or `False`, with a reason or without.
+fn decided<'py>(method: &str, answer: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let decides = [
+        "should_compress",
+        "should_compress_preflight",
+        "may_call_tools",
+    ];
+    if !decides.contains(&method) || answer.is_instance_of::<PyDict>() {
+        return Ok(answer);
+    }
+    let (yes, reason) = match answer.cast::<PyBool>() {
+        Ok(yes) => (yes.is_true(), String::new()),
+        Err(_) => answer.extract::<(bool, String)>()?,
+    };
+    let decision = PyDict::new(answer.py());
+    decision.set_item(if yes { "yes" } else { "no" }, reason)?;
+    Ok(decision.into_any())
+}
+
+/// Does something with the interpreter; what is raised is the engine's error.
+fn with_python<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, EngineError> {
+    let ends = || EngineError::Gone("the interpreter ends".to_owned());
+    Python::try_attach(|py| {
+        act(py).map_err(|error| {
+            let text = error.to_string();
+            let is_input =
+                error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyTypeError>(py);
+            match is_input {
+                true => EngineError::InvalidInput(text),
+                false => EngineError::Other(text),
+            }
+        })
+    })
+    .ok_or_else(ends)?
+}
+
+/// What the host lends an engine.
+#[pyclass(frozen, name = "Services", module = "contexture")]
+struct Lent(Services);
+
+#[pymethods]
+impl Lent {
+    /// Calls a service by its name (`complete`, `count_tokens`, `log`, `is_cancelled`, …) with its argument.
+    #[pyo3(signature = (service, argument=None))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        service: &str,
+        argument: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut text = String::new();
+        match argument {
+            Some(argument) => walk::write(&mut text, argument, 1)?,
+            None => text.push_str("null"),
+        }
+        let answer = py.detach(|| serve_services(self.0.host().as_ref(), service, &text));
+        let answer = answer.map_err(|error| ContextureError::new_err(error.to_string()))?;
+        walk::parse(py, &answer)
+    }
+
+    /// The tokens of a text, as the agent's model counts them.
+    fn count_tokens(&self, py: Python<'_>, text: &str) -> u64 {
+        py.detach(|| self.0.count_tokens(text))
+    }
+}
+
+/// Registers a class as the engine `name`: hosts that are opened from now on have it.
+#[pyfunction]
+#[pyo3(signature = (name, engine, version="0", description=""))]
+fn register_engine(
+    py: Python<'_>,
+    name: String,
+    engine: Bound<'_, PyAny>,
+    version: &str,
+    description: &str,
+) -> PyResult<()> {
+    for method in ["should_compress", "compress"] {
+        if !engine.hasattr(method)? {
+            return Err(PyTypeError::new_err(format!(
+                "an engine has a method `{method}`"
+            )));
+        }
+    }
+    let place = {
+        let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = classes.iter().position(Option::is_none).ok_or_else(|| {
+            ContextureError::new_err(format!(
+                "a process has {PLACES} engines of Python's at most"
+            ))
+        })?;
+        classes[free] = Some(engine.unbind());
+        free
+    };
+    // A definition lasts as long as the process.
+    let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+    let owner = Owner {
+        name: "Python",
+        version: text(version),
+        description: text(description),
+    };
+    let definition = definition_at(place, text(&name), owner);
+    let registered = py.detach(|| register_context_engine(definition));
+    registered.map_err(|error| {
+        let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+        classes[place] = None;
+        ContextureError::new_err(error.to_string())
+    })
+}
+
+fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefinition {
+    macro_rules! at {
+        ($($place:literal)*) => {
+            match place {
+                $($place => EngineDefinition::factory::<At<$place>>(name, owner),)*
+                _ => EngineDefinition::factory::<At<15>>(name, owner),
+            }
+        };
+    }
+    at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+}
+
+/// Plays all that every engine is held to, to a class. Answers the table, and whether every row held.
+#[pyfunction]
+#[pyo3(name = "check_engine")]
+fn check(py: Python<'_>, name: String, engine: Bound<'_, PyAny>) -> (bool, String) {
+    let class = Arc::new(engine.unbind());
+    py.detach(|| {
+        let subject = Subject::new(name, About::default(), move |_| {
+            let class = with_python(|py| Ok(class.clone_ref(py)))?;
+            Ok(Box::new(Factory(class)))
+        });
+        let report = check_engine(subject, Checking::default());
+        (report.broken().next().is_none(), report.to_string())
+    })
+}
+
+/// The largest index at or below `index` at which these messages, as an engine is given them, can be cut without parting
+/// a call from its results.
+#[pyfunction]
+fn safe_cut(messages: &Bound<'_, PyAny>, index: isize) -> PyResult<usize> {
+    let mut text = String::new();
+    walk::write(&mut text, messages, 1)?;
+    let owned: Vec<OwnedMessage> =
+        read(&text).map_err(|error| FormatError::new_err(error.to_string()))?;
+    let index = usize::try_from(index).unwrap_or(0);
+    Ok(with_views(&owned, |views| {
+        contexture_engine_api::safe_cut(views, index)
+    }))
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Lent>()?;
+    module.add_function(wrap_pyfunction!(register_engine, module)?)?;
+    module.add_function(wrap_pyfunction!(check, module)?)?;
+    module.add_function(wrap_pyfunction!(safe_cut, module)?)
+}

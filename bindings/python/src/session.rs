@@ -1,0 +1,506 @@
+//! Sessions: one conversation each, behind one lock, shared by all who open it in this process.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use contexture::formats::{self, Format};
+use contexture::session::AgentWindow;
+use contexture::{BodyMessage, Compact, ToolCall, TurnOptions};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use serde_json::{Value, json};
+
+use crate::errors::{ContextureError, FormatError, of_session, of_tool};
+use crate::host::OpenHost;
+use crate::turn::{Given, Place, Turn};
+use crate::{usage, walk};
+
+/// A session that is open in this process, for everybody who opened it.
+pub(crate) struct Shared {
+    pub(crate) id: String,
+    pub(crate) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) session: Option<contexture::Session>,
+    pub(crate) agent: Option<AgentWindow>,
+}
+
+impl Shared {
+    /// The session is between two calls whatever happened in one of them.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A conversation. Its calls may come from any thread, one is made at a time, and none holds the interpreter.
+#[pyclass(frozen, module = "contexture")]
+pub(crate) struct Session {
+    host: Arc<OpenHost>,
+    shared: Arc<Shared>,
+    format: Format,
+    note: bool,
+    closed: AtomicBool,
+    /// How long the last request was, in bytes.
+    length: AtomicUsize,
+}
+
+/// Whether to compact, and why.
+#[pyclass(frozen, module = "contexture", get_all)]
+pub(crate) struct Decision {
+    /// Whether to compact.
+    compact: bool,
+    /// Why.
+    reason: String,
+}
+
+#[pymethods]
+impl Decision {
+    fn __bool__(&self) -> bool {
+        self.compact
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let word = if self.compact { "yes" } else { "no" };
+        Ok(format!(
+            "<Decision: {word}, {}>",
+            self.reason.clone().into_pyobject(py)?.repr()?
+        ))
+    }
+}
+
+/// A request, walked.
+struct Walked {
+    given: Given,
+    text: String,
+    list_key: &'static str,
+    own: Vec<Py<PyAny>>,
+    /// The messages of the system prompt that lead the list.
+    leading: usize,
+}
+
+impl Session {
+    pub(crate) fn new(
+        host: Arc<OpenHost>,
+        shared: Arc<Shared>,
+        format: Format,
+        note: bool,
+    ) -> Self {
+        Self {
+            host,
+            shared,
+            format,
+            note,
+            closed: AtomicBool::new(false),
+            length: AtomicUsize::new(0),
+        }
+    }
+
+    /// Does something with the session, without the interpreter.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut State) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(ContextureError::new_err(format!(
+                "the session `{}` is closed: open it again",
+                self.shared.id
+            )));
+        }
+        py.detach(|| act(&mut self.shared.lock()))
+    }
+
+    fn walk(&self, given: &Bound<'_, PyAny>) -> PyResult<Walked> {
+        let list_key = if self.format == Format::OpenAiResponses {
+            "input"
+        } else {
+            "messages"
+        };
+        if let Some(text) = walk::document(given)? {
+            return Ok(Walked {
+                given: Given::Text(given.clone().unbind()),
+                text,
+                list_key,
+                own: Vec::new(),
+                leading: 0,
+            });
+        }
+        let mut text = String::with_capacity(self.length.load(Ordering::Relaxed) * 9 / 8 + 256);
+        text.push('{');
+        let dict = given.cast::<PyDict>().ok();
+        if let Some(dict) = dict {
+            // What else stands in it the host does not read.
+            for key in ["model", "system", "instructions", "tools", "tool_choice"] {
+                let Some(value) = dict.get_item(key)?.filter(|value| !value.is_none()) else {
+                    continue;
+                };
+                text.push_str(&format!("\"{key}\":"));
+                walk::write(&mut text, &value, 1)?;
+                text.push(',');
+            }
+        }
+        let messages = match dict {
+            Some(dict) => dict.get_item(list_key)?.ok_or_else(|| {
+                FormatError::new_err(format!("the body has no list `{list_key}`"))
+            })?,
+            None => given.clone(),
+        };
+        text.push_str(&format!("\"{list_key}\":"));
+        let (own, leading) = if let Ok(list) = messages.cast::<PyList>() {
+            self.write_messages(&mut text, list.iter().collect())?
+        } else if let Ok(tuple) = messages.cast::<PyTuple>() {
+            self.write_messages(&mut text, tuple.iter().collect())?
+        } else if dict.is_some() {
+            walk::write(&mut text, &messages, 1)?;
+            (Vec::new(), 0)
+        } else {
+            let kind = given.get_type().name()?;
+            return Err(FormatError::new_err(format!(
+                "a request is a list of messages, or a body as a dictionary or JSON text, and no `{kind}`"
+            )));
+        };
+        text.push('}');
+        self.length.store(text.len(), Ordering::Relaxed);
+        Ok(Walked {
+            given: match dict {
+                Some(dict) => Given::Dict(dict.clone().unbind()),
+                None => Given::List(given.clone().unbind()),
+            },
+            text,
+            list_key,
+            own,
+            leading,
+        })
+    }
+
+    fn write_messages(
+        &self,
+        text: &mut String,
+        messages: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<(Vec<Py<PyAny>>, usize)> {
+        walk::write_list(text, &messages)?;
+        let leads = |message: &&Bound<'_, PyAny>| {
+            let role = match message.cast::<PyDict>() {
+                Ok(dict) => dict.get_item("role").ok().flatten(),
+                Err(_) => message.getattr("role").ok(),
+            };
+            let role = role.and_then(|role| role.extract::<String>().ok());
+            matches!(role.as_deref(), Some("system" | "developer"))
+        };
+        let head: Vec<_> = messages.iter().take_while(leads).cloned().collect();
+        let mut leading = 0;
+        if !head.is_empty() {
+            // A summary in the system role is none of the system prompt.
+            let mut body = "{\"messages\":".to_owned();
+            walk::write_list(&mut body, &head)?;
+            body.push('}');
+            let split = formats::split(&body, Some(Format::OpenAiChat));
+            leading = split.map_or(0, |wire| wire.system_messages.len());
+        }
+        Ok((messages.into_iter().map(Bound::unbind).collect(), leading))
+    }
+
+    /// The JSON of the items of an answer.
+    fn items(&self, message: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+        let item = |value: &Bound<'_, PyAny>| {
+            let mut text = String::new();
+            walk::write(&mut text, value, 0)?;
+            Ok(text)
+        };
+        if let Some(text) = walk::document(message)? {
+            return Ok(vec![text]);
+        }
+        match message.cast::<PyList>() {
+            Ok(list) => list.iter().map(|value| item(&value)).collect(),
+            Err(_) => Ok(vec![item(message)?]),
+        }
+    }
+
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        py.detach(|| self.host.let_go(&self.shared))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // An engine of Python's needs the interpreter to end.
+        Python::attach(|py| {
+            let _ = self.let_go(py);
+        });
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// Takes in a request: a list of messages, or a body. See `Turn`.
+    #[pyo3(signature = (messages_or_body, *, compact="auto", fixed_tokens=None, keep_from=None, focus=None, memory=None))]
+    #[allow(clippy::too_many_arguments)] // The names are Python's.
+    fn turn(
+        &self,
+        py: Python<'_>,
+        messages_or_body: &Bound<'_, PyAny>,
+        compact: &str,
+        fixed_tokens: Option<u64>,
+        keep_from: Option<usize>,
+        focus: Option<String>,
+        memory: Option<String>,
+    ) -> PyResult<Turn> {
+        let compact = match compact {
+            "auto" => Compact::Auto,
+            "force" => Compact::Force,
+            "never" => Compact::Never,
+            other => {
+                let text = format!("`compact` is \"auto\", \"force\" or \"never\", not {other:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let Walked {
+            given,
+            text,
+            list_key,
+            own,
+            leading,
+        } = self.walk(messages_or_body)?;
+        let options = TurnOptions {
+            compact,
+            focus,
+            memory,
+            fixed_tokens,
+            keep_from: keep_from.map(|index| index.saturating_sub(leading)),
+            wait_for_model: None,
+        };
+        let (format, note) = (self.format, self.note);
+        let (places, changed, body, report) = self.with(py, move |state| {
+            let session = open(state)?;
+            let turn = session
+                .turn_with(&text, Some(format), &options)
+                .map_err(of_session)?;
+            let mut places = Vec::with_capacity(leading + turn.messages.len());
+            let noted = (leading > 0 && note && turn.changed)
+                .then(|| formats::split(&turn.body, Some(format)).ok())
+                .flatten();
+            let before = noted
+                .as_ref()
+                .and_then(|_| formats::split(&text, Some(format)).ok());
+            for index in 0..leading {
+                let of = |wire: &Option<formats::WireBody<'_>>| {
+                    wire.as_ref()?
+                        .system_messages
+                        .get(index)
+                        .map(|raw| (*raw).to_owned())
+                };
+                places.push(match (of(&noted), of(&before)) {
+                    (Some(now), Some(then)) if now != then => Place::Changed(index, now),
+                    _ => Place::Kept(index),
+                });
+            }
+            let decision = &turn.decision;
+            let report = json!({
+                "changed": turn.changed,
+                "decision": {"compact": decision.is_yes(), "reason": decision.reason()},
+                "compaction": turn.compaction,
+                "rewrite": turn.rewrite,
+                "selected_tokens": turn.selected,
+                "tools_denied": turn.tools_denied,
+                "new": turn.new.len(),
+                "revised": turn.revised.len(),
+                "branched": turn.branched.is_some(),
+                "new_root": turn.new_root,
+                "missing": turn.missing,
+            });
+            places.extend(turn.messages.into_iter().map(|message| match message {
+                BodyMessage::Kept(at) => Place::Kept(at + leading),
+                BodyMessage::Changed(at, json) => Place::Changed(at + leading, json),
+                BodyMessage::Added(json) => Place::Added(json),
+            }));
+            let changed = *turn.body != *text;
+            let body = changed.then(|| turn.body.into_owned());
+            Ok((places, changed, body, report))
+        })?;
+        let warnings = self.with(py, |state| Ok(open(state)?.take_warnings()))?;
+        let mut report = report;
+        report["warnings"] = json!(warnings);
+        Ok(Turn {
+            given,
+            list_key,
+            own,
+            places,
+            changed,
+            body,
+            report: report.to_string(),
+        })
+    }
+
+    /// Takes in the complete answer to the last turn, and what the provider reported for it.
+    #[pyo3(signature = (message, usage=None))]
+    fn answer(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        usage: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let items = self.items(message)?;
+        let usage = usage.map(reported).transpose()?;
+        self.with(py, move |state| {
+            let items: Vec<&str> = items.iter().map(String::as_str).collect();
+            open(state)?
+                .answer(&items, usage.as_ref())
+                .map_err(of_session)?;
+            Ok(())
+        })
+    }
+
+    /// Takes in what the provider reported, where the answer itself comes with the next request.
+    #[pyo3(signature = (usage=None, **figures))]
+    fn usage(
+        &self,
+        py: Python<'_>,
+        usage: Option<&Bound<'_, PyAny>>,
+        figures: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let given = match (usage, figures) {
+            (Some(usage), _) => usage.clone(),
+            (None, Some(figures)) => figures.clone().into_any(),
+            (None, None) => return Err(PyValueError::new_err("what did the provider report?")),
+        };
+        let usage = reported(&given)?;
+        self.with(py, move |state| {
+            open(state)?.update_usage(&usage);
+            Ok(())
+        })
+    }
+
+    /// Whether a prompt of about so many tokens would be compacted. Cheap.
+    fn preflight(&self, py: Python<'_>, tokens: u64) -> PyResult<Decision> {
+        self.with(py, move |state| {
+            let decision = open(state)?.preflight(tokens).map_err(of_session)?;
+            Ok(Decision {
+                compact: decision.is_yes(),
+                reason: decision.reason().to_owned(),
+            })
+        })
+    }
+
+    /// Says that the agent's model is another now.
+    #[pyo3(signature = (model, context_length, max_output_tokens=0))]
+    fn set_model(
+        &self,
+        py: Python<'_>,
+        model: String,
+        context_length: u64,
+        max_output_tokens: u64,
+    ) -> PyResult<()> {
+        let agent = AgentWindow {
+            model,
+            context_length,
+            max_output_tokens,
+        };
+        self.with(py, move |state| set_model(state, agent))
+    }
+
+    /// The tools that the engine gives to the agent: OpenAI's form of a function.
+    fn tools<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let tools = self.with(py, |state| open(state)?.tools().map_err(of_session))?;
+        walk::parse(py, &crate::host::functions(&tools).to_string())
+    }
+
+    /// Has the engine answer a call of one of its tools, with arguments as a dictionary or JSON text.
+    fn call_tool(&self, py: Python<'_>, name: String, args: &Bound<'_, PyAny>) -> PyResult<String> {
+        let arguments = match walk::document(args)? {
+            Some(text) => text,
+            None => {
+                let mut text = String::new();
+                walk::write(&mut text, args, 1)?;
+                text
+            }
+        };
+        let call = ToolCall::new(name, arguments);
+        self.with(py, move |state| {
+            open(state)?.call_tool(call).map_err(of_tool)
+        })
+    }
+
+    /// How full the window is, which engine runs, and what that says of itself.
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let status = self.with(py, |state| {
+            let session = open(state)?;
+            let engine = session.status().map_err(of_session)?;
+            Ok(json!({
+                "session": session.id(),
+                "engine": session.engine().name(),
+                "source": session.engine().source(),
+                "window": session.state(),
+                "model_calls": session.model_calls(),
+                "status": engine,
+            }))
+        })?;
+        walk::parse(py, &status.to_string())
+    }
+
+    /// Forgets the conversation and begins anew under the same id.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |state| open(state)?.reset().map_err(of_session))
+    }
+
+    /// Closes the session for its holder; with the last one in this process another may open it.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.let_go(py)
+    }
+
+    /// The session's id.
+    #[getter]
+    fn id(&self) -> &str {
+        &self.shared.id
+    }
+
+    /// The name of the engine that it runs under.
+    #[getter]
+    fn engine(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |state| Ok(open(state)?.engine().name().to_owned()))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.let_go(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let closed = if self.closed.load(Ordering::Acquire) {
+            ", closed"
+        } else {
+            ""
+        };
+        format!("<Session {:?}{closed}>", self.shared.id)
+    }
+}
+
+fn open(state: &mut State) -> PyResult<&mut contexture::Session> {
+    let closed = || ContextureError::new_err("the session is closed: open it again");
+    state.session.as_mut().ok_or_else(closed)
+}
+
+pub(crate) fn set_model(state: &mut State, agent: AgentWindow) -> PyResult<()> {
+    if state.agent.as_ref() != Some(&agent) {
+        open(state)?.set_model(agent.clone()).map_err(of_session)?;
+        state.agent = Some(agent);
+    }
+    Ok(())
+}
+
+fn reported(usage: &Bound<'_, PyAny>) -> PyResult<contexture::Usage> {
+    let mut text = String::new();
+    walk::write(&mut text, usage, 1)?;
+    let value: Value = serde_json::from_str(&text)
+        .map_err(|error| FormatError::new_err(format!("the usage is no JSON object: {error}")))?;
+    Ok(usage::of(&value))
+}

@@ -1,0 +1,26 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contexture
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[contexture.Host]:
+    with contexture.Host(tmp_path / "home", offline=True) as host:
+        yield host
+
+
+def chat(turns: int, words: int = 60) -> list[dict[str, Any]]:
+    """A conversation of so many turns, each of a user's message and an answer."""
+    messages: list[dict[str, Any]] = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"question {turn}: " + f"why is part {turn} so? " * words})
+        messages.append({"role": "assistant", "content": f"answer {turn}: " + f"part {turn} is as it is. " * words})
+    return messages

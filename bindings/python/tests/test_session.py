@@ -1,0 +1,230 @@
+"""Sessions, as an agent in Python has them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contexture
+from contexture import Changed, Host, Kept, Summary
+
+from conftest import chat
+
+
+def test_what_is_not_changed_comes_back_as_the_very_objects(host: Host) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *chat(3)]
+    with host.session("s", "gpt-4o", 128_000) as session:
+        turn = session.turn(messages)
+        assert not turn.changed
+        assert [id(message) for message in turn.messages] == [id(message) for message in messages]
+        assert turn.body is messages
+        assert [place.index for place in turn.places if isinstance(place, Kept)] == list(range(7))
+        assert turn.report["new"] == 6
+
+
+def test_a_compaction_says_what_became_of_each_message(host: Host) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *chat(40)]
+    with host.session("s", "gpt-4o", 16_000, engine="lcm") as session:
+        turn = session.turn(messages, compact="force")
+        assert turn.changed
+        assert turn.report["compaction"]["outcome"] == "compacted"
+        kept = [place for place in turn.places if isinstance(place, Kept)]
+        summaries = [place for place in turn.places if isinstance(place, Summary)]
+        assert summaries and len(turn.places) < len(messages)
+        for place in kept:
+            assert any(message is messages[place.index] for message in turn.messages)
+        assert summaries[0].text in str(summaries[0].message["content"])
+        system = turn.places[0]
+        assert isinstance(system, Changed) and system.index == 0
+        assert system.content.startswith("Be brief.")
+        # What is handed out is known when it comes back.
+        again = session.turn([*turn.messages, {"role": "user", "content": "And now?"}])
+        assert again.report["new"] == 1 and not again.report["branched"]
+        # And so is the whole history: the summary in force is in the result.
+        whole = session.turn([*messages, {"role": "user", "content": "And now?"}])
+        assert whole.report["new"] == 0
+        assert any(isinstance(place, Summary) for place in whole.places)
+
+
+def test_the_system_prompt_is_left_alone_where_no_note_is_wanted(host: Host) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *chat(40)]
+    with host.session("s", "gpt-4o", 16_000, engine="lcm", note=False) as session:
+        turn = session.turn(messages, compact="force")
+        assert turn.messages[0] is messages[0]
+
+
+def test_a_dictionary_that_was_changed_in_place_is_seen(host: Host) -> None:
+    messages = chat(3)
+    with host.session("s", "gpt-4o", 128_000) as session:
+        session.turn(messages)
+        messages[2]["content"] = "something else altogether"
+        turn = session.turn(messages)
+        assert turn.report["revised"] == 1
+
+
+def test_only_the_head_is_compacted_where_the_tail_is_kept(host: Host) -> None:
+    messages = chat(40)
+    with host.session("s", "gpt-4o", 16_000, engine="lcm") as session:
+        turn = session.turn(messages, compact="force", keep_from=60)
+        kept = {place.index for place in turn.places if isinstance(place, Kept)}
+        assert set(range(60, 80)) <= kept and len(turn.places) < len(messages)
+
+
+def test_a_body_comes_back_in_the_form_that_was_given(host: Host) -> None:
+    marker = object()
+    messages = [{"role": "system", "content": "Be brief."}, *chat(40)]
+    body: dict[str, Any] = {"model": "gpt-4o", "messages": messages, "extra": marker}
+    with host.session("s", "gpt-4o", 16_000, engine="lcm") as session:
+        assert session.turn(body, compact="never").body is body
+        turn = session.turn(body, compact="force")
+        assert turn.body["extra"] is marker and turn.body["model"] == "gpt-4o"
+        assert turn.body["messages"] == turn.messages
+        assert body["messages"] is messages and len(messages) == 81
+        text = json.dumps({"messages": messages})
+        assert json.loads(session.turn(text).body)["messages"] == session.turn(text).messages
+
+
+def test_anthropic_messages(host: Host) -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    with host.session("s", "claude-opus-4-5", 200_000, format="anthropic") as session:
+        turn = session.turn({"system": "Be brief.", "messages": messages})
+        assert turn.messages[0] is messages[0]
+        usage = {"input_tokens": 9, "cache_read_input_tokens": 3, "output_tokens": 1}
+        session.answer({"role": "assistant", "content": [{"type": "text", "text": "Hi"}]}, usage)
+
+
+def test_values_of_every_kind_are_walked(host: Host) -> None:
+    odd = {"role": "user", "content": 'a "b" \\ \n\t\x01 ü 🦀', "n": [1, -2.5, True, None, 10**30], "_own": object()}
+    with host.session("s", "gpt-4o", 128_000) as session:
+        assert session.turn((odd,)).messages[0] is odd
+        for wrong in ({"role": "user", "content": object()}, {"role": "user", "content": float("nan")}):
+            with pytest.raises(contexture.FormatError, match="message 0.*content"):
+                session.turn([wrong])
+        with pytest.raises(contexture.FormatError):
+            session.turn([{"role": "user", "content": "\ud800"}])
+        nested: list[Any] = []
+        nested.append(nested)
+        with pytest.raises(contexture.FormatError, match="too deep"):
+            session.turn([{"role": "user", "content": nested}])
+
+
+def test_a_host_and_its_sessions_are_shared_in_a_process(tmp_path: Path) -> None:
+    one, other = Host(tmp_path / "home", offline=True), Host(tmp_path / "home", offline=True)
+    with pytest.raises(contexture.ContextureError, match="one host"):
+        Host(tmp_path / "home", offline=False)
+    first = one.session("s", "gpt-4o", 128_000)
+    second = other.session("s", "gpt-4o", 128_000)
+    first.turn(chat(2))
+    first.close()
+    assert second.turn(chat(2)).report["new"] == 0
+    with pytest.raises(contexture.ContextureError, match="closed"):
+        first.turn(chat(2))
+    second.close()
+
+
+def test_a_session_of_another_process_is_in_use(tmp_path: Path) -> None:
+    script = (
+        "import contexture, sys\n"
+        "session = contexture.Host(sys.argv[1], offline=True).session('s', 'gpt-4o', 128_000)\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "home")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin and holder.stdout
+        assert holder.stdout.readline() == "open\n"
+        host = Host(tmp_path / "home", offline=True)
+        with pytest.raises(contexture.SessionInUse, match=str(holder.pid)):
+            host.session("s", "gpt-4o", 128_000, wait_s=0.1)
+        holder.stdin.close()
+        holder.wait()
+        host.session("s", "gpt-4o", 128_000).close()
+
+
+def test_threads_share_a_session(host: Host) -> None:
+    messages = chat(20)
+    with host.session("s", "gpt-4o", 128_000) as session:
+        session.turn(messages)
+        seen: list[int] = []
+
+        def play() -> None:
+            for _ in range(20):
+                seen.append(len(session.turn(messages).messages))
+
+        threads = [threading.Thread(target=play) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen == [40] * 80
+
+
+def test_tools_of_an_engine(host: Host) -> None:
+    names = [tool["function"]["name"] for tool in host.tools("lcm")]
+    assert "lcm_grep" in names
+    with host.session("s", "gpt-4o", 128_000, engine="lcm") as session:
+        session.turn(chat(3))
+        assert "question 1" in session.call_tool("lcm_grep", {"pattern": "question 1"})
+        with pytest.raises(contexture.ToolError):
+            session.call_tool("lcm_grep", {"pattern": "("})
+        with pytest.raises(contexture.ToolError):
+            session.call_tool("nothing", {})
+        assert session.status()["engine"] == session.engine == "lcm"
+
+
+def test_what_else_there_is(host: Host) -> None:
+    assert {"compressor", "lcm", "two-layer", "tiered", "virtual-files"} <= {one["name"] for one in host.engines()}
+    assert contexture.count_tokens("hello world", "gpt-4o") == 2
+    with pytest.raises(ValueError, match="compact"):
+        host.session("s", "gpt-4o", 1000).turn([], compact="maybe")  # type: ignore[arg-type]
+    with pytest.raises(contexture.ContextureError):
+        host.session("s", "gpt-4o", 1000, engine="nonesuch")
+    with host.session("t", "gpt-4o", 128_000) as session:
+        assert not session.preflight(100)
+        assert session.preflight(120_000).reason
+        session.turn(chat(2))
+        session.usage(prompt_tokens=100, completion_tokens=2)
+        session.set_model("gpt-4o-mini", 64_000)
+        assert session.status()["window"]["context_length"] == 64_000
+
+
+def test_another_conversation_is_refused_where_that_is_wanted(host: Host) -> None:
+    with host.session("s", "gpt-4o", 128_000, unrelated="refuse") as session:
+        session.turn(chat(2))
+        with pytest.raises(contexture.ContextureError, match="nothing in common"):
+            session.turn([{"role": "user", "content": "another"}, {"role": "assistant", "content": "one"}])
+
+
+def test_a_replay(tmp_path: Path) -> None:
+    report = contexture.replay(chat(40), "gpt-4o", 16_000, engine="lcm", home=tmp_path / "home", offline=True)
+    rows = {row["engine"]: row for row in report["conversations"][0]["rows"]}
+    assert rows["lcm"]["prompt_tokens"] < rows["none"]["prompt_tokens"]
+
+
+def test_async_twins(tmp_path: Path) -> None:
+    async def play() -> None:
+        host = await contexture.AsyncHost.open(tmp_path / "home", offline=True)
+        async with await host.session("s", "gpt-4o", 128_000) as session:
+            messages = chat(2)
+            turn = await session.turn(messages, compact="auto")
+            assert turn.messages == messages
+            await session.answer({"role": "assistant", "content": "Well."})
+
+    asyncio.run(play())
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "contexture", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={"CONTEXTURE_HOME": str(tmp_path)})
+
+    assert run("--version").stdout.strip().endswith(contexture.__version__)
+    assert "lcm" in run("engines", "list").stdout
+    assert run("nonesuch").returncode == 2
