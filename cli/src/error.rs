@@ -20,6 +20,7 @@ use contexture::prompt_cache::MarkError;
 use contexture::providers::ProviderError;
 use contexture::replay::StageError;
 use contexture::session::{Delivered, RecordError};
+use contexture_gateway::GatewayError;
 
 /// Wrong usage, input or configuration.
 pub(crate) const BAD_INPUT: u8 = 2;
@@ -66,6 +67,15 @@ pub(crate) enum CliError {
         because: Lines,
         #[help]
         way_out: &'static str,
+    },
+    #[error("the gateway cannot run")]
+    #[diagnostic(help("`contexture serve --help` says what it needs"))]
+    Gateway(#[source] GatewayError),
+    #[error("cannot run {program}")]
+    #[diagnostic(help("name a program that is on the PATH, after `--`"))]
+    NotRun {
+        program: String,
+        source: std::io::Error,
     },
     #[error("the configuration is wrong")]
     Findings(#[source] Lines),

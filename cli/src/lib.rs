@@ -19,6 +19,8 @@ mod plugins;
 mod rehearsal;
 mod replay;
 mod replay_table;
+mod run;
+mod serve;
 mod sessions;
 mod setup;
 mod summary;
@@ -106,6 +108,10 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Call a tool of a session's engine, as an agent would
     Tool(tool::ToolArgs),
+    /// Stand before a model's API, so that any agent gets an engine
+    Serve(serve::ServeArgs),
+    /// Run a command with a gateway before its model
+    Run(run::RunArgs),
     /// Put a conversation into an engine's store
     Import(import::ImportArgs),
     /// List, show, export, check, back up and remove what an engine keeps
@@ -168,7 +174,9 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     watch_exit(error::ENGINE_FAILED);
     show_panics_plainly();
     let colors = cli.global.color.on(std::io::stderr().is_terminal());
-    terminal::log_to_stderr(cli.global.verbose);
+    // A gateway's log is all that is seen of it.
+    let least = u8::from(matches!(cli.command, Command::Serve(_)));
+    terminal::log_to_stderr(cli.global.verbose.max(least));
     let code = match dispatch(&cli) {
         Ok(code) => code,
         Err(CliError::ReaderGone) => OK,
@@ -190,6 +198,8 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Compress(args) => compress::run(args, global),
         Command::Replay(args) => replay::run(args, global),
         Command::Tool(args) => tool::run(args, global),
+        Command::Serve(args) => serve::run(args, global),
+        Command::Run(args) => run::run(args, global),
         Command::Import(args) => import::run(args, global),
         Command::Sessions(command) => sessions::run(command, global),
         Command::Engines { json, command } => engines::run(command.as_ref(), *json, global),

@@ -28,6 +28,11 @@ pub(crate) fn keep_stdout() {
     }
 }
 
+/// The stdout that the command was started with, for a program that it runs; none where it is the process's still.
+pub(crate) fn stdout() -> Option<File> {
+    STDOUT.get().and_then(|stdout| stdout.try_clone().ok())
+}
+
 /// Whether the result goes to a terminal.
 pub(crate) fn is_terminal() -> bool {
     match STDOUT.get() {

@@ -125,8 +125,13 @@ fn every_command_does_something() {
         .lines()
         .filter(|line| line.starts_with("contexture "))
     {
-        // Those need a terminal to choose at, and a plugin that takes long to build.
-        if line.starts_with("contexture compress  ") || line.contains("keep-tail") {
+        // Those need a terminal to choose at, a plugin that takes long to build, and an agent.
+        let needs_more = [
+            "contexture compress  ",
+            "contexture serve",
+            "contexture run",
+        ];
+        if needs_more.iter().any(|begin| line.starts_with(begin)) || line.contains("keep-tail") {
             continue;
         }
         let ran = shell(&home, line);

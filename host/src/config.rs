@@ -19,8 +19,9 @@ pub use edit::with_text;
 pub use load::{ConfigError, Env, Loaded};
 pub use schema::{Schema, SchemaError};
 pub use sections::{
-    Auxiliary, AuxiliaryModel, Compression, Config, Context, Hygiene, Isolation, Model, OnFailure,
-    OnLoadFailure, OnMissing, Plugins, PromptCaching, Supervision,
+    Auxiliary, AuxiliaryModel, Compression, Config, Context, Gateway, GatewayMode, Hygiene,
+    Isolation, Model, OnFailure, OnLoadFailure, OnMissing, Plugins, PromptCaching, Provider,
+    Supervision, Upstream,
 };
 pub use show::{Effective, Origin, Setting};
 pub use yaml::{KeyPath, Location, PathStep};

@@ -43,7 +43,8 @@ pub(crate) use seal::{
     sealed_notice, sealed_short, sealed_summary, unsealed_notice, unsealed_short,
 };
 pub(crate) use splice::Item;
-pub(crate) use tools::{tool_in, tool_names, with_tools};
+pub use tools::with_tools;
+pub(crate) use tools::{tool_in, tool_names};
 pub(crate) use views::summary_identity;
 
 /// The form that a conversation has on the wire or in a file.

@@ -231,6 +231,20 @@ impl SessionBuilder<'_> {
         self
     }
 
+    /// Who serves the agent's model, by the provider's name: it decides on prompt cache markers in place of the
+    /// configuration's `model` section.
+    pub fn provider(mut self, name: &str) -> Self {
+        self.options.provider = Some(name.to_owned());
+        self
+    }
+
+    /// The engine's tools are in every request, also where the engine leaves that to the agent: their calls are to be
+    /// answered by [`Session::call_tool`].
+    pub fn offer_tools(mut self) -> Self {
+        self.options.offer_tools = true;
+        self
+    }
+
     /// How long to wait for a session that is open elsewhere; half a minute by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = wait;

@@ -50,7 +50,8 @@ pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use error::SessionError;
 pub use hold::Hold;
 pub use options::{
-    AgentWindow, BodyMessage, Compact, Comparison, Revision, SessionOptions, TurnOptions, Unrelated,
+    AgentWindow, BodyMessage, Compact, Comparison, EngineTools, Revision, SessionOptions,
+    TurnOptions, Unrelated,
 };
 pub use record::{Delivered, Placed, Record, RecordError};
 pub use report::{CompactionReport, OutcomeKind};
@@ -76,6 +77,7 @@ use tools::Offered;
 pub struct Session {
     id: String,
     engines: Arc<Engines>,
+    record: Option<Arc<Record>>,
     engine: Opened,
     fallback: Option<Opened>,
     /// The engine that had the session before this one, until it was asked for what it keeps.
@@ -120,8 +122,10 @@ pub struct Session {
     layout: Option<Layout>,
     /// What the shorter forms in the window read like on the wire.
     short_forms: IdMap<u128>,
+    /// The session was let go, with this word.
+    let_go: Option<Option<hold::Token>>,
     /// Let go last.
-    _hold: Option<Hold>,
+    hold: Option<Hold>,
 }
 
 impl Session {
@@ -183,6 +187,7 @@ impl Session {
         Ok(Self {
             id: id.to_owned(),
             engines: Arc::clone(engines),
+            record: record.cloned(),
             previous_engine: last_engine.filter(|last| !last.is_empty() && last != engine.name()),
             engine,
             fallback: None,
@@ -215,7 +220,8 @@ impl Session {
             body_before: None,
             layout: None,
             short_forms: IdMap::default(),
-            _hold: hold,
+            let_go: None,
+            hold,
         })
     }
 
@@ -311,6 +317,36 @@ impl Session {
         self.tell("model_changed", move |engine| engine.model_changed(&state))
     }
 
+    /// Lets others, in other processes too, open the session, until [`take_again`](Self::take_again). What is in
+    /// memory stays there, so that going on costs little where nobody does.
+    pub fn let_go(&mut self) {
+        self.save();
+        if let Some(hold) = self.hold.take() {
+            self.let_go = Some(hold.let_go());
+        }
+    }
+
+    /// Goes on with a session that was let go. Where the answer is no, somebody else has had it meanwhile: drop this
+    /// one, and open it again.
+    ///
+    /// # Errors
+    /// It is open elsewhere, or its lock cannot be used.
+    pub fn take_again(&mut self) -> Result<bool, SessionError> {
+        let Some(token) = &self.let_go else {
+            return Ok(true);
+        };
+        let Some(record) = &self.record else {
+            return Ok(true);
+        };
+        let hold = (record.hold(&self.id, self.options.wait)).map_err(SessionError::InUse)?;
+        let unchanged = token.as_ref().is_some_and(|token| hold.follows(token));
+        if unchanged {
+            self.let_go = None;
+            self.hold = Some(hold);
+        }
+        Ok(unchanged)
+    }
+
     /// Closes the session.
     ///
     /// # Errors
@@ -327,7 +363,10 @@ impl Session {
 impl Drop for Session {
     /// Of a turn that no answer followed, how far the engine was shown it is not written yet.
     fn drop(&mut self) {
-        self.save();
+        // Once it was let go, what is here may be older than what is written.
+        if self.let_go.is_none() {
+            self.save();
+        }
     }
 }
 

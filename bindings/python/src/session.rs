@@ -273,7 +273,7 @@ impl Session {
             memory,
             fixed_tokens,
             keep_from: keep_from.map(|index| index.saturating_sub(leading)),
-            wait_for_model: None,
+            ..TurnOptions::default()
         };
         let (format, note) = (self.format, self.note);
         let (places, changed, body, report) = self.with(py, move |state| {

@@ -31,6 +31,10 @@ pub struct Config {
     pub model: Model,
     /// Where plugins are.
     pub plugins: Plugins,
+    /// The gateway (`contexture serve`).
+    pub gateway: Gateway,
+    /// Where the gateway sends requests on to.
+    pub upstream: Upstream,
 }
 
 /// `context`: which engine runs, and what becomes of a turn when it cannot.
@@ -298,6 +302,107 @@ pub struct Plugins {
     /// The plugin folders, each with a folder for every engine: relative to the config file, `~/` to the
     /// home directory; none for `plugins/context_engine` beside the config file.
     pub dirs: Option<Vec<String>>,
+}
+
+/// `gateway`: the proxy before a model's API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Gateway {
+    /// The address to listen on. On any that is not this machine's own, `gateway.tokens` are needed.
+    pub listen: String,
+    /// Whether requests are managed, or only looked at.
+    pub mode: GatewayMode,
+    /// How long a request may be held up before it goes on to the model, in ms; then it leaves as it came.
+    #[schemars(range(min = 1, max = 600_000))]
+    pub max_hold_ms: u64,
+    /// How many times in a row the model may call tools of the engine's before it has to answer.
+    #[schemars(range(min = 1, max = 100))]
+    pub max_rounds: u32,
+    /// The largest request, in MB (2^20 bytes).
+    #[schemars(range(min = 1, max = 1_024))]
+    pub max_body_mb: u64,
+    /// How many requests are answered at once; those beyond get the status 503.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_requests: u32,
+    /// How many sessions stay in memory between their turns.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub open_sessions: u32,
+    /// How long a client may take to send its request, or to take a piece of the answer, in ms.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub client_timeout_ms: u64,
+    /// How long answers under way may take to end when the gateway stops, in ms.
+    #[schemars(range(max = 3_600_000))]
+    pub shutdown_ms: u64,
+    /// Who may use it from other machines: a name for each, and the environment variable that holds the token which
+    /// is sent as `x-contexture-token`. Each name has sessions of its own.
+    pub tokens: BTreeMap<String, String>,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8787".into(),
+            mode: GatewayMode::default(),
+            max_hold_ms: 5_000,
+            max_rounds: 8,
+            max_body_mb: 64,
+            max_requests: 1_024,
+            open_sessions: 64,
+            client_timeout_ms: 60_000,
+            shutdown_ms: 60_000,
+            tokens: BTreeMap::new(),
+        }
+    }
+}
+
+/// What the gateway does with requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GatewayMode {
+    /// The engine decides what the model gets to see.
+    #[default]
+    Manage,
+    /// Every byte goes on as it came; what managing would have saved is reported.
+    Observe,
+}
+
+/// `upstream`: where the gateway sends requests on to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Upstream {
+    /// Chat completions and Responses.
+    pub openai: Provider,
+    /// Anthropic messages.
+    pub anthropic: Provider,
+    /// How long a connection may take, in ms.
+    #[schemars(range(min = 1, max = 600_000))]
+    pub connect_timeout_ms: u64,
+    /// How long a provider may be silent, in ms.
+    #[schemars(range(min = 1, max = 7_200_000))]
+    pub idle_timeout_ms: u64,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            openai: Provider::default(),
+            anthropic: Provider::default(),
+            connect_timeout_ms: 10_000,
+            idle_timeout_ms: 600_000,
+        }
+    }
+}
+
+/// `upstream.openai`, `upstream.anthropic`: a provider's API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Provider {
+    /// Its address; none for the usual one. A `/v1` at its end may be left out.
+    #[schemars(url)]
+    pub base_url: Option<String>,
+    /// The environment variable that holds the key to send; none to send on what the client sent.
+    #[schemars(length(min = 1))]
+    pub api_key_env: Option<String>,
 }
 
 impl Config {

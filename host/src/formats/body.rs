@@ -254,13 +254,27 @@ pub struct WireBody<'a> {
 }
 
 impl WireBody<'_> {
+    /// The JSON of a member of the body that is not its list of messages.
+    pub fn member(&self, name: &str) -> Option<&str> {
+        let mut found = None;
+        let list = self.body.list.clone().unwrap_or(0..0);
+        // What was split is valid.
+        let _ = walk_object(self.text, self.body.span.start, |key, start| {
+            if start == list.start {
+                return Ok(list.end);
+            }
+            let end = value_end(self.text, start)?;
+            if key == name {
+                found = self.text.get(start..end);
+            }
+            Ok(end)
+        });
+        found
+    }
+
     /// The body with other messages, and with `note` appended to the system prompt. With each message comes its
     /// index in [`messages`](Self::messages) where it is one of them, byte for byte.
-    pub(crate) fn with_messages(
-        &self,
-        note: Option<&str>,
-        messages: &[(Option<usize>, &str)],
-    ) -> String {
+    pub fn with_messages(&self, note: Option<&str>, messages: &[(Option<usize>, &str)]) -> String {
         let leading = self.system_messages.len();
         let messages: Vec<_> = (messages.iter())
             .map(|(index, text)| (index.map(|index| index + leading), *text))

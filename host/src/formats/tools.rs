@@ -38,7 +38,7 @@ pub(crate) fn tool_in(tool: &ToolSpec, format: Format) -> String {
 ///
 /// # Errors
 /// The body is no JSON object.
-pub(crate) fn with_tools(
+pub fn with_tools(
     text: &str,
     format: Format,
     tools: &[&ToolSpec],

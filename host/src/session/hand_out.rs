@@ -12,7 +12,7 @@ use contexture_engine_api::MessageId;
 use super::Session;
 use super::align::{Mark, raw_hash};
 use super::ids::IdMap;
-use super::options::BodyMessage;
+use super::options::{BodyMessage, EngineTools};
 use super::request::{Request, Source};
 use super::slot::Slot;
 use super::trail::{Origin, Trail, Unit};
@@ -126,6 +126,38 @@ impl Session {
             body,
             messages,
             changed,
+        }
+    }
+
+    /// The body that would be handed out for this one, which is not taken in: none where it does not begin with what
+    /// the client sent last, or cannot be read. It has no prompt cache markers.
+    pub fn preview(&self, body: &str, format: Format, tools: EngineTools) -> Option<String> {
+        let request = Request::body(body, Some(format), &mut None).ok()?;
+        let Source::Body { wire, .. } = &request.source else {
+            return None;
+        };
+        let known = self.layout.as_ref().map_or(1, |layout| layout.wires);
+        if self.history.sent.common(&request.raw) < known {
+            return None;
+        }
+        let out = match &self.layout {
+            Some(layout) => {
+                let rest = (layout.wires..request.raw.len()).map(Out::Kept);
+                layout.out.iter().cloned().chain(rest).collect()
+            }
+            None => Layout::whole(&request).out,
+        };
+        let messages: Vec<_> = (out.iter())
+            .map(|out| match out {
+                Out::Kept(wire) => (Some(*wire), Layout::text(out, &request)),
+                Out::Made(..) => (None, Layout::text(out, &request)),
+            })
+            .collect();
+        let body = wire.with_messages(self.note_to_add(), &messages);
+        let tools = self.tools_in(tools);
+        match tools.is_empty() {
+            true => Some(body),
+            false => formats::with_tools(&body, format, &tools, false).ok(),
         }
     }
 

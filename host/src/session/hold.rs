@@ -3,9 +3,10 @@
 //! back when a process ends, however it ends.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use contexture_engine_api::{make_private_folder, private_file_options};
 use xxhash_rust::xxh3::xxh3_128;
@@ -21,7 +22,17 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The lock on a session: released when it is dropped.
 #[derive(Debug)]
-pub struct Hold(File);
+pub struct Hold {
+    file: File,
+    /// What stood in the file before.
+    found: String,
+    /// Whether the word in the file is to stand.
+    leaves_word: bool,
+}
+
+/// What tells one time that a session was let go from all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token(String);
 
 impl Hold {
     /// Waits until the session is open nowhere else.
@@ -73,20 +84,48 @@ impl Hold {
         }
     }
 
+    /// Lets go of it, and leaves word, which stands until somebody else takes it.
+    pub(super) fn let_go(mut self) -> Option<Token> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_nanos());
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let token = format!("let go {} {now} {number}", std::process::id());
+        self.leaves_word = write_over(&mut self.file, &token).is_ok();
+        self.leaves_word.then_some(Token(token))
+    }
+
+    /// Whether nobody has had the session since it was let go with this word.
+    pub(super) fn follows(&self, token: &Token) -> bool {
+        self.found == token.0
+    }
+
     /// Writes down who holds it, for the error of others that wait. A failure is ignored.
     fn signed(mut file: File) -> Self {
-        let _ = file
-            .set_len(0)
-            .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-        Self(file)
+        let mut found = String::new();
+        let _ = file.read_to_string(&mut found);
+        let _ = write_over(&mut file, &std::process::id().to_string());
+        Self {
+            file,
+            found,
+            leaves_word: false,
+        }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         // The file stays: one that was removed would be held by those who have it open yet.
-        let _ = self.0.set_len(0);
+        if !self.leaves_word {
+            let _ = self.file.set_len(0);
+        }
     }
+}
+
+fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(text.as_bytes())
 }
 
 /// A name says anything, its hash is a file's name everywhere.

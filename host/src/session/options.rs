@@ -42,6 +42,12 @@ pub struct SessionOptions {
     pub background: BackgroundBy,
     /// Whether bodies leave with prompt cache markers where the configuration has them for this model.
     pub cache_markers: bool,
+    /// Who serves the agent's model, where the configuration's `model` section is not what tells: by this name it is
+    /// decided whether bodies are marked.
+    pub provider: Option<String>,
+    /// Whether the engine's tools are in the requests, also where the engine leaves that to the agent. Who sets this
+    /// answers their calls, by [`Session::call_tool`](super::Session::call_tool).
+    pub offer_tools: bool,
     /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
 }
@@ -55,6 +61,8 @@ impl Default for SessionOptions {
             note: true,
             background: BackgroundBy::default(),
             cache_markers: true,
+            provider: None,
+            offer_tools: false,
             wait: super::hold::PATIENCE,
         }
     }
@@ -70,6 +78,18 @@ pub enum Compact {
     Force,
     /// Not in this turn: it is only taken in.
     Never,
+}
+
+/// Whether the engine's tools are put into a request, where they are put into requests at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EngineTools {
+    /// They are.
+    #[default]
+    Offered,
+    /// They are once a compaction is in force: before it the model sees all that they could find.
+    OnceCompacted,
+    /// They are not: the sender forbids tools.
+    Withheld,
 }
 
 /// What is asked of one turn.
@@ -88,6 +108,8 @@ pub struct TurnOptions {
     pub keep_from: Option<usize>,
     /// Whether a compaction may wait for a model; by default what `compression.wait_for_model` says.
     pub wait_for_model: Option<bool>,
+    /// Whether the engine's tools are put into this request.
+    pub tools: EngineTools,
 }
 
 /// One message of the body that the model is to see. Wire messages of the request are named by their index after

@@ -3,6 +3,7 @@
 //!
 //! One small SQLite file for all sessions of a home directory, `sessions.sqlite3`, in WAL mode.
 
+mod kept;
 mod load;
 mod placed;
 mod save;
@@ -356,8 +357,8 @@ impl Record {
     pub fn forget(&self, id: &str) -> Result<(), RecordError> {
         self.lock()
             .execute("DELETE FROM sessions WHERE id = ?1", [id])
-            .map(|_| ())
-            .map_err(|error| self.error(error.into()))
+            .map_err(|error| self.error(error.into()))?;
+        self.keep_nothing(id)
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
 
 use super::request::{Request, Source};
-use super::{Session, SessionError};
+use super::{EngineTools, Session, SessionError, TurnOptions};
 use crate::config::OnFailure;
 use crate::formats::{self, Conversation};
 use crate::supervision::{CallError, Pace};
@@ -34,7 +34,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let is_known = !self.offered.is_empty() && !is_compacted;
         let is_body = matches!(request.source, Source::Body { .. });
-        if !self.engine.about().offers_tools || is_known || !is_body {
+        if !self.offers_tools() || is_known || !is_body {
             return Ok(());
         }
         let tools = match self.tools() {
@@ -69,11 +69,27 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the engine's tools are put into requests.
+    fn offers_tools(&self) -> bool {
+        self.options.offer_tools || self.engine.about().offers_tools
+    }
+
     /// The names under which tools of the engine are in the requests.
     pub fn offered_tools(&self) -> impl Iterator<Item = &str> {
         self.offered
             .iter()
             .map(|offered| offered.tool.name.as_str())
+    }
+
+    /// The engine's tools that are in a request.
+    pub(super) fn tools_in(&self, wanted: EngineTools) -> Vec<&ToolSpec> {
+        let is_offered = match wanted {
+            EngineTools::Offered => true,
+            EngineTools::OnceCompacted => self.history.in_force().is_some(),
+            EngineTools::Withheld => false,
+        };
+        let offered = self.offered.iter().filter(|_| is_offered);
+        offered.map(|offered| &offered.tool).collect()
     }
 
     /// A call as the engine knows it. A session that was opened since the last request has the names that it would
@@ -82,7 +98,7 @@ impl Session {
     /// # Errors
     /// No request offered the tool; or the engine failed.
     pub(super) fn own_call(&mut self, call: ToolCall) -> Result<ToolCall, SessionError> {
-        if !self.engine.about().offers_tools {
+        if !self.offers_tools() {
             return Ok(call);
         }
         let own = match self.offered.is_empty() {
@@ -135,13 +151,17 @@ impl Session {
         &mut self,
         body: Cow<'b, str>,
         request: &Request<'_>,
+        options: &TurnOptions,
         denied: bool,
     ) -> Cow<'b, str> {
         let is_body = matches!(request.source, Source::Body { .. });
         if !is_body || (self.offered.is_empty() && !denied) {
             return body;
         }
-        let tools: Vec<&ToolSpec> = self.offered.iter().map(|offered| &offered.tool).collect();
+        let tools = self.tools_in(options.tools);
+        if tools.is_empty() && !denied {
+            return body;
+        }
         match formats::with_tools(&body, request.format, &tools, denied) {
             Ok(changed) => Cow::Owned(changed),
             Err(error) => {

@@ -178,7 +178,7 @@ impl Session {
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);
         let denied = self.tools_denied()?;
-        let body = self.with_tools(handed.body, request, denied.is_some());
+        let body = self.with_tools(handed.body, request, options, denied.is_some());
         let body = self.with_cache_markers(body, request);
         // How far the engine was shown the conversation is worth no transaction of its own.
         if self.history.has_more_to_save() {
@@ -416,10 +416,15 @@ impl Session {
         };
         let config = self.engines.config();
         let caching = &config.prompt_caching;
+        let provider = self.options.provider.as_deref();
         let status = prompt_cache::decide(
             &self.agent.model,
-            config.model.provider.as_deref(),
-            config.model.base_url.as_deref(),
+            provider.or(config.model.provider.as_deref()),
+            config
+                .model
+                .base_url
+                .as_deref()
+                .filter(|_| provider.is_none()),
             caching.enabled != Some(false),
             caching.cache_ttl,
         );

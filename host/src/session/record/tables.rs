@@ -96,3 +96,14 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     transaction.commit()?;
     version(connection)
 }
+
+/// What an embedder keeps with sessions. Programs that know nothing of it leave it alone, so that it is no other
+/// version.
+pub(super) const KEPT: &str = "
+CREATE TABLE IF NOT EXISTS kept (
+    session  TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    value    TEXT NOT NULL,
+    PRIMARY KEY (session, name)
+) STRICT, WITHOUT ROWID;
+";

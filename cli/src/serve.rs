@@ -1,0 +1,97 @@
+//! `contexture serve`: the gateway, until it is told to stop.
+
+use contexture::HostOptions;
+use contexture_gateway::{Gateway, GatewayError, Handle};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::CliError;
+use crate::{Global, OK, terminal};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  contexture serve
+  ANTHROPIC_BASE_URL=http://127.0.0.1:8787 claude
+  OPENAI_BASE_URL=http://127.0.0.1:8787/v1 my-agent
+
+Requests go on to the provider of their API (`upstream.openai.base_url`, `upstream.anthropic.base_url`) with the \
+client's own credentials. /healthz says that it runs, /metrics what it did. Ctrl-C and SIGTERM let the answers under \
+way come to their end; SIGHUP has the configuration read again.
+
+Exit codes: 0 stopped, 2 wrong usage or configuration.")]
+pub(crate) struct ServeArgs {
+    /// The address to listen on [default: `gateway.listen`, 127.0.0.1:8787]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+pub(crate) fn run(args: &ServeArgs, global: &Global) -> Result<u8, CliError> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let gateway = open(global, args.listen.as_deref()).await?;
+        for line in gateway.status() {
+            terminal::say(&format!("{line}\n"));
+        }
+        let serving = gateway.serve(|handle| {
+            tokio::spawn(signals(handle));
+        });
+        serving.await.map_err(CliError::Gateway)?;
+        Ok(OK)
+    })
+}
+
+/// What the gateway runs on.
+pub(crate) fn runtime() -> Result<Runtime, CliError> {
+    let runtime = Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| CliError::Gateway(GatewayError::Serve(error)))
+}
+
+/// A gateway of the command's configuration.
+pub(crate) async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError> {
+    let options = HostOptions {
+        config: global.config.clone(),
+        offline: global.offline,
+        ..HostOptions::default()
+    };
+    Gateway::open(options, listen)
+        .await
+        .map_err(CliError::Gateway)
+}
+
+/// Does what the process is told by signals.
+#[cfg(unix)]
+async fn signals(handle: Handle) {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (hangup, term) = (
+        signal(SignalKind::hangup()),
+        signal(SignalKind::terminate()),
+    );
+    let (Ok(mut hangup), Ok(mut term)) = (hangup, term) else {
+        tracing::warn!("signals cannot be heard: the gateway ends at once when it is told to");
+        return;
+    };
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => {
+                let handle = handle.clone();
+                let read = tokio::task::spawn_blocking(move || handle.reload()).await;
+                match read {
+                    Ok(Ok(())) => tracing::info!("the configuration was read again"),
+                    Ok(Err(error)) => tracing::error!("the last good configuration stays in force: {error}"),
+                    Err(error) => tracing::error!("{error}"),
+                }
+            }
+            _ = term.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+        }
+    }
+    handle.stop();
+}
+
+#[cfg(not(unix))]
+async fn signals(handle: Handle) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        handle.stop();
+    }
+}

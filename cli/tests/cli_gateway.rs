@@ -1,0 +1,192 @@
+//! `contexture serve` and `contexture run`: the real binary before a provider.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cli_support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use cli_support::Home;
+use contexture_stand_in::{Answer, StandIn};
+
+fn home(provider: &StandIn, more: &str) -> Home {
+    let home = Home::new();
+    let base = provider.base_url();
+    let config = format!(
+        "upstream: {{openai: {{base_url: \"{base}\"}}, anthropic: {{base_url: \"{base}\"}}}}\n{more}"
+    );
+    home.put("home/config.yaml", &config);
+    home
+}
+
+/// A gateway that serves, and the port that it says.
+struct Serving(Child, String, BufReader<std::process::ChildStderr>);
+
+impl Serving {
+    fn start(home: &Home, arguments: &[&str]) -> Self {
+        let mut all = vec!["serve"];
+        all.extend(arguments);
+        let mut child = home
+            .command(all)
+            .env("T_TOKEN", "secret")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening on http://") {
+            line.clear();
+            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended");
+        }
+        let (_, rest) = line.split_once("http://").unwrap();
+        let address = rest.split(',').next().unwrap().to_owned();
+        Self(child, address, stderr)
+    }
+
+    fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.1.replace("0.0.0.0", "127.0.0.1")).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn post(&self, text: &str, header: &str) -> String {
+        let body = format!(
+            "{{\"model\": \"gpt-4o\", \"messages\": [{{\"role\": \"user\", \"content\": \"{text}\"}}]}}"
+        );
+        self.ask(&format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer k\r\n{header}\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        let id = i32::try_from(self.0.id()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn it_serves_reads_its_configuration_again_and_stops_when_told() {
+    let provider = StandIn::start();
+    provider.answer_with(|_| Answer::text("Hello yourself."));
+    let home = home(&provider, "");
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+    let answer = serving.post("Hello", "");
+    assert!(
+        answer.contains("Hello yourself.") && answer.contains("x-contexture-status: managed"),
+        "{answer}"
+    );
+    // The engine of the configuration as it is now; a wrong one changes nothing.
+    let config = home.read("home/config.yaml");
+    home.put(
+        "home/config.yaml",
+        &format!("{config}gateway: {{mode: observe}}\n"),
+    );
+    serving.signal(rustix::process::Signal::HUP);
+    let mut seen = String::new();
+    for _ in 0..100 {
+        seen = serving.post("Hello again", "");
+        if seen.contains("x-contexture-status: observed") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(seen.contains("x-contexture-status: observed"), "{seen}");
+    serving.signal(rustix::process::Signal::TERM);
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    let mut log = String::new();
+    serving.2.read_to_string(&mut log).unwrap();
+    assert!(!log.contains("Bearer") && !log.contains(" k "), "{log}");
+}
+
+#[test]
+fn other_machines_need_a_token_and_have_sessions_of_their_own() {
+    let provider = StandIn::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    let home_without = home(&provider, "");
+    let refused = home_without
+        .command(["serve", "--listen", "0.0.0.0:0"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("gateway.tokens"));
+    let home_wrong = home(&provider, "gateway: {tokens: {a/b: T_TOKEN}}\n");
+    let mut refused = home_wrong.command(["serve", "--listen", "0.0.0.0:0"]);
+    let refused = refused.env("T_TOKEN", "x").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("gateway.tokens.a/b"));
+    let home = home(&provider, "gateway: {tokens: {alice: T_TOKEN}}\n");
+    let serving = Serving::start(&home, &["--listen", "0.0.0.0:0"]);
+    assert!(serving.post("Hello", "").starts_with("HTTP/1.1 401"));
+    assert!(
+        serving
+            .post("Hello", "x-contexture-token: wrong\r\n")
+            .starts_with("HTTP/1.1 401")
+    );
+    let answer = serving.post(
+        "Hello",
+        "x-contexture-token: secret\r\nx-contexture-session: bob/s\r\n",
+    );
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.contains("x-contexture-session: alice/bob/s"),
+        "{answer}"
+    );
+    let requests = provider.requests();
+    assert_eq!(requests.len(), 1);
+    assert!(requests[0].header("x-contexture-token").is_none());
+}
+
+#[cfg(unix)]
+#[test]
+fn run_tells_a_command_where_the_gateway_is() {
+    let provider = StandIn::start();
+    let home = home(&provider, "");
+    let script = "echo $ANTHROPIC_BASE_URL $OPENAI_BASE_URL $1 $2; exit 7";
+    let ran = home
+        .command(["run", "--", "sh", "-c", script, "sh", "--flag", "x"])
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(ran.stdout).unwrap();
+    assert_eq!(
+        ran.status.code(),
+        Some(7),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let words: Vec<&str> = stdout.split_whitespace().collect();
+    assert!(words[0].starts_with("http://127.0.0.1:"), "{stdout}");
+    assert_eq!(words[1], format!("{}/v1", words[0]));
+    assert_eq!(words[2..], ["--flag", "x"]);
+    let codex = home.put("codex", "#!/bin/sh\necho \"$@\"\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&codex, mode).unwrap();
+    let ran = home
+        .command(["run", "--", &codex, "exec", "go"])
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(ran.stdout).unwrap();
+    assert!(
+        stdout.starts_with("-c openai_base_url=\"http://127.0.0.1:")
+            && stdout.ends_with("exec go\n"),
+        "{stdout}"
+    );
+    let missing = home
+        .command(["run", "--", "/no/such/program"])
+        .output()
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+}

@@ -1,0 +1,89 @@
+//! The endpoints that are managed, and what is particular to each.
+
+use contexture::formats::Format;
+use serde_json::{Value, json};
+
+/// A provider's API in front of which the gateway stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Provider {
+    OpenAi,
+    Anthropic,
+}
+
+impl Provider {
+    /// As the host calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
+}
+
+/// An endpoint that carries conversations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Chat,
+    Responses,
+    Messages,
+}
+
+impl Api {
+    /// The endpoint of a path, if it is one.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        match path {
+            "/v1/chat/completions" | "/chat/completions" => Some(Self::Chat),
+            "/v1/responses" | "/responses" => Some(Self::Responses),
+            "/v1/messages" => Some(Self::Messages),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::Chat => Format::OpenAiChat,
+            Self::Responses => Format::OpenAiResponses,
+            Self::Messages => Format::Anthropic,
+        }
+    }
+
+    pub(crate) fn provider(self) -> Provider {
+        match self {
+            Self::Chat | Self::Responses => Provider::OpenAi,
+            Self::Messages => Provider::Anthropic,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+        }
+    }
+
+    /// An error in the words of the API.
+    pub(crate) fn error(self, kind: &str, message: &str) -> Value {
+        match self {
+            Self::Messages => {
+                json!({"type": "error", "error": {"type": kind, "message": message}})
+            }
+            Self::Chat | Self::Responses => {
+                json!({"error": {"message": message, "type": kind, "param": null, "code": kind}})
+            }
+        }
+    }
+
+    /// An error in the middle of a stream, as an event.
+    pub(crate) fn error_event(self, message: &str) -> String {
+        let error = self.error("api_error", message);
+        match self {
+            Self::Messages => format!("event: error\ndata: {error}\n\n"),
+            Self::Chat => format!("data: {error}\n\n"),
+            Self::Responses => {
+                let event = json!({"type": "error", "code": "server_error", "message": message, "param": null});
+                format!("event: error\ndata: {event}\n\n")
+            }
+        }
+    }
+}

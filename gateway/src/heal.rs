@@ -1,0 +1,99 @@
+//! A history in which a client answered a call of the engine's tools itself: it knows no such tool, and says so for
+//! ever. What it says is replaced, so that the model does not believe it.
+
+use std::collections::HashSet;
+
+use contexture::formats::WireBody;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+/// What the model reads in place of the client's words: the same each time.
+const ANSWER: &str =
+    "This call was not answered. The tool is there: call it again if you still need it.";
+
+/// The body with these words in place of the client's; none where it answered none.
+pub(crate) fn heal(api: Api, wire: &WireBody<'_>, tools: &[String]) -> Option<String> {
+    let names: Vec<String> = tools.iter().map(|name| format!("\"{name}\"")).collect();
+    let mut ids = HashSet::new();
+    let mut healed: Vec<Option<String>> = Vec::with_capacity(wire.messages.len());
+    for raw in &wire.messages {
+        // Few histories have one, and a search costs nothing.
+        let may_call = names.iter().any(|name| raw.contains(name.as_str()));
+        let may_answer = ids.iter().any(|id: &String| raw.contains(id.as_str()));
+        if !may_call && !may_answer {
+            healed.push(None);
+            continue;
+        }
+        let Ok(mut message) = serde_json::from_str::<Value>(raw) else {
+            healed.push(None);
+            continue;
+        };
+        ids.extend(calls(api, &message, tools));
+        healed.push(answer(api, &mut message, &ids).then(|| message.to_string()));
+    }
+    healed.iter().any(Option::is_some).then(|| {
+        let messages: Vec<(Option<usize>, &str)> = (wire.messages.iter().zip(&healed).enumerate())
+            .map(|(at, (raw, healed))| match healed {
+                Some(healed) => (None, healed.as_str()),
+                None => (Some(at), *raw),
+            })
+            .collect();
+        wire.with_messages(None, &messages)
+    })
+}
+
+fn each<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// The ids of the calls of these tools in a message.
+fn calls(api: Api, message: &Value, tools: &[String]) -> Vec<String> {
+    let is_own = |name: &Value| {
+        name.as_str()
+            .is_some_and(|name| tools.iter().any(|own| own == name))
+    };
+    let id = |id: &Value| id.as_str().map(str::to_owned);
+    match api {
+        Api::Messages => each(message, "content")
+            .filter(|block| block["type"] == "tool_use" && is_own(&block["name"]))
+            .filter_map(|block| id(&block["id"]))
+            .collect(),
+        Api::Chat => each(message, "tool_calls")
+            .filter(|call| is_own(&call["function"]["name"]))
+            .filter_map(|call| id(&call["id"]))
+            .collect(),
+        Api::Responses => match message["type"] == "function_call" && is_own(&message["name"]) {
+            true => id(&message["call_id"]).into_iter().collect(),
+            false => Vec::new(),
+        },
+    }
+}
+
+/// Replaces the answers to these calls. Answers whether there were any.
+fn answer(api: Api, message: &mut Value, ids: &HashSet<String>) -> bool {
+    let is_one = |id: &Value| id.as_str().is_some_and(|id| ids.contains(id));
+    match api {
+        Api::Messages => {
+            let mut any = false;
+            for block in message["content"].as_array_mut().into_iter().flatten() {
+                if block["type"] == "tool_result" && is_one(&block["tool_use_id"]) {
+                    block["content"] = json!(ANSWER);
+                    any = true;
+                }
+            }
+            any
+        }
+        Api::Chat if message["role"] == "tool" && is_one(&message["tool_call_id"]) => {
+            message["content"] = json!(ANSWER);
+            true
+        }
+        Api::Responses
+            if message["type"] == "function_call_output" && is_one(&message["call_id"]) =>
+        {
+            message["output"] = json!(ANSWER);
+            true
+        }
+        _ => false,
+    }
+}

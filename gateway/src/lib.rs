@@ -1,0 +1,235 @@
+//! The gateway: a proxy before a model's API that gives any agent a context engine.
+//!
+//! It stands on the one way through the host, as any embedder does: each request of a client is a turn of a session,
+//! each answer is fed back, and what the engine's tools are asked is answered here.
+
+mod api;
+mod conversation;
+mod exchange;
+mod headers;
+mod heal;
+mod hidden;
+mod identity;
+mod limits;
+mod lineage;
+mod metrics;
+mod routes;
+mod session_key;
+mod sessions;
+mod settings;
+mod stream;
+mod upstream;
+mod window;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use contexture::{Host, HostError, HostOptions};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use identity::Identities;
+use metrics::Metrics;
+use sessions::Sessions;
+use settings::Settings;
+pub use settings::SettingsError;
+use upstream::Client;
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// The host cannot be opened.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The configuration cannot be served.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {cause}; is another gateway running there?")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// There are no requests to be made.
+    #[error("cannot make requests to the providers: {0}")]
+    Client(String),
+    /// The server ended.
+    #[error("the gateway ended: {0}")]
+    Serve(std::io::Error),
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
+    host: Host,
+    client: Client,
+    sessions: Sessions,
+    identities: Identities,
+    metrics: Arc<Metrics>,
+    settings: RwLock<Arc<Settings>>,
+    address: SocketAddr,
+}
+
+impl Shared {
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A gateway that listens, and does not answer yet.
+pub struct Gateway {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+}
+
+/// Stops a gateway, and has it read its configuration again.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+}
+
+impl Handle {
+    /// Takes no more requests; those under way come to their end, as long as `gateway.shutdown_ms` allows.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Reads the configuration again: engines, limits, tokens and addresses of providers. What is under way goes on as
+    /// it began. Blocks.
+    ///
+    /// # Errors
+    /// What is wrong with it: the last good one stays in force.
+    pub fn reload(&self) -> Result<(), GatewayError> {
+        self.shared.host.reload()?;
+        let engines = self.shared.host.engines();
+        let settings = Settings::of(engines.config(), self.shared.address)?;
+        *self
+            .shared
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.shared.sessions.close_all();
+        Ok(())
+    }
+}
+
+impl Gateway {
+    /// Opens the host and listens: on `listen`, else where the configuration says.
+    ///
+    /// # Errors
+    /// What is missing for it.
+    pub async fn open(options: HostOptions, listen: Option<&str>) -> Result<Self, GatewayError> {
+        let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
+        let host = opened.map_err(|error| GatewayError::Client(error.to_string()))??;
+        let engines = host.engines();
+        let config = engines.config();
+        let wanted = listen.unwrap_or(&config.gateway.listen).to_owned();
+        let mut addresses =
+            tokio::net::lookup_host(wanted.clone())
+                .await
+                .map_err(|_| SettingsError::Address {
+                    address: wanted.clone(),
+                })?;
+        let address = addresses.next().ok_or(SettingsError::Address {
+            address: wanted.clone(),
+        })?;
+        let settings = Settings::of(config, address)?;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|cause| GatewayError::Listen {
+                address: wanted,
+                cause,
+            })?;
+        let client = Client::new(&config.upstream)
+            .map_err(|error| GatewayError::Client(error.to_string()))?;
+        let address = listener.local_addr().map_err(GatewayError::Serve)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                host,
+                client,
+                sessions: Sessions::new(),
+                identities: Identities::default(),
+                metrics: Arc::default(),
+                settings: RwLock::new(Arc::new(settings)),
+                address,
+            }),
+            listener,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// What a person should know at the start, a line each.
+    pub fn status(&self) -> Vec<String> {
+        let engines = self.shared.host.engines();
+        let config = engines.config();
+        let caching = &config.prompt_caching;
+        let enabled = caching.enabled != Some(false);
+        let markers = contexture::prompt_cache::decide(
+            "claude",
+            Some("anthropic"),
+            None,
+            enabled,
+            caching.cache_ttl,
+        );
+        let mode = match self.shared.settings().observe {
+            true => "observing",
+            false => "managing",
+        };
+        vec![
+            format!(
+                "listening on http://{}, {mode}, engine {}",
+                self.address(),
+                config.context.engine
+            ),
+            markers.to_string(),
+        ]
+    }
+
+    /// Answers requests until it is stopped; `handle` is given what stops it.
+    ///
+    /// # Errors
+    /// The server failed.
+    pub async fn serve(self, handle: impl FnOnce(Handle)) -> Result<(), GatewayError> {
+        let (stop, mut stopped) = watch::channel(false);
+        handle(Handle {
+            shared: Arc::clone(&self.shared),
+            stop,
+        });
+        let router = routes::router(Arc::clone(&self.shared));
+        let mut at_stop = stopped.clone();
+        let serving = axum::serve(self.listener, router).with_graceful_shutdown(async move {
+            // Whoever could stop it is gone: nobody will.
+            if at_stop.wait_for(|stop| *stop).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        });
+        let deadline = async {
+            if stopped.wait_for(|stop| *stop).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            // Connections that are kept alive without a request end at once.
+            tokio::time::sleep(
+                self.shared
+                    .settings()
+                    .shutdown
+                    .max(Duration::from_millis(1)),
+            )
+            .await;
+        };
+        tokio::select! {
+            served = serving => served.map_err(GatewayError::Serve),
+            () = deadline => {
+                tracing::warn!("answers under way were cut off: gateway.shutdown_ms is over");
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The sessions in memory. Between its turns a session is let go, so that another gateway on the same store may go on
+//! with it; what is in memory only makes going on cheap.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use contexture::session::{AgentWindow, Session, SessionError};
+use contexture::{Host, SessionBuilder};
+
+use crate::hidden::{self, Hidden};
+use crate::metrics::Metrics;
+
+/// A session's place: one turn at a time.
+pub(crate) type Slot = Arc<tokio::sync::Mutex<Place>>;
+
+/// What is in it.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    open: Option<Open>,
+    /// How many turns it had here.
+    pub(crate) turns: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    session: Session,
+    agent: AgentWindow,
+    hidden: Vec<Hidden>,
+}
+
+/// A session while something is done with it.
+pub(crate) struct Held<'p> {
+    pub(crate) session: &'p mut Session,
+    pub(crate) hidden: &'p mut Vec<Hidden>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.session.let_go();
+    }
+}
+
+/// How a session is to be opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Opening {
+    pub(crate) id: String,
+    pub(crate) agent: AgentWindow,
+    pub(crate) provider: &'static str,
+    pub(crate) offer_tools: bool,
+    pub(crate) wait: Duration,
+}
+
+impl Opening {
+    fn builder<'h>(&self, host: &'h Host) -> SessionBuilder<'h> {
+        let builder = host
+            .session(&self.id)
+            .model(&self.agent.model, self.agent.context_length)
+            .max_output_tokens(self.agent.max_output_tokens)
+            .provider(self.provider)
+            .wait(self.wait);
+        match self.offer_tools {
+            true => builder.offer_tools(),
+            false => builder,
+        }
+    }
+}
+
+impl Place {
+    /// The session, open here and nowhere else. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn hold(
+        &mut self,
+        host: &Host,
+        opening: &Opening,
+    ) -> Result<Held<'_>, SessionError> {
+        let has = match &mut self.open {
+            Some(open) => open.session.take_again()?,
+            None => false,
+        };
+        if !has {
+            // Another had it meanwhile: what is here is old.
+            self.open = None;
+            let session = opening.builder(host).open()?;
+            let hidden = hidden::load(host.record(), &opening.id).unwrap_or_else(|error| {
+                tracing::warn!("hidden rounds of the session `{}`: {error}", opening.id);
+                Vec::new()
+            });
+            self.open = Some(Open {
+                session,
+                agent: opening.agent.clone(),
+                hidden,
+            });
+        }
+        // Just filled where it was empty.
+        let Some(open) = &mut self.open else {
+            return Err(SessionError::NoTurn);
+        };
+        if open.agent != opening.agent {
+            open.session.set_model(opening.agent.clone())?;
+            open.agent = opening.agent.clone();
+        }
+        Ok(Held {
+            session: &mut open.session,
+            hidden: &mut open.hidden,
+        })
+    }
+
+    /// Whether the session is in memory, as it was after the last turn here.
+    pub(crate) fn hold_again(&mut self) -> Result<Option<Held<'_>>, SessionError> {
+        let Some(open) = &mut self.open else {
+            return Ok(None);
+        };
+        Ok(open.session.take_again()?.then_some(Held {
+            session: &mut open.session,
+            hidden: &mut open.hidden,
+        }))
+    }
+}
+
+/// All that are in memory.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    slots: Mutex<HashMap<String, (Slot, u64)>>,
+    clock: AtomicU64,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Mutex::new(HashMap::new()),
+            clock: AtomicU64::new(0),
+        }
+    }
+
+    /// The place of a session. Beyond `most` the one that was not used for the longest leaves memory.
+    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> Slot {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = Vec::new();
+        let (slot, used) = slots.entry(id.to_owned()).or_default();
+        *used = now;
+        let slot = Arc::clone(slot);
+        while slots.len() > most {
+            let idle = slots
+                .iter()
+                .filter(|(_, (slot, _))| Arc::strong_count(slot) == 1);
+            let oldest = idle.min_by_key(|(_, (_, used))| *used);
+            let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
+                break;
+            };
+            gone.extend(slots.remove(&oldest));
+        }
+        metrics
+            .open_sessions
+            .store(slots.len() as i64, Ordering::Relaxed);
+        drop(slots);
+        if !gone.is_empty() {
+            // An engine may take its time to end.
+            tokio::task::spawn_blocking(move || drop(gone));
+        }
+        slot
+    }
+
+    /// Takes all out of memory: they are opened again as the configuration is then.
+    pub(crate) fn close_all(&self) {
+        let all = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        tokio::task::spawn_blocking(move || drop(all));
+    }
+}

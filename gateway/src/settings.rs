@@ -1,0 +1,174 @@
+//! The configuration as the gateway uses it: addresses made up, keys and tokens read from the environment.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use contexture::config::{Config, GatewayMode};
+
+use crate::api::Provider;
+
+/// Why a configuration cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The address makes no sense.
+    #[error(
+        "`{address}` is no address to listen on: give an address and a port, as 127.0.0.1:8787"
+    )]
+    Address {
+        /// As it was given.
+        address: String,
+    },
+    /// Anybody could use it.
+    #[error(
+        "{address} can be reached from other machines, and nobody is named who may use it: name them under \
+         `gateway.tokens` (a name, and the environment variable with the token), or listen on 127.0.0.1"
+    )]
+    NoTokens {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Two names could mean one session.
+    #[error(
+        "`gateway.tokens.{name}`: a name is not empty and has no `/`, which stands before its sessions"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A variable is not set.
+    #[error("`{key}` names the environment variable {variable}, which is not set or empty: set it")]
+    Variable {
+        /// The key of the configuration.
+        key: String,
+        /// The variable.
+        variable: String,
+    },
+}
+
+/// A provider's address, without the version at its end, and the key to send in place of the client's.
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    root: String,
+    pub(crate) key: Option<String>,
+}
+
+impl Upstream {
+    /// The address of a path, as the client asked for it.
+    pub(crate) fn url(&self, path_and_query: &str) -> String {
+        format!("{}{path_and_query}", self.root)
+    }
+}
+
+/// Somebody who may use the gateway.
+#[derive(Clone)]
+pub(crate) struct Tenant {
+    pub(crate) name: String,
+    token: String,
+}
+
+impl Tenant {
+    /// Whether this is the token. Takes the same time wherever the two differ.
+    pub(crate) fn has(&self, token: &str) -> bool {
+        let (own, other) = (self.token.as_bytes(), token.as_bytes());
+        let differ = own
+            .iter()
+            .zip(other)
+            .fold(0, |differ, (a, b)| differ | (a ^ b));
+        own.len() == other.len() && differ == 0
+    }
+}
+
+/// What the gateway runs by; read again on SIGHUP.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) observe: bool,
+    pub(crate) max_hold: Duration,
+    pub(crate) max_rounds: u32,
+    pub(crate) max_body: usize,
+    pub(crate) client_timeout: Duration,
+    pub(crate) shutdown: Duration,
+    pub(crate) max_requests: i64,
+    pub(crate) open_sessions: usize,
+    /// Empty where everybody who reaches it may use it.
+    pub(crate) tenants: Vec<Tenant>,
+    pub(crate) context_length: Option<u64>,
+    pub(crate) max_output_tokens: Option<u64>,
+    openai: Upstream,
+    anthropic: Upstream,
+}
+
+impl Settings {
+    /// The settings of a configuration, for a gateway that listens on `address`.
+    ///
+    /// # Errors
+    /// What cannot be served.
+    pub(crate) fn of(config: &Config, address: SocketAddr) -> Result<Self, SettingsError> {
+        let gateway = &config.gateway;
+        let read = |key: String, variable: &str| match std::env::var(variable) {
+            Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+            _ => Err(SettingsError::Variable {
+                key,
+                variable: variable.to_owned(),
+            }),
+        };
+        let wrong = |name: &&String| name.is_empty() || name.contains('/');
+        if let Some(name) = gateway.tokens.keys().find(wrong) {
+            return Err(SettingsError::Name { name: name.clone() });
+        }
+        let tenants: Vec<Tenant> = (gateway.tokens.iter())
+            .map(|(name, variable)| {
+                Ok(Tenant {
+                    name: name.clone(),
+                    token: read(format!("gateway.tokens.{name}"), variable)?,
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        if tenants.is_empty() && !address.ip().is_loopback() {
+            return Err(SettingsError::NoTokens { address });
+        }
+        let upstream = |name: &str, own: &contexture::config::Provider, usual: &str| {
+            let base = own
+                .base_url
+                .as_deref()
+                .unwrap_or(usual)
+                .trim_end_matches('/');
+            let key = own.api_key_env.as_deref();
+            let key = key.map(|variable| read(format!("upstream.{name}.api_key_env"), variable));
+            Ok(Upstream {
+                root: base.strip_suffix("/v1").unwrap_or(base).to_owned(),
+                key: key.transpose()?,
+            })
+        };
+        let ms = Duration::from_millis;
+        Ok(Self {
+            observe: gateway.mode == GatewayMode::Observe,
+            max_hold: ms(gateway.max_hold_ms),
+            max_rounds: gateway.max_rounds,
+            max_body: usize::try_from(gateway.max_body_mb << 20).unwrap_or(usize::MAX),
+            client_timeout: ms(gateway.client_timeout_ms),
+            shutdown: ms(gateway.shutdown_ms),
+            max_requests: gateway.max_requests.into(),
+            open_sessions: gateway.open_sessions as usize,
+            tenants: match address.ip().is_loopback() {
+                true => Vec::new(),
+                false => tenants,
+            },
+            context_length: config.model.context_length,
+            max_output_tokens: config.model.max_output_tokens,
+            openai: upstream("openai", &config.upstream.openai, "https://api.openai.com")?,
+            anthropic: upstream(
+                "anthropic",
+                &config.upstream.anthropic,
+                "https://api.anthropic.com",
+            )?,
+        })
+    }
+
+    pub(crate) fn upstream(&self, provider: Provider) -> &Upstream {
+        match provider {
+            Provider::OpenAi => &self.openai,
+            Provider::Anthropic => &self.anthropic,
+        }
+    }
+}

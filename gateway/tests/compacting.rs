@@ -1,0 +1,322 @@
+//! Long sessions: compacted several times, and to the client one unbroken conversation.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use contexture_stand_in::{Answer, Coder, Fault};
+use serde_json::json;
+use support::Stage;
+use support::agent::{APIS, Agent, Api};
+
+/// A window so small that a session is compacted many times.
+fn config(engine: &str) -> String {
+    format!(
+        "context: {{engine: {engine}}}\nmodel: {{context_length: 24000}}\ncompression: {{protect_last_n: 4}}\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_compactions_and_an_unbroken_conversation() {
+    for engine in ["compressor", "lcm"] {
+        for api in APIS {
+            for stream in [true, false] {
+                let stage = Stage::new(&config(engine));
+                stage.provider.set(|options| options.window = Some(24_000));
+                let coder = Coder {
+                    rounds: 24,
+                    also: vec![(
+                        7,
+                        "lcm_grep".to_owned(),
+                        json!({"pattern": "line of the report"}),
+                    )],
+                    ..Coder::default()
+                };
+                let last_words = coder.last_words();
+                stage
+                    .provider
+                    .answer_with(move |request| coder.answer(request));
+                let mut gateways = vec![stage.gateway().await];
+                let mut agent = Agent::new(api, &gateways[0].base, "s");
+                agent.stream = stream;
+                agent.user("Run all checks.");
+                let mut calls = 0;
+                loop {
+                    let said = agent.go_on().await;
+                    assert_eq!(said.header("x-contexture-status"), "managed");
+                    if said.calls.is_empty() {
+                        assert_eq!(said.text, last_words, "{engine} {api:?} {stream}");
+                        break;
+                    }
+                    for (_, name, _) in &said.calls {
+                        assert_eq!(name, "run");
+                        calls += 1;
+                    }
+                    let result = format!("ok {calls} {}", "line of the report; ".repeat(250));
+                    agent.results(&said, &result);
+                    if calls % 10 == 9 {
+                        // A restart loses nothing.
+                        gateways.push(stage.gateway().await);
+                        agent.base = gateways[gateways.len() - 1].base.clone();
+                    }
+                }
+                let mut compacted = 0.0;
+                for gateway in &gateways {
+                    let name = "contexture_compactions_total{outcome=\"compacted\"}";
+                    compacted += gateway.metric(name).await;
+                }
+                assert!(compacted >= 3.0, "{engine} {api:?} {stream}: {compacted}");
+                let of_all = serde_json::to_string(&agent.history).unwrap();
+                assert!(of_all.len() > 100_000 && !of_all.contains("lcm_grep"));
+                stage.nothing_was_refused();
+                assert!(
+                    stage.provider.overflows().is_empty(),
+                    "{:?}",
+                    stage.provider.overflows()
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compactions_are_counted_and_told() {
+    let stage = Stage::new(&config("compressor"));
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut told = 0;
+    for number in 0..60 {
+        agent.user(&format!(
+            "{number} {}",
+            "words of a long story ".repeat(120)
+        ));
+        told += usize::from(
+            agent
+                .go_on()
+                .await
+                .header("x-contexture-compaction")
+                .starts_with("compacted"),
+        );
+    }
+    assert!(told >= 3, "{told}");
+    assert_eq!(
+        gateway
+            .metric("contexture_compactions_total{outcome=\"compacted\"}")
+            .await,
+        told as f64
+    );
+    assert!(gateway.metric("contexture_saved_tokens_total").await > 10_000.0);
+    stage.nothing_was_refused();
+}
+
+/// The provider's word that a request does not fit is met before the client sees it, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_does_not_fit_is_sent_again_smaller() {
+    for api in [Api::Chat, Api::Messages, Api::Responses] {
+        let stage = Stage::new("");
+        stage.provider.set(|options| options.window = Some(12_000));
+        stage.provider.answer_with(|_| Answer::text("Yes."));
+        let gateway = stage.gateway().await;
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        for number in 0..30 {
+            // A stream of Responses has begun when it fails.
+            agent.stream = number % 2 == 0;
+            agent.user(&format!(
+                "{number} {}",
+                "words of a long story ".repeat(120)
+            ));
+            let said = agent.go_on().await;
+            assert_eq!(said.text, "Yes.", "{api:?} {number}");
+        }
+        assert!(!stage.provider.overflows().is_empty());
+        let resent = gateway.metric("contexture_resent_total").await;
+        assert_eq!(resent, stage.provider.overflows().len() as f64, "{api:?}");
+        stage.nothing_was_refused();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn observing_changes_nothing_and_counts_what_managing_would_save() {
+    let stage = Stage::new(&format!(
+        "{}gateway: {{mode: observe}}\n",
+        config("compressor")
+    ));
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    for number in 0..40 {
+        agent.user(&format!(
+            "{number} {}",
+            "words of a long story ".repeat(120)
+        ));
+        let body = agent.body();
+        let said = agent.go_on().await;
+        assert_eq!(said.header("x-contexture-status"), "observed");
+        let sent = stage.provider.requests().pop().unwrap();
+        assert_eq!(sent.body, body.to_string().as_bytes());
+    }
+    for _ in 0..100 {
+        if gateway.metric("contexture_saved_tokens_total").await > 0.0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(gateway.metric("contexture_saved_tokens_total").await > 0.0);
+}
+
+/// Two gateways on one store, and a client that goes from one to the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_belongs_to_no_gateway() {
+    for api in APIS {
+        let stage = Stage::new(&config("lcm"));
+        let gateways = [stage.gateway().await, stage.gateway().await];
+        let coder = Coder {
+            rounds: 24,
+            ..Coder::default()
+        };
+        let last_words = coder.last_words();
+        stage
+            .provider
+            .answer_with(move |request| coder.answer(request));
+        let mut agent = Agent::new(api, &gateways[0].base, "s");
+        agent.user("Run all checks.");
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            agent.base = gateways[turns % 2].base.clone();
+            let said = agent.go_on().await;
+            assert_eq!(said.header("x-contexture-status"), "managed");
+            if said.calls.is_empty() {
+                assert_eq!(said.text, last_words, "{api:?}");
+                break;
+            }
+            agent.results(
+                &said,
+                &format!("ok {turns} {}", "line of the report; ".repeat(250)),
+            );
+        }
+        let mut compacted = 0.0;
+        for gateway in &gateways {
+            compacted += gateway
+                .metric("contexture_compactions_total{outcome=\"compacted\"}")
+                .await;
+            assert_eq!(gateway.metric("contexture_failed_open_total").await, 0.0);
+        }
+        assert!(compacted >= 3.0, "{compacted}");
+        stage.nothing_was_refused();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_breaks_off_costs_the_session_nothing() {
+    for api in APIS {
+        let stage = Stage::new(&config("lcm"));
+        let gateway = stage.gateway().await;
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        for number in 0..25 {
+            agent.user(&format!(
+                "{number} {}",
+                "words of a long story ".repeat(120)
+            ));
+            if number % 3 == 0 {
+                stage
+                    .provider
+                    .script([Answer::fault(Fault::ResetAfter(100 + number * 40))]);
+                let cut = agent.send().await;
+                assert!(!cut.ended);
+            }
+            stage
+                .provider
+                .script([Answer::text(format!("Yes, {number}."))]);
+            assert_eq!(agent.go_on().await.text, format!("Yes, {number}."));
+        }
+        stage.nothing_was_refused();
+    }
+}
+
+/// What is counted is what would be sent, so that nobody compacts early; and counting is no turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_counted_of_the_body_that_would_be_sent() {
+    let stage = Stage::new(&config("lcm"));
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    for number in 0..40 {
+        agent.user(&format!(
+            "{number} {}",
+            "words of a long story ".repeat(120)
+        ));
+        agent.go_on().await;
+    }
+    agent.user("One more.");
+    let mut body = agent.body();
+    for key in ["max_tokens", "stream"] {
+        body.as_object_mut().unwrap().remove(key);
+    }
+    let count = |base: String| {
+        let body = body.to_string();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let request = http
+            .post(format!("{base}/v1/messages/count_tokens"))
+            .header("x-api-key", "k");
+        let request = request
+            .header("anthropic-version", "2023-06-01")
+            .header("x-contexture-session", "s");
+        async move {
+            let answer: serde_json::Value = serde_json::from_str(
+                &request
+                    .body(body)
+                    .send()
+                    .await
+                    .unwrap()
+                    .text()
+                    .await
+                    .unwrap(),
+            )
+            .unwrap();
+            answer["input_tokens"].as_u64().unwrap()
+        }
+    };
+    let (through, direct) = (
+        count(gateway.base.clone()).await,
+        count(stage.provider.base_url()).await,
+    );
+    assert!(through < 24_000 && direct > 26_000, "{through} {direct}");
+    let said = agent.go_on().await;
+    let sent = stage.provider.requests().pop().unwrap();
+    let counted = stage
+        .provider
+        .requests_of(contexture_stand_in::Api::CountTokens);
+    assert_eq!(sent.messages().len(), counted[0].messages().len());
+    assert_eq!(sent.json["tools"], counted[0].json["tools"]);
+    assert_eq!(said.header("x-contexture-status"), "managed");
+    stage.nothing_was_refused();
+}
+
+/// Markers on the system prompt and the last three messages, never more than four, and the client's own respected.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_prompt_cache_stays_warm() {
+    for engine in ["compressor", "lcm"] {
+        let stage = Stage::new(&config(engine));
+        let gateway = stage.gateway().await;
+        let coder = Coder {
+            rounds: 24,
+            ..Coder::default()
+        };
+        stage
+            .provider
+            .answer_with(move |request| coder.answer(request));
+        let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+        agent.system = "You work on a repository. ".repeat(300);
+        agent
+            .ask("Run all checks.", &"line of the report; ".repeat(150))
+            .await;
+        for request in stage.provider.requests() {
+            let markers = request.json.to_string().matches("cache_control").count();
+            assert!((2..=4).contains(&markers), "{markers}");
+        }
+        let bill = stage.provider.bill();
+        assert!(bill.usage.cache_read > 2 * bill.usage.input, "{bill:?}");
+        stage.nothing_was_refused();
+    }
+}

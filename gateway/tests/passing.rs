@@ -1,0 +1,298 @@
+//! What passes through: bytes, fields, headers, errors, and requests that are nobody's turn.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::time::Duration;
+
+use contexture_stand_in::{Answer, Fault};
+use serde_json::json;
+use support::Stage;
+use support::agent::{APIS, Agent, Api};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_conversation_is_what_it_would_be_without_the_gateway() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = Stage::new("prompt_caching: {enabled: false}\n");
+            let gateway = stage.gateway().await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            agent.more = json!({"x_unknown": {"deep": [1, 2.50, "ü"]}});
+            for number in 0..3 {
+                stage.provider.script([
+                    Answer::thinking("hm")
+                        .and_text("I look.")
+                        .and_call("run", json!({"command": "ls"})),
+                    Answer::text(format!("Answer {number}.")),
+                ]);
+                let said = agent.ask("Go on.", "a file").await;
+                assert_eq!(said.len(), 2, "{api:?}");
+                assert_eq!(said[1].text, format!("Answer {number}."));
+                assert_eq!(said[1].header("x-contexture-status"), "managed", "{api:?}");
+                assert_eq!(said[1].header("x-contexture-session"), "s");
+            }
+            let requests = stage.provider.requests();
+            assert_eq!(requests.len(), 6);
+            let last = requests.last().unwrap();
+            assert_eq!(last.json["x_unknown"], json!({"deep": [1, 2.50, "ü"]}));
+            let sent = last.messages().len() - usize::from(api == Api::Chat);
+            assert_eq!(
+                last.messages()[usize::from(api == Api::Chat)..],
+                agent.history[..sent]
+            );
+            assert!(
+                last.headers
+                    .iter()
+                    .all(|(name, _)| !name.starts_with("x-contexture-"))
+            );
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+/// The very bytes, whatever the pieces in which they come.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_the_engines_tools_passes_byte_for_byte() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = Stage::new("");
+            stage.provider.set(|options| options.piece = 7);
+            let gateway = stage.gateway().await;
+            let answer = || {
+                Answer::thinking("Wörter")
+                    .and_text("Say \"this\" – \u{1F600}.")
+                    .and_call("run", json!({"command": "ls"}))
+            };
+            stage.provider.script([answer(), answer()]);
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            agent.user("Hello");
+            let through = agent.send().await;
+            agent.base = stage.provider.base_url();
+            let direct = agent.send().await;
+            // Ids and times are other ones for each answer.
+            let plain = |raw: &str| {
+                let words = raw.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                let is_id = |word: &&str| word.chars().any(|c| c.is_ascii_digit());
+                words
+                    .filter(|word| !is_id(word))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            };
+            assert_eq!(plain(&through.raw), plain(&direct.raw), "{api:?} {stream}");
+            for (name, value) in &direct.headers {
+                if !matches!(
+                    name.as_str(),
+                    "date" | "content-length" | "request-id" | "x-request-id"
+                ) {
+                    assert!(through.headers.contains_key(name), "{name}: {value:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_and_their_headers_pass_at_once_and_once() {
+    for api in APIS {
+        for status in [401, 429, 500, 529] {
+            let stage = Stage::new("");
+            let gateway = stage.gateway().await;
+            stage
+                .provider
+                .script([Answer::fault(Fault::Status(status))]);
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.user("Hello");
+            let said = agent.send().await;
+            assert_eq!(said.status, status);
+            assert!(said.raw.contains("error"), "{}", said.raw);
+            if status == 429 {
+                assert_eq!(said.header("retry-after"), "1");
+            }
+            assert_eq!(stage.provider.requests().len(), 1);
+            // The client asks again, with the same body, and goes on.
+            stage.provider.script([Answer::text("Better.")]);
+            assert_eq!(agent.go_on().await.text, "Better.");
+            stage.provider.script([Answer::text("Still.")]);
+            agent.user("More");
+            assert_eq!(agent.go_on().await.text, "Still.");
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_ends_with_an_error_and_never_normally() {
+    let faults = [
+        Fault::ResetAfter(400),
+        Fault::CloseAfter(400),
+        Fault::HalfAnEvent,
+        Fault::ErrorEvent,
+    ];
+    for api in APIS {
+        for fault in &faults {
+            let stage = Stage::new("");
+            let gateway = stage.gateway().await;
+            stage.provider.script([Answer::fault(fault.clone())]);
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.user("Hello");
+            let said = agent.send().await;
+            assert!(!said.ended, "{api:?} {fault:?}: {}", said.raw);
+            assert!(
+                said.raw.contains("error"),
+                "{api:?} {fault:?}: {}",
+                said.raw
+            );
+            stage.provider.script([Answer::text("Again.")]);
+            assert_eq!(agent.go_on().await.text, "Again.");
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_is_left_by_the_provider_too() {
+    for stream in [true, false] {
+        let stage = Stage::new("");
+        let gateway = stage.gateway().await;
+        let fault = if stream {
+            Fault::HangAfter(300)
+        } else {
+            Fault::Hang
+        };
+        stage.provider.script([Answer::fault(fault)]);
+        let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+        agent.stream = stream;
+        agent.user("Hello");
+        let left = tokio::time::timeout(Duration::from_millis(500), agent.send()).await;
+        assert!(left.is_err());
+        drop(agent);
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if stage.provider.requests()[0].left_early {
+                break;
+            }
+        }
+        assert!(stage.provider.requests()[0].left_early, "{stream}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_conversation_passes() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let models = http
+        .get(format!("{}/v1/models", gateway.base))
+        .send()
+        .await
+        .unwrap();
+    assert!(models.text().await.unwrap().contains("gpt-5.2"));
+    let models = http
+        .get(format!("{}/v1/models/claude-haiku-4-5", gateway.base))
+        .header("anthropic-version", "2023-06-01");
+    assert!(
+        models
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap()
+            .contains("display_name")
+    );
+    let upgrade = http
+        .get(format!("{}/v1/responses", gateway.base))
+        .header("upgrade", "websocket")
+        .header("connection", "upgrade");
+    assert_eq!(upgrade.send().await.unwrap().status(), 426);
+    assert_eq!(
+        http.head(format!("{}/", gateway.base))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        404
+    );
+    assert_eq!(
+        http.get(format!("{}/healthz", gateway.base))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
+    assert_eq!(
+        http.post(format!("{}/api/show?x=1", gateway.base))
+            .body("{}")
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        404
+    );
+    let last = stage.provider.requests().pop().unwrap();
+    assert_eq!(
+        (last.path.as_str(), last.query.as_deref()),
+        ("/api/show", Some("x=1"))
+    );
+    // A body that nobody can read is the provider's to refuse.
+    let broken = http
+        .post(format!("{}/v1/messages", gateway.base))
+        .header("x-api-key", "k")
+        .header("anthropic-version", "2023-06-01")
+        .body("{oh no")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(broken.status(), 400);
+    assert_eq!(broken.headers()["x-contexture-status"], "failed-open");
+    assert!(
+        gateway
+            .metric("contexture_failed_open_total{reason=\"format\"}")
+            .await
+            > 0.0
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.user("Hello");
+    agent.more = json!({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}});
+    let said = agent.send().await;
+    assert_eq!(said.header("x-contexture-status"), "unmanaged");
+    assert_eq!(said.header("x-contexture-reason"), "context_management");
+    // What concerns thinking alone is no other manager.
+    agent.more = json!({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}});
+    assert_eq!(agent.send().await.header("x-contexture-status"), "managed");
+    let mut agent = Agent::new(Api::Responses, &gateway.base, "r");
+    agent.user("Hello");
+    agent.more = json!({"previous_response_id": "resp_1"});
+    assert_eq!(
+        agent.send().await.header("x-contexture-reason"),
+        "previous_response_id"
+    );
+}
+
+/// What the provider refuses of what was made of a request, it is asked as it came; and that is seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_request_that_is_refused_is_sent_as_it_came() {
+    let stage = Stage::new("context: {engine: lcm}\n");
+    let gateway = stage.gateway().await;
+    stage
+        .provider
+        .script([Answer::fault(Fault::Status(400)), Answer::text("Yes.")]);
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.user("Hello");
+    let body = agent.body().to_string();
+    let said = agent.go_on().await;
+    assert_eq!(said.text, "Yes.");
+    assert_eq!(said.header("x-contexture-status"), "failed-open");
+    assert_eq!(stage.provider.requests()[1].body, body.as_bytes());
+    let refused = "contexture_failed_open_total{reason=\"provider_refused\"}";
+    assert_eq!(gateway.metric(refused).await, 1.0);
+}

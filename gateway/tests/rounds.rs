@@ -1,0 +1,253 @@
+//! The engine's tools: offered, called in rounds that the client does not see, and put back on later turns.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use contexture_stand_in::{Answer, Usage};
+use serde_json::{Value, json};
+use support::Stage;
+use support::agent::{APIS, Agent, Api};
+
+const LCM: &str = "context: {engine: lcm}\n";
+
+fn grep(pattern: &str) -> Answer {
+    Answer::thinking("I have to look it up.")
+        .and_text("I look it up. ")
+        .and_call("lcm_grep", json!({"pattern": pattern}))
+}
+
+/// The texts of the results that answer calls of the engine's tools.
+fn count_of(request: &Value, text: &str) -> usize {
+    request.to_string().matches(text).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
+    for api in APIS {
+        for stream in [true, false] {
+            for piece in [0, 5] {
+                let stage = Stage::new(LCM);
+                stage.provider.set(|options| options.piece = piece);
+                let gateway = stage.gateway().await;
+                let mut agent = Agent::new(api, &gateway.base, "s");
+                agent.stream = stream;
+                if api == Api::Messages {
+                    agent.more = json!({"max_tokens": 4096, "thinking": {"type": "enabled", "budget_tokens": 2048}});
+                }
+                stage
+                    .provider
+                    .script([Answer::text("Noted: the port is 4711.")]);
+                agent.ask("The port is 4711.", "").await;
+                stage.provider.script([
+                    grep("port"),
+                    grep("4711"),
+                    Answer::thinking("There.").and_text("It is 4711."),
+                ]);
+                let said = agent.ask("Which port was it?", "").await;
+                let text = match api {
+                    Api::Responses | Api::Chat | Api::Messages => {
+                        "I look it up. I look it up. It is 4711."
+                    }
+                };
+                assert_eq!(said[0].text, text, "{api:?} {stream}");
+                assert!(!said[0].raw.contains("lcm_grep"), "{}", said[0].raw);
+                if !stream {
+                    assert_eq!(said[0].header("x-contexture-hidden-rounds"), "2");
+                    assert!(said[0].header("x-contexture-tokens").contains("input="));
+                }
+                let requests = stage.provider.requests();
+                assert_eq!(requests.len(), 4, "{api:?}");
+                for request in &requests {
+                    let names = request.tool_names();
+                    assert_eq!(names[0], "run");
+                    assert!(names.contains(&"lcm_grep"), "{names:?}");
+                    assert_eq!(request.json["tools"], requests[0].json["tools"]);
+                }
+                assert!(
+                    requests[3].last_text().contains("4711"),
+                    "{}",
+                    requests[3].last_text()
+                );
+                // The rounds are put back on later turns, and what was sent before is how the request begins.
+                stage.provider.script([Answer::text("Gladly.")]);
+                agent.ask("Thanks.", "").await;
+                let last = stage.provider.requests().pop().unwrap();
+                let before = requests[3].messages();
+                let without = |value: &Value| {
+                    let mut text = value.to_string();
+                    for marker in [
+                        ",\"cache_control\":{\"type\":\"ephemeral\"}",
+                        "\"cache_control\":{\"type\":\"ephemeral\"},",
+                    ] {
+                        text = text.replace(marker, "");
+                    }
+                    text
+                };
+                for (old, new) in before.iter().zip(last.messages()).take(before.len() - 1) {
+                    if old["content"].is_array() == new["content"].is_array() {
+                        assert_eq!(without(old), without(new), "{api:?} {stream}");
+                    }
+                }
+                assert_eq!(
+                    count_of(&last.json["messages"], "tool_use_id"),
+                    if api == Api::Messages { 2 } else { 0 }
+                );
+                assert_eq!(count_of(&last.json, "\"lcm_grep\""), 2 + 1, "{}", last.json);
+                if api == Api::Messages {
+                    assert_eq!(count_of(&last.json, "\"signature\""), 3, "{}", last.json);
+                }
+                assert!(gateway.metric("contexture_hidden_rounds_total").await == 2.0);
+                stage.nothing_was_refused();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_with_calls_of_both_kinds_gives_the_client_its_own() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = Stage::new(LCM);
+            let gateway = stage.gateway().await;
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            let both = Answer::text("Both. ")
+                .and_call("run", json!({"command": "a"}))
+                .and_call("lcm_grep", json!({"pattern": "zebra"}))
+                .and_call("run", json!({"command": "b"}));
+            stage.provider.script([both, Answer::text("Done.")]);
+            let said = agent.ask("Look for the zebra.", "its result").await;
+            let names: Vec<&str> = said[0]
+                .calls
+                .iter()
+                .map(|(_, name, _)| name.as_str())
+                .collect();
+            assert_eq!(names, ["run", "run"]);
+            assert!(!said[0].raw.contains("lcm_grep"));
+            assert_eq!(said[1].text, "Done.");
+            let requests = stage.provider.requests();
+            assert_eq!(requests.len(), 2);
+            assert_eq!(
+                count_of(&requests[1].json, "\"lcm_grep\""),
+                2,
+                "{}",
+                requests[1].json
+            );
+            assert_eq!(count_of(&requests[1].json, "its result"), 2);
+            // And again after them, from another gateway, which knows of it from the store alone.
+            gateway.stop().await;
+            let gateway = stage.gateway().await;
+            agent.base = gateway.base.clone();
+            stage.provider.script([Answer::text("Fine.")]);
+            agent.ask("And now?", "").await;
+            let last = stage.provider.requests().pop().unwrap();
+            assert_eq!(count_of(&last.json, "\"lcm_grep\""), 2, "{}", last.json);
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_an_end_to_the_rounds() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = Stage::new(&format!("{LCM}gateway: {{max_rounds: 3}}\n"));
+            let gateway = stage.gateway().await;
+            stage.provider.answer_with(|_| grep("again"));
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            agent.user("Look.");
+            let said = agent.go_on().await;
+            assert!(said.calls.is_empty());
+            let requests = stage.provider.requests();
+            assert_eq!(requests.len(), 5, "{api:?}");
+            assert!(requests[4].last_text().contains("as often as it may be"));
+            stage.provider.answer_with(|_| Answer::text("Enough."));
+            agent.user("Well?");
+            assert_eq!(agent.go_on().await.text, "Enough.");
+            stage.nothing_was_refused();
+        }
+    }
+}
+
+/// What steers the clients' own compaction: the prompt of the last round, and all that was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
+    for api in APIS {
+        for stream in [true, false] {
+            let stage = Stage::new(LCM);
+            let gateway = stage.gateway().await;
+            let reports = |input, output| Usage {
+                input,
+                output,
+                ..Usage::default()
+            };
+            stage.provider.script([
+                grep("x").reporting(reports(1000, 30)),
+                Answer::text("Nothing.").reporting(reports(1200, 5)),
+            ]);
+            let mut agent = Agent::new(api, &gateway.base, "s");
+            agent.stream = stream;
+            agent.user("Look.");
+            let usage = agent.go_on().await.usage;
+            let (input, output) = match api {
+                Api::Chat => (&usage["prompt_tokens"], &usage["completion_tokens"]),
+                _ => (&usage["input_tokens"], &usage["output_tokens"]),
+            };
+            assert_eq!(output, 35, "{api:?} {stream} {usage}");
+            // Anthropic tells the prompt at the beginning of a stream, and again at its end where it does so.
+            if !(api == Api::Messages && stream) {
+                assert_eq!(input, 1200, "{api:?} {stream} {usage}");
+            }
+            assert_eq!(
+                gateway
+                    .metric("contexture_tokens_total{kind=\"input\"")
+                    .await,
+                2200.0
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_are_not_offered_to_who_forbids_them() {
+    let stage = Stage::new(LCM);
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
+    agent.more = json!({"tool_choice": "none"});
+    agent.ask("Hello", "").await;
+    let mut without = Agent::new(Api::Chat, &gateway.base, "t");
+    without.has_tool = false;
+    without.ask("Hello", "").await;
+    for request in stage.provider.requests() {
+        assert!(!request.tool_names().contains(&"lcm_grep"));
+    }
+    stage.nothing_was_refused();
+}
+
+/// A call that leaked elsewhere was answered by the client, which has no such tool: nobody is to believe it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_with_a_leaked_call_is_healed() {
+    for api in APIS {
+        let stage = Stage::new(LCM);
+        let gateway = stage.gateway().await;
+        let mut agent = Agent::new(api, &gateway.base, "s");
+        stage.provider.script([Answer::text("Hello.")]);
+        agent.ask("Hello", "").await;
+        agent.user("Look.");
+        agent.base = stage.provider.base_url();
+        stage
+            .provider
+            .script([Answer::text("I look.").and_call("lcm_grep", json!({"pattern": "x"}))]);
+        let leaked = agent.go_on().await;
+        agent.results(&leaked, "No such tool available: lcm_grep");
+        agent.base = gateway.base.clone();
+        stage.provider.script([Answer::text("So be it.")]);
+        assert_eq!(agent.go_on().await.text, "So be it.");
+        let sent = stage.provider.requests().pop().unwrap();
+        assert!(!sent.json.to_string().contains("No such tool"), "{api:?}");
+        assert!(sent.last_text().contains("The tool is there"), "{api:?}");
+        stage.nothing_was_refused();
+    }
+}

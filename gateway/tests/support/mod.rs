@@ -1,0 +1,100 @@
+//! A gateway before a stand-in provider, and an agent that speaks to it as real ones do.
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+
+pub mod agent;
+
+use std::path::{Path, PathBuf};
+
+use contexture::HostOptions;
+use contexture_gateway::{Gateway, Handle};
+use contexture_stand_in::StandIn;
+
+/// A gateway on a port of its own, until it is dropped.
+pub struct Running {
+    pub base: String,
+    pub handle: Handle,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn stop(self) {
+        self.handle.stop();
+        self.task.await.unwrap();
+    }
+
+    pub async fn metric(&self, name: &str) -> f64 {
+        let page = reqwest::get(format!("{}/metrics", self.base))
+            .await
+            .unwrap();
+        let page = page.text().await.unwrap();
+        let mut sum = 0.0;
+        for line in page.lines().filter(|line| line.starts_with(name)) {
+            sum += line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+        }
+        sum
+    }
+}
+
+/// A provider, and a home directory that names it.
+pub struct Stage {
+    pub provider: StandIn,
+    pub home: tempfile::TempDir,
+}
+
+impl Stage {
+    /// `config` is what the configuration has beside the provider's addresses.
+    pub fn new(config: &str) -> Self {
+        let provider = StandIn::start();
+        let home = tempfile::tempdir().unwrap();
+        let stage = Self { provider, home };
+        stage.configure(config);
+        stage
+    }
+
+    pub fn configure(&self, config: &str) {
+        let base = self.provider.base_url();
+        let upstream = format!(
+            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n"
+        );
+        std::fs::write(self.config(), format!("{upstream}{config}")).unwrap();
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.home.path().join("config.yaml")
+    }
+
+    pub async fn gateway(&self) -> Running {
+        start(self.home.path()).await
+    }
+
+    /// Nothing that the provider refuses was sent to it.
+    pub fn nothing_was_refused(&self) {
+        let refused = self.provider.violations();
+        assert!(refused.is_empty(), "{refused:#?}");
+    }
+}
+
+pub async fn start(home: &Path) -> Running {
+    let gateway = Gateway::open(HostOptions::in_home(home), Some("127.0.0.1:0"))
+        .await
+        .unwrap();
+    let base = format!("http://{}", gateway.address());
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(async move {
+        gateway
+            .serve(|handle| drop(sender.send(handle)))
+            .await
+            .unwrap();
+    });
+    Running {
+        base,
+        handle: receiver.await.ok().unwrap(),
+        task,
+    }
+}
