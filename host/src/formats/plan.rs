@@ -209,7 +209,11 @@ pub(super) fn planned_messages<'a>(
             }
         }
     }
-    let mut planned = place_summaries(messages, planned, target, plan.own_summaries);
+    let wire = Wire {
+        source: conversation.format(),
+        target,
+    };
+    let mut planned = place_summaries(messages, planned, wire, plan.own_summaries);
     if results_are_users(target) {
         open_with_user(conversation, &mut planned);
     }
@@ -287,9 +291,10 @@ fn free_summary(messages: &[Message], out: &mut PlannedMessage<'_>) {
 fn place_summaries<'a>(
     messages: &[Message],
     planned: Vec<PlannedMessage<'a>>,
-    target: Format,
+    wire: Wire,
     own: bool,
 ) -> Vec<PlannedMessage<'a>> {
+    let target = wire.target;
     let mut placed: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
     let mut joining: Vec<String> = Vec::new();
     let mut rest = planned.into_iter().peekable();
@@ -336,20 +341,22 @@ fn place_summaries<'a>(
             PlannedMessage::Kept(kept) => Some(messages.get(kept.parts.first()?.index)?),
             PlannedMessage::Summary { .. } => None,
         });
-        let previous_role = placed.last().map(|out| last_role(messages, out, target));
-        let next_role = next.map(|next| wire_role(next, target));
+        let previous_role = placed.last().map(|out| wire.last_role(messages, out));
+        let next_role = next.map(|next| wire.role(next));
         let next_thinks = next.is_some_and(|next| next.has_thinking);
         let user = Some("user");
         let assistant = Some("assistant");
-        // An answer that Anthropic finds at the end is one that it carries on.
-        let may_end = next.is_some() || !results_are_users(target);
+        // An answer that Anthropic finds at the end is one that it carries on; and its system messages follow a
+        // user's (platform.claude.com, "Mid-conversation system messages").
+        let may_answer =
+            !results_are_users(target) || next_role.is_some_and(|role| role != "system");
         if previous_role != user && next_role != user {
             placed.push(PlannedMessage::Summary { role: "user", text });
         } else if previous_role != assistant
             && next_role != assistant
             && previous_role.is_some()
             && !next_thinks
-            && may_end
+            && may_answer
         {
             placed.push(PlannedMessage::Summary {
                 role: "assistant",
@@ -357,7 +364,7 @@ fn place_summaries<'a>(
             });
         } else if let Some(PlannedMessage::Summary { text: before, .. }) = placed.last_mut() {
             *before = format!("{before}\n\n{text}");
-        } else if next.is_some_and(takes_a_summary) {
+        } else if may_answer && next.is_some_and(takes_a_summary) {
             joining.push(text);
         } else {
             match placed.last_mut() {
@@ -385,28 +392,38 @@ fn ends_as_user(messages: &[Message], kept: &Kept<'_>) -> bool {
     last.is_some_and(|last| last.role == "user") && kept.stubs.is_empty()
 }
 
-/// The role that a message has on the wire of `target`.
-fn wire_role(message: &Message, target: Format) -> &str {
-    match message.role.as_str() {
-        "tool" | "system" if results_are_users(target) => "user",
-        role => role,
-    }
+/// From which format to which one messages go.
+#[derive(Clone, Copy)]
+struct Wire {
+    source: Format,
+    target: Format,
 }
 
-fn last_role<'m>(messages: &'m [Message], out: &PlannedMessage<'_>, target: Format) -> &'m str {
-    match out {
-        PlannedMessage::Summary { role, .. } => role,
-        PlannedMessage::Kept(kept) if !kept.stubs.is_empty() => {
-            if results_are_users(target) {
-                "user"
-            } else {
-                "tool"
-            }
+impl Wire {
+    /// The role that a message has where it goes.
+    fn role(self, message: &Message) -> &str {
+        match message.role.as_str() {
+            "system" if results_are_users(self.source) => "system",
+            "tool" | "system" if results_are_users(self.target) => "user",
+            role => role,
         }
-        PlannedMessage::Kept(kept) => kept
-            .parts
-            .last()
-            .and_then(|part| messages.get(part.index))
-            .map_or("", |message| wire_role(message, target)),
+    }
+
+    fn last_role<'m>(self, messages: &'m [Message], out: &PlannedMessage<'_>) -> &'m str {
+        match out {
+            PlannedMessage::Summary { role, .. } => role,
+            PlannedMessage::Kept(kept) if !kept.stubs.is_empty() => {
+                if results_are_users(self.target) {
+                    "user"
+                } else {
+                    "tool"
+                }
+            }
+            PlannedMessage::Kept(kept) => kept
+                .parts
+                .last()
+                .and_then(|part| messages.get(part.index))
+                .map_or("", |message| self.role(message)),
+        }
     }
 }
