@@ -13,10 +13,10 @@ fn main() {
             println!("cargo::rerun-if-changed={}", done.display());
         }
     }
-    // To watch a folder that is not there is to build anew each time.
-    if installed.is_dir() {
-        println!("cargo::rerun-if-changed={}", installed.display());
-    } else {
-        println!("cargo::rerun-if-changed=build.rs");
-    }
+    // To watch a folder that is not there is to build anew each time; the one around it changes when it comes.
+    let watched = match installed.is_dir() {
+        true => installed.as_path(),
+        false => Path::new(env!("CARGO_MANIFEST_DIR")),
+    };
+    println!("cargo::rerun-if-changed={}", watched.display());
 }
