@@ -1,11 +1,12 @@
 //! The connections: what the host asks, and who answers.
 
 use std::ffi::OsString;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use contexture_engine_api::protocol::{Call, Create, Frame, Open, read, serve, write};
 use contexture_engine_api::{
@@ -14,6 +15,9 @@ use contexture_engine_api::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::services::{Control, SessionServices};
+
+/// How long a host may take from starting this process to connecting, which is the next that it does.
+const CONNECTS: Duration = Duration::from_secs(20);
 
 type Answer = std::result::Result<String, EngineError>;
 
@@ -41,7 +45,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     rustix::stdio::dup2_stdout(std::io::stderr())?;
     limit_memory(&memory)?;
 
-    let (mut host, _) = listener.accept()?;
+    let mut host = first_connection(&listener)?;
     let Frame::Call(first) = receive(&mut host)? else {
         return Err(Error::other("the host began with no call"));
     };
@@ -71,6 +75,24 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     // Whatever an engine is at, it ends with its host.
     answers.pass_on();
     Ok(())
+}
+
+/// The host's control connection. A host that was killed before it connected never does.
+fn first_connection(listener: &UnixListener) -> Result<UnixStream> {
+    let until = Instant::now() + CONNECTS;
+    listener.set_nonblocking(true)?;
+    let host = loop {
+        match listener.accept() {
+            Ok((host, _)) => break host,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    listener.set_nonblocking(false)?;
+    host.set_nonblocking(false)?;
+    Ok(host)
 }
 
 /// Limits the address space, in bytes. What does not fit ends the process, and no other.

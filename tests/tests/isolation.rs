@@ -316,3 +316,23 @@ fn the_command_says_how_a_process_ended_and_ends_it_when_it_is_killed() {
     running.wait().unwrap();
     wait_for(0);
 }
+
+#[test]
+fn a_process_whose_host_was_killed_before_it_connected_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+    let mut process = std::process::Command::new(built_plugins().join("contexture-engine-host"))
+        .args(["library", "copy", "0"])
+        .stdout(std::os::fd::OwnedFd::from(listener))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
+    while process.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            process.kill().unwrap();
+            panic!("it waits for ever");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
