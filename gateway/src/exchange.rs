@@ -454,9 +454,7 @@ fn failed_at_once(begun: &[u8]) -> Option<Vec<u8>> {
     let mut events = Events::default();
     events.push(begun);
     while let Some(event) = events.next() {
-        let data = event
-            .data
-            .and_then(|data| serde_json::from_str::<Value>(data).ok())?;
+        let data = event.json()?;
         match data["type"].as_str() {
             Some("response.failed") => return Some(data["response"].to_string().into_bytes()),
             Some("error") => return Some(data.to_string().into_bytes()),

@@ -162,10 +162,7 @@ impl Reader for Chat {
             }
             return;
         }
-        let Some(mut data) = event
-            .data
-            .and_then(|data| serde_json::from_str::<Value>(data).ok())
-        else {
+        let Some(mut data) = event.json() else {
             out.extend_from_slice(event.raw);
             return;
         };

@@ -159,10 +159,7 @@ impl Responses {
 
 impl Reader for Responses {
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let Some(mut data) = event
-            .data
-            .and_then(|data| serde_json::from_str::<Value>(data).ok())
-        else {
+        let Some(mut data) = event.json() else {
             out.extend_from_slice(event.raw);
             return;
         };

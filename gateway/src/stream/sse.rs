@@ -9,6 +9,13 @@ pub(crate) struct Event<'b> {
     pub(crate) data: Option<&'b str>,
 }
 
+impl Event<'_> {
+    /// Its data, where that is JSON.
+    pub(crate) fn json(&self) -> Option<serde_json::Value> {
+        serde_json::from_str(self.data?).ok()
+    }
+}
+
 /// What was received and is no whole event yet.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
