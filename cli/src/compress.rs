@@ -482,7 +482,7 @@ impl Job<'_> {
             .provider
             .as_deref()
             .or(native.then_some("anthropic"));
-        let ttl = config.prompt_caching.cache_ttl;
+        let ttl = config.prompt_caching.cache_ttl.at_first();
         let status = prompt_cache::decide(
             model,
             provider,
@@ -525,7 +525,7 @@ impl Job<'_> {
         shape: Shape,
         provider: CacheProvider,
     ) -> Result<String, CliError> {
-        let ttl = self.engines.config().prompt_caching.cache_ttl;
+        let ttl = self.engines.config().prompt_caching.cache_ttl.at_first();
         prompt_cache::apply(document, shape, provider, ttl)
             .map(|marked| marked.document)
             .map_err(|source| CliError::Mark {

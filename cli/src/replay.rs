@@ -1,6 +1,8 @@
 //! `contexture replay`: what engines would have made of recorded conversations, and what it would have
 //! cost.
 
+mod advise;
+
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
@@ -11,7 +13,7 @@ use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, replay_table, setup, window};
 use contexture::config::{Loaded, OnFailure};
 use contexture::formats::Format;
-use contexture::prompt_cache::Ttl;
+use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::replay::{
     ConversationReport, Played, Prices, Recording, Report, Row, Stage, play, recorded,
     without_engine,
@@ -27,6 +29,7 @@ Examples:
   contexture replay ~/.claude/projects/p/s.jsonl
   contexture replay chats.jsonl --engine compressor --engine lcm --context-length 100000
   contexture replay s.jsonl --price-in 5 --price-cached 0.5 --price-write 6.25 --report replay.json
+  contexture replay ~/.claude/projects/p/*.jsonl --advise
 
 Each conversation is played turn by turn through each engine: before every answer of the recording, \
 the engine sees what is new and compacts where it wants to, and the prompt is counted as it would have \
@@ -63,7 +66,10 @@ pub(crate) struct ReplayArgs {
     price_write: Option<f64>,
     /// How long the prompt cache keeps what is not used [default: prompt_caching.cache_ttl]
     #[arg(long, value_name = "TTL", value_parser = ttl_parser(), help_heading = "Costs")]
-    cache_ttl: Option<Ttl>,
+    cache_ttl: Option<CacheTtl>,
+    /// Name the settings that would have been cheapest for these conversations, in place of the table
+    #[arg(long, help_heading = "Costs", conflicts_with = "report")]
+    advise: bool,
     /// The format of the inputs [default: detected]
     #[arg(long, value_parser = format_parser(), help_heading = "Input and output")]
     format: Option<Format>,
@@ -79,10 +85,11 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
-fn ttl_parser() -> impl TypedValueParser<Value = Ttl> {
-    PossibleValuesParser::new(["5m", "1h"]).map(|ttl| match ttl.as_str() {
-        "1h" => Ttl::OneHour,
-        _ => Ttl::FiveMinutes,
+fn ttl_parser() -> impl TypedValueParser<Value = CacheTtl> {
+    PossibleValuesParser::new(["5m", "1h", "auto"]).map(|ttl| match ttl.as_str() {
+        "1h" => CacheTtl::OneHour,
+        "auto" => CacheTtl::Auto,
+        _ => CacheTtl::FiveMinutes,
     })
 }
 
@@ -102,24 +109,35 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
     let ttl = args
         .cache_ttl
         .unwrap_or(loaded.config.prompt_caching.cache_ttl);
-    let prices = Prices::given(args.price_in, args.price_cached, args.price_write, ttl)
-        .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))?;
+    loaded.config.prompt_caching.cache_ttl = ttl;
+    let prices = Prices::given(
+        args.price_in,
+        args.price_cached,
+        args.price_write,
+        ttl.at_first(),
+    )
+    .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))?;
     let inputs = read_all(args, &loaded)?;
-    let stage = stage(args, global, loaded)?;
-
+    if args.advise {
+        return advise::run(args, global, &loaded, &inputs);
+    }
     let requests: usize = inputs
         .iter()
         .map(|input| input.recording.requests().len())
         .sum();
-    let engines = engines(args);
+    // One stage for each: what an engine learns of a user's sessions, it learns from those that it played.
+    let engines = engines(args)
+        .into_iter()
+        .map(|engine| Ok((engine, stage(args, global, loaded.clone())?)))
+        .collect::<Result<Vec<_>, CliError>>()?;
     let progress = Progress::new(requests * engines.len(), "replaying");
     let conversations = inputs
         .iter()
         .map(|input| {
-            let mut rows = plain_rows(&input.recording, ttl, &prices);
-            for engine in &engines {
+            let mut rows = plain_rows(&input.recording, ttl.at_first(), &prices);
+            for (engine, stage) in &engines {
                 let step = &mut || progress.step();
-                let played = play(&input.recording, &stage, *engine, ttl, step).map_err(failed)?;
+                let played = play(&input.recording, stage, *engine, step).map_err(failed)?;
                 rows.push(engine_row(played, &prices));
             }
             Ok(conversation_report(input, rows))

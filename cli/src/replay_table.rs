@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::figures::{counted, duration, grouped};
-use contexture::prompt_cache::Ttl;
+use contexture::prompt_cache::CacheTtl;
 use contexture::replay::{ConversationReport, Prices, Report, Row};
 
 /// The columns, each with the two lines of its heading.
@@ -22,17 +22,68 @@ const COLUMNS: [[&str; 2]; 11] = [
     ["worst", "turn"],
 ];
 
-/// The totals as a table, with a line above that says what was played and a few below that say what the
-/// figures mean.
+/// The columns of the table that says where the money went.
+const SHARES: [[&str; 2]; 9] = [
+    ["where it", "went"],
+    ["system,", "tools"],
+    ["messages", "read"],
+    ["new", "text"],
+    ["after", "pauses"],
+    ["rewritten by", "compactions"],
+    ["", "cost"],
+    ["compactions", "cost"],
+    ["compactions", "saved"],
+];
+
+/// The columns of the table of single compactions.
+const COMPACTIONS: [[&str; 2]; 6] = [
+    ["", "compactions"],
+    ["before", "request"],
+    ["prompt", "before"],
+    ["", "after"],
+    ["", "cost"],
+    ["saved until", "the next one"],
+];
+
+/// Compactions of one engine that are shown one by one.
+const SHOWN_COMPACTIONS: usize = 12;
+
+/// The totals as a table, with a line above that says what was played, where the money went, what each compaction
+/// cost, and a few lines below that say what the figures mean.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}\n\n", heading(&report.conversations));
     let rows: Vec<_> = report.totals.iter().map(cells).collect();
+    table(&mut text, &COLUMNS, &rows);
+    let shares: Vec<_> = report.totals.iter().filter_map(share_cells).collect();
+    if !shares.is_empty() {
+        text.push('\n');
+        table(&mut text, &SHARES, &shares);
+    }
+    let compactions: Vec<_> = report.totals.iter().flat_map(compaction_cells).collect();
+    if !compactions.is_empty() {
+        text.push('\n');
+        table(&mut text, &COMPACTIONS, &compactions);
+    }
+    text.push('\n');
+    for note in notes(report) {
+        text.push_str(&note);
+        text.push('\n');
+    }
+    text
+}
+
+/// Appends a table: the first column to the left, the others to the right.
+pub(crate) fn table<const N: usize>(
+    text: &mut String,
+    columns: &[[&str; 2]; N],
+    rows: &[[String; N]],
+) {
     let width = |column: usize| {
-        let heading = COLUMNS[column].iter().map(|line| line.chars().count());
+        let heading = columns[column].iter().map(|line| line.chars().count());
         let cells = rows.iter().map(|row| row[column].chars().count());
         heading.chain(cells).max().unwrap_or_default()
     };
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let widths: Vec<usize> = (0..N).map(width).collect();
     let mut line = |cells: &[&str]| {
         let mut line = String::new();
         for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
@@ -44,17 +95,54 @@ pub(crate) fn render(report: &Report) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     };
-    line(&COLUMNS.map(|[above, _]| above));
-    line(&COLUMNS.map(|[_, below]| below));
-    for row in &rows {
+    line(&columns.map(|[above, _]| above));
+    line(&columns.map(|[_, below]| below));
+    for row in rows {
         line(&row.each_ref().map(String::as_str));
     }
-    text.push('\n');
-    for note in notes(report) {
-        text.push_str(&note);
-        text.push('\n');
+}
+
+fn share_cells(row: &Row) -> Option<[String; SHARES.len()]> {
+    let shares = row.shares?;
+    let costs = || row.work.iter().flat_map(|work| &work.costs);
+    let of_work = |sum: f64| {
+        row.work
+            .as_ref()
+            .map_or_else(|| "–".to_owned(), |_| dollars(sum))
+    };
+    Some([
+        row.engine.clone(),
+        dollars(shares.fixed_usd),
+        dollars(shares.messages_read_usd),
+        dollars(shares.new_usd),
+        dollars(shares.after_pauses_usd),
+        dollars(shares.rewritten_usd),
+        dollars(row.cost_usd),
+        of_work(costs().map(|one| one.cost_usd).sum()),
+        of_work(costs().map(|one| one.saved_usd).sum()),
+    ])
+}
+
+fn compaction_cells(row: &Row) -> Vec<[String; COMPACTIONS.len()]> {
+    let costs = row.work.iter().flat_map(|work| &work.costs);
+    let cells = costs.map(|one| {
+        [
+            row.engine.clone(),
+            grouped(one.request),
+            grouped(one.tokens_before),
+            grouped(one.tokens_after),
+            match one.cache_was_cold {
+                true => "cache cold".to_owned(),
+                false => dollars(one.cost_usd),
+            },
+            dollars(one.saved_usd),
+        ]
+    });
+    let cells: Vec<_> = cells.collect();
+    match cells.len() > SHOWN_COMPACTIONS {
+        true => Vec::new(),
+        false => cells,
     }
-    text
 }
 
 fn heading(conversations: &[ConversationReport]) -> String {
@@ -114,7 +202,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
 }
 
 /// An amount of money: cents, and for less than a dollar hundredths of cents.
-fn dollars(amount: f64) -> String {
+pub(crate) fn dollars(amount: f64) -> String {
     if amount < 1.0 {
         return format!("${amount:.4}");
     }
@@ -138,6 +226,20 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(format!("recorded: the log's own usage{of}."));
     }
     notes.push("none: the recording without an engine, whether it fits or not.".to_owned());
+    let work = || report.totals.iter().filter_map(|row| row.work.as_ref());
+    if work().any(|work| !work.costs.is_empty()) {
+        notes.push(
+            "compactions: what they had written anew costs, what they took out of later prompts saves. Where the cache\n\
+             had forgotten the prompt, all of it was to be written in any case."
+                .to_owned(),
+        );
+    }
+    if work().any(|work| work.costs.len() > SHOWN_COMPACTIONS) {
+        notes.push(format!(
+            "compactions of an engine that made more than {SHOWN_COMPACTIONS} are not shown one by one; --report has \
+             them all."
+        ));
+    }
     if report.totals.iter().any(|row| row.prompts.overflows > 0) {
         notes
             .push("overflows: prompts larger than the window; a provider refuses them.".to_owned());
@@ -165,15 +267,16 @@ fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-fn prices(prices: &Prices, ttl: Ttl) -> String {
-    let whose = if *prices == Prices::sonnet(ttl) {
+fn prices(prices: &Prices, ttl: CacheTtl) -> String {
+    let whose = if *prices == Prices::sonnet(ttl.at_first()) {
         " (list prices of Claude Sonnet)"
     } else {
         ""
     };
     let lifetime = match ttl {
-        Ttl::FiveMinutes => "5 minutes",
-        Ttl::OneHour => "an hour",
+        CacheTtl::FiveMinutes => "5 minutes",
+        CacheTtl::OneHour => "an hour",
+        CacheTtl::Auto => "5 minutes or,\nwhere pauses make that cheaper, an hour",
     };
     let price = |price: f64| {
         // Cents, unless the price has more than those.
@@ -199,6 +302,7 @@ fn prices(prices: &Prices, ttl: Ttl) -> String {
 mod tests {
     use super::*;
     use contexture::engines::Source;
+    use contexture::prompt_cache::Ttl;
     use contexture::replay::{Prompts, Work};
 
     fn row(engine: &str, prompt_tokens: u64, work: Option<Work>) -> Row {
@@ -209,6 +313,7 @@ mod tests {
             prompt_tokens,
             cached_tokens: prompt_tokens / 4 * 3,
             written_tokens: prompt_tokens / 4,
+            ..Prompts::default()
         };
         let source = work.as_ref().map(|_| Source::Builtin);
         Row::new(
@@ -231,8 +336,8 @@ mod tests {
             unseen_tokens: 26_798,
             rows,
         };
-        let ttl = Ttl::FiveMinutes;
-        Report::new(Prices::sonnet(ttl), ttl, vec![conversation])
+        let ttl = CacheTtl::FiveMinutes;
+        Report::new(Prices::sonnet(ttl.at_first()), ttl, vec![conversation])
     }
 
     #[test]
@@ -281,9 +386,10 @@ Answers and an engine's own model calls are not in it.
                 &Prices {
                     input: 5.0,
                     cached: 0.125,
-                    write: 6.25
+                    write: 6.25,
+                    write_long: 10.0
                 },
-                Ttl::OneHour
+                CacheTtl::OneHour
             )
             .contains("$5.00 a million tokens, $0.125 read from the prompt cache, $6.25 written")
         );

@@ -250,3 +250,119 @@ fn every_real_file_is_played() {
     );
     assert!(compressor["compactions"].as_u64().unwrap() > 0);
 }
+
+/// The sums of a row: what its shares say, and what it costs beyond them.
+fn accounted(row: &Value, prices: &Value) -> (f64, f64) {
+    let tokens = |name: &str| row[name].as_f64().unwrap();
+    let plain = tokens("prompt_tokens") - tokens("cached_tokens") - tokens("written_tokens");
+    let shares = row["shares"].as_object().unwrap().values();
+    let shares: f64 = shares.map(|share| share.as_f64().unwrap()).sum();
+    (
+        shares + plain * prices["input"].as_f64().unwrap() / 1e6,
+        row["cost_usd"].as_f64().unwrap(),
+    )
+}
+
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn compactions_timed_by_price_cost_less_and_every_cent_is_accounted_for() {
+    let log =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/claude-code/main.jsonl");
+    let place = Place::new();
+    let report = |timing: &str, ttl: &str| {
+        let config =
+            format!("compression: {{timing: {timing}}}\nprompt_caching: {{cache_ttl: {ttl}}}\n");
+        let config = place.file(&format!("{timing}-{ttl}.yaml"), &config);
+        let said = place.replay(&[
+            log.to_str().unwrap(),
+            "--config",
+            config.to_str().unwrap(),
+            "--engine",
+            "compressor",
+            "--engine",
+            "lcm",
+            "--context-length",
+            "200000",
+            "--offline",
+            "--report",
+            "-",
+        ]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let report: Value = serde_json::from_str(&said.stdout).unwrap();
+        for row in report["totals"].as_array().unwrap() {
+            if row["engine"] != "recorded" {
+                let (parts, cost) = accounted(row, &report["prices"]);
+                assert!((parts - cost).abs() < 1e-6, "{timing} {ttl}: {row}");
+            }
+            for one in row["costs"].as_array().into_iter().flatten() {
+                assert!(
+                    one["tokens_after"].as_u64() < one["tokens_before"].as_u64(),
+                    "{one}"
+                );
+                assert_eq!(
+                    one["cost_usd"] == json!(0.0),
+                    one["cache_was_cold"] == json!(true),
+                    "{one}"
+                );
+            }
+        }
+        let costs = report["totals"].as_array().unwrap()[1..].iter();
+        costs
+            .map(|row| row["cost_usd"].as_f64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    let threshold = report("threshold", "5m");
+    let economy = report("economy", "5m");
+    let chosen = report("economy", "auto");
+    for engine in [1, 2] {
+        assert_eq!(threshold[0], economy[0]);
+        assert!(threshold[engine] < threshold[0], "{threshold:?}");
+        assert!(
+            economy[engine] < threshold[engine],
+            "{economy:?} {threshold:?}"
+        );
+        // Seventeen pauses of more than five minutes.
+        assert!(
+            chosen[engine] < threshold[engine],
+            "{chosen:?} {threshold:?}"
+        );
+    }
+}
+
+#[test]
+fn the_cheapest_settings_are_named_in_words_that_go_into_the_configuration() {
+    let place = Place::new();
+    let chat = place.file("chat.json", &chat(40));
+    let chat = chat.to_str().unwrap();
+    let args = ["--context-length", "8000", "--offline"];
+    let said = place.replay(&[&[chat, "--advise"][..], &args].concat());
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(said.stdout.contains("as configured"), "{}", said.stdout);
+    let lines: Vec<&str> = said.stdout.lines().skip(2).collect();
+    let costs: Vec<f64> = lines
+        .iter()
+        .take_while(|line| !line.starts_with("none"))
+        .map(|line| {
+            line.split('$')
+                .nth(1)
+                .unwrap()
+                .split(' ')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(costs.len(), 12, "{}", said.stdout);
+    assert!(costs.is_sorted(), "{costs:?}");
+    let Some((_, yaml)) = said.stdout.split_once(" on these conversations:\n\n") else {
+        panic!("no advice in {}", said.stdout);
+    };
+    // What is advised costs what the table says.
+    let config = place.file("advised.yaml", yaml);
+    let config = config.to_str().unwrap();
+    let said = place.replay(&[&[chat, "--config", config, "--report", "-"][..], &args].concat());
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let cost = report["totals"][1]["cost_usd"].as_f64().unwrap();
+    assert_eq!(format!("{cost:.4}"), format!("{:.4}", costs[0]));
+}

@@ -34,6 +34,7 @@ pub mod protocol;
 mod services;
 mod store;
 mod text;
+mod timing;
 mod tool;
 mod window;
 
@@ -63,6 +64,7 @@ pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest}
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
 pub use text::{grouped, printable};
+pub use timing::CachePrices;
 pub use tool::{ToolCall, ToolSpec};
 pub use window::{Decision, Usage, WindowState};
 

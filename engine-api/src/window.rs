@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::CachePrices;
+
 open_struct! {
     /// What a provider reported for one answer. All figures are tokens.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,12 @@ open_struct! {
         pub idle_ms: Option<u64>,
         /// How long the provider's prompt cache keeps what it was sent, in milliseconds, as far as the host knows.
         pub cache_ttl_ms: Option<u64>,
+        /// What the provider's prompt cache costs; none where that is not known.
+        pub cache_prices: Option<CachePrices>,
+        /// Whether compactions are timed by these prices, where [`pays`](Self::pays) says so, rather than by size.
+        pub timed_by_price: bool,
+        /// The requests since the last compaction, or since the session was opened, this one among them; a number.
+        pub requests_since_compaction: u64,
         /// Messages in the window, the system prompt not among them.
         pub messages: usize,
         /// Whether the window holds messages that no compaction has seen yet.

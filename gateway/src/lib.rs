@@ -177,7 +177,7 @@ impl Gateway {
             Some("anthropic"),
             None,
             enabled,
-            caching.cache_ttl,
+            caching.cache_ttl.at_first(),
         );
         let mode = match self.shared.settings().observe {
             true => "observing",

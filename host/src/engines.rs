@@ -21,6 +21,7 @@ use crate::catalog::{
 use crate::config::{Config, Isolation, Loaded, Schema};
 use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
 use crate::private::{narrow, narrow_folder};
+use crate::prompt_cache::Pauses;
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
 use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock, thrown};
@@ -241,6 +242,8 @@ pub struct Engines {
     factories: Mutex<HashMap<(Source, String), Factory>>,
     /// The engines that run in processes of their own.
     isolated: Mutex<HashMap<String, Arc<Isolated>>>,
+    /// The pauses of all sessions.
+    pauses: Mutex<Pauses>,
 }
 
 impl std::fmt::Debug for Engines {
@@ -403,8 +406,18 @@ impl Engines {
             supervisor: Supervisor::new(policy),
             factories: Mutex::default(),
             isolated: Mutex::default(),
+            pauses: Mutex::default(),
             loaded,
         }))
+    }
+
+    /// The pauses of all sessions, as far as the lifetime of the prompt cache is to be chosen by them.
+    pub(crate) fn pauses(&self) -> Pauses {
+        *lock(&self.pauses)
+    }
+
+    pub(crate) fn note_pause(&self, pause: Pauses) {
+        lock(&self.pauses).add(pause);
     }
 
     /// The configuration.

@@ -6,6 +6,7 @@
 //! so that [`remove`] finds the host's own among the client's.
 
 mod document;
+mod lifetime;
 mod splice;
 mod status;
 #[cfg(test)]
@@ -16,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use document::{Document, Marker, Position};
+pub use lifetime::CacheTtl;
+pub(crate) use lifetime::Pauses;
 pub use splice::remove;
+pub(crate) use status::prices;
 pub use status::{CacheStatus, DisabledReason, decide};
 
 /// Breakpoints that a request may have, the client's own included (Anthropic's limit).

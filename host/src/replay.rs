@@ -17,9 +17,9 @@ mod report;
 mod script;
 mod stage;
 
-pub use figures::{Prompts, Work};
+pub use figures::{CompactionCost, Prompts, Spent, Work};
 pub use player::{Played, play, recorded, without_engine};
-pub use prices::{PriceError, Prices};
+pub use prices::{PriceError, Prices, Shares};
 pub use recording::{Recording, Request};
 pub use report::{ConversationReport, Report, Row};
 pub use stage::{Stage, StageError};

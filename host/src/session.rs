@@ -41,6 +41,7 @@ use crate::config::OnFailure;
 use crate::contract::Grouping;
 use crate::engines::{Engines, Occasion, Opened};
 use crate::formats::Format;
+use crate::prompt_cache::{Pauses, Ttl};
 use crate::providers::ModelClient;
 use crate::supervision::Pace;
 use crate::tokens::{Correction, TokenCounter};
@@ -96,9 +97,16 @@ pub struct Session {
     /// The engine's tools that are in every request.
     offered: Vec<Offered>,
     offered_tokens: u64,
-    last_request: Option<std::time::Instant>,
+    /// When the last request was made, in ms since the Unix epoch.
+    last_request_ms: Option<i64>,
     /// How long ago the request before this one was.
     idle_ms: Option<u64>,
+    requests_since_compaction: u64,
+    /// How long the provider keeps the prompt, by configuration or choice.
+    cache_ttl: Ttl,
+    pauses: Pauses,
+    /// The prompt at the request before, in tokens.
+    prompt_before: u64,
     reported: Option<Reported>,
     new_since_compaction: bool,
     /// It was decided whether to compact, and nothing that this depends on has changed since: the same request
@@ -204,8 +212,12 @@ impl Session {
             fixed_tokens: 0,
             offered: Vec::new(),
             offered_tokens: 0,
-            last_request: None,
+            last_request_ms: None,
             idle_ms: None,
+            requests_since_compaction: 0,
+            cache_ttl: engines.config().prompt_caching.cache_ttl.at_first(),
+            pauses: Pauses::default(),
+            prompt_before: 0,
             reported: None,
             new_since_compaction: false,
             settled: false,

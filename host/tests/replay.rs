@@ -8,11 +8,11 @@ use std::time::Duration;
 use contexture::config::Config;
 use contexture::engines::register_context_engine;
 use contexture::formats::{Conversation, read};
-use contexture::prompt_cache::Ttl;
+use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::replay::{
-    ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Stage, play, recorded,
-    without_engine,
+    ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Spent, Stage, play,
+    recorded, without_engine,
 };
 use contexture::session::{AgentWindow, SessionError};
 use contexture_engine_api::{
@@ -71,7 +71,7 @@ fn stage() -> Stage {
 }
 
 fn played(stage: &Stage, engine: &str, recording: &Recording) -> Played {
-    play(recording, stage, Some(engine), Ttl::FiveMinutes, &mut || {}).unwrap()
+    play(recording, stage, Some(engine), &mut || {}).unwrap()
 }
 
 /// At ten messages cuts to the first and the last three; remembers what it sees.
@@ -299,6 +299,12 @@ fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
             prompt_tokens: first + (first + more) + (first + 2 * more),
             cached_tokens: first + (first + more),
             written_tokens: first + 2 * more,
+            long_written_tokens: 0,
+            spent: Spent {
+                messages_read_tokens: first + (first + more),
+                new_written_tokens: first + 2 * more,
+                ..Spent::default()
+            },
         }
     );
     // 4,216 tokens at $0.30 and 2,420 at $3.75 a million.
@@ -336,14 +342,7 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
     SEEN.lock().unwrap().clear();
     REPORTED.lock().unwrap().clear();
     let mut steps = 0;
-    let result = play(
-        &recording,
-        &stage,
-        Some("cut-at-ten"),
-        Ttl::FiveMinutes,
-        &mut || steps += 1,
-    )
-    .unwrap();
+    let result = play(&recording, &stage, Some("cut-at-ten"), &mut || steps += 1).unwrap();
 
     assert_eq!(steps, 6);
     assert_eq!(
@@ -456,14 +455,7 @@ fn an_engine_that_fails_is_told_of_and_the_built_in_stands_in() {
 
     let home = tempfile::tempdir().unwrap();
     let strict = stage_in(home.path(), "context: {on_failure: fail}");
-    let error = play(
-        &recording,
-        &strict,
-        Some("broken"),
-        Ttl::FiveMinutes,
-        &mut || {},
-    )
-    .unwrap_err();
+    let error = play(&recording, &strict, Some("broken"), &mut || {}).unwrap_err();
     assert!(
         matches!(error, SessionError::EngineFailed { .. }),
         "{error}"
@@ -536,6 +528,7 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
             prompt_tokens: 20_000 + 21_300,
             cached_tokens: 15_000 + 19_990,
             written_tokens: 4_992 + 1_300,
+            ..Prompts::default()
         }
     );
     let cost = Prices::sonnet(Ttl::FiveMinutes).cost(&prompts);
@@ -616,14 +609,14 @@ fn engines_stand_side_by_side_in_one_report() {
     };
     let report = Report::new(
         prices,
-        Ttl::FiveMinutes,
+        CacheTtl::FiveMinutes,
         vec![report_of(1, 5), report_of(2, 30)],
     );
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["cache_ttl"], "5m");
     assert_eq!(
         json["prices"],
-        json!({"input": 3.0, "cached": 0.3, "write": 3.75})
+        json!({"input": 3.0, "cached": 0.3, "write": 3.75, "write_long": 6.0})
     );
     let names: Vec<_> = report
         .totals
@@ -696,13 +689,7 @@ fn a_conversation_without_answers_has_no_requests() {
 #[test]
 fn an_engine_that_nobody_knows_is_refused() {
     let recording = Recording::new(one(&chat(1)), agent(1_000));
-    let error = play(
-        &recording,
-        &stage(),
-        Some("compresor"),
-        Ttl::FiveMinutes,
-        &mut || {},
-    );
+    let error = play(&recording, &stage(), Some("compresor"), &mut || {});
     let message = error.unwrap_err().to_string();
     assert!(message.contains("compressor"), "{message}");
 }

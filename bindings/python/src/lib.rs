@@ -57,13 +57,13 @@ fn play<'py>(
         let stage = Stage::new(engines.loaded().clone(), engines.client().clone())
             .map_err(|error| errors::ContextureError::new_err(error.to_string()))?;
         let ttl = engines.config().prompt_caching.cache_ttl;
-        let prices = Prices::sonnet(ttl);
+        let prices = Prices::sonnet(ttl.at_first());
         let mut conversations = Vec::new();
         for (at, conversation) in recordings.into_iter().enumerate() {
             let recording = Recording::new(conversation, agent.clone());
-            let none = replay::without_engine(&recording, ttl);
+            let none = replay::without_engine(&recording, ttl.at_first());
             let mut rows = vec![Row::new("none", None, none, None, &prices)];
-            let played = replay::play(&recording, &stage, engine.as_deref(), ttl, &mut || {})
+            let played = replay::play(&recording, &stage, engine.as_deref(), &mut || {})
                 .map_err(errors::of_session)?;
             let mut row = Row::new(
                 played.engine,

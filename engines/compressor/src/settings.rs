@@ -9,6 +9,8 @@ pub const PROTECT_FIRST_N: usize = 3;
 
 /// The share of the compacted content that its summary may take.
 const SUMMARY_RATIO: f64 = 0.20;
+/// The share of the threshold from which a compaction may be due where compactions are timed by price.
+const ECONOMY_FROM: f64 = 0.5;
 /// The least budget of a summary, in tokens, where the window allows it.
 const MIN_SUMMARY_TOKENS: u64 = 2_000;
 /// The share of the window that a summary may take at most.
@@ -195,7 +197,10 @@ impl Budgets {
             .min(settings.max_threshold_tokens.unwrap_or(u64::MAX))
             .min(room_for_prompt(window));
         Self {
-            threshold_tokens,
+            threshold_tokens: match window.timed_by_price {
+                true => share(threshold_tokens, ECONOMY_FROM),
+                false => threshold_tokens,
+            },
             tail_token_budget: share(threshold_tokens, settings.target_ratio),
             max_summary_tokens: share(window.context_length, MAX_SUMMARY_SHARE)
                 .min(MAX_SUMMARY_TOKENS),

@@ -197,6 +197,12 @@ impl ContextEngine for Engine {
                 grouped(budgets.soft)
             ));
         }
+        if window.timed_by_price && prompt < budgets.hard {
+            let pays = window.pays(window.fixed_tokens + budgets.tail + budgets.summaries);
+            if !pays.is_yes() {
+                return pays;
+            }
+        }
         let waits = prompt < budgets.hard
             && self.has_background
             && self.session.services.model().is_some()

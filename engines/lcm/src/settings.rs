@@ -47,6 +47,8 @@ impl Default for Settings {
     }
 }
 
+/// The share of the soft threshold from which a compaction may be due where compactions are timed by price.
+const ECONOMY_FROM: f64 = 0.5;
 /// The smallest budget of a node's text, in tokens.
 const MIN_NODE_TOKENS: u64 = 48;
 /// The largest budget of a node's text, in tokens.
@@ -129,7 +131,10 @@ impl Settings {
         let summaries = share(room, self.summaries);
         let node = (summaries / NODES_IN_BUDGET).clamp(MIN_NODE_TOKENS, MAX_NODE_TOKENS);
         Budgets {
-            soft,
+            soft: match window.timed_by_price {
+                true => share(soft, ECONOMY_FROM),
+                false => soft,
+            },
             hard,
             usable,
             tail: share(room, self.fresh_tail),

@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::session_state::SessionState;
 use crate::settings::Settings;
 use crate::store::{Key, MessageRow, PayloadId, PayloadInfo, SessionId, StoredMessage};
-use page::{DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS};
+use page::{MAX_TOKENS, MIN_TOKENS};
 
 /// What a tool works with.
 pub(crate) struct Context<'a> {
@@ -134,24 +134,15 @@ fn object(properties: Value, required: &[&str]) -> Value {
 }
 
 fn max_tokens_schema() -> Value {
-    json!({
-        "type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "default": DEFAULT_TOKENS,
-        "description": "The most tokens the answer may have; below 250 it leaves out details",
-    })
+    json!({"type": "integer", "minimum": MIN_TOKENS, "maximum": MAX_TOKENS, "description": "Tokens of the answer"})
 }
 
 fn cursor_schema() -> Value {
-    json!({
-        "type": "string",
-        "description": "`next_cursor` of the page before, with the other arguments as they were",
-    })
+    json!({"type": "string", "description": "`next_cursor` of the page before"})
 }
 
 fn session_schema() -> Value {
-    json!({
-        "type": "string",
-        "description": "Another session, where the configuration grants it. Default: this one",
-    })
+    json!({"type": "string", "description": "Another session, if granted"})
 }
 
 /// Adds a message's time to an answer; if unknown, its estimated time.

@@ -1366,5 +1366,5 @@ fn the_schemas_say_what_the_tools_take() {
         .iter()
         .map(|spec| tokens(&json!(spec).to_string()))
         .sum();
-    assert!(all < 4_000, "the tools take {all} tokens of every request");
+    assert!(all < 2_500, "the tools take {all} tokens of every request");
 }

@@ -285,7 +285,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::config::{OnFailure, OnMissing};
-    use crate::prompt_cache::Ttl;
+    use crate::prompt_cache::CacheTtl;
     use serde_json::json;
     use tempfile::TempDir;
 
@@ -364,13 +364,13 @@ mod tests {
         } = Config::default();
         assert_eq!(
             serde_json::to_value(compression).unwrap(),
-            json!({"enabled": true, "automatic": true, "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
+            json!({"enabled": true, "automatic": true, "timing": "threshold", "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
                 "protect_last_n": 20, "wait_for_model": false})
         );
         assert_eq!(context.engine, "compressor");
         assert_eq!(context.on_missing, OnMissing::Fallback);
         assert_eq!(context.supervision.compress_deadline_ms, 120_000);
-        assert_eq!(prompt_caching.cache_ttl, Ttl::FiveMinutes);
+        assert_eq!(prompt_caching.cache_ttl, CacheTtl::FiveMinutes);
         assert_eq!(auxiliary.compression.provider, "auto");
     }
 
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(config.context.supervision.grace_ms, 250);
         assert_eq!(config.context.supervision.call_deadline_ms, 10_000);
         assert_eq!(config.compression.threshold, 1.0);
-        assert_eq!(config.prompt_caching.cache_ttl, Ttl::OneHour);
+        assert_eq!(config.prompt_caching.cache_ttl, CacheTtl::OneHour);
         assert_eq!(config.hygiene.max_messages, Some(400));
         assert_eq!(config.engine_settings("lcm"), json!({"leaf_tokens": 1000}));
         assert_eq!(config.engine_settings("other"), json!({}));
@@ -422,7 +422,7 @@ mod tests {
         );
         assert_eq!(
             refusal("prompt_caching:\n  cache_ttl: 10m\n"),
-            "F:2:14: `prompt_caching.cache_ttl` is \"10m\", but must be `5m` or `1h`"
+            "F:2:14: `prompt_caching.cache_ttl` is \"10m\", but must be `5m`, `1h` or `auto`"
         );
         assert_eq!(
             refusal("auxiliary: {compression: {provider: openruter}}"),

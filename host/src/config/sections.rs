@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::prompt_cache::Ttl;
+use crate::prompt_cache::CacheTtl;
 
 /// The key of an engine's settings that says where it runs.
 pub(super) const ISOLATION: &str = "isolation";
@@ -173,6 +173,8 @@ pub struct Compression {
     /// Whether they are compacted without being asked to. Where not, a body that does not fit is reported, and
     /// leaves as it is.
     pub automatic: bool,
+    /// When conversations are compacted: at the threshold, or where that saves money.
+    pub timing: Timing,
     /// The share of the context window at which to compact (a ratio).
     #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: f64,
@@ -190,11 +192,24 @@ pub struct Compression {
     pub wait_for_model: bool,
 }
 
+/// `compression.timing`: when conversations are compacted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Timing {
+    /// From the threshold on.
+    #[default]
+    Threshold,
+    /// From half the threshold on, as soon as that costs less at the prices of the provider's prompt cache than going
+    /// on without it.
+    Economy,
+}
+
 impl Default for Compression {
     fn default() -> Self {
         Self {
             enabled: true,
             automatic: true,
+            timing: Timing::default(),
             threshold: 0.50,
             max_threshold_tokens: None,
             target_ratio: 0.20,
@@ -262,7 +277,7 @@ pub struct PromptCaching {
     /// output where it is true, or asked to.
     pub enabled: Option<bool>,
     /// How long the provider keeps what is marked.
-    pub cache_ttl: Ttl,
+    pub cache_ttl: CacheTtl,
 }
 
 /// `hygiene`: the safety net before a turn, at a fixed 85 % of the context window.
@@ -431,6 +446,7 @@ impl Config {
             // That one is the host's.
             settings.remove("wait_for_model");
             settings.remove("automatic");
+            settings.remove("timing");
             settings.extend(own);
         }
         settings

@@ -1,5 +1,7 @@
 //! Whether requests are marked, and the status line for it.
 
+use contexture_engine_api::CachePrices;
+
 use super::{CacheProvider, Ttl};
 
 /// Whether requests are marked. Its text is the status line.
@@ -93,7 +95,7 @@ pub fn decide(
     if !enabled {
         return CacheStatus::Disabled(DisabledReason::SwitchedOff);
     }
-    if !model.to_ascii_lowercase().contains("claude") {
+    if !is_claude(model) {
         return CacheStatus::Disabled(DisabledReason::NotClaude(model.to_owned()));
     }
     match base_url
@@ -106,6 +108,22 @@ pub fn decide(
             CacheStatus::Disabled(DisabledReason::Provider(named))
         }
     }
+}
+
+fn is_claude(model: &str) -> bool {
+    model.to_ascii_lowercase().contains("claude")
+}
+
+/// What the prompt cache of this model's provider costs: a read a tenth of plain input (platform.claude.com and
+/// platform.openai.com, "Prompt caching"); a write as much as plain input, but for Claude a quarter more, and twice as
+/// much for an hour.
+pub(crate) fn prices(model: &str, ttl: Ttl) -> CachePrices {
+    let write = match ttl {
+        _ if !is_claude(model) => 100,
+        Ttl::FiveMinutes => 125,
+        Ttl::OneHour => 200,
+    };
+    CachePrices::new(10, write)
 }
 
 fn by_host(base_url: &str) -> Option<CacheProvider> {

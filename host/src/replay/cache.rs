@@ -26,23 +26,30 @@ pub(crate) struct PromptCache {
 impl PromptCache {
     /// An empty cache that forgets what was not used for as long as `ttl` says.
     pub(crate) fn new(ttl: Ttl) -> Self {
-        let minutes = match ttl {
-            Ttl::FiveMinutes => 5,
-            Ttl::OneHour => 60,
-        };
         Self {
-            lifetime_ms: minutes * 60_000,
+            lifetime_ms: ttl.ms() as i64,
             last_use_ms: None,
+        }
+    }
+
+    /// From the next request on it is written for as long as `ttl` says.
+    pub(crate) fn keep_for(&mut self, ttl: Ttl) {
+        self.lifetime_ms = ttl.ms() as i64;
+    }
+
+    /// Whether what was used last is still there at this time, in ms since the Unix epoch. Without a time none has
+    /// passed.
+    pub(crate) fn is_alive(&self, time_ms: Option<i64>) -> bool {
+        match (self.last_use_ms, time_ms) {
+            (Some(last), Some(now)) => now.saturating_sub(last) < self.lifetime_ms,
+            _ => true,
         }
     }
 
     /// Bills one prompt of `prompt` tokens whose first `shared` tokens are also the beginning of the
     /// prompt before it. Without a time (ms since the Unix epoch) no time has passed.
     pub(crate) fn request(&mut self, prompt: u64, shared: u64, time_ms: Option<i64>) -> Billed {
-        let alive = match (self.last_use_ms, time_ms) {
-            (Some(last), Some(now)) => now.saturating_sub(last) < self.lifetime_ms,
-            _ => true,
-        };
+        let alive = self.is_alive(time_ms);
         self.last_use_ms = time_ms.or(self.last_use_ms);
         if prompt < MIN_CACHED_PREFIX {
             return Billed::default();

@@ -6,13 +6,13 @@ use contexture_engine_api::Usage;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Billed, PromptCache};
-use super::figures::{Prompts, Work};
+use super::figures::{Before, CompactionCost, Prompts, Spent, Work};
 use super::recording::{Recording, Request};
 use super::script::Script;
 use super::stage::Stage;
 use crate::engines::Source;
 use crate::formats;
-use crate::prompt_cache::Ttl;
+use crate::prompt_cache::{CacheTtl, Ttl};
 use crate::session::{
     CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
     message_tokens,
@@ -47,7 +47,13 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
             cached: usage.cache_read_tokens,
             written: usage.cache_write_tokens,
         };
-        prompts.count(usage.input_tokens, billed, recording.agent.context_length);
+        let unknown = Spent::default();
+        prompts.count(
+            usage.input_tokens,
+            billed,
+            unknown,
+            recording.agent.context_length,
+        );
     }
     (prompts.requests > 0).then_some(prompts)
 }
@@ -61,11 +67,27 @@ pub fn without_engine(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     let mut before = 0;
     for request in recording.requests() {
         let tokens = fixed + messages.iter().take(request.answer).sum::<u64>();
+        let stood = stood(&cache, before > 0, request.time_ms);
         let billed = cache.request(tokens, before, request.time_ms);
-        prompts.count(tokens, billed, recording.agent.context_length);
+        let spent = Spent::of(
+            billed,
+            fixed,
+            tokens.saturating_sub(before.max(fixed)),
+            stood,
+        );
+        prompts.count(tokens, billed, spent, recording.agent.context_length);
         before = tokens;
     }
     prompts
+}
+
+/// How things stood when a prompt came.
+fn stood(cache: &PromptCache, is_later: bool, time_ms: Option<i64>) -> Before {
+    match is_later {
+        false => Before::Nothing,
+        true if cache.is_alive(time_ms) => Before::Kept,
+        true => Before::Forgotten,
+    }
 }
 
 /// Plays a recording through the engine that `named` or the configuration chooses, in a session of its
@@ -77,10 +99,9 @@ pub fn play(
     recording: &Recording,
     stage: &Stage,
     named: Option<&str>,
-    cache_ttl: Ttl,
     progress: &mut dyn FnMut(),
 ) -> Result<Played, SessionError> {
-    let mut player = Player::open(recording, stage, named, cache_ttl)?;
+    let mut player = Player::open(recording, stage, named)?;
     for request in recording.requests() {
         let began = player.session.engine_time();
         player.turn(request)?;
@@ -97,7 +118,10 @@ struct Player<'a> {
     script: Script,
     session: Session,
     cache: PromptCache,
+    /// Whether the session chooses the lifetime of the cache.
+    chooses_ttl: bool,
     fixed_tokens: u64,
+    time_ms: i64,
     sent: Option<Sent>,
     prompts: Prompts,
     work: Work,
@@ -109,6 +133,7 @@ struct Player<'a> {
 /// The prompt that was sent last.
 struct Sent {
     body: String,
+    tokens: u64,
     /// The hashes of its wire messages.
     wires: Vec<u64>,
     noted: bool,
@@ -119,9 +144,9 @@ impl<'a> Player<'a> {
         recording: &'a Recording,
         stage: &Stage,
         named: Option<&str>,
-        cache_ttl: Ttl,
     ) -> Result<Self, SessionError> {
         let engines = stage.engines();
+        let caching = &engines.config().prompt_caching;
         let id = stage.fresh_session();
         let options = SessionOptions {
             engine: named.map(str::to_owned),
@@ -144,10 +169,12 @@ impl<'a> Player<'a> {
             .sum();
         Ok(Self {
             script: Script::of(recording)?,
-            cache: PromptCache::new(cache_ttl),
+            cache: PromptCache::new(caching.cache_ttl.at_first()),
+            chooses_ttl: caching.cache_ttl == CacheTtl::Auto,
             fixed_tokens: recording.fixed_tokens() + tools,
             recording,
             session,
+            time_ms: 0,
             sent: None,
             prompts: Prompts::default(),
             work: Work::default(),
@@ -159,19 +186,33 @@ impl<'a> Player<'a> {
     /// One request, from the body that the client sends to the answer that comes back.
     fn turn(&mut self, request: &Request) -> Result<(), SessionError> {
         let body = self.script.request(request.answer);
+        // Without a time of its own none has passed.
+        self.time_ms = request.time_ms.unwrap_or(self.time_ms);
         let options = TurnOptions {
             fixed_tokens: Some(self.fixed_tokens),
+            time_ms: Some(self.time_ms),
             ..TurnOptions::default()
         };
         let format = Some(self.script.format);
         let turn = self.session.turn_with(&body, format, &options)?;
         let (body, selected) = (turn.body.into_owned(), turn.selected);
-        if let Some(report) = turn.compaction {
-            self.note(report);
-        }
+        // What the prompt would have been.
+        let reports = turn.rewrite.iter().chain(&turn.compaction);
+        let uncompacted = reports.map(|report| report.tokens_before).next();
+        let compacted = turn.compaction.and_then(|report| {
+            let sizes = (report.tokens_before, report.tokens_after);
+            self.note(report).then_some(sizes)
+        });
         let messages = selected.unwrap_or_else(|| self.session.window().message_tokens());
         let tokens = self.session.frame_tokens() + messages;
-        let usage = self.send(request, tokens, body, selected.is_some())?;
+        let usage = self.send(
+            request,
+            tokens,
+            uncompacted,
+            compacted,
+            body,
+            selected.is_some(),
+        )?;
         let answer = self.script.answer(request.answer);
         self.session.answer(&answer, Some(&usage))?;
         // No time passes between the turns of a recording.
@@ -187,6 +228,8 @@ impl<'a> Player<'a> {
         &mut self,
         request: &Request,
         tokens: u64,
+        uncompacted: Option<u64>,
+        compacted: Option<(u64, u64)>,
         body: String,
         selected: bool,
     ) -> Result<Usage, SessionError> {
@@ -214,9 +257,22 @@ impl<'a> Player<'a> {
                 tokens - messages + self.session.head_tokens(same.count())
             }
         };
+        let stood = stood(&self.cache, self.sent.is_some(), request.time_ms);
         let billed = self.cache.request(tokens, shared, request.time_ms);
+        let before = self
+            .sent
+            .as_ref()
+            .map_or(self.fixed_tokens, |sent| sent.tokens);
+        let new = uncompacted.unwrap_or(tokens).saturating_sub(before);
+        let spent = Spent::of(billed, self.fixed_tokens, new, stood);
+        let ttl = self.session.cache_ttl();
+        self.cache.keep_for(ttl);
+        if self.chooses_ttl && ttl == Ttl::OneHour {
+            self.prompts.long_written_tokens += billed.written;
+        }
         self.prompts
-            .count(tokens, billed, self.recording.agent.context_length);
+            .count(tokens, billed, spent, self.recording.agent.context_length);
+        self.note_saving(compacted, billed, spent, stood);
         let original = self.work.compactions == 0 && !selected;
         let reported = request
             .usage
@@ -233,8 +289,45 @@ impl<'a> Player<'a> {
                 .cache_write_tokens(billed.written)
                 .reasoning_tokens(0)
         });
-        self.sent = Some(Sent { body, wires, noted });
+        self.sent = Some(Sent {
+            body,
+            tokens,
+            wires,
+            noted,
+        });
         Ok(usage)
+    }
+
+    /// What the last compaction saved in this request, or what a new one costs and saves in it.
+    fn note_saving(
+        &mut self,
+        compacted: Option<(u64, u64)>,
+        billed: Billed,
+        spent: Spent,
+        stood: Before,
+    ) {
+        if let Some((before, after)) = compacted {
+            self.work.costs.push(CompactionCost {
+                request: self.prompts.requests,
+                tokens_before: before,
+                tokens_after: after,
+                cache_was_cold: stood == Before::Forgotten,
+                rewritten_tokens: spent.rewritten_tokens,
+                ..CompactionCost::default()
+            });
+        }
+        let Some(cost) = self.work.costs.last_mut() else {
+            return;
+        };
+        let saved = cost.tokens_before.saturating_sub(cost.tokens_after);
+        match (stood, compacted) {
+            (Before::Kept, Some((before, _))) => {
+                let would_be_read = before.saturating_sub(spent.new_written_tokens);
+                cost.reads_saved_tokens += would_be_read.saturating_sub(billed.cached);
+            }
+            (Before::Kept, None) => cost.reads_saved_tokens += saved,
+            (Before::Nothing | Before::Forgotten, _) => cost.writes_saved_tokens += saved,
+        }
     }
 
     fn answer_tokens(&self, request: &Request) -> u64 {
@@ -255,9 +348,11 @@ impl<'a> Player<'a> {
         self.failures = failures;
     }
 
-    fn note(&mut self, report: CompactionReport) {
+    /// Counts what became of a compaction. Whether it is one of the engine's own that came into force.
+    fn note(&mut self, report: CompactionReport) -> bool {
         let stood_in = report.engine != self.session.engine().name();
-        if report.outcome == OutcomeKind::Compacted && !stood_in {
+        let is_own = report.outcome == OutcomeKind::Compacted && !stood_in;
+        if is_own {
             self.work.compactions += 1;
             self.work.degraded += u64::from(report.degraded);
         }
@@ -277,6 +372,7 @@ impl<'a> Player<'a> {
                 ));
             }
         }
+        is_own
     }
 
     fn warn(&mut self, warning: String) {

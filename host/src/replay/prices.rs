@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
-use super::figures::Prompts;
+use super::figures::{CompactionCost, Prompts, Spent};
 use crate::prompt_cache::Ttl;
+
+/// What a write for an hour costs more than one for five minutes, as a ratio.
+const LONG: f64 = 2.0 / 1.25;
 
 /// Prices of prompt tokens, in US dollars a million.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -14,6 +17,8 @@ pub struct Prices {
     pub cached: f64,
     /// What is written to the cache.
     pub write: f64,
+    /// What is written for an hour, where the cache's lifetime is chosen.
+    pub write_long: f64,
 }
 
 /// A price that is none.
@@ -32,6 +37,7 @@ impl Prices {
                 Ttl::FiveMinutes => 3.75,
                 Ttl::OneHour => 6.0,
             },
+            write_long: 6.0,
         }
     }
 
@@ -51,10 +57,12 @@ impl Prices {
             (None, None, None) => sonnet,
             _ => {
                 let input = input.unwrap_or(sonnet.input);
+                let write = write.unwrap_or(input);
                 Self {
                     input,
                     cached: cached.unwrap_or(input / 10.0),
-                    write: write.unwrap_or(input),
+                    write,
+                    write_long: write * LONG,
                 }
             }
         };
@@ -75,9 +83,59 @@ impl Prices {
             .saturating_sub(prompts.written_tokens);
         let dollars = plain as f64 * self.input
             + prompts.cached_tokens as f64 * self.cached
-            + prompts.written_tokens as f64 * self.write;
+            + (prompts.written_tokens - prompts.long_written_tokens) as f64 * self.write
+            + prompts.long_written_tokens as f64 * self.write_long;
         dollars / 1e6
     }
+
+    /// What the parts of the prompts cost; none where they are not known.
+    pub fn shares(&self, prompts: &Prompts) -> Option<Shares> {
+        let spent = &prompts.spent;
+        let write = self.mean_write(prompts);
+        let read = |tokens: u64| tokens as f64 * self.cached / 1e6;
+        let written = |tokens: u64| tokens as f64 * write / 1e6;
+        (*spent != Spent::default()).then(|| Shares {
+            fixed_usd: read(spent.fixed_read_tokens) + written(spent.fixed_written_tokens),
+            messages_read_usd: read(spent.messages_read_tokens),
+            new_usd: written(spent.new_written_tokens),
+            after_pauses_usd: written(spent.after_pauses_tokens),
+            rewritten_usd: written(spent.rewritten_tokens),
+        })
+    }
+
+    /// The compaction with what it cost, and what it saved until the next one, among these prompts.
+    pub(super) fn balanced(&self, prompts: &Prompts, cost: CompactionCost) -> CompactionCost {
+        let write = self.mean_write(prompts) / 1e6;
+        let read = self.cached / 1e6;
+        CompactionCost {
+            cost_usd: cost.rewritten_tokens as f64 * write,
+            saved_usd: cost.reads_saved_tokens as f64 * read
+                + cost.writes_saved_tokens as f64 * write,
+            ..cost
+        }
+    }
+
+    /// The mean price of a write, in US dollars a million.
+    fn mean_write(&self, prompts: &Prompts) -> f64 {
+        let long = prompts.long_written_tokens as f64 / prompts.written_tokens.max(1) as f64;
+        self.write * (1.0 - long) + self.write_long * long
+    }
+}
+
+/// Where the money for prompts went, in US dollars. What is neither read from the prompt cache nor written to it is in
+/// none of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// System prompt and tools: written once, then read.
+    pub fixed_usd: f64,
+    /// Messages, read.
+    pub messages_read_usd: f64,
+    /// Messages, written when they were new.
+    pub new_usd: f64,
+    /// Written once more after pauses.
+    pub after_pauses_usd: f64,
+    /// Written once more because of compactions.
+    pub rewritten_usd: f64,
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::figures::{Prompts, Work};
-use super::prices::Prices;
+use super::prices::{Prices, Shares};
 use crate::engines::Source;
-use crate::prompt_cache::Ttl;
+use crate::prompt_cache::CacheTtl;
 
 /// One way to run a conversation, in figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,6 +23,8 @@ pub struct Row {
     pub cache_share: f64,
     /// What the prompts cost, in US dollars.
     pub cost_usd: f64,
+    /// Where that money went; none for what a log recorded.
+    pub shares: Option<Shares>,
     /// What the engine did; absent from the rows that have no engine.
     #[serde(flatten)]
     pub work: Option<Work>,
@@ -36,15 +38,19 @@ impl Row {
         engine: impl Into<String>,
         source: Option<Source>,
         prompts: Prompts,
-        work: Option<Work>,
+        mut work: Option<Work>,
         prices: &Prices,
     ) -> Self {
+        for cost in work.iter_mut().flat_map(|work| &mut work.costs) {
+            *cost = prices.balanced(&prompts, *cost);
+        }
         Self {
             engine: engine.into(),
             source,
             mean_prompt_tokens: prompts.mean_prompt_tokens(),
             cache_share: prompts.cache_share(),
             cost_usd: prices.cost(&prompts),
+            shares: prices.shares(&prompts),
             prompts,
             work,
             warnings: Vec::new(),
@@ -107,7 +113,7 @@ pub struct Report {
     /// What prompts cost, in US dollars a million tokens.
     pub prices: Prices,
     /// How long the prompt cache keeps what is not used.
-    pub cache_ttl: Ttl,
+    pub cache_ttl: CacheTtl,
     /// The rows over all conversations, those of engines that failed last.
     pub totals: Vec<Row>,
     /// Each conversation.
@@ -116,7 +122,11 @@ pub struct Report {
 
 impl Report {
     /// The report of these conversations.
-    pub fn new(prices: Prices, cache_ttl: Ttl, conversations: Vec<ConversationReport>) -> Self {
+    pub fn new(
+        prices: Prices,
+        cache_ttl: CacheTtl,
+        conversations: Vec<ConversationReport>,
+    ) -> Self {
         let mut totals: Vec<Row> = Vec::new();
         for row in conversations.iter().flat_map(|one| &one.rows) {
             let same = totals

@@ -303,6 +303,7 @@ impl Session {
         self.put_in_force(&before, &proposal, fallback);
         self.reported = None;
         self.new_since_compaction = false;
+        self.requests_since_compaction = 0;
         let new = self.window.slots().iter().map(Slot::id);
         let committed = Committed::new(self.history.compactions)
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())

@@ -106,6 +106,8 @@ pub struct TurnOptions {
     /// The first wire message after the system prompt that stays as it is, by its index: only what stands
     /// before it is compacted, and the next turn may come without it.
     pub keep_from: Option<usize>,
+    /// When the request was made, in ms since the Unix epoch; none for now.
+    pub time_ms: Option<i64>,
     /// Whether a compaction may wait for a model; by default what `compression.wait_for_model` says.
     pub wait_for_model: Option<bool>,
     /// Whether the engine's tools are put into this request.

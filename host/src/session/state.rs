@@ -1,10 +1,12 @@
 //! How full the window is: what is counted, and what the provider reported.
 
-use std::time::Instant;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{Usage, WindowState};
 
 use super::{AgentWindow, Session};
+use crate::config::Timing;
+use crate::prompt_cache::{self, CacheTtl, Pauses, Ttl};
 
 /// System prompt and tools of the last request.
 #[derive(Debug)]
@@ -59,7 +61,13 @@ impl Session {
                     .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
             )
             .idle_ms(self.idle_ms)
-            .cache_ttl_ms(Some(self.engines.config().prompt_caching.cache_ttl.ms()))
+            .cache_ttl_ms(Some(self.cache_ttl.ms()))
+            .cache_prices(Some(prompt_cache::prices(
+                &self.agent.model,
+                self.cache_ttl,
+            )))
+            .timed_by_price(self.engines.config().compression.timing == Timing::Economy)
+            .requests_since_compaction(self.requests_since_compaction)
             .messages(self.window.len())
             .new_since_compaction(self.new_since_compaction)
     }
@@ -82,11 +90,45 @@ impl Session {
         self.frame.as_ref()?.system.clone()
     }
 
-    /// Notes that a request comes now, and how long ago the last one was.
-    pub(super) fn note_request(&mut self) {
-        let now = Instant::now();
-        let last = self.last_request.replace(now);
-        self.idle_ms = last.map(|last| now.duration_since(last).as_millis() as u64);
+    /// Notes that a request was made at this time (ms since the Unix epoch; none for now), and how long the one before
+    /// it was ago.
+    pub(super) fn note_request(&mut self, time_ms: Option<i64>) {
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+        };
+        let now = time_ms.unwrap_or_else(|| now().as_millis() as i64);
+        let last = self.last_request_ms.replace(now);
+        self.idle_ms = last.map(|last| now.saturating_sub(last).max(0) as u64);
+        self.requests_since_compaction += 1;
+        self.choose_cache_ttl();
+    }
+
+    /// Notes what the pause before this request costs, and chooses the lifetime of the prompt cache, where that is to
+    /// be chosen and the cache holds nothing.
+    fn choose_cache_ttl(&mut self) {
+        if self.engines.config().prompt_caching.cache_ttl != CacheTtl::Auto {
+            return;
+        }
+        if let Some(idle_ms) = self.idle_ms {
+            let prompt = self.rough_state().prompt_tokens;
+            let new = prompt.saturating_sub(self.prompt_before);
+            self.prompt_before = prompt;
+            let pause = Pauses::of(&self.agent.model, idle_ms, prompt, new);
+            self.pauses.add(pause);
+            self.engines.note_pause(pause);
+        }
+        if self.idle_ms.is_none_or(|idle| idle >= self.cache_ttl.ms()) {
+            let mut pauses = self.engines.pauses();
+            pauses.add(self.pauses);
+            self.cache_ttl = pauses.cheaper();
+        }
+    }
+
+    /// How long the provider keeps the prompt of this request.
+    pub(crate) fn cache_ttl(&self) -> Ttl {
+        self.cache_ttl
     }
 
     /// The note that the system prompt still lacks.

@@ -138,7 +138,7 @@ impl Session {
         options: &TurnOptions,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Turn<'b>, SessionError> {
-        self.note_request();
+        self.note_request(options.time_ms);
         self.reopen_engine();
         self.recover_from_engine(request.format);
         self.missing = 0;
@@ -426,7 +426,7 @@ impl Session {
                 .as_deref()
                 .filter(|_| provider.is_none()),
             caching.enabled != Some(false),
-            caching.cache_ttl,
+            self.cache_ttl,
         );
         let CacheStatus::Enabled { provider, ttl } = status else {
             return body;

@@ -19,7 +19,8 @@ impl Compressor {
             return Decision::No("the model's context length is not known".into());
         }
         let prompt = window.best_prompt_tokens();
-        let threshold = Budgets::for_window(&self.settings, window).threshold_tokens;
+        let budgets = Budgets::for_window(&self.settings, window);
+        let threshold = budgets.threshold_tokens;
         if prompt < threshold {
             return Decision::No(format!(
                 "the prompt has {} tokens; a compaction is due from {}",
@@ -41,6 +42,11 @@ impl Compressor {
                 grouped(window.fixed_tokens),
                 grouped(threshold)
             ));
+        }
+        if window.timed_by_price {
+            let kept = window.fixed_tokens + budgets.tail_token_budget;
+            let summary = budgets.summary_tokens(prompt.saturating_sub(kept));
+            return window.pays(kept + summary);
         }
         Decision::Yes(format!(
             "the prompt has {} tokens; a compaction is due from {}, in a window of {}",

@@ -25,7 +25,7 @@ pub(super) fn parameters() -> Value {
         json!({
             "repair": {
                 "type": "boolean", "default": false,
-                "description": "Where the search index is wrong, make it anew; the store is copied first",
+                "description": "Make a wrong search index anew",
             },
             "max_tokens": max_tokens_schema(),
             "cursor": {"type": "string", "description": "`next_cursor` of the page before: further findings"},

@@ -30,8 +30,7 @@ pub(super) fn parameters() -> Value {
             "id": {"type": "string", "description": "The summary (s12) or message (m34)"},
             "depth": {
                 "type": "integer", "minimum": 1,
-                "description": "For a summary made of summaries: stop so many levels below it and give the \
-                                summaries there. Default: go down to the messages",
+                "description": "For a summary of summaries: give those so many levels below it. Default: the messages",
             },
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),

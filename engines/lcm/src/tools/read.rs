@@ -30,10 +30,10 @@ pub(super) fn parameters() -> Value {
     object(
         json!({
             "id": {"type": "string", "description": "A message (m34), a file (f5) or a summary (s12)"},
-            "from_line": place("The first line, counted from 1. Default: the beginning", 1),
-            "to_line": place("The last line, included. Default: the end", 1),
-            "from_byte": place("In place of lines: the first byte, counted from 0", 0),
-            "to_byte": place("In place of lines: the byte after the last", 0),
+            "from_line": place("First line, from 1", 1),
+            "to_line": place("Last line", 1),
+            "from_byte": place("Or: first byte, from 0", 0),
+            "to_byte": place("Or: the byte after the last", 0),
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
             "session": session_schema(),

@@ -31,9 +31,9 @@ pub(super) fn parameters() -> Value {
         json!({
             "limit": {
                 "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT,
-                "description": "Messages on a page, at most",
+                "description": "Messages on a page",
             },
-            "role": {"type": "string", "description": "Only messages of this role: user, assistant or tool"},
+            "role": {"type": "string", "description": "Only this role: user, assistant or tool"},
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
             "session": session_schema(),

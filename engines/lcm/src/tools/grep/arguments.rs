@@ -64,8 +64,7 @@ pub(in crate::tools) fn parameters() -> Value {
         json!({
             "type": "string",
             "description": format!(
-                "{what}: 2026-01-31 ({day}, in UTC), 2026-01-31T09:30+02:00, or Unix seconds. What has no time of \
-                 its own counts by its arrival"
+                "{what}: 2026-01-31 ({day}, UTC), 2026-01-31T09:30+02:00, or Unix seconds"
             ),
         })
     };
@@ -74,46 +73,42 @@ pub(in crate::tools) fn parameters() -> Value {
             "pattern": {"type": "string", "description": "What to find, exactly. This or `question`"},
             "question": {
                 "type": "string",
-                "description": "Ranks what shares words with it, in any of their forms: candidates, best first, not \
-                                a complete list",
+                "description": "Ranks what shares words with it: candidates, best first",
             },
             "mode": {
                 "type": "string", "enum": ["full_text", "literal", "regex"], "default": "full_text",
-                "description": "How `pattern` is meant. full_text: every term occurs as a whole word, in any order \
-                                (Chinese, Japanese, Korean: anywhere); \"quotes\" make a phrase; punctuation inside \
-                                a term counts, but no quotes, brackets or , . ; : ! ? around it. literal: the text \
-                                itself, anywhere. regex: without look-around and backreferences; ^ and $ hold at \
-                                the ends of the text, and of each call",
+                "description": "full_text: every term as a whole word, in any order; \"quotes\" make a phrase. \
+                                literal: the text itself, anywhere. regex: no look-around, no backreferences",
             },
             "case": {
                 "type": "boolean",
-                "description": "Whether case matters. Default: false in full_text, true in literal and regex",
+                "description": "Whether case matters. Default: not in full_text",
             },
             "scope": {
                 "type": "string", "enum": ["all", "messages", "summaries", "files"], "default": "all",
-                "description": "Where to look; `files`: only messages whose text is so long that it is kept aside",
+                "description": "`files`: only messages so long that they are kept aside",
             },
-            "role": {"type": "string", "description": "Only messages of this role (user, assistant, tool), and no summaries"},
-            "tool": {"type": "string", "description": "Only results of the tool of this name"},
-            "since": time("Only what was said then or later", "its beginning"),
-            "until": time("Only what was said then or before", "its end"),
+            "role": {"type": "string", "description": "Only messages of this role: user, assistant, tool"},
+            "tool": {"type": "string", "description": "Only results of this tool"},
+            "since": time("Said then or later", "its beginning"),
+            "until": time("Said then or before", "its end"),
             "sort": {
                 "type": "string", "enum": ["relevance", "recency", "oldest"],
                 "description": "Default: recency for a pattern, relevance for a question",
             },
             "context": {
                 "type": "integer", "minimum": 0, "maximum": MAX_CONTEXT, "default": 0,
-                "description": "Lines shown before and after that of the first match",
+                "description": "Lines shown around the first match",
             },
             "limit": {
                 "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT,
-                "description": "Hits on a page, at most",
+                "description": "Hits on a page",
             },
             "max_tokens": max_tokens_schema(),
             "cursor": cursor_schema(),
             "sessions": {
                 "type": "array", "items": {"type": "string"},
-                "description": "Search these sessions, where the configuration grants it. Default: this one",
+                "description": "Other sessions, if granted",
             },
         }),
         &[],
