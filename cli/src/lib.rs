@@ -14,6 +14,8 @@ mod import;
 mod input;
 mod interrupt;
 mod kept;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod output;
 mod plugins;
 mod rehearsal;
@@ -108,6 +110,9 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Call a tool of a session's engine, as an agent would
     Tool(tool::ToolArgs),
+    /// Serve the tools of a session's engine to clients of the Model Context Protocol
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::McpArgs),
     /// Stand before a model's API, so that any agent gets an engine
     Serve(serve::ServeArgs),
     /// Run a command with a gateway before its model
@@ -198,6 +203,8 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Command::Compress(args) => compress::run(args, global),
         Command::Replay(args) => replay::run(args, global),
         Command::Tool(args) => tool::run(args, global),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => mcp::run(args, global),
         Command::Serve(args) => serve::run(args, global),
         Command::Run(args) => run::run(args, global),
         Command::Import(args) => import::run(args, global),

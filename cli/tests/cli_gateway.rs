@@ -30,6 +30,7 @@ impl Serving {
         let mut child = home
             .command(all)
             .env("T_TOKEN", "secret")
+            .env("B_TOKEN", "other")
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -128,7 +129,10 @@ fn other_machines_need_a_token_and_have_sessions_of_their_own() {
     let refused = refused.env("T_TOKEN", "x").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("gateway.tokens.a/b"));
-    let home = home(&provider, "gateway: {tokens: {alice: T_TOKEN}}\n");
+    let home = home(
+        &provider,
+        "gateway: {tokens: {alice: T_TOKEN, bob: B_TOKEN}}\n",
+    );
     let serving = Serving::start(&home, &["--listen", "0.0.0.0:0"]);
     assert!(serving.post("Hello", "").starts_with("HTTP/1.1 401"));
     assert!(
@@ -148,6 +152,28 @@ fn other_machines_need_a_token_and_have_sessions_of_their_own() {
     let requests = provider.requests();
     assert_eq!(requests.len(), 1);
     assert!(requests[0].header("x-contexture-token").is_none());
+    // The page is anybody's; what it shows is not.
+    let get = |path: &str, header: &str| {
+        serving.ask(&format!(
+            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n"
+        ))
+    };
+    assert!(get("/", "").starts_with("HTTP/1.1 200"));
+    let (alice, bob) = (
+        "x-contexture-token: secret\r\n",
+        "x-contexture-token: other\r\n",
+    );
+    let (list, one) = ("/contexture/sessions", "/contexture/session?id=alice/bob/s");
+    for path in [list, one] {
+        assert!(get(path, "").starts_with("HTTP/1.1 401"));
+        assert!(
+            get(path, alice).contains("\"id\":\"alice/bob/s\""),
+            "{path}"
+        );
+    }
+    assert!(get(list, bob).ends_with("{\"sessions\":[]}"));
+    assert!(get(one, bob).starts_with("HTTP/1.1 404"));
+    assert_eq!(provider.requests().len(), 1);
 }
 
 #[cfg(unix)]

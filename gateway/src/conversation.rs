@@ -1,17 +1,21 @@
 //! A request on its way through the host, and the rounds of its answer. Everything here blocks.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use contexture::formats::{self, Format};
 use contexture::session::{
-    AgentWindow, EngineTools, OutcomeKind, Session, SessionError, SessionOptions,
+    AgentWindow, CompactionReport, EngineTools, OutcomeKind, Session, SessionError, SessionOptions,
 };
 use contexture::{Compact, ToolCall, TurnOptions, Usage};
+use tokio::sync::{OwnedMutexGuard, oneshot};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::account::{self, Over};
 use crate::api::Api;
+use crate::diff;
 use crate::heal;
 use crate::hidden::{self, Hidden};
 use crate::lineage::{self, Seen};
@@ -52,7 +56,7 @@ impl From<SessionError> for Failure {
 /// What a request is, before anything is done with it.
 pub(crate) enum Kind {
     /// A turn of a conversation.
-    Turn(Box<Asked>),
+    Turn(Arc<Asked>),
     /// It goes on as it came, for this reason.
     Untouched(&'static str),
 }
@@ -83,7 +87,12 @@ pub(crate) struct Turned {
     pub(crate) turn: u64,
     pub(crate) compaction: Option<String>,
     pub(crate) prompt_tokens: u64,
+    /// What the compaction was, and what it changed.
+    report: Option<Compacted>,
 }
+
+/// A compaction that was made.
+type Compacted = Arc<(CompactionReport, serde_json::Value)>;
 
 fn as_text(body: &Bytes) -> Result<&str, Failure> {
     std::str::from_utf8(body).map_err(|error| Failure::new("not_text", error))
@@ -142,7 +151,7 @@ pub(crate) fn read(
         (None | Some("[]" | "null"), _) => EngineTools::OnceCompacted,
         _ => EngineTools::Offered,
     };
-    Ok(Kind::Turn(Box::new(Asked {
+    Ok(Kind::Turn(Arc::new(Asked {
         api,
         opening: Opening {
             id: found.session.clone(),
@@ -192,7 +201,8 @@ impl Asked {
     /// # Errors
     /// Why it has to leave as it came.
     pub(crate) fn turn(&self, shared: &Shared, place: &mut Place) -> Result<Turned, Failure> {
-        let held = place.hold(&shared.host, &self.opening)?;
+        let mut held = place.hold(&shared.host, &self.opening)?;
+        held.stays = true;
         let text = as_text(&self.body)?;
         let format = self.api.format();
         let mut tools: Vec<String> = held.session.offered_tools().map(str::to_owned).collect();
@@ -220,14 +230,28 @@ impl Asked {
         let restored = restored.map_or_else(|| self.body.clone(), Bytes::from);
         let turned = self.run(shared, held, restored, Compact::Auto);
         place.turns += 1;
-        let turned = turned?;
-        if let Err(error) = self.found.note(shared.host.record()) {
-            tracing::warn!("session `{}`: {error}", self.opening.id);
-        }
         Ok(Turned {
             turn: place.turns,
-            ..turned
+            ..turned?
         })
+    }
+
+    /// Takes the request through the host, and answers `sender` before anything of it is written: that overlaps the
+    /// model's answer, whose end waits for the place.
+    pub(crate) fn turn_in(
+        &self,
+        shared: &Shared,
+        mut place: OwnedMutexGuard<Place>,
+        sender: oneshot::Sender<Result<Turned, Failure>>,
+    ) {
+        let turned = self.turn(shared, &mut place);
+        let is_taken_in = turned.is_ok();
+        // Nobody may be waiting any more.
+        let _ = sender.send(turned);
+        if is_taken_in && let Err(error) = self.found.note(shared.host.record()) {
+            tracing::warn!("session `{}`: {error}", self.opening.id);
+        }
+        place.let_go();
     }
 
     /// The body that would be sent for this one, with nothing taken in; none where it is no continuation of what is in
@@ -282,6 +306,7 @@ impl Asked {
         let options = TurnOptions {
             compact,
             tools: self.tools,
+            saves_later: true,
             ..TurnOptions::default()
         };
         let text = as_text(&restored)?;
@@ -313,6 +338,12 @@ impl Asked {
                 .metrics
                 .add("saved_tokens_total", "", (saved / 4.0).round());
         }
+        let is_made = |report: &&CompactionReport| matches!(report.outcome, OutcomeKind::Compacted);
+        let report = turn.compaction.as_ref().filter(is_made).map(|report| {
+            let wire = formats::split(text, Some(self.api.format()));
+            let request = wire.map(|wire| wire.messages).unwrap_or_default();
+            Arc::new((report.clone(), diff::of(&request, &turn.messages)))
+        });
         let body = match turn.body {
             std::borrow::Cow::Borrowed(_) => restored.clone(),
             std::borrow::Cow::Owned(body) => Bytes::from(body),
@@ -330,6 +361,7 @@ impl Asked {
             turn: 0,
             compaction,
             prompt_tokens,
+            report,
         })
     }
 }
@@ -376,6 +408,7 @@ impl Turned {
             turn: self.turn,
             compaction: None,
             prompt_tokens: self.prompt_tokens,
+            report: None,
         }
     }
 }
@@ -389,12 +422,15 @@ pub(crate) struct Rounds {
     /// Results that join those of the client's tools.
     results: Vec<String>,
     pub(crate) hidden: u32,
-    /// Of all rounds.
+    /// Of all rounds, and of the last one.
     usage: Usage,
+    last_usage: Usage,
+    /// How long the request was held up.
+    held: Duration,
 }
 
 impl Rounds {
-    pub(crate) fn new(asked: Arc<Asked>, turned: Turned) -> Self {
+    pub(crate) fn new(asked: Arc<Asked>, turned: Turned, held: Duration) -> Self {
         Self {
             asked,
             turned,
@@ -402,6 +438,40 @@ impl Rounds {
             results: Vec::new(),
             hidden: 0,
             usage: Usage::default(),
+            last_usage: Usage::default(),
+            held,
+        }
+    }
+
+    /// Notes what the turn was, for the page. A failure is logged.
+    fn note(&self, shared: &Shared) {
+        let report = self.turned.report.as_deref();
+        if self.usage == Usage::default() && report.is_none() {
+            return;
+        }
+        let (asked, session) = (&self.asked, &self.turned.session);
+        let has_markers = memchr::memmem::find(&asked.body, b"\"cache_control\"").is_some();
+        let over = Over {
+            api: asked.api,
+            model: &asked.opening.agent.model,
+            window: asked.opening.agent.context_length,
+            held_ms: self.held.as_secs_f64() * 1e3,
+            last: self.last_usage,
+            all: self.usage,
+            hidden_rounds: self.hidden,
+            asked_bytes: asked.body.len(),
+            sent_bytes: self.turned.body.len(),
+            has_markers,
+            compaction: report.map(|(report, _)| report),
+        };
+        match account::note(shared.host.record(), session, &over) {
+            Ok(turn) => {
+                if let Some((_, diff)) = report {
+                    let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+                    diffs.push(session, turn, diff.clone());
+                }
+            }
+            Err(error) => tracing::warn!(session, "the page lacks a turn: {error}"),
         }
     }
 
@@ -447,9 +517,18 @@ impl Rounds {
         self.count(&shared, &round);
         let usage = self.usage;
         let session = self.turned.session.clone();
-        let work = with_place(slot, move |place| self.end(&shared, place, round, visible));
-        let ended = tokio::time::timeout(settings.max_hold, work).await;
-        match ended {
+        let (sender, ended) = oneshot::channel();
+        let slot = Arc::clone(slot);
+        tokio::spawn(async move {
+            let mut place = slot.lock_owned().await;
+            tokio::task::spawn_blocking(move || {
+                let _ = sender.send(self.end(&shared, &mut place, round, visible));
+                // The client need not wait for this.
+                self.note(&shared);
+            });
+        });
+        let ended = tokio::time::timeout(settings.max_hold, ended).await;
+        match ended.map(|ended| ended.unwrap_or_else(|error| Err(Failure::new("panic", error)))) {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 tracing::warn!(
@@ -477,6 +556,7 @@ impl Rounds {
                 .metrics
                 .add("tokens_total", &format!("kind=\"{kind}\""), tokens as f64);
         }
+        self.last_usage = usage;
         self.usage.input_tokens += usage.input_tokens;
         self.usage.output_tokens += usage.output_tokens;
         self.usage.cache_read_tokens += usage.cache_read_tokens;
@@ -528,6 +608,7 @@ impl Rounds {
         let body = turned.body.clone();
         self.turned = Turned {
             turn: self.turned.turn,
+            report: turned.report.or(self.turned.report.take()),
             ..turned
         };
         Ok(body)

@@ -11,7 +11,7 @@ use futures_util::stream::poll_fn;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::Shared;
@@ -77,14 +77,73 @@ async fn read(
     api: Api,
     incoming: &Incoming,
 ) -> Result<Kind, Failure> {
+    let work = reading(shared, settings, api, incoming);
+    let read = tokio::task::spawn_blocking(work).await;
+    read.unwrap_or_else(|error| Err(Failure::new("panic", error)))
+}
+
+/// What finds that out, and blocks.
+fn reading(
+    shared: &Arc<Shared>,
+    settings: &Arc<Settings>,
+    api: Api,
+    incoming: &Incoming,
+) -> impl FnOnce() -> Result<Kind, Failure> + Send + 'static {
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
     let (headers, body) = (incoming.headers.clone(), incoming.body.clone());
     let tenant = incoming.tenant.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        conversation::read(&shared, &settings, api, &headers, tenant.as_deref(), &body)
+    move || conversation::read(&shared, &settings, api, &headers, tenant.as_deref(), &body)
+}
+
+/// A turn that will be over.
+type Turning = oneshot::Receiver<Result<Turned, Failure>>;
+
+/// Finds out what a request is, and begins its turn in the same breath where its session is free.
+async fn read_and_turn(
+    shared: &Arc<Shared>,
+    settings: &Arc<Settings>,
+    api: Api,
+    incoming: &Incoming,
+) -> (Result<Kind, Failure>, Option<Turning>) {
+    let work = reading(shared, settings, api, incoming);
+    let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
+    let (sender, receiver) = oneshot::channel();
+    tokio::task::spawn_blocking(move || {
+        let read = work();
+        let asked = match &read {
+            Ok(Kind::Turn(asked)) if !settings.observe => Some(Arc::clone(asked)),
+            _ => None,
+        };
+        let begun = asked.and_then(|asked| {
+            let slot = slot(&shared, &settings, &asked);
+            Some((slot.try_lock_owned().ok()?, asked))
+        });
+        let (turned, turning) = oneshot::channel();
+        let _ = sender.send((read, begun.as_ref().map(|_| turning)));
+        if let Some((place, asked)) = begun {
+            asked.turn_in(&shared, place, turned);
+        }
     });
-    read.await
-        .unwrap_or_else(|error| Err(Failure::new("panic", error)))
+    let panicked = |error| (Err(Failure::new("panic", error)), None);
+    receiver.await.unwrap_or_else(panicked)
+}
+
+fn slot(shared: &Shared, settings: &Settings, asked: &Asked) -> Slot {
+    let id = &asked.opening.id;
+    shared
+        .sessions
+        .slot(id, settings.open_sessions, &shared.metrics)
+}
+
+/// Begins a turn once nobody else is at its session.
+fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> Turning {
+    let (shared, slot, asked) = (Arc::clone(shared), Arc::clone(slot), Arc::clone(asked));
+    let (sender, receiver) = oneshot::channel();
+    tokio::spawn(async move {
+        let place = slot.lock_owned().await;
+        tokio::task::spawn_blocking(move || asked.turn_in(&shared, place, sender));
+    });
+    receiver
 }
 
 /// Answers a request of this endpoint.
@@ -95,27 +154,23 @@ pub(crate) async fn answer(
     incoming: Incoming,
 ) -> Response {
     let began = Instant::now();
-    let read = read(&shared, &settings, api, &incoming).await;
-    let asked: Arc<Asked> = match read {
-        Ok(Kind::Turn(asked)) => Arc::from(asked),
+    let (read, begun) = read_and_turn(&shared, &settings, api, &incoming).await;
+    let asked = match read {
+        Ok(Kind::Turn(asked)) => asked,
         Ok(Kind::Untouched(why)) => {
             return pass(&shared, &settings, api, incoming, None, ("unmanaged", why)).await;
         }
         Err(failure) => return fail_open(&shared, &settings, api, incoming, None, failure).await,
     };
-    let id = &asked.opening.id;
-    let slot = shared
-        .sessions
-        .slot(id, settings.open_sessions, &shared.metrics);
+    let slot = slot(&shared, &settings, &asked);
     if settings.observe {
         observe(&shared, slot, asked);
         return pass(&shared, &settings, api, incoming, None, ("observed", "")).await;
     }
-    let turned = {
-        let (shared, asked) = (Arc::clone(&shared), Arc::clone(&asked));
-        let turn = with_place(&slot, move |place| asked.turn(&shared, place));
-        timeout(settings.max_hold, turn).await
-    };
+    let turning = begun.unwrap_or_else(|| turn_after_others(&shared, &slot, &asked));
+    let panicked = |error| Err(Failure::new("panic", error));
+    let turned = timeout(settings.max_hold, turning).await;
+    let turned = turned.map(|turned| turned.unwrap_or_else(panicked));
     let turned = turned.unwrap_or_else(|_| {
         let waited = format!(
             "nothing was decided in {} ms",
@@ -123,7 +178,8 @@ pub(crate) async fn answer(
         );
         Err(Failure::new("held_too_long", waited))
     });
-    shared.metrics.held(began.elapsed());
+    let held = began.elapsed();
+    shared.metrics.held(held);
     let turned = match turned {
         Ok(turned) => turned,
         Err(failure) => {
@@ -145,7 +201,7 @@ pub(crate) async fn answer(
         shared,
         settings,
     };
-    managed(exchange, slot, asked, turned, incoming.counted).await
+    managed(exchange, slot, asked, (turned, held), incoming.counted).await
 }
 
 /// Has the provider count the body that would be sent for this one.
@@ -160,10 +216,7 @@ pub(crate) async fn count(
         let Ok(Kind::Turn(asked)) = read else {
             return None;
         };
-        let id = &asked.opening.id;
-        let slot = shared
-            .sessions
-            .slot(id, settings.open_sessions, &shared.metrics);
+        let slot = slot(&shared, &settings, &asked);
         let preview = with_place(&slot, move |place| asked.preview(place)).await;
         preview.ok().flatten()
     };
@@ -180,10 +233,9 @@ fn labels(api: Api, outcome: &str) -> String {
 
 /// A turn whose result is only looked at.
 fn observe(shared: &Arc<Shared>, slot: Slot, asked: Arc<Asked>) {
-    let shared = Arc::clone(shared);
+    let turning = turn_after_others(shared, &slot, &asked);
     tokio::spawn(async move {
-        let looked = with_place(&slot, move |place| asked.turn(&shared, place)).await;
-        if let Err(failure) = looked {
+        if let Ok(Err(failure)) = turning.await {
             tracing::warn!(reason = failure.reason, "not observed: {}", failure.detail);
         }
     });
@@ -345,7 +397,7 @@ async fn managed(
     exchange: Exchange,
     slot: Slot,
     asked: Arc<Asked>,
-    turned: Turned,
+    (turned, held): (Turned, Duration),
     counted: Counted,
 ) -> Response {
     let (session, api) = (turned.session.clone(), exchange.api);
@@ -403,7 +455,7 @@ async fn managed(
         (_, Some(sent)) => sent,
         (Some(response), None) if !response.status().is_success() => back(response, counted),
         (Some(response), None) => {
-            let rounds = Rounds::new(asked, turned);
+            let rounds = Rounds::new(asked, turned, held);
             answered(exchange, slot, rounds, (begun, response), counted).await
         }
         (None, None) => refuse(api, StatusCode::BAD_GATEWAY, "api_error", "no answer"),

@@ -3,8 +3,10 @@
 //! It stands on the one way through the host, as any embedder does: each request of a client is a turn of a session,
 //! each answer is fed back, and what the engine's tools are asked is answered here.
 
+mod account;
 mod api;
 mod conversation;
+mod diff;
 mod exchange;
 mod headers;
 mod heal;
@@ -13,6 +15,7 @@ mod identity;
 mod limits;
 mod lineage;
 mod metrics;
+mod page;
 mod routes;
 mod session_key;
 mod sessions;
@@ -22,13 +25,14 @@ mod upstream;
 mod window;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use contexture::{Host, HostError, HostOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use account::Diffs;
 use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
@@ -70,6 +74,8 @@ pub(crate) struct Shared {
     identities: Identities,
     metrics: Arc<Metrics>,
     settings: RwLock<Arc<Settings>>,
+    /// What the last compactions changed.
+    diffs: Mutex<Diffs>,
     address: SocketAddr,
 }
 
@@ -154,6 +160,7 @@ impl Gateway {
                 sessions: Sessions::new(),
                 identities: Identities::default(),
                 metrics: Arc::default(),
+                diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
             }),

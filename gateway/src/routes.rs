@@ -15,6 +15,7 @@ use crate::api::Api;
 use crate::exchange::{self, Incoming, refuse};
 use crate::headers;
 use crate::limits::Counted;
+use crate::page;
 use crate::settings::Settings;
 
 /// All that the gateway answers.
@@ -27,6 +28,9 @@ async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     let path = request.uri().path().to_owned();
     if path == "/healthz" {
         return text(StatusCode::OK, "ok\n".to_owned());
+    }
+    if path == "/" && request.method() == Method::GET {
+        return page::page();
     }
     let api = Api::of(&path).unwrap_or_else(|| provider_of(&path, request.headers()));
     let tenant = match tenant(&settings, request.headers()) {
@@ -102,6 +106,7 @@ async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         counted,
     };
     match Api::of(&path) {
+        None if page::is_its(&path) => page::answer(shared, incoming).await,
         None if is_post && path == "/v1/messages/count_tokens" => {
             exchange::count(shared, settings, incoming).await
         }

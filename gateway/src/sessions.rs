@@ -34,11 +34,15 @@ struct Open {
 pub(crate) struct Held<'p> {
     pub(crate) session: &'p mut Session,
     pub(crate) hidden: &'p mut Vec<Hidden>,
+    /// Whether it stays held when this ends, for [`Place::let_go`].
+    pub(crate) stays: bool,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.session.let_go();
+        if !self.stays {
+            self.session.let_go();
+        }
     }
 }
 
@@ -106,6 +110,7 @@ impl Place {
         Ok(Held {
             session: &mut open.session,
             hidden: &mut open.hidden,
+            stays: false,
         })
     }
 
@@ -117,7 +122,15 @@ impl Place {
         Ok(open.session.take_again()?.then_some(Held {
             session: &mut open.session,
             hidden: &mut open.hidden,
+            stays: false,
         }))
+    }
+
+    /// Lets others have the session, and writes what it took in. Blocks.
+    pub(crate) fn let_go(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.session.let_go();
+        }
     }
 }
 

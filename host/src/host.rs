@@ -159,6 +159,29 @@ impl Host {
         }
     }
 
+    /// A session beside whoever has it open: to call its engine's tools, and to take no part in it. None where the record
+    /// knows of no such session.
+    ///
+    /// # Errors
+    /// The record cannot be read, or the engine cannot be had.
+    pub fn beside(&self, id: &str) -> Result<Option<Session>, HostError> {
+        let Some(delivered) = self.record.delivered(id)? else {
+            return Ok(None);
+        };
+        let SessionBuilder { agent, .. } = self.session(id);
+        let options = SessionOptions {
+            engine: Some(delivered.engine),
+            ..SessionOptions::default()
+        };
+        Ok(Some(Session::open(
+            &self.engines(),
+            None,
+            id,
+            agent,
+            options,
+        )?))
+    }
+
     /// The tools that an engine gives to agents, without any session: of the configured engine, or of this one.
     ///
     /// # Errors

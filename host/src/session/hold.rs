@@ -20,6 +20,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often one looks whether the other is done.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The room of the word in the file, in bytes. The longest has three numbers, of 10, 30 and 20 digits at most.
+const WORD: usize = 72;
+
 /// The lock on a session: released when it is dropped.
 #[derive(Debug)]
 pub struct Hold {
@@ -107,7 +110,7 @@ impl Hold {
         let _ = write_over(&mut file, &std::process::id().to_string());
         Self {
             file,
-            found,
+            found: found.trim_end().to_owned(),
             leaves_word: false,
         }
     }
@@ -117,15 +120,16 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // The file stays: one that was removed would be held by those who have it open yet.
         if !self.leaves_word {
-            let _ = self.file.set_len(0);
+            let _ = write_over(&mut self.file, "");
         }
     }
 }
 
+/// Puts a word in the place of the one before. It always takes the same room: a file that is cut to nothing and written
+/// anew, at every turn, has the file system look for a block, and put it on the disk when it is closed.
 fn write_over(file: &mut File, text: &str) -> std::io::Result<()> {
-    file.set_len(0)?;
     file.rewind()?;
-    file.write_all(text.as_bytes())
+    file.write_all(format!("{text:WORD$}").as_bytes())
 }
 
 /// A name says anything, its hash is a file's name everywhere.
@@ -137,7 +141,7 @@ fn file_of(home: &Path, session: &str) -> PathBuf {
 fn holder(path: &Path) -> String {
     let mut text = String::new();
     let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-    match (read, text.parse::<u32>()) {
+    match (read, text.trim_end().parse::<u32>()) {
         (Ok(_), Ok(id)) if id == std::process::id() => "this very process".to_owned(),
         (Ok(_), Ok(id)) => format!("the process {id}"),
         _ => "another process".to_owned(),

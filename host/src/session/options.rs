@@ -112,6 +112,9 @@ pub struct TurnOptions {
     pub wait_for_model: Option<bool>,
     /// Whether the engine's tools are put into this request.
     pub tools: EngineTools,
+    /// Whether the caller lets go of the session ([`Session::let_go`](super::Session::let_go)), or feeds it an answer,
+    /// before it counts on what this turn took in: the turn then writes nothing itself, and is over sooner.
+    pub saves_later: bool,
 }
 
 /// One message of the body that the model is to see. Wire messages of the request are named by their index after

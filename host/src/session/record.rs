@@ -317,6 +317,14 @@ impl Record {
         self.delivered_where("engine = ?1", engine)
     }
 
+    /// What was delivered of all sessions.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn all_delivered(&self) -> Result<Vec<Delivered>, RecordError> {
+        self.delivered_where("id >= ?1", "")
+    }
+
     fn delivered_where(&self, rule: &str, value: &str) -> Result<Vec<Delivered>, RecordError> {
         let connection = self.lock();
         let read = || {

@@ -181,7 +181,7 @@ impl Session {
         let body = self.with_tools(handed.body, request, options, denied.is_some());
         let body = self.with_cache_markers(body, request);
         // How far the engine was shown the conversation is worth no transaction of its own.
-        if self.history.has_more_to_save() {
+        if self.history.has_more_to_save() && !options.saves_later {
             self.save();
         }
         Ok(Turn {
@@ -299,8 +299,10 @@ impl Session {
         self.new_since_compaction |= !new.is_empty();
         self.settled = false;
         self.history.answered(&raw, &units);
+        let shown = self.show(None, &mut |_| {});
+        // In one transaction with how far the engine was shown it.
         self.save();
-        self.show(None, &mut |_| {})?;
+        shown?;
         self.tell("turn_complete", |engine| engine.turn_complete())?;
         self.start_background()?;
         Ok(new)

@@ -40,6 +40,31 @@ impl Record {
         read().map_err(|error: rusqlite::Error| self.error(error.into()))
     }
 
+    /// What is kept by this name with all sessions, or with one: the sessions, and the texts.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn kept_as(
+        &self,
+        name: &str,
+        session: Option<&str>,
+    ) -> Result<Vec<(String, String)>, RecordError> {
+        let connection = self.lock();
+        let read = || {
+            if !has_table(&connection)? {
+                return Ok(Vec::new());
+            }
+            let mut select = connection.prepare_cached(match session {
+                Some(_) => "SELECT session, value FROM kept WHERE name = ?1 AND session = ?2",
+                None => "SELECT session, value FROM kept WHERE name = ?1 AND ?2 IS NULL ORDER BY session",
+            })?;
+            let rows =
+                select.query_map(params![name, session], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        };
+        read().map_err(|error: rusqlite::Error| self.error(error.into()))
+    }
+
     pub(super) fn keep_nothing(&self, session: &str) -> Result<(), RecordError> {
         let connection = self.lock();
         let delete = || match has_table(&connection)? {

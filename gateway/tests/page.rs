@@ -1,0 +1,222 @@
+//! The page at `/` and what it asks for.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use contexture_stand_in::Coder;
+use serde_json::{Value, json};
+use support::agent::{Agent, Api};
+use support::{Running, Stage};
+
+const CONFIG: &str =
+    "context: {engine: lcm}\nmodel: {context_length: 24000}\ncompression: {protect_last_n: 4}\n";
+
+/// What somebody says who would like the page to do something else.
+const HOSTILE: &str = "</script><script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">";
+
+/// A session that is compacted. Answers the prompt tokens of all its answers.
+async fn long_session(stage: &Stage, gateway: &Running, session: &str) -> u64 {
+    stage.provider.set(|options| options.window = Some(24_000));
+    let coder = Coder {
+        rounds: 16,
+        ..Coder::default()
+    };
+    stage
+        .provider
+        .answer_with(move |request| coder.answer(request));
+    let mut agent = Agent::new(Api::Messages, &gateway.base, session);
+    agent.user(HOSTILE);
+    let mut prompts = 0;
+    loop {
+        let said = agent.go_on().await;
+        let usage = |key: &str| said.usage[key].as_u64().unwrap_or(0);
+        prompts += usage("input_tokens")
+            + usage("cache_read_input_tokens")
+            + usage("cache_creation_input_tokens");
+        if said.calls.is_empty() {
+            return prompts;
+        }
+        agent.results(&said, &"a line of the report; ".repeat(250));
+    }
+}
+
+async fn get(url: &str) -> (u16, Value) {
+    let answer = reqwest::get(url).await.unwrap();
+    assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+    assert_eq!(answer.headers()["content-type"], "application/json");
+    let status = answer.status().as_u16();
+    (
+        status,
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap(),
+    )
+}
+
+async fn call(base: &str, session: &str, tool: &str, arguments: Value) -> (u16, Value) {
+    let body = json!({"session": session, "tool": tool, "arguments": arguments});
+    let request = reqwest::Client::new().post(format!("{base}/contexture/tool"));
+    let request = request.header("content-type", "application/json");
+    let answer = request.body(body.to_string()).send().await.unwrap();
+    let status = answer.status().as_u16();
+    (
+        status,
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap(),
+    )
+}
+
+/// What a turn was is noted once its answer has left.
+async fn session(base: &str, id: &str, turns: u64) -> Value {
+    loop {
+        let (status, told) = get(&format!("{base}/contexture/session?id={id}")).await;
+        assert_eq!(status, 200, "{told}");
+        if told["totals"]["turns"].as_u64().unwrap() >= turns {
+            return told;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_one_file_that_puts_text_in_as_text() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    let answer = reqwest::get(&gateway.base).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let policy = answer.headers()["content-security-policy"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("script-src 'sha256-"),
+        "{policy}"
+    );
+    let page = answer.text().await.unwrap();
+    assert_eq!(page.matches("<script").count(), 1);
+    for way in [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "src=",
+        "href=",
+        "@import",
+        "url(",
+    ] {
+        assert!(!page.contains(way), "{way}");
+    }
+    let outside = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(!outside.contains("//www") && !outside.contains("https:"));
+    assert!(stage.provider.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_turns_costs_and_compactions_are_told() {
+    let stage = Stage::new(CONFIG);
+    let gateway = stage.gateway().await;
+    let (_, told) = get(&format!("{}/contexture/sessions", gateway.base)).await;
+    assert_eq!(told["sessions"], json!([]));
+    let prompts = long_session(&stage, &gateway, "a/b c").await;
+    let requests = stage.provider.requests().len() as u64;
+    let told = session(&gateway.base, "a%2Fb%20c", requests).await;
+    let totals = &told["totals"];
+    assert_eq!(totals["turns"], requests);
+    assert_eq!(totals["prompt"], prompts, "{totals}");
+    let compactions = totals["compactions"].as_u64().unwrap();
+    assert!(compactions >= 1, "{totals}");
+    assert!(
+        totals["without"].as_u64().unwrap() > prompts,
+        "nothing was saved: {totals}"
+    );
+    let cost = |key: &str| totals["cost"][key].as_f64().unwrap();
+    assert!(cost("none") > cost("markers") && cost("none") > cost("engine"));
+    let turns = told["turns"].as_array().unwrap();
+    assert_eq!(turns.len() as u64, requests);
+    assert!(turns.iter().all(|turn| turn["window"] == 24_000));
+    let with = |turn: &&Value| !turn["compaction"].is_null();
+    assert_eq!(turns.iter().filter(with).count() as u64, compactions);
+    // What went and what stands in its place.
+    let diffs = told["diffs"].as_array().unwrap();
+    assert_eq!(diffs.len() as u64, compactions);
+    let entries = diffs[0]["entries"].as_array().unwrap();
+    let has = |key: &str| entries.iter().any(|entry| !entry[key].is_null());
+    assert!(has("before") && has("after") && has("kept"), "{entries:?}");
+    assert!(!told["placed"].as_array().unwrap().is_empty());
+
+    let (_, list) = get(&format!("{}/contexture/sessions", gateway.base)).await;
+    let one = &list["sessions"][0];
+    assert_eq!(
+        (&one["id"], &one["engine"]),
+        (&json!("a/b c"), &json!("lcm"))
+    );
+    assert_eq!(one["turns"], requests);
+
+    // A restart keeps all but the texts.
+    gateway.stop().await;
+    let gateway = stage.gateway().await;
+    let again = session(&gateway.base, "a%2Fb%20c", requests).await;
+    assert_eq!(again["turns"], told["turns"]);
+    assert_eq!(again["diffs"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_engines_tools_search_and_lead_to_the_messages() {
+    let stage = Stage::new(CONFIG);
+    let gateway = stage.gateway().await;
+    long_session(&stage, &gateway, "s").await;
+    let base = &gateway.base;
+    let (status, told) = get(&format!("{base}/contexture/tools?id=s")).await;
+    assert_eq!(status, 200, "{told}");
+    let tools = told["tools"].as_array().unwrap();
+    assert!(tools.iter().any(|tool| tool["name"] == "lcm_grep"));
+    // Text that is HTML stays what it was, in an answer that is none.
+    let (status, told) = call(base, "s", "lcm_grep", json!({"pattern": "onerror"})).await;
+    assert_eq!(status, 200, "{told}");
+    let found: Value = serde_json::from_str(told["answer"].as_str().unwrap()).unwrap();
+    assert!(found["total"].as_u64().unwrap() >= 1, "{found}");
+    let (status, told) = call(base, "s", "lcm_expand", json!({"id": "m1"})).await;
+    assert_eq!(status, 200, "{told}");
+    let message: Value = serde_json::from_str(told["answer"].as_str().unwrap()).unwrap();
+    let raw = message["messages"][0]["message"].to_string();
+    assert!(raw.contains("document.title = 'taken'"), "{raw}");
+
+    for (session, tool, arguments, wanted) in [
+        ("another", "lcm_grep", json!({"pattern": "x"}), 404),
+        ("s", "lcm_nothing", json!({}), 400),
+        ("s", "lcm_expand", json!({"id": "m99999"}), 400),
+        ("s", "lcm_grep", json!({"unknown": 1}), 400),
+    ] {
+        let (status, told) = call(base, session, tool, arguments).await;
+        assert_eq!(status, wanted, "{told}");
+        assert!(!told["error"].as_str().unwrap().is_empty());
+    }
+    for path in ["session?id=another", "tools?id=another", "nothing"] {
+        assert_eq!(get(&format!("{base}/contexture/{path}")).await.0, 404);
+    }
+    // None of it went to the provider.
+    let asked = stage.provider.requests();
+    assert!(
+        asked
+            .iter()
+            .all(|request| !request.path.contains("contexture"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_sites_pages_get_no_answer() {
+    let stage = Stage::new(CONFIG);
+    let gateway = stage.gateway().await;
+    let http = reqwest::Client::new();
+    // A name of theirs that leads to this machine.
+    let url = format!("{}/contexture/sessions", gateway.base);
+    let asked = http.get(&url).header("host", "evil.example:8787");
+    assert_eq!(asked.send().await.unwrap().status(), 403);
+    let asked = http.get(&url).header("host", "localhost:8787");
+    assert_eq!(asked.send().await.unwrap().status(), 200);
+    // What a form can send.
+    let form = http.post(format!("{}/contexture/tool", gateway.base));
+    let form = form.header("content-type", "text/plain");
+    let sent = form.body(r#"{"session": "s", "tool": "lcm_grep"}"#).send();
+    let answer = sent.await.unwrap();
+    assert_eq!(answer.status(), 400);
+    assert!(!answer.headers().contains_key("access-control-allow-origin"));
+}
