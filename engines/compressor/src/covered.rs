@@ -18,6 +18,8 @@ pub(crate) struct Covered<'m, 'a> {
     callers: HashMap<MessageId, MessageView<'a>>,
     /// The earlier summaries that leave.
     pub(crate) previous: Option<String>,
+    /// What a user asked for before them.
+    pub(crate) task: Option<&'a str>,
 }
 
 impl<'m, 'a> Covered<'m, 'a> {
@@ -56,6 +58,10 @@ impl<'m, 'a> Covered<'m, 'a> {
                 _ => taken.iter().map(|at| outline.messages[*at]).collect(),
             },
             previous,
+            task: outline.messages[..plan.split.head]
+                .iter()
+                .find(|message| message.is_real_user())
+                .map(MessageView::text),
         }
     }
 

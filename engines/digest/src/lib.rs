@@ -9,8 +9,8 @@
 //! 1. What users said, rules first, quoted; what they answered to a question.
 //! 2. What is under way or blocked at the end of the span; the last to-do list.
 //! 3. Facts by their value per character: those in errors over others, those in files that were written
-//!    over files that were read, recent over old, and a fact that stands in one message over one that many
-//!    repeat. What a fact belongs to (a file, a command, a report) is written once for all of its facts, so
+//!    over files that were read, recent over old. Where all that stands in one message only takes about the
+//!    budget, it comes before what is repeated; the less of it fits, the more counts what is in use. What a fact belongs to (a file, a command, a report) is written once for all of its facts, so
 //!    the facts of a rich source cost less.
 //! 4. With the rest of the budget, bare names become quotes of the line they are in.
 //!
@@ -132,11 +132,17 @@ impl<'a> Digest<'a> {
     /// Digests `messages`. `previous` is the text of the summary before them, by any author; summaries
     /// among the messages are treated alike. Their content is carried over: updated, never repeated.
     pub fn of(messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
-        Self::with(&Readings::default(), messages, previous)
+        Self::with(&Readings::default(), messages, previous, None)
     }
 
-    /// The same, without looking again at messages that were read when they came.
-    pub fn with(readings: &Readings, messages: &[MessageView<'a>], previous: Option<&str>) -> Self {
+    /// The same, without looking again at messages that were read when they came. `task` is what a user asked for
+    /// before these messages, where they do not begin the conversation: the goal, unless `previous` has one.
+    pub fn with(
+        readings: &Readings,
+        messages: &[MessageView<'a>],
+        previous: Option<&str>,
+        task: Option<&str>,
+    ) -> Self {
         let known: Vec<_> = messages
             .iter()
             .map(|message| readings.of(message))
@@ -150,7 +156,7 @@ impl<'a> Digest<'a> {
                 earlier.push_str(summary);
             }
         }
-        let lines = outline(&span, &facts.all, &earlier);
+        let lines = outline(&span, &facts.all, &earlier, task);
         Self { span, facts, lines }
     }
 

@@ -11,7 +11,7 @@ use crate::sections::{Section, parse};
 use crate::span::{Origin, Span};
 use crate::text::{chars, clean_line, clip, sentences};
 use crate::tool::{Action, answers, last_plan};
-use crate::user::quotes;
+use crate::user::{quote, quotes};
 use crate::words::Words;
 
 /// A candidate line of a summary.
@@ -58,13 +58,24 @@ static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
 });
 
 /// The lines of the span and of the summary before it.
-pub(crate) fn outline(span: &Span<'_>, facts: &[Fact], previous: &str) -> Vec<Line> {
+pub(crate) fn outline(
+    span: &Span<'_>,
+    facts: &[Fact],
+    previous: &str,
+    task: Option<&str>,
+) -> Vec<Line> {
     let mut outline = Outline {
         span,
         lines: Vec::new(),
     };
     let carried = parse(previous);
-    outline.add_user(carried.iter().any(|(section, _)| *section == Section::Goal));
+    let goal_is_carried = carried.iter().any(|(section, _)| *section == Section::Goal);
+    let task = task.filter(|_| !goal_is_carried).and_then(quote);
+    if let Some(task) = &task {
+        let head = format!("{SAID}\"{task}\"");
+        outline.add(Section::Goal, 0, 10.0, head);
+    }
+    outline.add_user(goal_is_carried || task.is_some());
     outline.add_plan();
     outline.add_reports();
     let of_call = outline.add_calls_and_files();
@@ -176,6 +187,8 @@ impl Outline<'_, '_> {
                 .is_none_or(|next| next.origin == Origin::User);
             if ends_turn {
                 let text: Vec<String> = sentences(&source.text)
+                    // A heading or a row of a table reports nothing.
+                    .filter(|sentence| !sentence.starts_with(['#', '|', '`']))
                     .map(clean_line)
                     .filter(|sentence| chars(sentence) > 20)
                     .take(2)

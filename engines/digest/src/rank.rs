@@ -20,6 +20,9 @@ pub(crate) struct Fact {
     /// The number of messages that contain it.
     pub(crate) messages: u32,
     last_message: usize,
+    /// The messages in which the assistant or a user says it.
+    used: u32,
+    last_used: usize,
     /// The characters it takes to write, with the comma after it.
     pub(crate) cost: usize,
     pub(crate) worth: f32,
@@ -73,6 +76,7 @@ impl Facts {
 
     fn add(&mut self, span: &Span<'_>, source: usize, kind: Kind, place: std::ops::Range<usize>) {
         let message = span.sources[source].message;
+        let is_use = !matches!(span.sources[source].origin, Origin::Result(_));
         let text = &span.sources[source].text[place.clone()];
         let hash = xxh3_64(text.as_bytes());
         let next = self.all.len();
@@ -87,12 +91,21 @@ impl Facts {
                 end: place.end,
                 messages: 1,
                 last_message: message,
+                used: u32::from(is_use),
+                last_used: if is_use { message } else { 0 },
                 cost: 0,
                 worth: 0.0,
             });
-        } else if self.all[index].last_message != message {
-            self.all[index].messages += 1;
-            self.all[index].last_message = message;
+        } else {
+            let fact = &mut self.all[index];
+            if fact.last_message != message {
+                fact.messages += 1;
+                fact.last_message = message;
+            }
+            if is_use && (fact.used == 0 || fact.last_used != message) {
+                fact.used += 1;
+                fact.last_used = message;
+            }
         }
     }
 
@@ -104,18 +117,15 @@ impl Facts {
     }
 }
 
-/// The value of a fact. What users said comes first, then errors; then written over read, recent over old,
-/// and unique over repeated.
+/// The value of a fact. What users said comes first, then errors, then what was written over what was read. What
+/// stands in one message counts little less for being old; what is said again counts by how often somebody used it,
+/// rather than being shown it, and by how lately.
 fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
     let source = &span.sources[fact.source];
     let kind = match fact.kind {
-        Kind::Test => 1.2,
         // `src/` or `/config` alone carries little information.
         Kind::Path if bare_segment(fact.text(span)) => 0.3,
-        Kind::Path | Kind::Hash | Kind::Name | Kind::Url => 1.0,
-        Kind::Uuid => 0.9,
-        Kind::Code => 0.8,
-        Kind::Slashed => 0.4,
+        _ => 1.0,
     };
     let origin = match source.origin {
         Origin::User => 3.0,
@@ -127,21 +137,12 @@ fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
         Origin::Result(call) if span.calls[call].failed => 1.5,
         Origin::Result(_) => 1.0,
     };
-    // A file named after a session or a commit also contains its id.
-    let ids = match fact.kind {
-        Kind::Path => 1.0 + 0.7 * hex_runs(fact.text(span)) as f32,
-        _ => 1.0,
+    let age = |message: usize| 1.0 - message as f32 / span.messages.max(1) as f32;
+    let said = match fact.messages {
+        1 => 1.15 - 0.3 * age(source.message),
+        _ => (1.0 + 0.3 * fact.used.min(8) as f32) * (1.15 - 0.7 * age(fact.last_message)),
     };
-    let rarity = if fact.messages == 1 { 1.0 } else { 0.08 };
-    let age = 1.0 - source.message as f32 / span.messages.max(1) as f32;
-    kind * ids * origin * rarity * (1.15 - 0.3 * age)
-}
-
-/// The runs of eight or more hexadecimal digits.
-fn hex_runs(text: &str) -> usize {
-    text.split(|c: char| !c.is_ascii_hexdigit())
-        .filter(|run| run.len() >= 8 && run.bytes().any(|byte| byte.is_ascii_digit()))
-        .count()
+    kind * origin * said
 }
 
 fn bare_segment(path: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Fits the outline into a budget and writes the summary.
 //!
 //! Lines without facts come first, up to a share of the budget; then facts by value per character, as bare
-//! names after what they belong to, unique ones first. With the rest of the budget, headings are added and
+//! names after what they belong to. With the rest of the budget, headings are added and
 //! names are replaced by quotes, cheapest first; then further lines.
 
 use std::ops::Range;
@@ -20,8 +20,12 @@ use crate::text::{chars, contains, line_around};
 const NEW_SHARE: (f32, f32) = (0.18, 0.35);
 /// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
-/// The share of the budget reserved for quotes around names.
-const WORDS_SHARE: f32 = 0.04;
+/// All that is said once is written where it takes up to so many times the room: what its lines' heads say already
+/// takes none.
+const MAY_FIT: f32 = 1.25;
+/// What a fact that is said again is worth where those that are said once take just the room, beside one of them. It
+/// grows with how much they take, up to the second: the less of them fits, the more counts what is in use.
+const AGAIN: (f32, f32) = (0.15, 0.6);
 /// The heading above the sections of progress.
 const PROGRESS: &str = "## Progress\n";
 /// No fact costs less than this many characters.
@@ -43,6 +47,8 @@ pub(crate) struct Page<'d, 'l> {
     lines: &'d [Line],
     surroundings: &'l mut Surroundings<'d>,
     room: usize,
+    /// What a fact that is said again is worth beside one that is said once.
+    again: f32,
     chosen_lines: Vec<bool>,
     chosen_facts: Vec<bool>,
     open_sections: Vec<Section>,
@@ -86,6 +92,7 @@ impl<'d, 'l> Page<'d, 'l> {
             lines,
             surroundings,
             room: max_chars,
+            again: 1.0,
             chosen_lines: vec![false; lines.len()],
             chosen_facts: vec![false; facts.all.len()],
             open_sections: Vec::new(),
@@ -126,15 +133,12 @@ impl<'d, 'l> Page<'d, 'l> {
                 *share -= (before - self.room).min(*share);
             }
         }
-        let words = (budget * WORDS_SHARE) as usize;
-        self.room = self.room.saturating_sub(words);
-        self.choose_facts(|fact| fact.messages == 1);
-        self.room += words;
-        // Repeated facts and quotes share the rest of the budget.
-        let rest = self.room / 2;
-        self.room -= rest;
+        let pressure = self.demand() as f32 / self.room.max(1) as f32;
+        self.again = (AGAIN.0 * pressure).min(AGAIN.1);
+        if pressure <= MAY_FIT {
+            self.choose_facts(|fact| fact.messages == 1);
+        }
         self.choose_facts(|_| true);
-        self.room += rest;
         let mut excerpts = self.excerpts();
         self.name_places(&mut excerpts);
         self.quote(&mut excerpts);
@@ -216,7 +220,7 @@ impl<'d, 'l> Page<'d, 'l> {
             if let Find::Fact(kind, range) = found {
                 let fact = &text[range];
                 self.say_word(fact, said);
-                if matches!(kind, Kind::Path | Kind::Url | Kind::Slashed) {
+                if matches!(kind, Kind::Path | Kind::Url) {
                     for (at, _) in fact.match_indices('/') {
                         self.say_word(&fact[at + 1..], said);
                         self.say_word(&fact[at..], said);
@@ -294,7 +298,8 @@ impl<'d, 'l> Page<'d, 'l> {
             let share = head as f32 / (ranked.len() - first) as f32;
             for candidate in &mut ranked[first..] {
                 let fact = self.fact(candidate.fact);
-                let worth = fact.worth / (fact.cost as f32 + share);
+                let again = if fact.messages > 1 { self.again } else { 1.0 };
+                let worth = fact.worth * again / (fact.cost as f32 + share);
                 // The bit patterns of positive floats sort like the floats.
                 candidate.rank = !worth.to_bits();
             }
@@ -446,7 +451,7 @@ impl<'d, 'l> Page<'d, 'l> {
                 .facts
                 .iter()
                 .all(|fact| contains(&quote, self.facts.all[*fact].text(self.span)));
-            if holds_all && quote != excerpt.text {
+            if holds_all && quote != excerpt.text && !is_code(&quote) {
                 self.room -= chars(&quote).saturating_sub(known);
                 excerpt.text = quote;
                 excerpt.is_quote = true;
@@ -493,6 +498,15 @@ impl<'d, 'l> Page<'d, 'l> {
         }
         page
     }
+}
+
+/// Whether a line is a piece of source code or of data, of which its names say as much.
+fn is_code(line: &str) -> bool {
+    let holds = |marks: &[&str]| marks.iter().any(|mark| line.contains(mark));
+    line.contains(['{', '}', ';', '=', '<', '['])
+        || line.ends_with([',', ':', '('])
+        || line.starts_with(['"', '\'', ':'])
+        || holds(&["()", "->", "import ", "def ", "fn "])
 }
 
 fn write_excerpts(excerpts: &[Excerpt], page: &mut String) {

@@ -10,8 +10,6 @@ use std::ops::Range;
 pub(crate) enum Kind {
     /// A path, or a file name with a known extension.
     Path,
-    /// Plain words joined by one slash (`import/export`): seldom a path.
-    Slashed,
     /// A hexadecimal hash of at least seven digits.
     Hash,
     /// A UUID.
@@ -239,7 +237,8 @@ fn token(bytes: &[u8], mut start: usize, mut end: usize, found: &mut impl FnMut(
     }
 }
 
-/// The kind of a token with a slash; dates, fractions and bare slashes are not facts.
+/// The kind of a token with a slash; dates, fractions and two words that stand for either (`import/export`) are not
+/// facts.
 fn slashed(token: &[u8]) -> Option<Kind> {
     let segments = || {
         token
@@ -256,7 +255,7 @@ fn slashed(token: &[u8]) -> Option<Kind> {
     };
     let rooted = matches!(token[0], b'/' | b'~' | b'.');
     if !rooted && segments().count() <= 2 && token.last() != Some(&b'/') && segments().all(plain) {
-        return (segments().count() == 2).then_some(Kind::Slashed);
+        return None;
     }
     Some(Kind::Path)
 }
@@ -393,10 +392,7 @@ mod tests {
                 "(https://example.com/a?b=1).",
                 vec![(Kind::Url, "https://example.com/a?b=1")],
             ),
-            (
-                "import/export on 2024/05/06, 3/4",
-                vec![(Kind::Slashed, "import/export")],
-            ),
+            ("import/export on 2024/05/06, 3/4", vec![]),
             ("flight HAT083 to JFK", vec![(Kind::Code, "HAT083")]),
             ("\u{1b}[32mrun_all\u{1b}[0m", vec![(Kind::Name, "run_all")]),
             (

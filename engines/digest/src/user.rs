@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use hashbrown::HashSet;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::secrets::mask_secrets;
 use crate::span::Span;
 use crate::text::{chars, one_line, sentences, shorten_middle};
 use crate::words::Words;
@@ -51,12 +52,18 @@ pub(crate) struct Quote {
     pub(crate) is_rule: bool,
 }
 
+/// A user's words as a quote; none where a client wrote them alone.
+pub(crate) fn quote(text: &str) -> Option<String> {
+    let words = one_line(&mask_secrets(&users_own(text))).replace('"', "'");
+    (!words.is_empty()).then(|| shorten_middle(&words, QUOTE_CHARS).into_owned())
+}
+
 /// Everything that users said, in order, with rules as separate entries.
 pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     let mut quotes = Vec::new();
     let mut seen = HashSet::new();
     for (source, said) in span.user_sources() {
-        let text = without_reminders(&said.text);
+        let text = users_own(&said.text);
         let mut add = |words: &str, most: usize, is_rule: bool| {
             let mut words = one_line(words);
             if words.contains('"') {
@@ -96,11 +103,14 @@ pub(crate) fn quotes(span: &Span<'_>) -> Vec<Quote> {
     quotes
 }
 
-/// The text without what a client inserted into the user's words.
-fn without_reminders(text: &str) -> Cow<'_, str> {
-    const TAGS: [(&str, &str); 2] = [
+/// The text without what a client inserted into the user's words, or said in their place.
+fn users_own(text: &str) -> Cow<'_, str> {
+    const TAGS: [(&str, &str); 4] = [
         ("<system-reminder>", "</system-reminder>"),
         ("<local-command-stdout>", "</local-command-stdout>"),
+        ("<local-command-caveat>", "</local-command-caveat>"),
+        // `[Request interrupted by user for tool use]`, too.
+        ("[Request interrupted by user", "]"),
     ];
     let mut text = Cow::Borrowed(text);
     for (open, close) in TAGS {
@@ -182,10 +192,8 @@ mod tests {
 
     #[test]
     fn what_a_client_added_is_not_quoted() {
-        assert_eq!(
-            without_reminders("a<system-reminder>x</system-reminder>b"),
-            "ab"
-        );
-        assert_eq!(without_reminders("a<system-reminder>x"), "a");
+        assert_eq!(users_own("a<system-reminder>x</system-reminder>b"), "ab");
+        assert_eq!(users_own("a<system-reminder>x"), "a");
+        assert_eq!(users_own("[Request interrupted by user for tool use]"), "");
     }
 }

@@ -11,16 +11,19 @@ use contexture_digest::{Budget, Digest};
 use regex::Regex;
 use support::{Message, claude_code, data, with_views};
 
+/// The group of a match is the identifier.
 const PATTERNS: [&str; 6] = [
-    // Paths with a slash, and file names with an extension.
-    r"(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w.@+-]*[\w-]",
-    r"\b[\w-]+\.(?:py|rs|js|ts|tsx|md|jsonl|json|txt|toml|yaml|yml|sh|go|c|h|cpp|java|db|xml|html|css|sql|log|cfg|ini|lock|rst)\b",
-    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
-    r"\b[0-9a-f]{7,64}\b",
+    // Paths from a root or a folder above, hidden files.
+    r#"(?:^|[\s"'`(=:,\[<])((?:~|\.{1,2})?/(?:[\w.@+-]+/)*[\w.@+-]*[\w-]|\.[a-z][\w-]+(?:[./][\w-]+)*)"#,
+    // Paths of three parts or more, and to a file with an extension.
+    r"(?:^|[^\w.@+~/-])((?:[\w.@+-]+/){2,}[\w.@+-]*[\w-]|\b(?:[\w.@+-]+/)*[\w@+-]+\.(?:py|rs|jsx?|tsx?|md|jsonl?|txt|toml|ya?ml|sh|go|c|h|cpp|java|db|xml|html|css|sql|log|cfg|ini|lock|rst)\b)",
+    r"\b([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b",
+    // Hashes, where they hold digits and letters.
+    r"\b((?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{5,62})\b",
     // camelCase and PascalCase.
-    r"\b[a-z]+(?:[A-Z][a-z0-9]+)+\b|\b(?:[A-Z][a-z0-9]+){2,}\b",
-    // snake_case, tests among it.
-    r"\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b",
+    r"\b([a-z]+(?:[A-Z][a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b",
+    // snake_case and CONSTANTS, whatever underscores stand before, behind and within.
+    r"\b(_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z][A-Za-z0-9]+_*)\b",
 ];
 
 /// The identifiers that stand in exactly one of the messages.
@@ -32,19 +35,17 @@ fn mentioned_once(messages: &[Message]) -> Vec<String> {
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     for (at, message) in messages.iter().enumerate() {
         let text = message.all_text();
-        for (pattern_at, pattern) in patterns.iter().enumerate() {
-            for found in pattern.find_iter(&text) {
-                let name = found.as_str();
-                let is_number = pattern_at == 3
-                    && !(name.bytes().any(|b| b.is_ascii_digit())
-                        && name.bytes().any(|b| b.is_ascii_alphabetic()));
-                if is_number || name.len() > 200 {
-                    continue;
-                }
-                let places = places.entry(name.to_owned()).or_default();
-                if places.last() != Some(&at) {
-                    places.push(at);
-                }
+        for found in patterns
+            .iter()
+            .flat_map(|pattern| pattern.captures_iter(&text))
+        {
+            let name = &found[1];
+            if !(3..=200).contains(&name.len()) {
+                continue;
+            }
+            let places = places.entry(name.to_owned()).or_default();
+            if places.last() != Some(&at) {
+                places.push(at);
             }
         }
     }
@@ -72,7 +73,7 @@ fn nine_of_ten_identifiers_of_a_real_session_are_kept() {
     let once = mentioned_once(middle);
     with_views(middle, |views| {
         let digest = Digest::of(views, None);
-        let shares = [(12_000, 0.9), (6_000, 0.45)].map(|(budget, least)| {
+        let shares = [(12_000, 0.93), (6_000, 0.45)].map(|(budget, least)| {
             let text = digest.render(Budget::chars(budget));
             let kept = share(&once, &text);
             println!(

@@ -125,6 +125,75 @@ fn a_coding_session_reads_as_a_summary() {
 }
 
 #[test]
+fn what_a_client_says_in_a_users_place_is_no_goal() {
+    let summary = Talk::default()
+        .user("[Request interrupted by user]")
+        .user("Port the parser.")
+        .assistant("Fine.")
+        .user("[Request interrupted by user for tool use]")
+        .digest(None);
+    assert_eq!(
+        section(&summary, "## Goal"),
+        ["- The user said: \"Port the parser.\""]
+    );
+    assert!(!summary.contains("interrupted"), "{summary}");
+}
+
+#[test]
+fn the_goal_is_the_task_and_not_what_was_asked_later() {
+    let talk = Talk::default()
+        .user("it worked! can you walk me through it?")
+        .assistant("Surely.")
+        .user("And now?");
+    let digest = |previous| {
+        let readings = Readings::default();
+        Digest::with(&readings, &talk.views, previous, Some("Port the parser."))
+            .render(Budget::chars(2_000))
+    };
+    let said = "- The user said: \"it worked! can you walk me through it?\"";
+    let first = digest(None);
+    assert_eq!(
+        section(&first, "## Goal"),
+        ["- The user said: \"Port the parser.\""]
+    );
+    assert!(section(&first, "### Done").contains(&said), "{first}");
+    let later = digest(Some("## Goal\nWin.\n"));
+    assert_eq!(section(&later, "## Goal"), ["- Win."]);
+}
+
+#[test]
+fn a_report_is_a_sentence_and_not_the_heading_over_it() {
+    let summary = Talk::default()
+        .user("Compare them.")
+        .assistant("## Side-by-Side Comparison of Both\n| Current | The other one |\n\nThe exports differ in two files alone.")
+        .user("Good.")
+        .digest(None);
+    assert!(
+        summary.contains("Reported: The exports differ in two files alone."),
+        "{summary}"
+    );
+}
+
+#[test]
+fn it_reads_as_notes_and_not_as_a_heap() {
+    let summary = Talk::default()
+        .user("Explain it.")
+        .call(
+            "Read",
+            r#"{"file_path": "src/tree.go"}"#,
+            "entries := make(map[string]object.TreeEntry)\nfor name := range FlattenTree(baseTree) {\n// you can/cannot do that: see User/assistant",
+        )
+        .digest(None);
+    assert!(
+        summary.contains("FlattenTree") && summary.contains("TreeEntry"),
+        "{summary}"
+    );
+    for heap in ["can/cannot", "User/assistant", "make(", ":="] {
+        assert!(!summary.contains(heap), "{heap} in {summary}");
+    }
+}
+
+#[test]
 fn an_error_is_never_told_as_a_success() {
     let summary = Talk::default()
         .user("Build it.")
@@ -419,7 +488,7 @@ proptest! {
         read(&now[now.len() / 2..]);
         with_views(&now, |views| {
             let plain = Digest::of(views, None).render(Budget::chars(2_000));
-            let prepared = Digest::with(&readings, views, None).render(Budget::chars(2_000));
+            let prepared = Digest::with(&readings, views, None, None).render(Budget::chars(2_000));
             assert_eq!(prepared, plain);
         });
     }

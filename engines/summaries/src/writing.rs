@@ -33,6 +33,8 @@ pub struct Assignment<'t, 'a> {
     pub headings: &'static Headings,
     /// The earlier summary that it updates.
     pub previous: Option<&'t str>,
+    /// What a user asked for before them, in words that stay: the goal where no earlier summary names one.
+    pub task: Option<&'t str>,
     /// What it may take, in tokens.
     pub tokens: u64,
     /// The compaction that it is for.
@@ -65,7 +67,7 @@ impl Assignment<'_, '_> {
         services: &Services,
     ) -> Result<Written, EngineError> {
         let (tokens, order, messages) = (self.tokens, self.order, self.messages);
-        let digest = Digest::with(self.readings, messages, self.previous);
+        let digest = Digest::with(self.readings, messages, self.previous, self.task);
         let without_model = || match order.focus.as_deref() {
             Some(topic) => digested_with_focus(&digest, messages, topic, tokens, services),
             None => digested(&digest, tokens, services),
@@ -129,7 +131,7 @@ impl Assignment<'_, '_> {
         if rest.is_empty() {
             return Some(staged.text.clone());
         }
-        let update = Digest::with(self.readings, &rest, Some(&staged.text));
+        let update = Digest::with(self.readings, &rest, Some(&staged.text), None);
         Some(digested(&update, self.tokens, services))
     }
 }

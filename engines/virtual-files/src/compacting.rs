@@ -141,6 +141,7 @@ impl VirtualFiles {
                 readings: &Readings::default(),
                 headings: &HEADINGS,
                 previous: covered.previous.as_deref(),
+                task: None,
                 tokens: covered.summary_tokens(window),
                 order,
                 staged: self.staged.as_ref(),

@@ -21,6 +21,7 @@ impl Compressor {
             readings: &self.readings,
             headings: &HEADINGS,
             previous: covered.previous.as_deref(),
+            task: covered.task,
             tokens: tokens.saturating_sub(self.services.count_tokens(&marked(""))),
             order,
             staged: self.staged.as_ref(),

@@ -1,0 +1,284 @@
+//! What of a conversation is still there when the agent goes on after a compaction: real coding sessions are cut at
+//! ten places each and compacted there, and the identifiers that the agent uses from there on, before a tool shows
+//! them again, are looked for in the summary and in the whole window.
+//!
+//! The identifiers are found by patterns of this benchmark's own, which share nothing with the digest's scan.
+//!
+//! `cargo bench -p contexture-tests --bench continuation [-- ENGINE] [lost]`: with `lost` it says what is not in the
+//! window.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contexture::formats::{self, Format, RenderPlan};
+use contexture::session::{AgentWindow, Compact, Session, TurnOptions};
+use contexture_engine_api::SUMMARY_MARK;
+use contexture_tests::{Home, engines, shared_data, under};
+use regex::Regex;
+use serde_json::{Value, json};
+
+const PLACES: usize = 10;
+const WINDOWS: [u64; 3] = [200_000, 100_000, 48_000];
+
+/// The group of a match is the identifier.
+const PATTERNS: [&str; 6] = [
+    // Paths from a root or a folder above, hidden files.
+    r#"(?:^|[\s"'`(=:,\[<])((?:~|\.{1,2})?/(?:[\w.@+-]+/)*[\w.@+-]*[\w-]|\.[a-z][\w-]+(?:[./][\w-]+)*)"#,
+    // Paths of three parts or more, and to a file with an extension.
+    r"(?:^|[^\w.@+~/-])((?:[\w.@+-]+/){2,}[\w.@+-]*[\w-]|\b(?:[\w.@+-]+/)*[\w@+-]+\.(?:py|rs|jsx?|tsx?|md|jsonl?|txt|toml|ya?ml|sh|go|c|h|cpp|java|db|xml|html|css|sql|log|cfg|ini|lock|rst)\b)",
+    r"\b([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b",
+    // Hashes, where they hold digits and letters.
+    r"\b((?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{5,62})\b",
+    // camelCase and PascalCase.
+    r"\b([a-z]+(?:[A-Z][a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b",
+    // snake_case and CONSTANTS, whatever underscores stand before, behind and within.
+    r"\b(_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z][A-Za-z0-9]+_*)\b",
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let says = |word: &str| arguments.iter().any(|argument| argument == word);
+    let all = !["compressor", "lcm"].iter().any(|engine| says(engine));
+    let lists_lost = says("lost");
+    let patterns = PATTERNS.map(|pattern| Regex::new(pattern).unwrap());
+    let sessions = [
+        ("claude-code", vec!["claude-code/main.jsonl"]),
+        (
+            "swe-agent",
+            vec![
+                "swe-agent/demonstrations__function_calling_simple.traj",
+                "swe-agent/replay__marshmallow-code__marshmallow-1867__function_calling_replace_from_source__marshmallow-code__marshmallow-1867.traj",
+                "swe-agent/web__i_got_id_demo.traj",
+            ],
+        ),
+    ]
+    .map(|(name, files)| (name, files.into_iter().map(Played::of).collect::<Vec<_>>()));
+    println!(
+        "{:<12}{:<12}{:>8}{:>8}{:>8}{:>12}{:>8}{:>12}{:>8}{:>12}{:>8}",
+        "",
+        "",
+        "window",
+        "places",
+        "needed",
+        "in summary",
+        "chars",
+        "in window",
+        "tokens",
+        "of once",
+        "in sum."
+    );
+    for (name, sessions) in &sessions {
+        for engine in ["compressor", "lcm"] {
+            if !all && !says(engine) {
+                continue;
+            }
+            for window in WINDOWS {
+                let mut sum = Counted::default();
+                for session in sessions {
+                    for place in 1..=PLACES {
+                        sum += session.compacted_at(place, engine, window, &patterns);
+                    }
+                }
+                sum.print(name, engine, window);
+                if lists_lost {
+                    println!("  {:?}", sum.lost);
+                }
+            }
+        }
+    }
+}
+
+/// A conversation as an OpenAI client sends it.
+struct Played {
+    messages: Vec<Value>,
+}
+
+/// What was found, summed up over the places where something was compacted.
+#[derive(Default)]
+struct Counted {
+    places: usize,
+    needed: usize,
+    in_summary: usize,
+    in_window: usize,
+    summary_chars: usize,
+    window_tokens: u64,
+    once: usize,
+    once_in_summary: usize,
+    lost: BTreeMap<String, usize>,
+}
+
+impl std::ops::AddAssign for Counted {
+    fn add_assign(&mut self, other: Self) {
+        self.places += other.places;
+        self.needed += other.needed;
+        self.in_summary += other.in_summary;
+        self.in_window += other.in_window;
+        self.summary_chars += other.summary_chars;
+        self.window_tokens += other.window_tokens;
+        self.once += other.once;
+        self.once_in_summary += other.once_in_summary;
+        for (name, times) in other.lost {
+            *self.lost.entry(name).or_default() += times;
+        }
+    }
+}
+
+impl Counted {
+    fn print(&self, name: &str, engine: &str, window: u64) {
+        let share = |part: usize, of: usize| match of {
+            0 => "-".to_owned(),
+            _ => format!("{:.1} %", 100.0 * part as f64 / of as f64),
+        };
+        let each = self.places.max(1);
+        println!(
+            "{name:<12}{engine:<12}{window:>8}{:>8}{:>8}{:>12}{:>8}{:>12}{:>8}{:>12}{:>8}",
+            self.places,
+            self.needed,
+            share(self.in_summary, self.needed),
+            self.summary_chars / each,
+            share(self.in_window, self.needed),
+            self.window_tokens / each as u64,
+            self.once,
+            share(self.once_in_summary, self.once),
+        );
+    }
+}
+
+impl Played {
+    fn of(file: &str) -> Self {
+        let text = std::fs::read_to_string(shared_data().join(file)).unwrap();
+        let conversation = formats::read(text, None).unwrap().remove(0);
+        let whole = RenderPlan::whole(conversation.messages().len());
+        let body = conversation.convert(&whole, Format::OpenAiChat).unwrap();
+        let body: Value = serde_json::from_str(&body).unwrap();
+        Self {
+            messages: body["messages"].as_array().unwrap().clone(),
+        }
+    }
+
+    /// Compacts where `place` of one more than [`PLACES`] parts are over and the agent is next.
+    fn compacted_at(&self, place: usize, engine: &str, window: u64, patterns: &[Regex]) -> Counted {
+        let from = self.messages.len() * place / (PLACES + 1);
+        let is_agent = |message: &Value| message["role"] == "assistant";
+        let Some(next) = self.messages[from..].iter().position(is_agent) else {
+            return Counted::default();
+        };
+        let (before, after) = self.messages.split_at(from + next);
+
+        let home = Home::new();
+        let agent = AgentWindow {
+            model: "gpt-5".to_owned(),
+            context_length: window,
+            max_output_tokens: window / 10,
+        };
+        let mut session =
+            Session::open(&engines(&home), None, "cut", agent, under(engine)).unwrap();
+        let options = TurnOptions {
+            compact: Compact::Force,
+            ..TurnOptions::default()
+        };
+        let body = json!({"model": "gpt-5", "messages": before}).to_string();
+        let turn = session.turn_with(&body, None, &options).unwrap();
+        let report = turn.compaction.unwrap();
+        if report.summarised == 0 {
+            return Counted::default();
+        }
+        let sent: Value = serde_json::from_str(&turn.body).unwrap();
+        let (summaries, kept): (Vec<String>, Vec<String>) = sent["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(words_of)
+            .partition(|text| text.contains(SUMMARY_MARK));
+        let (summary, kept) = (summaries.join("\n"), kept.join("\n"));
+
+        let needed = needed(before, after, patterns);
+        let once = mentioned_once(before, &kept, patterns);
+        let held = |names: &BTreeSet<String>, text: &str| {
+            names.iter().filter(|name| text.contains(*name)).count()
+        };
+        let in_window = |name: &String| summary.contains(name) || kept.contains(name);
+        Counted {
+            places: 1,
+            needed: needed.len(),
+            in_summary: held(&needed, &summary),
+            in_window: needed.iter().filter(|name| in_window(name)).count(),
+            summary_chars: summary.chars().count(),
+            window_tokens: report.tokens_after,
+            once: once.len(),
+            once_in_summary: held(&once, &summary),
+            lost: needed
+                .into_iter()
+                .filter(|name| !in_window(name))
+                .map(|name| (name, 1))
+                .collect(),
+        }
+    }
+}
+
+/// The identifiers that the agent uses afterwards before anybody shows them to it, of those that it has met.
+fn needed(before: &[Value], after: &[Value], patterns: &[Regex]) -> BTreeSet<String> {
+    let met: Vec<String> = before.iter().map(words_of).collect();
+    let met = met.join("\n");
+    let mut shown = BTreeSet::new();
+    let mut needed = BTreeSet::new();
+    for message in after {
+        let names = identifiers(&words_of(message), patterns);
+        if message["role"] == "assistant" {
+            let used = names.into_iter().filter(|name| !shown.contains(name));
+            needed.extend(used.filter(|name| met.contains(name.as_str())));
+        } else {
+            shown.extend(names);
+        }
+    }
+    needed
+}
+
+/// The identifiers that stand in one message alone, and not in what was kept.
+fn mentioned_once(messages: &[Value], kept: &str, patterns: &[Regex]) -> BTreeSet<String> {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for message in messages {
+        for name in identifiers(&words_of(message), patterns) {
+            *times.entry(name).or_default() += 1;
+        }
+    }
+    let once = times.into_iter().filter(|(_, times)| *times == 1);
+    once.map(|(name, _)| name)
+        .filter(|name| !kept.contains(name.as_str()))
+        .collect()
+}
+
+fn identifiers(text: &str, patterns: &[Regex]) -> BTreeSet<String> {
+    patterns
+        .iter()
+        .flat_map(|pattern| pattern.captures_iter(text))
+        .map(|found| found[1].to_owned())
+        .filter(|name| (3..=200).contains(&name.len()))
+        .collect()
+}
+
+/// Everything that a message says: its text, and the values of its calls' arguments.
+fn words_of(message: &Value) -> String {
+    let mut words = String::new();
+    push_strings(&message["content"], &mut words);
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+        match serde_json::from_str(arguments) {
+            Ok(value) => push_strings(&value, &mut words),
+            Err(_) => words.push_str(arguments),
+        }
+    }
+    words
+}
+
+fn push_strings(value: &Value, into: &mut String) {
+    match value {
+        Value::String(text) => {
+            into.push_str(text);
+            into.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| push_strings(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| push_strings(field, into)),
+        _ => {}
+    }
+}
