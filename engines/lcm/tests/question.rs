@@ -267,6 +267,97 @@ fn answers_are_found_where_nothing_says_who_speaks() {
     assert!(ours >= floor + MARGIN, "{ours} {floor}");
 }
 
+/// The messages of a chat as a user's, each with an assistant's answer of some 4,000 characters: sentences of this chat
+/// and of others, none of which answers a question.
+fn answered_at_length(name: &str, asked: &[Value]) -> Vec<Message> {
+    let (folder, names) = chats();
+    let evidence: Vec<u64> = (asked.iter())
+        .flat_map(|line| serde_json::from_value::<Vec<u64>>(line["evidence"].clone()).unwrap())
+        .collect();
+    let chat = |name: &String| conversation(&folder.join(format!("{name}.jsonl")), Speaker::Unsaid);
+    let sentences = |name: &String| -> Vec<String> {
+        let messages = (0..)
+            .zip(chat(name))
+            .filter(|(at, _)| !evidence.contains(at));
+        let texts = messages.map(|(_, message)| message.text);
+        texts
+            .flat_map(|text| {
+                text.split_inclusive(['.', '!', '?'])
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    let own = sentences(&name.to_owned());
+    let others: Vec<String> = names
+        .iter()
+        .filter(|other| *other != name)
+        .flat_map(sentences)
+        .collect();
+    let mut seed = 7usize;
+    let mut any = |of: &[String]| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        of[(seed >> 33) % of.len()].clone()
+    };
+    let mut messages = Vec::new();
+    for said in chat(&name.to_owned()).into_iter().take(200) {
+        let mut page = String::new();
+        while page.len() < 4_000 {
+            page.push_str(&any(&others));
+            page.push(' ');
+            if page.len() % 5 == 0 {
+                page.push_str(&any(&own));
+                page.push(' ');
+            }
+        }
+        messages.push(Message {
+            role: "user".into(),
+            ..said
+        });
+        messages.push(Message {
+            role: "assistant".into(),
+            text: page,
+            ..Message::default()
+        });
+    }
+    messages
+}
+
+/// What has to lie between us and the floor where an assistant answers at length, among the first ten.
+const LONG_MARGIN: f64 = 0.03;
+
+#[test]
+fn answers_are_found_between_long_ones() {
+    let (folder, _) = chats();
+    let mut all = Tally::default();
+    for name in ["friends1", "colleagues", "neighbours"] {
+        let asked = lines(&folder.join(format!("{name}.questions.jsonl")));
+        let messages = answered_at_length(name, &asked);
+        let (floor, ours) = (floor(&messages), Ours::new(&messages));
+        let mut tally = Tally::default();
+        for line in &asked {
+            let question = line["question"].as_str().unwrap();
+            let evidence: Vec<u64> = serde_json::from_value(line["evidence"].clone()).unwrap();
+            let evidence: Vec<u64> = evidence
+                .iter()
+                .filter(|at| **at < 200)
+                .map(|at| at * 2)
+                .collect();
+            if !evidence.is_empty() {
+                let (found, floor) = (ours.first(question), floor(question));
+                tally.add([found.as_slice(), floor.as_slice()], &evidence);
+                all.add([found.as_slice(), floor.as_slice()], &evidence);
+            }
+        }
+        tally.print(name);
+    }
+    all.print("all");
+    let [ours, floor] = all.first_ten();
+    assert!(ours >= floor + LONG_MARGIN, "{ours} {floor}");
+}
+
 /// Messages of which nothing is known but the role and the text.
 fn said_by_role(said: &[(&str, &str)]) -> Vec<Message> {
     said.iter()

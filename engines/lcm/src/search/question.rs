@@ -45,8 +45,8 @@ pub(super) struct Question {
     names: Vec<(String, usize)>,
     wanted: Option<Wanted>,
     period: Option<Period>,
-    /// The mean length of the texts that were read, in words.
-    mean_words: f64,
+    /// The mean size of the texts that were read, in words.
+    mean_size: f64,
 }
 
 /// A word of the question, or a substitute for it.

@@ -75,7 +75,7 @@ impl Question {
             names: Vec::new(),
             wanted: Wanted::of(&words),
             period: Period::of(&words),
-            mean_words: 100.0,
+            mean_size: 40.0,
         };
         question.add_words(&asked);
         question.add_grams(&grams);

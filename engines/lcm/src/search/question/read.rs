@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::parse::are_akin;
+use super::score::size;
 use super::speaker::speaker_of;
 use super::{Form, Map, Question};
 use crate::error::StoreError;
@@ -67,8 +68,8 @@ impl Question {
             let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
             readings.extend(reading.map(|reading| (key, reading)));
         }
-        let words: usize = readings.iter().map(|(_, reading)| reading.words).sum();
-        self.mean_words = (words as f64 / readings.len().max(1) as f64).max(1.0);
+        let words: usize = readings.iter().map(|(_, reading)| size(reading)).sum();
+        self.mean_size = (words as f64 / readings.len().max(1) as f64).max(1.0);
         Ok(readings)
     }
 

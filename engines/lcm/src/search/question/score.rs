@@ -33,9 +33,14 @@ const PERIOD_WEIGHT: f64 = 2.2;
 /// The largest bonus for containing what is asked for, however rare: it may be another thing of the kind.
 const WANTED_MAX: f64 = 2.0;
 
-/// The prior of a message grows with its length (Kraaij et al. 2002), relative to the mean, between these
-/// two limits: a nod tells little, and a page no more than three messages.
+/// The prior of a message grows with its size (Kraaij et al. 2002), relative to the mean, between these two limits: a
+/// nod tells little, and a page no more than a passage.
 const LENGTH_RANGE: (f64, f64) = (0.2, 3.0);
+
+/// The size of a text among others, in words: of a long one that of the passage by which it is ranked.
+pub(super) fn size(reading: &Reading) -> usize {
+    reading.words.min(PASSAGE_WORDS)
+}
 
 impl Question {
     /// The messages by score, best first.
@@ -51,6 +56,10 @@ impl Question {
             .iter()
             .map(|(key, reading)| (*key, reading.asks))
             .collect();
+        // A long text lends its neighbours what one of its passages would.
+        let lent: Map<Key, f64> = (readings.iter())
+            .map(|(key, reading)| (*key, size(reading) as f64 / reading.words.max(1) as f64))
+            .collect();
         let mut ranked = Vec::with_capacity(readings.len());
         for (key, reading) in readings {
             let session = key.session();
@@ -58,12 +67,13 @@ impl Question {
                 continue;
             };
             let answers = asks.get(&Key(key.0 - 1)).copied().unwrap_or(false);
-            let mut score = self.by_words(*key, reading, weighed, answers);
+            let mut score = self.by_words(*key, reading, weighed, answers, &lent);
             let (least, most) = LENGTH_RANGE;
-            score += (reading.words as f64 / self.mean_words)
+            score += (size(reading) as f64 / self.mean_size)
                 .clamp(least, most)
                 .ln();
-            if reading.has_wanted {
+            // Nearly every long text has a number or a name somewhere.
+            if reading.has_wanted && reading.words <= PASSAGE_WORDS {
                 score += wanted_weight;
             }
             if let Some(row) = row_in(search.connection, *key)? {
@@ -87,7 +97,14 @@ impl Question {
     }
 
     /// The value of the question's words in a message: each in the message itself, or in a neighbour.
-    fn by_words(&self, key: Key, reading: &Reading, weighed: &Weighed, answers: bool) -> f64 {
+    fn by_words(
+        &self,
+        key: Key,
+        reading: &Reading,
+        weighed: &Weighed,
+        answers: bool,
+        lent: &Map<Key, f64>,
+    ) -> f64 {
         let ordinal = i64::from(key.ordinal());
         let of_group = |(group, own): (usize, f64)| {
             AROUND
@@ -95,7 +112,8 @@ impl Question {
                 .map(|(step, share)| {
                     let is_answer = answers && *step == 1;
                     let share = if is_answer { ANSWER_WEIGHT } else { *share };
-                    share * weighed.weight(group, ordinal - step)
+                    let lent = lent.get(&Key(key.0 - step)).copied().unwrap_or(1.0);
+                    share * lent * weighed.weight(group, ordinal - step)
                 })
                 .fold(own, f64::max)
         };
@@ -140,7 +158,7 @@ impl Question {
         for occurrence in occurrences {
             counts[occurrence.term] += if occurrence.asked { ASKED_WEIGHT } else { 1.0 };
         }
-        let length = 1.0 - B + B * words as f64 / self.mean_words;
+        let length = 1.0 - B + B * words as f64 / self.mean_size;
         let mut groups = vec![0f64; self.groups];
         for (term, count) in self.terms.iter().zip(&counts) {
             let score = term.idf * term.weight * count * (K1 + 1.0) / (count + K1 * length);
