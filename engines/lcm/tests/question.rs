@@ -307,7 +307,7 @@ fn answered_at_length(name: &str, asked: &[Value]) -> Vec<Message> {
         while page.len() < 4_000 {
             page.push_str(&any(&others));
             page.push(' ');
-            if page.len() % 5 == 0 {
+            if page.len().is_multiple_of(5) {
                 page.push_str(&any(&own));
                 page.push(' ');
             }
