@@ -1,8 +1,8 @@
 //! Fits the outline into a budget and writes the summary.
 //!
 //! Lines without facts come first, up to a share of the budget; then facts by value per character, as bare
-//! names after what they belong to. With the rest of the budget, headings are added and
-//! names are replaced by quotes, cheapest first; then further lines.
+//! names after what they belong to. With the rest of the budget, headings are added and names are replaced by
+//! quotes, cheapest first; then further lines.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ use crate::text::{chars, contains, line_around};
 const NEW_SHARE: (f32, f32) = (0.18, 0.35);
 /// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
-/// All that is said once is written where it takes up to so many times the room: what its lines' heads say already
-/// takes none.
+/// Facts that are said once come before all others where they take up to so many times the room: some of them stand
+/// in the heads of lines, and take none.
 const MAY_FIT: f32 = 1.25;
 /// What a fact that is said again is worth where those that are said once take just the room, beside one of them. It
 /// grows with how much they take, up to the second: the less of them fits, the more counts what is in use.
