@@ -3,9 +3,9 @@
 //! A compaction is no saving in itself. While the cache is warm, the prompt as it stands costs a tenth of its price,
 //! and what a compaction puts in its place has to be written anew. Each request after it is then cheaper, by what was
 //! taken out. How many requests will follow is not known; the best guess without any knowledge is that a conversation
-//! goes on for as long as it has gone on, counted from the last compaction. Whoever goes by it never pays more than
-//! twice what somebody would who knew the future (the argument of renting or buying skis). Once the cache has
-//! forgotten the prompt, all of it is written anew in any case, and a smaller one is cheaper at once.
+//! goes on for as long as it has gone on, counted from the last compaction: whoever does not know how long he will ski
+//! rents until the rent has come to the price. Once the cache has forgotten the prompt, all of it is written anew in any
+//! case, and a smaller one is cheaper at once.
 
 use crate::{Decision, WindowState, grouped};
 
