@@ -110,13 +110,7 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
         .cache_ttl
         .unwrap_or(loaded.config.prompt_caching.cache_ttl);
     loaded.config.prompt_caching.cache_ttl = ttl;
-    let prices = Prices::given(
-        args.price_in,
-        args.price_cached,
-        args.price_write,
-        ttl.at_first(),
-    )
-    .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))?;
+    let prices = prices(args, ttl)?;
     let inputs = read_all(args, &loaded)?;
     if args.advise {
         return advise::run(args, global, &loaded, &inputs);
@@ -160,6 +154,17 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
         true => ENGINE_FAILED,
         false => OK,
     })
+}
+
+/// The prices given, for a cache of this lifetime.
+fn prices(args: &ReplayArgs, ttl: CacheTtl) -> Result<Prices, CliError> {
+    Prices::given(
+        args.price_in,
+        args.price_cached,
+        args.price_write,
+        ttl.at_first(),
+    )
+    .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))
 }
 
 fn show_warnings(report: &Report) {

@@ -2,11 +2,14 @@
 //! ten places each and compacted there, and the identifiers that the agent uses from there on, before a tool shows
 //! them again, are looked for in the summary and in the whole window.
 //!
-//! The identifiers are found by patterns of this benchmark's own, which share nothing with the digest's scan.
+//! The identifiers are found by patterns that share nothing with the digest's scan.
 //!
 //! `cargo bench -p contexture-tests --bench continuation [-- ENGINE] [lost]`: with `lost` it says what is not in the
 //! window.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../engines/digest/tests/support/identifiers.rs"]
+mod identifiers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,33 +17,17 @@ use contexture::formats::{self, Format, RenderPlan};
 use contexture::session::{AgentWindow, Compact, Session, TurnOptions};
 use contexture_engine_api::SUMMARY_MARK;
 use contexture_tests::{Home, engines, shared_data, under};
-use regex::Regex;
+use identifiers::identifiers;
 use serde_json::{Value, json};
 
 const PLACES: usize = 10;
 const WINDOWS: [u64; 3] = [200_000, 100_000, 48_000];
-
-/// The group of a match is the identifier.
-const PATTERNS: [&str; 6] = [
-    // Paths from a root or a folder above, hidden files.
-    r#"(?:^|[\s"'`(=:,\[<])((?:~|\.{1,2})?/(?:[\w.@+-]+/)*[\w.@+-]*[\w-]|\.[a-z][\w-]+(?:[./][\w-]+)*)"#,
-    // Paths of three parts or more, and to a file with an extension.
-    r"(?:^|[^\w.@+~/-])((?:[\w.@+-]+/){2,}[\w.@+-]*[\w-]|\b(?:[\w.@+-]+/)*[\w@+-]+\.(?:py|rs|jsx?|tsx?|md|jsonl?|txt|toml|ya?ml|sh|go|c|h|cpp|java|db|xml|html|css|sql|log|cfg|ini|lock|rst)\b)",
-    r"\b([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b",
-    // Hashes, where they hold digits and letters.
-    r"\b((?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{5,62})\b",
-    // camelCase and PascalCase.
-    r"\b([a-z]+(?:[A-Z][a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b",
-    // snake_case and CONSTANTS, whatever underscores stand before, behind and within.
-    r"\b(_*[A-Za-z][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+_*|_+[A-Za-z][A-Za-z0-9]+_*)\b",
-];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
     let all = !["compressor", "lcm"].iter().any(|engine| says(engine));
     let lists_lost = says("lost");
-    let patterns = PATTERNS.map(|pattern| Regex::new(pattern).unwrap());
     let sessions = [
         ("claude-code", vec!["claude-code/main.jsonl"]),
         (
@@ -76,7 +63,7 @@ fn main() {
                 let mut sum = Counted::default();
                 for session in sessions {
                     for place in 1..=PLACES {
-                        sum += session.compacted_at(place, engine, window, &patterns);
+                        sum += session.compacted_at(place, engine, window);
                     }
                 }
                 sum.print(name, engine, window);
@@ -157,7 +144,7 @@ impl Played {
     }
 
     /// Compacts where `place` of one more than [`PLACES`] parts are over and the agent is next.
-    fn compacted_at(&self, place: usize, engine: &str, window: u64, patterns: &[Regex]) -> Counted {
+    fn compacted_at(&self, place: usize, engine: &str, window: u64) -> Counted {
         let from = self.messages.len() * place / (PLACES + 1);
         let is_agent = |message: &Value| message["role"] == "assistant";
         let Some(next) = self.messages[from..].iter().position(is_agent) else {
@@ -192,8 +179,8 @@ impl Played {
             .partition(|text| text.contains(SUMMARY_MARK));
         let (summary, kept) = (summaries.join("\n"), kept.join("\n"));
 
-        let needed = needed(before, after, patterns);
-        let once = mentioned_once(before, &kept, patterns);
+        let needed = needed(before, after);
+        let once = mentioned_once(before, &kept);
         let held = |names: &BTreeSet<String>, text: &str| {
             names.iter().filter(|name| text.contains(*name)).count()
         };
@@ -217,13 +204,13 @@ impl Played {
 }
 
 /// The identifiers that the agent uses afterwards before anybody shows them to it, of those that it has met.
-fn needed(before: &[Value], after: &[Value], patterns: &[Regex]) -> BTreeSet<String> {
+fn needed(before: &[Value], after: &[Value]) -> BTreeSet<String> {
     let met: Vec<String> = before.iter().map(words_of).collect();
     let met = met.join("\n");
     let mut shown = BTreeSet::new();
     let mut needed = BTreeSet::new();
     for message in after {
-        let names = identifiers(&words_of(message), patterns);
+        let names = identifiers(&words_of(message));
         if message["role"] == "assistant" {
             let used = names.into_iter().filter(|name| !shown.contains(name));
             needed.extend(used.filter(|name| met.contains(name.as_str())));
@@ -235,25 +222,16 @@ fn needed(before: &[Value], after: &[Value], patterns: &[Regex]) -> BTreeSet<Str
 }
 
 /// The identifiers that stand in one message alone, and not in what was kept.
-fn mentioned_once(messages: &[Value], kept: &str, patterns: &[Regex]) -> BTreeSet<String> {
+fn mentioned_once(messages: &[Value], kept: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for message in messages {
-        for name in identifiers(&words_of(message), patterns) {
+        for name in identifiers(&words_of(message)) {
             *times.entry(name).or_default() += 1;
         }
     }
     let once = times.into_iter().filter(|(_, times)| *times == 1);
     once.map(|(name, _)| name)
         .filter(|name| !kept.contains(name.as_str()))
-        .collect()
-}
-
-fn identifiers(text: &str, patterns: &[Regex]) -> BTreeSet<String> {
-    patterns
-        .iter()
-        .flat_map(|pattern| pattern.captures_iter(text))
-        .map(|found| found[1].to_owned())
-        .filter(|name| (3..=200).contains(&name.len()))
         .collect()
 }
 

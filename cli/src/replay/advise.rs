@@ -1,10 +1,10 @@
 //! `contexture replay --advise`: the settings that would have been cheapest.
 
 use contexture::config::{Loaded, Timing};
-use contexture::prompt_cache::CacheTtl;
-use contexture::replay::{Prices, play, without_engine};
+use contexture::prompt_cache::{CacheTtl, Ttl};
+use contexture::replay::{play, without_engine};
 
-use super::{Input, ReplayArgs, engines, failed, stage};
+use super::{Input, ReplayArgs, engines, failed, prices, stage};
 use crate::error::CliError;
 use crate::replay_table::{dollars, table};
 use crate::terminal::Progress;
@@ -82,34 +82,17 @@ pub(super) fn run(
     }
     drop(progress);
     let short = prices(args, CacheTtl::FiveMinutes)?;
-    let none = |input: &Input| {
-        short.cost(&without_engine(
-            &input.recording,
-            CacheTtl::FiveMinutes.at_first(),
-        ))
-    };
+    let none = |input: &Input| short.cost(&without_engine(&input.recording, Ttl::FiveMinutes));
     output::print(&advice(tried, inputs.iter().map(none).sum()))?;
     Ok(OK)
-}
-
-fn prices(args: &ReplayArgs, ttl: CacheTtl) -> Result<Prices, CliError> {
-    Prices::given(
-        args.price_in,
-        args.price_cached,
-        args.price_write,
-        ttl.at_first(),
-    )
-    .map_err(|error| CliError::usage("a price cannot be used", error.to_string()))
 }
 
 /// The settings as a table, the cheapest first, and those as they stand in a configuration.
 fn advice(mut tried: Vec<Tried>, without: f64) -> String {
     // An engine that failed did not do what is measured.
     tried.sort_by(|one, other| {
-        let key = |tried: &Tried| tried.failures > 0;
-        key(one)
-            .cmp(&key(other))
-            .then(one.cost_usd.total_cmp(&other.cost_usd))
+        let by_failure = (one.failures > 0).cmp(&(other.failures > 0));
+        by_failure.then(one.cost_usd.total_cmp(&other.cost_usd))
     });
     let of_none = |cost: f64| match without > 0.0 {
         true => format!("{:.0} %", cost / without * 100.0),
