@@ -4,8 +4,16 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use super::PluginProblem;
+
+/// How often a copy is tried to be sealed; the kernel waits 150 ms each time.
+#[cfg(target_os = "linux")]
+const SEAL_TRIES: u32 = 20;
+#[cfg(target_os = "linux")]
+const SEAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// A library's bytes, read once: what is checked is what is loaded.
 pub(crate) struct Library {
@@ -84,14 +92,21 @@ impl Library {
     #[cfg(target_os = "linux")]
     fn copy(&self) -> io::Result<File> {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+        use rustix::io::Errno;
 
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut copy = File::from(memfd_create("contexture-plugin", flags)?);
         copy.write_all(&self.bytes)?;
-        fcntl_add_seals(
-            &copy,
-            SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW,
-        )?;
+        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+        let mut tries = 1;
+        loop {
+            match fcntl_add_seals(&copy, seals) {
+                // The kernel still holds pages of it, as it does for a moment under load (fcntl(2), F_SEAL_WRITE).
+                Err(Errno::BUSY) if tries < SEAL_TRIES => tries += 1,
+                sealed => break sealed?,
+            }
+            std::thread::sleep(SEAL_PAUSE);
+        }
         Ok(copy)
     }
 

@@ -65,7 +65,8 @@ impl Process {
                 .stdout(Stdio::from(OwnedFd::from(listener)))
                 .spawn()
         });
-        let mut child = child.and_then(|child| child).map_err(cannot)?;
+        let no_copy = |error| format!("{}: no copy to load: {error}", launch.library.path.display());
+        let mut child = child.map_err(no_copy)?.map_err(cannot)?;
         match handshake(&socket, launch.deadline) {
             Ok((control, description)) if description.name == launch.engine => {
                 let services = Services::default();
