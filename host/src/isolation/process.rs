@@ -65,7 +65,12 @@ impl Process {
                 .stdout(Stdio::from(OwnedFd::from(listener)))
                 .spawn()
         });
-        let no_copy = |error| format!("{}: no copy to load: {error}", launch.library.path.display());
+        let no_copy = |error| {
+            format!(
+                "{}: no copy to load: {error}",
+                launch.library.path.display()
+            )
+        };
         let mut child = child.map_err(no_copy)?.map_err(cannot)?;
         match handshake(&socket, launch.deadline) {
             Ok((control, description)) if description.name == launch.engine => {

@@ -318,12 +318,10 @@ impl History {
         self.lacking.extend(messages);
     }
 
-    /// Those of some messages that the engine lacked, for it to be shown them now.
-    pub(super) fn no_longer_lacks(&mut self, messages: &Ids) -> Vec<MessageId> {
-        let found: Vec<MessageId> = self.lacking.intersection(messages).copied().collect();
-        self.unsaved.lacking |= !found.is_empty();
+    /// Notes that the engine was shown these messages.
+    pub(super) fn no_longer_lacks(&mut self, messages: &Ids) {
+        self.unsaved.lacking |= !self.lacking.is_disjoint(messages);
         self.lacking.retain(|id| !messages.contains(id));
-        found
     }
 
     /// Where messages that the engine lacks were edited, and it has seen them up to `last` in earlier forms: what

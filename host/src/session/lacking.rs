@@ -20,7 +20,12 @@ impl Session {
         }
         let sent = self.history.sent.units.iter().filter(|unit| unit.is_said());
         let sent: Ids = sent.map(|unit| unit.origin.id()).collect();
-        let found = self.history.no_longer_lacks(&sent);
+        let found: Ids = self
+            .history
+            .lacking()
+            .intersection(&sent)
+            .copied()
+            .collect();
         // One that was edited has a later id than those behind it.
         let (mut first, mut least) = (None, MessageId(u64::MAX));
         for known in self.history.branch().iter().rev() {

@@ -212,6 +212,10 @@ impl Session {
         self.renumber_after(start.after, &mut messages);
         let revisions = self.revisions_in(&messages, start.after);
         let chain = self.history.end().map_or(0, |end| end.chain);
+        let shown: Ids = match self.history.lacking().is_empty() {
+            true => Ids::default(),
+            false => messages.iter().map(Slot::id).collect(),
+        };
         // After an answer nothing is sent that a compaction could make smaller.
         let state = request.map(|_| self.rough_state());
         let mut pieces = self.pieces(messages, start.after);
@@ -230,6 +234,9 @@ impl Session {
         let messages = last.0.len();
         let answer = self.show_piece(last, &revisions, cut, expected, state);
         progress(messages);
+        if matches!(answer, Ok(Shown::Seen(..))) {
+            self.history.no_longer_lacks(&shown);
+        }
         Ok(answer)
     }
 

@@ -1,6 +1,7 @@
 //! Longer sessions that went wrong, as short as the search could make them.
 
 use crate::act::{Act, Holds, Place, Reply, Words};
+use crate::flaky::{Failure, Fault};
 use crate::regressions::{check, turn};
 use crate::wire::{Dialect, Wire};
 
@@ -2016,4 +2017,210 @@ fn words_beside_the_results_of_tools_are_not_taken_for_the_same_words_alone() {
             say(),
         ],
     );
+}
+
+#[test]
+fn what_an_engine_lacks_stays_so_until_a_call_that_shows_it_succeeds() {
+    let acts = [
+        Act::Turn {
+            words: Image,
+            holds: Originals,
+            dialect: Dialect::Reordered,
+            tries: 1,
+            reply: Reply {
+                words: ClosedSummary,
+                thinks: true,
+                calls: 1,
+                same_ids: false,
+                told: true,
+                with_usage: false,
+            },
+        },
+        Act::Window {
+            tokens: 2000,
+            at_once: true,
+        },
+        Act::Turn {
+            words: Plain(102),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Image,
+                thinks: true,
+                calls: 0,
+                same_ids: false,
+                told: true,
+                with_usage: true,
+            },
+        },
+        Act::Fail(Fault {
+            method: "cut",
+            failure: Failure::Hang,
+            works: false,
+        }),
+        Act::Fail(Fault {
+            method: "end",
+            failure: Failure::Hang,
+            works: false,
+        }),
+        Act::Turn {
+            words: Plain(16),
+            holds: Handed,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(51),
+                thinks: true,
+                calls: 0,
+                same_ids: false,
+                told: false,
+                with_usage: true,
+            },
+        },
+        Act::Turn {
+            words: Image,
+            holds: Originals,
+            dialect: Dialect::Parts,
+            tries: 1,
+            reply: Reply {
+                words: Plain(410),
+                thinks: false,
+                calls: 1,
+                same_ids: false,
+                told: true,
+                with_usage: true,
+            },
+        },
+        Act::Turn {
+            words: Plain(51),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Chinese,
+                thinks: false,
+                calls: 0,
+                same_ids: false,
+                told: true,
+                with_usage: false,
+            },
+        },
+        Act::Turn {
+            words: Plain(82),
+            holds: Handed,
+            dialect: Dialect::Parts,
+            tries: 1,
+            reply: Reply {
+                words: Plain(60),
+                thinks: false,
+                calls: 0,
+                same_ids: false,
+                told: true,
+                with_usage: false,
+            },
+        },
+        Act::Fail(Fault {
+            method: "observe",
+            failure: Failure::Error,
+            works: false,
+        }),
+        Act::Turn {
+            words: Empty,
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 2,
+            reply: Reply {
+                words: Plain(92),
+                thinks: true,
+                calls: 3,
+                same_ids: false,
+                told: true,
+                with_usage: true,
+            },
+        },
+        Act::Insert(Place(3811), ShortenedMark, false),
+        Act::Turn {
+            words: Plain(107),
+            holds: Handed,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: GoOn,
+                thinks: false,
+                calls: 0,
+                same_ids: false,
+                told: true,
+                with_usage: false,
+            },
+        },
+        Act::Fail(Fault {
+            method: "open",
+            failure: Failure::Hang,
+            works: true,
+        }),
+        Act::Fail(Fault {
+            method: "compress",
+            failure: Failure::Panic,
+            works: true,
+        }),
+        Act::Turn {
+            words: GoOn,
+            holds: Originals,
+            dialect: Dialect::Parts,
+            tries: 1,
+            reply: Reply {
+                words: Plain(77),
+                thinks: true,
+                calls: 0,
+                same_ids: false,
+                told: true,
+                with_usage: true,
+            },
+        },
+        Act::ChangeProcess,
+        Act::Turn {
+            words: Image,
+            holds: Handed,
+            dialect: Dialect::Strings,
+            tries: 1,
+            reply: Reply {
+                words: Plain(105),
+                thinks: true,
+                calls: 0,
+                same_ids: false,
+                told: true,
+                with_usage: true,
+            },
+        },
+        Act::Turn {
+            words: Plain(66),
+            holds: Originals,
+            dialect: Dialect::Reordered,
+            tries: 1,
+            reply: Reply {
+                words: Plain(117),
+                thinks: true,
+                calls: 1,
+                same_ids: false,
+                told: true,
+                with_usage: false,
+            },
+        },
+        Act::Turn {
+            words: Plain(91),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(86),
+                thinks: false,
+                calls: 3,
+                same_ids: false,
+                told: false,
+                with_usage: true,
+            },
+        },
+    ];
+    check(Wire::Chat, 8_000, &acts);
 }
