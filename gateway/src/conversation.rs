@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use contexture::formats::{self, Format};
 use contexture::session::{
-    AgentWindow, CompactionReport, EngineTools, OutcomeKind, Session, SessionError, SessionOptions,
+    AgentWindow, CompactionReport, OutcomeKind, Session, SessionError, SessionOptions,
 };
 use contexture::{Compact, ToolCall, TurnOptions, Usage};
 use tokio::sync::{OwnedMutexGuard, oneshot};
@@ -68,7 +68,7 @@ pub(crate) struct Asked {
     pub(crate) body: Bytes,
     pub(crate) opening: Opening,
     found: lineage::Found,
-    tools: EngineTools,
+    without_tools: bool,
     /// What the last message says.
     last: u64,
     /// What each message says, where hidden rounds may have to be put back.
@@ -144,13 +144,10 @@ pub(crate) fn read(
     };
     let found = lineage::find(shared.host.record(), &name, &seen)
         .map_err(|error| Failure::new("record", error))?;
-    let tools = match (wire.tools, wire.member("tool_choice")) {
-        (_, Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")) => {
-            EngineTools::Withheld
-        }
-        (None | Some("[]" | "null"), _) => EngineTools::OnceCompacted,
-        _ => EngineTools::Offered,
-    };
+    let without_tools = matches!(
+        wire.member("tool_choice"),
+        Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
+    );
     Ok(Kind::Turn(Arc::new(Asked {
         api,
         opening: Opening {
@@ -161,7 +158,7 @@ pub(crate) fn read(
             wait: settings.max_hold,
         },
         found,
-        tools,
+        without_tools,
         last: said.last().copied().unwrap_or_default(),
         said,
         body: body.clone(),
@@ -266,7 +263,7 @@ impl Asked {
         let text = restored.as_deref().unwrap_or(text);
         Ok(held
             .session
-            .preview(text, format, self.tools)
+            .preview(text, format, self.without_tools)
             .map(Bytes::from))
     }
 
@@ -305,7 +302,7 @@ impl Asked {
     ) -> Result<Turned, Failure> {
         let options = TurnOptions {
             compact,
-            tools: self.tools,
+            without_tools: self.without_tools,
             saves_later: true,
             ..TurnOptions::default()
         };

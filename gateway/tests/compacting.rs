@@ -67,6 +67,16 @@ async fn three_compactions_and_an_unbroken_conversation() {
                 assert!(compacted >= 3.0, "{engine} {api:?} {stream}: {compacted}");
                 let of_all = serde_json::to_string(&agent.history).unwrap();
                 assert!(of_all.len() > 100_000 && !of_all.contains("lcm_grep"));
+                if engine == "lcm" {
+                    let offered: Vec<bool> = (stage.provider.requests().iter())
+                        .map(|request| request.tool_names().contains(&"lcm_grep"))
+                        .collect();
+                    assert!(
+                        !offered[0] && offered.is_sorted(),
+                        "once compacted: {offered:?}"
+                    );
+                    assert_eq!(offered.last(), Some(&true));
+                }
                 stage.nothing_was_refused();
                 assert!(
                     stage.provider.overflows().is_empty(),

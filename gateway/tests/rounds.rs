@@ -3,12 +3,47 @@
 
 mod support;
 
+use std::sync::Once;
+
+use contexture::engines::register_context_engine;
+use contexture_engine_api::{
+    About, ContextEngine, EngineError, EngineFactory, FactoryRequest, HostInfo, OpenRequest,
+    define_engine,
+};
 use contexture_stand_in::{Answer, Usage};
 use serde_json::{Value, json};
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
 
-const LCM: &str = "context: {engine: lcm}\n";
+const LCM: &str = "context: {engine: lcm-at-once}\n";
+
+/// The lossless engine, with its tools in every request.
+struct AtOnce(Box<dyn EngineFactory>);
+
+impl EngineFactory for AtOnce {
+    fn about(host: &HostInfo) -> About {
+        contexture_lcm::DEFINITION
+            .describe(host)
+            .about
+            .offers_tools(true)
+    }
+
+    fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        contexture_lcm::DEFINITION.create(request).map(Self)
+    }
+
+    fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
+        self.0.open(request)
+    }
+}
+
+fn stage(more: &str) -> Stage {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        register_context_engine(define_engine!("lcm-at-once", factory AtOnce)).unwrap();
+    });
+    Stage::new(&format!("{LCM}{more}"))
+}
 
 fn grep(pattern: &str) -> Answer {
     Answer::thinking("I have to look it up.")
@@ -26,7 +61,7 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
     for api in APIS {
         for stream in [true, false] {
             for piece in [0, 5] {
-                let stage = Stage::new(LCM);
+                let stage = stage("");
                 stage.provider.set(|options| options.piece = piece);
                 let gateway = stage.gateway().await;
                 let mut agent = Agent::new(api, &gateway.base, "s");
@@ -107,7 +142,7 @@ async fn calls_of_the_engines_tools_are_answered_and_never_seen() {
 async fn an_answer_with_calls_of_both_kinds_gives_the_client_its_own() {
     for api in APIS {
         for stream in [true, false] {
-            let stage = Stage::new(LCM);
+            let stage = stage("");
             let gateway = stage.gateway().await;
             let mut agent = Agent::new(api, &gateway.base, "s");
             agent.stream = stream;
@@ -151,7 +186,7 @@ async fn an_answer_with_calls_of_both_kinds_gives_the_client_its_own() {
 async fn there_is_an_end_to_the_rounds() {
     for api in APIS {
         for stream in [true, false] {
-            let stage = Stage::new(&format!("{LCM}gateway: {{max_rounds: 3}}\n"));
+            let stage = stage("gateway: {max_rounds: 3}\n");
             let gateway = stage.gateway().await;
             stage.provider.answer_with(|_| grep("again"));
             let mut agent = Agent::new(api, &gateway.base, "s");
@@ -175,7 +210,7 @@ async fn there_is_an_end_to_the_rounds() {
 async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
     for api in APIS {
         for stream in [true, false] {
-            let stage = Stage::new(LCM);
+            let stage = stage("");
             let gateway = stage.gateway().await;
             let reports = |input, output| Usage {
                 input,
@@ -211,15 +246,12 @@ async fn usage_is_that_of_the_last_round_and_the_sum_of_what_was_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_are_not_offered_to_who_forbids_them() {
-    let stage = Stage::new(LCM);
+    let stage = stage("");
     let gateway = stage.gateway().await;
     stage.provider.answer_with(|_| Answer::text("Yes."));
     let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
     agent.more = json!({"tool_choice": "none"});
     agent.ask("Hello", "").await;
-    let mut without = Agent::new(Api::Chat, &gateway.base, "t");
-    without.has_tool = false;
-    without.ask("Hello", "").await;
     for request in stage.provider.requests() {
         assert!(!request.tool_names().contains(&"lcm_grep"));
     }
@@ -230,7 +262,7 @@ async fn tools_are_not_offered_to_who_forbids_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_with_a_leaked_call_is_healed() {
     for api in APIS {
-        let stage = Stage::new(LCM);
+        let stage = stage("");
         let gateway = stage.gateway().await;
         let mut agent = Agent::new(api, &gateway.base, "s");
         stage.provider.script([Answer::text("Hello.")]);

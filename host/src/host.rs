@@ -261,8 +261,8 @@ impl SessionBuilder<'_> {
         self
     }
 
-    /// The engine's tools are in every request, also where the engine leaves that to the agent: their calls are to be
-    /// answered by [`Session::call_tool`].
+    /// The engine's tools are in the requests, also where the engine leaves that to the agent: once a compaction is in
+    /// force, where the window has room for them. Their calls are to be answered by [`Session::call_tool`].
     pub fn offer_tools(mut self) -> Self {
         self.options.offer_tools = true;
         self

@@ -51,8 +51,7 @@ pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use error::SessionError;
 pub use hold::Hold;
 pub use options::{
-    AgentWindow, BodyMessage, Compact, Comparison, EngineTools, Revision, SessionOptions,
-    TurnOptions, Unrelated,
+    AgentWindow, BodyMessage, Compact, Comparison, Revision, SessionOptions, TurnOptions, Unrelated,
 };
 pub use record::{Delivered, Placed, Record, RecordError};
 pub use report::{CompactionReport, OutcomeKind};

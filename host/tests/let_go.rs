@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use contexture::formats::Format;
-use contexture::session::EngineTools;
 use contexture::{Host, HostOptions, Session};
 use serde_json::json;
 use tempfile::TempDir;
@@ -74,9 +73,7 @@ fn a_preview_takes_nothing_in() {
     let mut session = open(&host);
     session.turn(&body(&["a"])).unwrap();
     let next = body(&["a", "b", "c"]);
-    let preview = |session: &Session, body: &str| {
-        session.preview(body, Format::OpenAiChat, EngineTools::Offered)
-    };
+    let preview = |session: &Session, body: &str| session.preview(body, Format::OpenAiChat, false);
     assert_eq!(preview(&session, &next).as_deref(), Some(next.as_str()));
     assert_eq!(preview(&session, &body(&["of", "another"])), None);
     assert_eq!(session.turn(&next).unwrap().new.len(), 2);

@@ -167,6 +167,33 @@ impl ContextEngine for CutAndNote {
     }
 }
 
+/// The same with a tool.
+struct CutWithTool(CutAtTen);
+
+impl StandaloneEngine for CutWithTool {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self(CutAtTen))
+    }
+}
+
+impl ContextEngine for CutWithTool {
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        self.0.should_compress(window)
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        self.0.compress(request)
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new(
+            "recall",
+            words(50),
+            json!({"type": "object"}),
+        )]
+    }
+}
+
 /// The same, but never asks to.
 struct Silent(CutAtTen);
 
@@ -211,7 +238,7 @@ impl ContextEngine for Listens {
     }
 }
 
-/// Shows the model the last question alone, and brings a tool.
+/// Shows the model the last question alone.
 struct LastQuestion;
 
 impl StandaloneEngine for LastQuestion {
@@ -246,14 +273,6 @@ impl ContextEngine for LastQuestion {
             .collect();
         Ok(Some(Compaction::new(entries)))
     }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new(
-            "recall",
-            words(50),
-            json!({"type": "object"}),
-        )]
-    }
 }
 
 /// Wants to compact and cannot.
@@ -278,6 +297,7 @@ impl ContextEngine for Broken {
 fn register_all() {
     register_context_engine(define_engine!("cut-at-ten", CutAtTen)).unwrap();
     register_context_engine(define_engine!("cut-unwatched", Unwatched)).unwrap();
+    register_context_engine(define_engine!("cut-with-tool", CutWithTool)).unwrap();
     register_context_engine(define_engine!("cut-and-note", CutAndNote)).unwrap();
     register_context_engine(define_engine!("listens", Listens)).unwrap();
     register_context_engine(define_engine!("silent", Silent)).unwrap();
@@ -430,17 +450,38 @@ fn a_note_at_the_end_of_the_system_prompt_costs_the_cache_all_messages_once() {
 }
 
 #[test]
-fn a_view_is_what_is_sent_and_the_engines_tools_are_in_every_prompt() {
+fn a_view_is_what_is_sent() {
     register_all();
     let recording = Recording::new(one(&chat(3)), agent(100_000));
     let result = played(&stage(), "last-question", &recording);
     assert_eq!(result.warnings, Vec::<String>::new());
     let prompts = result.prompts;
-    let tools = prompts.peak_prompt_tokens - message(2_000);
-    assert!((58..100).contains(&tools), "{tools}");
-    let expected = message(2_000) + 2 * message(100) + 3 * tools;
-    assert_eq!(prompts.prompt_tokens, expected);
+    assert_eq!(prompts.peak_prompt_tokens, message(2_000));
+    assert_eq!(prompts.prompt_tokens, message(2_000) + 2 * message(100));
     assert_eq!(prompts.cached_tokens, 0, "no two views begin alike");
+}
+
+#[test]
+fn the_engines_tools_are_in_the_prompts_once_it_compacted_where_there_is_room() {
+    register_all();
+    let stage = stage();
+    let prompts = |engine: &str, window| {
+        let recording = Recording::new(one(&chat(7)), agent(window));
+        played(&stage, engine, &recording).prompts
+    };
+    let (with, without) = (
+        prompts("cut-with-tool", 100_000),
+        prompts("cut-unwatched", 100_000),
+    );
+    // They are in the sixth prompt and the seventh; the sixth finds nothing in the cache, for they stand before all.
+    let tools = (with.prompt_tokens - without.prompt_tokens) / 2;
+    assert!((58..100).contains(&tools), "{tools}");
+    assert_eq!(with.prompt_tokens, without.prompt_tokens + 2 * tools);
+    let kept = message(2_000);
+    assert_eq!(with.cached_tokens, without.cached_tokens - kept + tools);
+    // A tool of 58 tokens is more than a quarter of what such a window has for messages.
+    let (with, without) = (prompts("cut-with-tool", 150), prompts("cut-unwatched", 150));
+    assert_eq!(with.prompt_tokens, without.prompt_tokens);
 }
 
 #[test]

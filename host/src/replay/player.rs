@@ -17,7 +17,6 @@ use crate::session::{
     CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
     message_tokens,
 };
-use crate::tokens::TOOL_TOKENS;
 
 /// What an engine made of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,6 +136,8 @@ struct Sent {
     /// The hashes of its wire messages.
     wires: Vec<u64>,
     noted: bool,
+    /// How many tools of the engine it had.
+    tools: usize,
 }
 
 impl<'a> Player<'a> {
@@ -151,27 +152,18 @@ impl<'a> Player<'a> {
         let options = SessionOptions {
             engine: named.map(str::to_owned),
             cache_markers: false,
+            offer_tools: true,
             ..SessionOptions::default()
         };
         let record = stage.record();
         let agent = recording.agent.clone();
         let mut session = Session::open(engines, record, &id, agent, options)?;
-        let mut warnings = session.take_warnings();
-        // What the engine's tools cost, every prompt costs.
-        let tools = session.tools().unwrap_or_else(|error| {
-            warnings.push(error.to_string());
-            Vec::new()
-        });
-        let tools: u64 = tools
-            .iter()
-            .filter_map(|tool| serde_json::to_string(tool).ok())
-            .map(|tool| recording.counter.count_text(&tool) + TOOL_TOKENS)
-            .sum();
+        let warnings = session.take_warnings();
         Ok(Self {
             script: Script::of(recording)?,
             cache: PromptCache::new(caching.cache_ttl.at_first()),
             chooses_ttl: caching.cache_ttl == CacheTtl::Auto,
-            fixed_tokens: recording.fixed_tokens() + tools,
+            fixed_tokens: recording.fixed_tokens(),
             recording,
             session,
             time_ms: 0,
@@ -238,8 +230,11 @@ impl<'a> Player<'a> {
             .map(|text| xxh3_64(text.as_bytes()))
             .collect();
         let noted = self.session.window().system_note().is_some();
+        let tools = self.session.offered_tools().count();
         let shared = match &self.sent {
             None => 0,
+            // The tools stand before all else.
+            Some(sent) if sent.tools != tools => 0,
             // The note stands at the end of the system prompt.
             Some(sent) if sent.noted != noted => self.fixed_tokens,
             // Of a view only the bytes are known.
@@ -294,6 +289,7 @@ impl<'a> Player<'a> {
             tokens,
             wires,
             noted,
+            tools,
         });
         Ok(usage)
     }

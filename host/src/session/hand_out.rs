@@ -12,7 +12,7 @@ use contexture_engine_api::MessageId;
 use super::Session;
 use super::align::{Mark, raw_hash};
 use super::ids::IdMap;
-use super::options::{BodyMessage, EngineTools};
+use super::options::BodyMessage;
 use super::request::{Request, Source};
 use super::slot::Slot;
 use super::trail::{Origin, Trail, Unit};
@@ -131,7 +131,7 @@ impl Session {
 
     /// The body that would be handed out for this one, which is not taken in: none where it does not begin with what
     /// the client sent last, or cannot be read. It has no prompt cache markers.
-    pub fn preview(&self, body: &str, format: Format, tools: EngineTools) -> Option<String> {
+    pub fn preview(&self, body: &str, format: Format, without_tools: bool) -> Option<String> {
         let request = Request::body(body, Some(format), &mut None).ok()?;
         let Source::Body { wire, .. } = &request.source else {
             return None;
@@ -154,7 +154,7 @@ impl Session {
             })
             .collect();
         let body = wire.with_messages(self.note_to_add(), &messages);
-        let tools = self.tools_in(tools);
+        let tools = self.tools_in(without_tools);
         match tools.is_empty() {
             true => Some(body),
             false => formats::with_tools(&body, format, &tools, false).ok(),

@@ -45,8 +45,9 @@ pub struct SessionOptions {
     /// Who serves the agent's model, where the configuration's `model` section is not what tells: by this name it is
     /// decided whether bodies are marked.
     pub provider: Option<String>,
-    /// Whether the engine's tools are in the requests, also where the engine leaves that to the agent. Who sets this
-    /// answers their calls, by [`Session::call_tool`](super::Session::call_tool).
+    /// Whether the engine's tools are in the requests, also where the engine leaves that to the agent: once a
+    /// compaction is in force, where the window has room for them. Who sets this answers their calls, by
+    /// [`Session::call_tool`](super::Session::call_tool).
     pub offer_tools: bool,
     /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
@@ -80,18 +81,6 @@ pub enum Compact {
     Never,
 }
 
-/// Whether the engine's tools are put into a request, where they are put into requests at all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EngineTools {
-    /// They are.
-    #[default]
-    Offered,
-    /// They are once a compaction is in force: before it the model sees all that they could find.
-    OnceCompacted,
-    /// They are not: the sender forbids tools.
-    Withheld,
-}
-
 /// What is asked of one turn.
 #[derive(Debug, Clone, Default)]
 pub struct TurnOptions {
@@ -110,8 +99,8 @@ pub struct TurnOptions {
     pub time_ms: Option<i64>,
     /// Whether a compaction may wait for a model; by default what `compression.wait_for_model` says.
     pub wait_for_model: Option<bool>,
-    /// Whether the engine's tools are put into this request.
-    pub tools: EngineTools,
+    /// Whether the engine's tools are kept out of this request, for its sender forbids tools.
+    pub without_tools: bool,
     /// Whether the caller lets go of the session ([`Session::let_go`](super::Session::let_go)), or feeds it an answer,
     /// before it counts on what this turn took in: the turn then writes nothing itself, and is over sooner.
     pub saves_later: bool,

@@ -1,17 +1,23 @@
-//! The engine's tools in the requests: always offered where the engine says so, and forbidden at its limit.
+//! The engine's tools in the requests: there from the first request on where the engine says so, else once a compaction
+//! hides something, for before it the model sees all that they could find; and forbidden at the engine's limit.
 //!
 //! What is offered changes at a compaction alone, and then only grows: the tools stand before all messages, so that
 //! another list would cost the provider's whole prompt cache.
 
 use std::borrow::Cow;
 
-use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
+use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 
 use super::request::{Request, Source};
-use super::{EngineTools, Session, SessionError, TurnOptions};
+use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::formats::{self, Conversation};
 use crate::supervision::{CallError, Pace};
+use crate::tokens::TOOL_TOKENS;
+
+/// How much of the room for messages, from the system prompt to the end of the window, the tools may take: in more,
+/// they would cost more compactions than what they bring back is worth.
+const ROOM_SHARE: u64 = 4;
 
 /// A tool of the engine in the requests.
 #[derive(Debug)]
@@ -32,9 +38,11 @@ impl Session {
         request: &Request<'_>,
         is_compacted: bool,
     ) -> Result<(), SessionError> {
+        let always = self.engine.about().offers_tools;
+        let is_due = always || (self.options.offer_tools && self.hides_something());
         let is_known = !self.offered.is_empty() && !is_compacted;
         let is_body = matches!(request.source, Source::Body { .. });
-        if !self.offers_tools() || is_known || !is_body {
+        if !is_due || is_known || !is_body {
             return Ok(());
         }
         let tools = match self.tools() {
@@ -43,6 +51,8 @@ impl Session {
         };
         let taken = self.frame.as_ref().map(|frame| frame.tools.clone());
         let taken = taken.unwrap_or_default();
+        let mut added = Vec::new();
+        let mut added_tokens = 0;
         for tool in tools {
             if self.offered.iter().any(|offered| offered.own == tool.name) {
                 continue;
@@ -63,10 +73,24 @@ impl Session {
             };
             let tool = tool.name(name);
             let text = formats::tool_in(&tool, request.format);
-            self.offered_tokens += self.counter.count_text(&text);
-            self.offered.push(Offered { own, tool });
+            added_tokens += self.counter.count_text(&text) + TOOL_TOKENS;
+            added.push(Offered { own, tool });
+        }
+        // It stays so after a restart: neither changes with the messages.
+        let tokens = self.offered_tokens + added_tokens;
+        let room = (self.state().usable_tokens()).saturating_sub(self.fixed_tokens);
+        if always || tokens * ROOM_SHARE <= room {
+            self.offered_tokens += added_tokens;
+            self.offered.extend(added);
         }
         Ok(())
+    }
+
+    /// Whether the model does not see all that was said: by a compaction that is in force, or because the client began
+    /// anew, as it does after one of its own.
+    fn hides_something(&self) -> bool {
+        let first = self.history.branch().first();
+        self.history.in_force().is_some() || first.is_some_and(|first| first.id > MessageId(1))
     }
 
     /// Whether the engine's tools are put into requests.
@@ -81,14 +105,9 @@ impl Session {
             .map(|offered| offered.tool.name.as_str())
     }
 
-    /// The engine's tools that are in a request.
-    pub(super) fn tools_in(&self, wanted: EngineTools) -> Vec<&ToolSpec> {
-        let is_offered = match wanted {
-            EngineTools::Offered => true,
-            EngineTools::OnceCompacted => self.history.in_force().is_some(),
-            EngineTools::Withheld => false,
-        };
-        let offered = self.offered.iter().filter(|_| is_offered);
+    /// The engine's tools that are in a request; none where they are `withheld` from it.
+    pub(super) fn tools_in(&self, withheld: bool) -> Vec<&ToolSpec> {
+        let offered = self.offered.iter().filter(|_| !withheld);
         offered.map(|offered| &offered.tool).collect()
     }
 
@@ -151,15 +170,12 @@ impl Session {
         &mut self,
         body: Cow<'b, str>,
         request: &Request<'_>,
-        options: &TurnOptions,
+        withheld: bool,
         denied: bool,
     ) -> Cow<'b, str> {
         let is_body = matches!(request.source, Source::Body { .. });
-        if !is_body || (self.offered.is_empty() && !denied) {
-            return body;
-        }
-        let tools = self.tools_in(options.tools);
-        if tools.is_empty() && !denied {
+        let tools = self.tools_in(withheld);
+        if !is_body || (tools.is_empty() && !denied) {
             return body;
         }
         match formats::with_tools(&body, request.format, &tools, denied) {

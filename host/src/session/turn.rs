@@ -178,7 +178,12 @@ impl Session {
         let handed = self.hand_out(request, view.as_ref());
         let selected = view.as_ref().map(Window::message_tokens);
         let denied = self.tools_denied()?;
-        let body = self.with_tools(handed.body, request, options, denied.is_some());
+        let body = self.with_tools(
+            handed.body,
+            request,
+            options.without_tools,
+            denied.is_some(),
+        );
         let body = self.with_cache_markers(body, request);
         // How far the engine was shown the conversation is worth no transaction of its own.
         if self.history.has_more_to_save() && !options.saves_later {
