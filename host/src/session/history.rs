@@ -116,8 +116,8 @@ impl History {
     }
 
     /// Goes on with a conversation that only the engine had: its messages, of which the first `stay` have the ids
-    /// under which it has them, and how far it has seen them. It is shown the others again.
-    pub(super) fn recover(&mut self, messages: &[Known], stay: usize, seen: Observed) {
+    /// under which it has them, and how far it says that it has seen them. It is shown the others again.
+    pub(super) fn recover(&mut self, messages: &[Known], stay: usize, seen: Option<Observed>) {
         self.branch = messages.to_vec();
         self.log.clear();
         for known in messages {
@@ -128,11 +128,11 @@ impl History {
         if stay < messages.len() {
             let last = stay.checked_sub(1).and_then(|at| self.log.get(at));
             self.pending_cut = Some(last.map(|last| last.id));
-        } else if let Some(last) = self.log.last_mut() {
+        } else if let (Some(last), Some(seen)) = (self.log.last_mut(), seen) {
             // The host's own chain is lost; the engine's goes on.
             last.chain = seen.chain;
         }
-        self.set_shown(Some(seen), true);
+        self.set_shown(seen, seen.is_some());
     }
 
     /// The conversation as it stands, in order.

@@ -106,8 +106,10 @@ impl Session {
         if !self.engine.about().keeps_sessions {
             return;
         }
-        let Ok(Some(seen)) = self.observed_through() else {
-            return;
+        // One that fails now is asked later how far it has seen; its store is there all the same.
+        let seen = match self.observed_through() {
+            Ok(None) => return,
+            seen => seen.ok().flatten(),
         };
         let messages = match self.exported(format) {
             Ok(messages) if !messages.is_empty() => messages,
@@ -125,7 +127,9 @@ impl Session {
             messages.len()
         );
         let window = Arc::make_mut(&mut self.window);
-        window.set_next_id(seen.last.0 + 1);
+        let last = messages.iter().map(|(id, _)| *id).max();
+        let last = last.max(seen.map(|seen| seen.last));
+        window.set_next_id(last.map_or(0, |last| last.0) + 1);
         // An edited message has a later id than those behind it. From there on they get new ones, for ids follow
         // the order of the conversation.
         let mut least = MessageId(u64::MAX);
