@@ -596,10 +596,14 @@ fn a_cut_that_comes_when_the_session_has_gone_on_cuts_nothing() {
 
 #[test]
 fn a_session_is_taken_over_from_the_store_of_an_engine_that_does_not_say_what_it_has_seen() {
+    let thinks = |words| Reply {
+        thinks: true,
+        ..answer(words)
+    };
     let acts = [
         turn(Originals, Plain(89), answer(4)),
-        turn(Originals, Plain(4), answer(118)),
-        turn(Originals, Plain(4), answer(58)),
+        turn(Originals, Plain(4), thinks(118)),
+        turn(Originals, Plain(4), thinks(58)),
         turn(Originals, Plain(4), answer(379)),
         turn(Originals, Plain(4), calls(4, 2)),
         turn(Originals, Plain(4), answer(4)),
