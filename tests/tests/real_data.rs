@@ -208,3 +208,39 @@ fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session
         }
     }
 }
+
+/// An engine never makes things worse than doing nothing. Of the real conversations a few; with
+/// `CONTEXTURE_ALL_DATA=1` all, in larger and smaller windows too.
+#[test]
+#[cfg_attr(not(shared_data), ignore = "needs ../shared/data")]
+fn no_conversation_overflows_more_often_with_an_engine_than_without() {
+    let all = std::env::var_os("CONTEXTURE_ALL_DATA").is_some();
+    let few = shared_data().join("tau2-bench/train_sft-v1-small.jsonl");
+    let files = if all { files() } else { vec![few] };
+    let home = Home::new();
+    let (mut with, mut without) = (0, 0);
+    for window in ["4000", "8000", "16000"] {
+        if window != "8000" && !all {
+            continue;
+        }
+        let mut arguments = vec!["replay", "--context-length", window, "--report", "-"];
+        arguments.extend(["--engine", "compressor", "--engine", "lcm"]);
+        arguments.extend(files.iter().map(|file| file.to_str().unwrap()));
+        let (report, _) = home.command(&arguments);
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        for conversation in report["conversations"].as_array().unwrap() {
+            let rows = conversation["rows"].as_array().unwrap();
+            let overflows = |engine: &str| {
+                let row = rows.iter().find(|row| row["engine"] == engine).unwrap();
+                row["overflows"].as_u64().unwrap()
+            };
+            for engine in ["compressor", "lcm"] {
+                let what = format!("{engine}, {window}, {}", conversation["input"]);
+                assert!(overflows(engine) <= overflows("none"), "{what}");
+                with += overflows(engine);
+            }
+            without += 2 * overflows("none");
+        }
+    }
+    assert!(with < without, "{with} and {without}");
+}
