@@ -189,6 +189,7 @@ impl Act {
 pub(crate) struct Mix {
     /// The engine that is chosen.
     pub(crate) engine: &'static str,
+    pub(crate) carrier: Carrier,
     pub(crate) holds: &'static [Holds],
     pub(crate) dialects: &'static [Dialect],
     pub(crate) edits: u32,
@@ -212,6 +213,7 @@ impl Mix {
     /// A client that sends everything each time, in a process that lives as long as the session.
     pub(crate) const PLAIN: Self = Self {
         engine: "lcm",
+        carrier: Carrier::Linked,
         holds: &[Holds::Originals],
         dialects: &[Dialect::AsIs],
         edits: 0,
@@ -248,6 +250,7 @@ impl Mix {
     ];
     pub(crate) const ALL: Self = Self {
         engine: "lcm",
+        carrier: Carrier::Linked,
         holds: &[Holds::Originals, Holds::Handed],
         dialects: Self::RESPELLS,
         edits: 1,
@@ -265,10 +268,21 @@ impl Mix {
     };
 }
 
+/// How an engine is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// Linked into the program.
+    Linked,
+    Cdylib,
+    /// A cdylib in a process of its own.
+    Process,
+}
+
 /// A session: its engine, its format, the window that it begins with, and what happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) engine: &'static str,
+    pub(crate) carrier: Carrier,
     pub(crate) wire: Wire,
     pub(crate) window: u64,
     pub(crate) acts: Vec<Act>,
@@ -406,6 +420,7 @@ pub(crate) fn script(mix: Mix, wires: &[Wire], acts: usize) -> BoxedStrategy<Scr
     let window = prop::sample::select(WINDOWS.to_vec());
     (wire, window, prop::collection::vec(act(&mix), 1..=acts))
         .prop_map(move |(wire, window, acts)| Script {
+            carrier: mix.carrier,
             engine: mix.engine,
             wire,
             window,

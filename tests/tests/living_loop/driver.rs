@@ -9,9 +9,10 @@ use contexture::engines::Engines;
 use contexture::session::{AgentWindow, OutcomeKind, Record, Session, SessionOptions, TurnOptions};
 use contexture::tokens::TokenCounter;
 use contexture_engine_api::{StoreCommand, ToolCall, Usage};
-use contexture_tests::{Home, engines};
+use contexture_tests::{Home, built_plugins, engines};
 use serde_json::{Value, json};
 
+use crate::act::Carrier;
 use crate::wire::Wire;
 
 const SESSION: &str = "the-session";
@@ -53,9 +54,22 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// `more` are lines under `context:` in the configuration.
-    pub(crate) fn new(engine: &'static str, window: u64, more: &str) -> Self {
+    pub(crate) fn new(engine: &'static str, carrier: Carrier, window: u64, more: &str) -> Self {
         let home = Home::new();
-        home.configure(&format!("context:\n  engine: {engine}\n{more}"));
+        if carrier != Carrier::Linked {
+            home.install(&format!("plugins/context_engine/{engine}"), engine);
+        }
+        let isolation = match carrier {
+            Carrier::Process => {
+                let program = built_plugins().join("contexture-engine-host");
+                format!(
+                    "  isolation: process\n  engine_host: {}\n",
+                    program.display()
+                )
+            }
+            _ => String::new(),
+        };
+        home.configure(&format!("context:\n  engine: {engine}\n{isolation}{more}"));
         Self {
             home,
             processes: [None, None],

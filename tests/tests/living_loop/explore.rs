@@ -22,6 +22,11 @@ const MANY_ACTS: usize = 200;
 /// How long a session that went wrong is made shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Whether somebody asked for a long run.
+pub(crate) fn is_long() -> bool {
+    number("CONTEXTURE_ORACLE_TURNS").is_some()
+}
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -35,13 +40,14 @@ pub(crate) fn play(script: &Script) -> (Figures, Result<(), Wrong>) {
          grace_ms: 50\n    abandoned_threads: 64\n    failures_before_quarantine: 1000\n"
     );
     let driver = match fails {
-        true => Driver::new(FLAKY, script.window, &impatient),
+        true => Driver::new(FLAKY, script.carrier, script.window, &impatient),
         // Small enough for what is said here.
         false if script.engine == "two-layer" => {
             let small = "  engines: {two-layer: {token_threshold: 1000, max_tool_length: 80}}\n";
-            Driver::new(script.engine, script.window, &format!("{patient}{small}"))
+            let more = format!("{patient}{small}");
+            Driver::new(script.engine, script.carrier, script.window, &more)
         }
-        false => Driver::new(script.engine, script.window, &patient),
+        false => Driver::new(script.engine, script.carrier, script.window, &patient),
     };
     let mut client = Client::new(driver, script.wire);
     let played = catch_unwind(AssertUnwindSafe(|| client.play(script)));

@@ -23,8 +23,8 @@ use contexture_tiered as _;
 use contexture_two_layer as _;
 use contexture_virtual_files as _;
 
-use act::Mix;
-use explore::{each, explore};
+use act::{Carrier, Mix};
+use explore::{each, explore, is_long};
 
 #[test]
 fn a_client_sends_everything_and_changes_it() {
@@ -69,6 +69,31 @@ fn engines_of_layers_with_a_client_that_does_all() {
             ..Mix::ALL
         };
         explore(engine, mix);
+    }
+}
+
+/// The lossless engine however it is carried; in a long run every engine.
+#[test]
+#[cfg(target_os = "linux")]
+fn engines_however_they_are_carried() {
+    let engines: &[&str] = match is_long() {
+        true => &["lcm", "keep-tail", "tiered", "two-layer", "virtual-files"],
+        false => &["lcm"],
+    };
+    for engine in engines {
+        for carrier in [Carrier::Cdylib, Carrier::Process] {
+            let mix = Mix {
+                engine,
+                carrier,
+                // A library stays loaded as long as the program runs.
+                restarts: if carrier == Carrier::Process { 3 } else { 0 },
+                engines: 0,
+                stores: 0,
+                backups: 0,
+                ..Mix::ALL
+            };
+            explore(&format!("{engine}, {carrier:?}"), mix);
+        }
     }
 }
 

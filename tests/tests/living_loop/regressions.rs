@@ -1,6 +1,6 @@
 //! The shortest sessions that went wrong, by what is wrong with them.
 
-use crate::act::{Act, Holds, Place, Reply, Script, Words};
+use crate::act::{Act, Carrier, Holds, Place, Reply, Script, Words};
 use crate::explore::play;
 use crate::flaky::{Failure, Fault};
 use crate::wire::{Dialect, Wire};
@@ -15,6 +15,7 @@ pub(crate) fn check(wire: Wire, window: u64, acts: &[Act]) {
 fn check_with(engine: &'static str, wire: Wire, window: u64, acts: &[Act]) {
     let script = Script {
         engine,
+        carrier: Carrier::Linked,
         wire,
         window,
         acts: acts.to_vec(),
