@@ -38,6 +38,35 @@ pub(crate) struct Round {
     pub(crate) usage: Option<Usage>,
 }
 
+/// How far an answer is, whatever its API.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The rounds that are over.
+    rounds: u32,
+    /// Whether anything was taken out.
+    is_touched: bool,
+    /// The output tokens of earlier rounds.
+    output_before: u64,
+    goes_on: bool,
+    /// Whether the round has come to its end, as the provider means it.
+    pub(crate) finished: bool,
+    /// Whether the provider ended the round with an error, of which the client knows.
+    pub(crate) failed: bool,
+}
+
+impl Progress {
+    /// Begins the next round after one that wrote this many tokens. Answers whether the answer goes on with it.
+    fn next_round(&mut self, output_tokens: u64) -> bool {
+        let goes_on = std::mem::take(&mut self.goes_on);
+        self.finished = false;
+        self.rounds += 1;
+        if goes_on {
+            self.output_before += output_tokens;
+        }
+        goes_on
+    }
+}
+
 /// Follows one answer.
 pub(crate) trait Reader: Send {
     /// Takes an event of a stream in; what the client is to see of it is added to `out`.
@@ -46,11 +75,8 @@ pub(crate) trait Reader: Send {
     /// Takes in an answer that came as a whole.
     fn whole(&mut self, body: &Value);
 
-    /// Whether the round has come to its end, as the provider means it.
-    fn is_finished(&self) -> bool;
-
-    /// Whether the provider ended the round with an error, of which the client knows.
-    fn has_failed(&self) -> bool;
+    /// How far it is.
+    fn progress(&self) -> &Progress;
 
     /// The round that has come to its end; the next one begins.
     fn take_round(&mut self) -> Round;

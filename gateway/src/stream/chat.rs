@@ -4,10 +4,10 @@ use contexture::Usage;
 use serde_json::{Map, Value, json};
 
 use super::sse::Event;
-use super::{Call, Reader, Round, Tools, number, string, write_event};
+use super::{Call, Progress, Reader, Round, Tools, number, string, write_event};
 
 /// Follows an answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Chat {
     tools: Tools,
     /// The body or chunk that the answer began with.
@@ -20,34 +20,16 @@ pub(super) struct Chat {
     shown: Map<String, Value>,
     shown_calls: Vec<Value>,
     next_shown: u64,
-    rounds: u32,
-    is_touched: bool,
     finish: Value,
     usage: Value,
-    output_before: u64,
-    goes_on: bool,
-    is_done: bool,
-    failed: bool,
+    progress: Progress,
 }
 
 impl Chat {
     pub(super) fn new(tools: Tools) -> Self {
         Self {
             tools,
-            first: Value::Null,
-            message: Map::new(),
-            calls: Vec::new(),
-            shown: Map::new(),
-            shown_calls: Vec::new(),
-            next_shown: 0,
-            rounds: 0,
-            is_touched: false,
-            finish: Value::Null,
-            usage: Value::Null,
-            output_before: 0,
-            goes_on: false,
-            is_done: false,
-            failed: false,
+            ..Self::default()
         }
     }
 
@@ -62,7 +44,7 @@ impl Chat {
         } else {
             let name = piece["function"]["name"].as_str().unwrap_or_default();
             let is_hidden = self.tools.contains(name);
-            self.is_touched |= is_hidden;
+            self.progress.is_touched |= is_hidden;
             let mut call = piece.clone();
             if let Some(call) = call.as_object_mut() {
                 call.remove("index");
@@ -85,14 +67,13 @@ impl Chat {
 
     fn stopped(&mut self, finish: &Value) {
         self.finish = finish.clone();
-        let (engine, client) = self.waits_for();
-        self.goes_on = engine && !client;
+        self.progress.goes_on = self.waits_for() == (true, false);
     }
 
     fn told_usage(&self, usage: &Value) -> Value {
         let mut told = usage.clone();
-        if self.output_before > 0 && usage.is_object() {
-            let output = self.output_before + number(usage, "/completion_tokens");
+        if self.progress.output_before > 0 && usage.is_object() {
+            let output = self.progress.output_before + number(usage, "/completion_tokens");
             told["completion_tokens"] = json!(output);
             told["total_tokens"] = json!(number(usage, "/prompt_tokens") + output);
         }
@@ -156,8 +137,8 @@ fn with_calls(message: &Map<String, Value>, calls: Vec<Value>) -> Value {
 impl Reader for Chat {
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         if event.data == Some("[DONE]") {
-            self.is_done = true;
-            if !self.goes_on {
+            self.progress.finished = true;
+            if !self.progress.goes_on {
                 out.extend_from_slice(event.raw);
             }
             return;
@@ -167,7 +148,7 @@ impl Reader for Chat {
             return;
         };
         if data.get("error").is_some_and(|error| !error.is_null()) {
-            self.failed = true;
+            self.progress.failed = true;
             out.extend_from_slice(event.raw);
             return;
         }
@@ -175,7 +156,7 @@ impl Reader for Chat {
         if self.first.is_null() {
             self.first =
                 json!({"id": data["id"], "created": data["created"], "model": data["model"]});
-        } else if self.rounds > 0 {
+        } else if self.progress.rounds > 0 {
             is_changed = true;
             for key in ["id", "created"] {
                 data[key] = self.first[key].clone();
@@ -195,7 +176,7 @@ impl Reader for Chat {
             .and_then(Value::as_object_mut)
         {
             add(&mut self.message, delta);
-            if self.rounds > 0 {
+            if self.progress.rounds > 0 {
                 delta.remove("role");
             }
             let pieces = delta.get("tool_calls").and_then(Value::as_array).cloned();
@@ -224,7 +205,7 @@ impl Reader for Chat {
         if !finish.is_null() {
             self.stopped(&finish);
         }
-        if self.goes_on {
+        if self.progress.goes_on {
             // What stands beside the end of a hidden round is the model's word all the same.
             if !is_empty
                 && !finish.is_null()
@@ -240,7 +221,7 @@ impl Reader for Chat {
         if is_empty && finish.is_null() && !usage.is_object() {
             return;
         }
-        if self.rounds > 0 && usage.is_object() {
+        if self.progress.rounds > 0 && usage.is_object() {
             data["usage"] = self.told_usage(&usage);
         }
         match is_changed {
@@ -264,18 +245,14 @@ impl Reader for Chat {
         self.message.remove("tool_calls");
         self.usage = body["usage"].clone();
         self.stopped(&choice["finish_reason"]);
-        if self.rounds == 0 {
+        if self.progress.rounds == 0 {
             self.first = body.clone();
         }
-        self.is_done = true;
+        self.progress.finished = true;
     }
 
-    fn is_finished(&self) -> bool {
-        self.is_done
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed
+    fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     fn take_round(&mut self) -> Round {
@@ -317,12 +294,11 @@ impl Reader for Chat {
         let shown = shown.into_iter().filter(|(_, _, hidden)| !hidden);
         self.shown_calls.extend(shown.map(|(_, call, _)| call));
         self.next_shown = self.shown_calls.len() as u64;
-        let goes_on = std::mem::take(&mut self.goes_on);
-        self.is_done = false;
-        self.rounds += 1;
-        match goes_on {
-            true => self.output_before += number(&usage, "/completion_tokens"),
-            false => self.usage = usage,
+        let goes_on = self
+            .progress
+            .next_round(number(&usage, "/completion_tokens"));
+        if !goes_on {
+            self.usage = usage;
         }
         Round {
             items,
@@ -333,7 +309,7 @@ impl Reader for Chat {
     }
 
     fn composed(&self) -> Option<Value> {
-        self.is_touched.then(|| {
+        self.progress.is_touched.then(|| {
             let mut body = self.first.clone();
             body["choices"][0]["message"] = with_calls(&self.shown, self.shown_calls.clone());
             body["choices"][0]["finish_reason"] = self.finish.clone();
@@ -343,7 +319,8 @@ impl Reader for Chat {
     }
 
     fn visible(&self) -> Option<Vec<String>> {
-        self.is_touched
+        self.progress
+            .is_touched
             .then(|| vec![with_calls(&self.shown, self.shown_calls.clone()).to_string()])
     }
 

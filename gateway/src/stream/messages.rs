@@ -6,7 +6,7 @@ use contexture::Usage;
 use serde_json::{Map, Value, json};
 
 use super::sse::Event;
-use super::{Call, Reader, Round, Tools, number, string, write_event};
+use super::{Call, Progress, Reader, Round, Tools, number, string, write_event};
 
 /// A block of this round.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Block {
 }
 
 /// Follows an answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Messages {
     tools: Tools,
     /// The message as it began in the first round.
@@ -44,34 +44,16 @@ pub(super) struct Messages {
     /// What the client has of this and earlier rounds.
     shown: Vec<Value>,
     next_shown: u64,
-    rounds: u32,
-    /// Whether anything was taken out.
-    is_touched: bool,
     stop: Value,
     usage: Map<String, Value>,
-    /// The output tokens of earlier rounds.
-    output_before: u64,
-    goes_on: bool,
-    finished: bool,
-    failed: bool,
+    progress: Progress,
 }
 
 impl Messages {
     pub(super) fn new(tools: Tools) -> Self {
         Self {
             tools,
-            message: Value::Null,
-            blocks: BTreeMap::new(),
-            shown: Vec::new(),
-            next_shown: 0,
-            rounds: 0,
-            is_touched: false,
-            stop: Value::Null,
-            usage: Map::new(),
-            output_before: 0,
-            goes_on: false,
-            finished: false,
-            failed: false,
+            ..Self::default()
         }
     }
 
@@ -90,7 +72,7 @@ impl Messages {
             value,
             arguments: String::new(),
         };
-        self.is_touched |= is_hidden;
+        self.progress.is_touched |= is_hidden;
         self.next_shown += u64::from(!is_hidden);
         self.blocks.insert(index, block);
     }
@@ -115,15 +97,15 @@ impl Messages {
 
     fn stopped(&mut self, stop: &Value) {
         self.stop = stop.clone();
-        let (engine, client) = self.waits_for();
-        self.goes_on = engine && !client;
+        self.progress.goes_on = self.waits_for() == (true, false);
     }
 
     /// The usage that the client is told: the prompt of the last round, and all that was written.
     fn told_usage(&self, usage: &Value) -> Value {
         let mut told = usage.clone();
-        if self.output_before > 0 && told.get("output_tokens").is_some() {
-            told["output_tokens"] = json!(self.output_before + number(usage, "/output_tokens"));
+        if self.progress.output_before > 0 && told.get("output_tokens").is_some() {
+            told["output_tokens"] =
+                json!(self.progress.output_before + number(usage, "/output_tokens"));
         }
         told
     }
@@ -146,7 +128,7 @@ impl Reader for Messages {
             "message_start" => {
                 let usage = data["message"]["usage"].take();
                 self.take_usage(&usage);
-                if self.rounds > 0 {
+                if self.progress.rounds > 0 {
                     return;
                 }
                 self.message = data["message"].take();
@@ -161,22 +143,22 @@ impl Reader for Messages {
                 let usage = data["usage"].clone();
                 self.take_usage(&usage);
                 self.stopped(&data["delta"]);
-                if self.goes_on {
+                if self.progress.goes_on {
                     return;
                 }
-                if self.rounds > 0 {
+                if self.progress.rounds > 0 {
                     data["usage"] = self.told_usage(&usage);
                     write_event(Some(&kind), &data, out);
                     return;
                 }
             }
             "message_stop" => {
-                self.finished = true;
-                if self.goes_on {
+                self.progress.finished = true;
+                if self.progress.goes_on {
                     return;
                 }
             }
-            "error" => self.failed = true,
+            "error" => self.progress.failed = true,
             _ => {}
         }
         if kind.starts_with("content_block") {
@@ -199,18 +181,14 @@ impl Reader for Messages {
         }
         self.take_usage(&body["usage"]);
         self.stopped(body);
-        if self.rounds == 0 {
+        if self.progress.rounds == 0 {
             self.message = body.clone();
         }
-        self.finished = true;
+        self.progress.finished = true;
     }
 
-    fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed
+    fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     fn take_round(&mut self) -> Round {
@@ -235,13 +213,10 @@ impl Reader for Messages {
         let reported = (!usage["input_tokens"].is_null()).then(|| usage_of(&usage));
         self.show();
         self.blocks.clear();
-        let goes_on = std::mem::take(&mut self.goes_on);
-        self.finished = false;
-        self.rounds += 1;
+        let goes_on = self.progress.next_round(number(&usage, "/output_tokens"));
         // The last round's stands in the whole answer.
         self.usage = usage.as_object().cloned().unwrap_or_default();
         if goes_on {
-            self.output_before += number(&usage, "/output_tokens");
             self.usage.clear();
         }
         Round {
@@ -253,7 +228,7 @@ impl Reader for Messages {
     }
 
     fn composed(&self) -> Option<Value> {
-        self.is_touched.then(|| {
+        self.progress.is_touched.then(|| {
             let mut message = self.message.clone();
             message["content"] = Value::Array(self.shown.clone());
             for key in ["stop_reason", "stop_sequence"] {
@@ -265,17 +240,19 @@ impl Reader for Messages {
     }
 
     fn visible(&self) -> Option<Vec<String>> {
-        self.is_touched.then(|| match self.shown.is_empty() {
-            true => Vec::new(),
-            false => vec![json!({"role": "assistant", "content": self.shown}).to_string()],
-        })
+        self.progress
+            .is_touched
+            .then(|| match self.shown.is_empty() {
+                true => Vec::new(),
+                false => vec![json!({"role": "assistant", "content": self.shown}).to_string()],
+            })
     }
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
-        let usage = json!({"output_tokens": self.output_before});
+        let usage = json!({"output_tokens": self.progress.output_before});
         self.usage = usage.as_object().cloned().unwrap_or_default();
-        self.output_before = 0;
+        self.progress.output_before = 0;
         let delta = json!({"type": "message_delta", "delta": self.stop, "usage": usage});
         write_event(Some("message_delta"), &delta, out);
         write_event(Some("message_stop"), &json!({"type": "message_stop"}), out);

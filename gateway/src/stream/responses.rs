@@ -6,10 +6,10 @@ use contexture::Usage;
 use serde_json::{Value, json};
 
 use super::sse::Event;
-use super::{Call, Reader, Round, Tools, number, string, write_event};
+use super::{Call, Progress, Reader, Round, Tools, number, string, write_event};
 
 /// Follows an answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Responses {
     tools: Tools,
     /// The response as it began in the first round.
@@ -17,35 +17,19 @@ pub(super) struct Responses {
     /// The items of this round, and whether they are hidden.
     items: BTreeMap<u64, (Value, bool)>,
     shown: Vec<Value>,
-    rounds: u32,
-    is_touched: bool,
     /// Whether an answer that came as a whole names the engine's tools.
     echoes: bool,
     /// The number of the next event, where the provider's are not the client's.
     sequence: u64,
     last: Value,
-    output_before: u64,
-    goes_on: bool,
-    finished: bool,
-    failed: bool,
+    progress: Progress,
 }
 
 impl Responses {
     pub(super) fn new(tools: Tools) -> Self {
         Self {
             tools,
-            first: Value::Null,
-            items: BTreeMap::new(),
-            shown: Vec::new(),
-            rounds: 0,
-            is_touched: false,
-            echoes: false,
-            sequence: 0,
-            last: Value::Null,
-            output_before: 0,
-            goes_on: false,
-            finished: false,
-            failed: false,
+            ..Self::default()
         }
     }
 
@@ -73,7 +57,7 @@ impl Responses {
 
     fn take_item(&mut self, index: u64, item: &Value) {
         let is_hidden = self.is_own(item);
-        self.is_touched |= is_hidden;
+        self.progress.is_touched |= is_hidden;
         self.items.insert(index, (item.clone(), is_hidden));
     }
 
@@ -132,9 +116,8 @@ impl Responses {
             self.take_item(index, item);
         }
         self.last = response.clone();
-        let (engine, client) = self.waits_for();
-        self.goes_on = engine && !client;
-        self.finished = true;
+        self.progress.goes_on = self.waits_for() == (true, false);
+        self.progress.finished = true;
     }
 
     /// The response as the client is to have it, with what is shown of this round.
@@ -148,8 +131,8 @@ impl Responses {
         let now = self.items.values().filter(|(_, hidden)| !hidden);
         let output = self.shown.iter().chain(now.map(|(item, _)| item)).cloned();
         told["output"] = output.collect();
-        if self.output_before > 0 && told["usage"].is_object() {
-            let output = self.output_before + number(&told, "/usage/output_tokens");
+        if self.progress.output_before > 0 && told["usage"].is_object() {
+            let output = self.progress.output_before + number(&told, "/usage/output_tokens");
             told["usage"]["output_tokens"] = json!(output);
             told["usage"]["total_tokens"] = json!(number(&told, "/usage/input_tokens") + output);
         }
@@ -166,8 +149,12 @@ impl Reader for Responses {
         let kind = string(&data, "type");
         let echoes = data.get("response").is_some() && self.take_tools_out(&mut data["response"]);
         match kind.as_str() {
-            "response.created" if self.rounds == 0 => self.first = data["response"].clone(),
-            "response.created" | "response.in_progress" | "response.queued" if self.rounds > 0 => {
+            "response.created" if self.progress.rounds == 0 => {
+                self.first = data["response"].clone()
+            }
+            "response.created" | "response.in_progress" | "response.queued"
+                if self.progress.rounds > 0 =>
+            {
                 return;
             }
             "response.output_item.added" | "response.output_item.done" => {
@@ -176,14 +163,14 @@ impl Reader for Responses {
             }
             "response.completed" | "response.incomplete" => {
                 self.stopped(&data["response"]);
-                if self.goes_on {
+                if self.progress.goes_on {
                     return;
                 }
-                if self.is_touched {
+                if self.progress.is_touched {
                     data["response"] = self.told();
                 }
             }
-            "response.failed" | "error" => self.failed = true,
+            "response.failed" | "error" => self.progress.failed = true,
             _ => {}
         }
         if let Some(index) = data["output_index"].as_u64() {
@@ -193,7 +180,7 @@ impl Reader for Responses {
             }
         }
         let number = data["sequence_number"].as_u64();
-        match (self.is_touched, number) {
+        match (self.progress.is_touched, number) {
             (false, number) => {
                 self.sequence = number.map_or(self.sequence, |number| number + 1);
                 match echoes {
@@ -214,18 +201,14 @@ impl Reader for Responses {
     fn whole(&mut self, body: &Value) {
         let mut body = body.clone();
         self.echoes |= self.take_tools_out(&mut body);
-        if self.rounds == 0 {
+        if self.progress.rounds == 0 {
             self.first = body.clone();
         }
         self.stopped(&body);
     }
 
-    fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed
+    fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     fn take_round(&mut self) -> Round {
@@ -253,15 +236,10 @@ impl Reader for Responses {
                 .cache_read_tokens(number(usage, "/input_tokens_details/cached_tokens"))
                 .reasoning_tokens(number(usage, "/output_tokens_details/reasoning_tokens"))
         });
-        let goes_on = std::mem::take(&mut self.goes_on);
-        if goes_on {
-            self.output_before += number(usage, "/output_tokens");
-        }
+        let goes_on = self.progress.next_round(number(usage, "/output_tokens"));
         let shown = std::mem::take(&mut self.items);
         let shown = shown.into_values().filter(|(_, hidden)| !hidden);
         self.shown.extend(shown.map(|(item, _)| item));
-        self.finished = false;
-        self.rounds += 1;
         Round {
             items,
             calls,
@@ -271,11 +249,12 @@ impl Reader for Responses {
     }
 
     fn composed(&self) -> Option<Value> {
-        (self.is_touched || self.echoes).then(|| self.told())
+        (self.progress.is_touched || self.echoes).then(|| self.told())
     }
 
     fn visible(&self) -> Option<Vec<String>> {
-        self.is_touched
+        self.progress
+            .is_touched
             .then(|| self.shown.iter().map(Value::to_string).collect())
     }
 
