@@ -163,7 +163,8 @@ impl Agent {
             (Api::Messages, true) => messages_stream(&raw),
             (Api::Chat, true) => chat_stream(&raw),
             (Api::Responses, true) => responses_stream(&raw),
-            (api, false) => whole(api, &serde_json::from_str(&raw).unwrap()),
+            (api, false) => serde_json::from_str(&raw)
+                .map_or_else(|_| Said::default(), |body| whole(api, &body)),
         };
         said.status = status;
         said.headers = headers;
@@ -385,6 +386,10 @@ fn responses_stream(raw: &str) -> Said {
     let mut response = Value::Null;
     for (number, event) in events(raw).into_iter().enumerate() {
         assert!(!said.ended, "something follows the end: {raw}");
+        if !event["broken"].is_null() {
+            // Where a client gives up.
+            return said;
+        }
         if event["type"] != "error" {
             assert_eq!(
                 event["sequence_number"], number,

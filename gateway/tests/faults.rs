@@ -1,0 +1,270 @@
+//! Providers, engines, disks and gateways that fail, before the real binary: the client gets a correct answer or a
+//! correct error, and the session is whole afterwards.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use contexture_stand_in::{Answer, Fault, StandIn};
+use contexture_tests::{Home, built_plugins};
+use serde_json::Value;
+use support::agent::{APIS, Agent, Api};
+
+const LCM: &str = "context: {engine: lcm}\n";
+
+/// Adds what the configuration says of the provider, and `more`.
+fn before(provider: &StandIn, home: &Home, config: &str, more: &str) {
+    let base = provider.base_url();
+    let upstream = format!(
+        "upstream:\n  idle_timeout_ms: 700\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n"
+    );
+    home.configure(&format!("{config}{upstream}{more}"));
+}
+
+/// `contexture serve`, killed when it is dropped.
+struct Serving {
+    child: Child,
+    base: String,
+    log: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Serving {
+    fn start(home: &Home) -> Self {
+        Self::of(home.contexture(&["serve", "--listen", "127.0.0.1:0"]))
+    }
+
+    /// One that can make no file larger than this many blocks, and is told so as by a full disk.
+    fn without_room(home: &Home, blocks: u32) -> Self {
+        let serve = home.contexture(&["serve", "--listen", "127.0.0.1:0"]);
+        let mut shell = Command::new("sh");
+        let script = format!("trap '' XFSZ; ulimit -f {blocks} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script]).arg(serve.get_program());
+        shell.args(serve.get_args()).current_dir(home.path());
+        shell.env("CONTEXTURE_HOME", home.path());
+        Self::of(shell)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening on http://") {
+            line.clear();
+            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended");
+        }
+        let (_, rest) = line.split_once("http://").unwrap();
+        let base = format!("http://{}", rest.split(',').next().unwrap());
+        let log = std::thread::spawn(move || {
+            let mut log = String::new();
+            stderr.read_to_string(&mut log).unwrap();
+            log
+        });
+        let log = Some(log);
+        Self { child, base, log }
+    }
+
+    /// Answers what it logged.
+    fn kill(&mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.log.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The stores are sound, and of this session just what was asked is kept, in order.
+fn assert_whole(home: &Home, session: &str, asked: &[String]) {
+    let (told, _) = home.command(&["sessions", "verify"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["ok"], true, "{session}: {told}");
+    let (kept, _) = home.command(&["sessions", "export", session]);
+    let questions = kept.lines().filter(|line| line.contains("Question "));
+    let questions: Vec<&str> = questions.collect();
+    assert_eq!(questions.len(), asked.len(), "{session}: {kept}");
+    for (kept, asked) in questions.iter().zip(asked) {
+        assert!(kept.contains(asked), "{session}: {asked}: {kept}");
+    }
+}
+
+fn nothing_was_refused(provider: &StandIn, what: &str) {
+    let refused = provider.violations();
+    assert!(refused.is_empty(), "{what}: {refused:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_provider_does_the_client_is_told_and_goes_on() {
+    let faults = [
+        Fault::Hang,
+        Fault::HangAfter(300),
+        Fault::ResetAfter(300),
+        Fault::CloseAfter(300),
+        Fault::HalfAnEvent,
+        Fault::ErrorEvent,
+        Fault::WrongJson,
+        Fault::Status(429),
+        Fault::Status(500),
+        Fault::Status(529),
+    ];
+    let (provider, home) = (StandIn::start(), Home::new());
+    before(&provider, &home, LCM, "");
+    let serving = Serving::start(&home);
+    let mut sessions = Vec::new();
+    for api in APIS {
+        for stream in [true, false] {
+            for (number, fault) in faults.iter().enumerate() {
+                let what = format!("{api:?} {stream} {fault:?}");
+                let session = format!("{api:?}-{stream}-{number}");
+                let mut agent = Agent::new(api, &serving.base, &session);
+                agent.stream = stream;
+                provider.forget();
+                provider.script([Answer::fault(fault.clone())]);
+                agent.user("Question 1");
+                let said = agent.send().await;
+                assert!(!said.ended, "{what}: {}", said.raw);
+                // It is an error, or what came is no answer to anybody.
+                let is_error = said.raw.contains("error");
+                let is_json = serde_json::from_str::<Value>(&said.raw).is_ok();
+                assert!(is_error || (!stream && !is_json), "{what}: {}", said.raw);
+                assert!(
+                    matches!(said.status, 200 | 429..),
+                    "{what}: {}",
+                    said.status
+                );
+                assert_eq!(provider.requests().len(), 1, "{what}");
+                provider.script([Answer::text("Again."), Answer::text("And on.")]);
+                assert_eq!(agent.go_on().await.text, "Again.", "{what}");
+                let said = agent.ask("Question 2", "").await;
+                assert_eq!(said[0].text, "And on.", "{what}");
+                assert_eq!(said[0].header("x-contexture-status"), "managed", "{what}");
+                nothing_was_refused(&provider, &what);
+                sessions.push(session);
+            }
+        }
+    }
+    drop(serving);
+    let asked = ["Question 1".to_owned(), "Question 2".to_owned()];
+    for session in sessions.iter().step_by(7) {
+        assert_whole(&home, session, &asked);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_an_engine_does_the_client_is_answered() {
+    let program = built_plugins().join("contexture-engine-host");
+    let isolated = format!(
+        "  isolation: process\n  engine_host: {}\n",
+        program.display()
+    );
+    for (fault, isolation) in [
+        ("panic:compress", ""),
+        ("hang:compress", ""),
+        ("error:compress", ""),
+        ("panic:should_compress", ""),
+        ("hang:should_compress", ""),
+        ("panic:open", ""),
+        ("exit:compress", &*isolated),
+        ("segfault:compress", &isolated),
+        ("spin:compress", &isolated),
+    ] {
+        let (provider, home) = (StandIn::start(), Home::new());
+        let limits =
+            "  supervision: {grace_ms: 100, call_deadline_ms: 500, compress_deadline_ms: 1000}\n";
+        home.misbehave(fault, &format!("{isolation}{limits}"));
+        let config = std::fs::read_to_string(home.config()).unwrap();
+        let window = "model: {context_length: 24000}\ncompression: {protect_last_n: 4}\n";
+        before(&provider, &home, &config, window);
+        provider.set(|options| options.window = Some(24_000));
+        provider.answer_with(|_| Answer::text("Yes."));
+        let serving = Serving::start(&home);
+        let mut agent = Agent::new(Api::Messages, &serving.base, "s");
+        for number in 0..40 {
+            agent.user(&format!("Question {number} {}", "of a thing ".repeat(350)));
+            assert_eq!(agent.go_on().await.text, "Yes.", "{fault} {number}");
+        }
+        // All of it no longer fits: somebody compacted in the engine's place.
+        let last = provider.requests().pop().unwrap();
+        assert!(agent.body().to_string().len() > 24_000 * 5);
+        assert!(last.body.len() < 24_000 * 5, "{fault}: {}", last.body.len());
+        nothing_was_refused(&provider, fault);
+        let overflows = provider.overflows();
+        assert!(overflows.is_empty(), "{fault}: {overflows:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_is_killed_in_a_stream_loses_nothing() {
+    for api in APIS {
+        let (provider, home) = (StandIn::start(), Home::new());
+        before(&provider, &home, LCM, "");
+        provider.set(|options| options.piece = 40);
+        let mut serving = Serving::start(&home);
+        let mut agent = Agent::new(api, &serving.base, "s");
+        let mut asked = Vec::new();
+        for wait in [0, 60, 150, 400] {
+            let question = format!("Question {wait}");
+            agent.user(&question);
+            asked.push(question);
+            let came = provider.requests().len();
+            let slow = Answer::text("A word. ".repeat(200)).piece_after(Duration::from_millis(10));
+            provider.script([slow]);
+            let asking = agent.clone();
+            let asking = tokio::spawn(async move { asking.send().await });
+            while provider.requests().len() == came {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            serving.kill();
+            // One that was killed before its head was sent is an error of the connection.
+            let ended = asking.await.is_ok_and(|said| said.ended);
+            assert!(!ended, "{api:?} {wait}");
+            serving = Serving::start(&home);
+            agent.base = serving.base.clone();
+            provider.script([Answer::text("Again.")]);
+            let said = agent.go_on().await;
+            assert_eq!(said.text, "Again.", "{api:?} {wait}");
+            assert_eq!(said.header("x-contexture-status"), "managed");
+        }
+        nothing_was_refused(&provider, &format!("{api:?}"));
+        drop(serving);
+        assert_whole(&home, "s", &asked);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_costs_no_answer_and_no_session() {
+    let (provider, home) = (StandIn::start(), Home::new());
+    before(&provider, &home, LCM, "");
+    provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, "", "s");
+    let mut asked = Vec::new();
+    for room in [None, Some(96), None] {
+        let mut serving = match room {
+            Some(blocks) => Serving::without_room(&home, blocks),
+            None => Serving::start(&home),
+        };
+        agent.base = serving.base.clone();
+        for number in 0..5 {
+            let question = format!("Question {room:?} {number}");
+            // What no store makes smaller.
+            let words = (1..2_000_u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
+            let words: String = words.map(|word| format!("{word:x} ")).collect();
+            agent.user(&format!("{question} {words}"));
+            asked.push(question);
+            assert_eq!(agent.go_on().await.text, "Yes.");
+        }
+        let log = serving.kill();
+        assert_eq!(log.contains("disk I/O error"), room.is_some(), "{log}");
+    }
+    nothing_was_refused(&provider, "a full disk");
+    assert_whole(&home, "s", &asked);
+}
