@@ -47,7 +47,7 @@ struct Exchange {
 
 impl Exchange {
     async fn send(&self, body: Bytes) -> Result<reqwest::Response, Unreachable> {
-        let client = &self.shared.client;
+        let client = &self.settings.client;
         let sent = client
             .send(Method::POST, &self.url, self.headers.clone(), body)
             .await;
@@ -218,7 +218,7 @@ pub(crate) async fn count(
         true => None,
         false => timeout(settings.max_hold, counted).await.ok().flatten(),
     };
-    through(&shared, &settings, api, incoming, body).await
+    through(&settings, api, incoming, body).await
 }
 
 fn labels(api: Api, outcome: &str) -> String {
@@ -286,7 +286,7 @@ async fn pass(
     shared
         .metrics
         .add("requests_total", &labels(api, status), 1.0);
-    let mut response = through(shared, settings, api, incoming, body).await;
+    let mut response = through(settings, api, incoming, body).await;
     headers::set(response.headers_mut(), headers::STATUS, status);
     if !reason.is_empty() {
         headers::set(response.headers_mut(), headers::REASON, reason);
@@ -296,7 +296,6 @@ async fn pass(
 
 /// Sends any request on, and the answer back, byte for byte.
 pub(crate) async fn through(
-    shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
     incoming: Incoming,
@@ -309,7 +308,7 @@ pub(crate) async fn through(
     }
     let url = upstream.url(&incoming.path_and_query);
     let body = body.unwrap_or(incoming.body);
-    match shared
+    match settings
         .client
         .send(incoming.method, &url, passed, body)
         .await

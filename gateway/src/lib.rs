@@ -38,7 +38,6 @@ use metrics::Metrics;
 use sessions::Sessions;
 use settings::Settings;
 pub use settings::SettingsError;
-use upstream::Client;
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +57,9 @@ pub enum GatewayError {
         /// What the system said.
         cause: std::io::Error,
     },
-    /// There are no requests to be made.
-    #[error("cannot make requests to the providers: {0}")]
-    Client(String),
+    /// The host could not be opened for a fault of its own.
+    #[error("the host cannot be opened: {0}")]
+    Panicked(String),
     /// The server ended.
     #[error("the gateway ended: {0}")]
     Serve(std::io::Error),
@@ -69,7 +68,6 @@ pub enum GatewayError {
 /// What all requests share.
 pub(crate) struct Shared {
     host: Host,
-    client: Client,
     sessions: Sessions,
     identities: Identities,
     metrics: Arc<Metrics>,
@@ -104,7 +102,7 @@ impl Handle {
         self.stop.send_replace(true);
     }
 
-    /// Reads the configuration again: engines, limits, tokens and addresses of providers. What is under way goes on as
+    /// Reads the configuration again: engines, limits, timeouts, tokens and addresses of providers. What is under way goes on as
     /// it began. Blocks.
     ///
     /// # Errors
@@ -130,7 +128,7 @@ impl Gateway {
     /// What is missing for it.
     pub async fn open(options: HostOptions, listen: Option<&str>) -> Result<Self, GatewayError> {
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
-        let host = opened.map_err(|error| GatewayError::Client(error.to_string()))??;
+        let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;
         let engines = host.engines();
         let config = engines.config();
         let wanted = listen.unwrap_or(&config.gateway.listen).to_owned();
@@ -150,13 +148,10 @@ impl Gateway {
                 address: wanted,
                 cause,
             })?;
-        let client = Client::new(&config.upstream)
-            .map_err(|error| GatewayError::Client(error.to_string()))?;
         let address = listener.local_addr().map_err(GatewayError::Serve)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 host,
-                client,
                 sessions: Sessions::new(),
                 identities: Identities::default(),
                 metrics: Arc::default(),

@@ -111,7 +111,7 @@ async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response 
             exchange::count(shared, settings, incoming).await
         }
         Some(api) if is_post => exchange::answer(shared, settings, api, incoming).await,
-        _ => exchange::through(&shared, &settings, api, incoming, None).await,
+        _ => exchange::through(&settings, api, incoming, None).await,
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use contexture::config::{Config, GatewayMode};
 
 use crate::api::Provider;
+use crate::upstream::Client;
 
 /// Why a configuration cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,9 @@ pub enum SettingsError {
         /// The variable.
         variable: String,
     },
+    /// There are no requests to be made.
+    #[error("cannot make requests to the providers: {0}")]
+    Client(String),
 }
 
 /// A provider's address, without the version at its end, and the key to send in place of the client's.
@@ -94,6 +98,8 @@ pub(crate) struct Settings {
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) context_length: Option<u64>,
     pub(crate) max_output_tokens: Option<u64>,
+    /// What asks the providers, with the timeouts of `upstream`.
+    pub(crate) client: Client,
     openai: Upstream,
     anthropic: Upstream,
 }
@@ -141,7 +147,9 @@ impl Settings {
             })
         };
         let ms = Duration::from_millis;
+        let client = Client::new(&config.upstream);
         Ok(Self {
+            client: client.map_err(|error| SettingsError::Client(error.to_string()))?,
             observe: gateway.mode == GatewayMode::Observe,
             max_hold: ms(gateway.max_hold_ms),
             max_rounds: gateway.max_rounds,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use contexture_stand_in::{Answer, Fault, StandIn};
 use contexture_tests::{Home, built_plugins};
 use serde_json::Value;
+use support::Stage;
 use support::agent::{APIS, Agent, Api};
 
 const LCM: &str = "context: {engine: lcm}\n";
@@ -267,4 +268,20 @@ async fn a_full_disk_costs_no_answer_and_no_session() {
     }
     nothing_was_refused(&provider, "a full disk");
     assert_whole(&home, "s", &asked);
+}
+
+/// What is configured again holds for the next request, timeouts too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout_is_that_of_the_configuration_as_it_is_now() {
+    let stage = Stage::new("");
+    let gateway = stage.gateway().await;
+    stage.configure("  idle_timeout_ms: 300\n");
+    let handle = gateway.handle.clone();
+    let reloaded = tokio::task::spawn_blocking(move || handle.reload()).await;
+    reloaded.unwrap().unwrap();
+    stage.provider.script([Answer::fault(Fault::Hang)]);
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.user("Hello");
+    let said = tokio::time::timeout(Duration::from_secs(30), agent.send()).await;
+    assert_eq!(said.expect("it waits as long as it did").status, 504);
 }
