@@ -28,6 +28,8 @@ use contexture_engine_api::MessageId;
 use crate::error::StoreError;
 use crate::store::{Key, PayloadId, SessionId, Store};
 
+#[doc(hidden)]
+pub use question::Weights;
 pub use snippet::Snippet;
 
 /// How a pattern is interpreted.
@@ -235,6 +237,9 @@ pub struct Hit {
     pub live: bool,
     /// The place of the first match.
     pub snippet: Snippet,
+    /// For a question: where the passage by which it is ranked lies in the text that the snippet is of, in
+    /// bytes from 0. A short text is one passage.
+    pub span: Option<std::ops::Range<usize>>,
     /// The relevance, in that order; else 0.
     pub score: f64,
     /// The cursor of a page that would follow this hit, for [`Query::cursor`].
@@ -251,6 +256,20 @@ impl Store {
         query: &Query,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Answer, StoreError> {
-        run::search(self, query, cancelled)
+        self.search_weighted(query, &Weights::default(), cancelled)
+    }
+
+    /// [`search`](Self::search) with other weights for a question, to measure what each earns.
+    ///
+    /// # Errors
+    /// As for [`search`](Self::search).
+    #[doc(hidden)]
+    pub fn search_weighted(
+        &self,
+        query: &Query,
+        weights: &Weights,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<Answer, StoreError> {
+        run::search(self, query, weights, cancelled)
     }
 }

@@ -792,6 +792,101 @@ fn a_date_is_its_whole_day_where_it_was_said() {
     assert_eq!(hit["at"], json!("2027-01-15T08:00:00Z"));
 }
 
+/// Many sentences about nothing, each another one.
+fn sentences(count: usize, about: &str) -> String {
+    let one = |at| format!("Entry {at} of the list has {about} and a remark of no weight. ");
+    (0..count).map(one).collect()
+}
+
+/// The hits of a question to an engine that has seen these messages.
+fn hits_of(said: &[(&str, String)], question: &str) -> Vec<Value> {
+    let host = host(None);
+    let mut engine = alone(&host, &json!({}));
+    let views: Vec<MessageView<'_>> = (0..)
+        .zip(said)
+        .map(|(id, (role, text))| MessageView::new(MessageId(id), role).with_text(text))
+        .collect();
+    engine.observe(&Delivery::new(&views, 1)).unwrap();
+    let found = answer(engine.as_mut(), "lcm_grep", &json!({"question": question}));
+    found["hits"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_hit_of_a_question_shows_the_passage_by_which_it_is_ranked() {
+    // Near its start the page has more of the words within 200 bytes, and all of them only where it answers.
+    let told = "The boiler in the cellar was replaced by Henrik, who charged nine hundred for the old valve too.";
+    let page = format!(
+        "{}Boiler, boiler, cellar. {}{told} {}",
+        sentences(30, "nothing"),
+        sentences(60, "less"),
+        sentences(60, "none")
+    );
+    let hits = hits_of(
+        &[("user", page.clone()), ("user", "Good morning!".into())],
+        "Who replaced the boiler in the cellar and its valve?",
+    );
+    let span = &hits[0]["span"];
+    let place = |at: usize| span[at].as_u64().unwrap() as usize;
+    let shown = &page[place(0)..place(1)];
+    assert!(shown.contains(told) && shown.len() < 600, "{shown}");
+    let byte = hits[0]["byte"].as_u64().unwrap() as usize;
+    assert!((place(0)..place(1)).contains(&byte), "{}", hits[0]);
+}
+
+#[test]
+fn what_is_asked_for_is_looked_for_in_the_passage_and_not_in_the_whole_message() {
+    let padding = sentences(40, "nothing");
+    let said = [
+        (
+            "assistant",
+            format!("The ferry left late. {padding}In 1998 on Monday."),
+        ),
+        ("assistant", format!("{padding}The ferry left on 12 March.")),
+        (
+            "assistant",
+            format!("The ferry left rather late. {padding}On Friday, 1997."),
+        ),
+    ];
+    let hits = hits_of(&said, "When did the ferry leave?");
+    assert_eq!(hits[0]["id"], json!("m1"), "{hits:?}");
+}
+
+#[test]
+fn what_is_mine_the_user_has_said() {
+    let said = [
+        ("user", "My locker is number forty, next to the stairs."),
+        (
+            "assistant",
+            "Noted: a locker number is easily forgotten, a locker key too.",
+        ),
+        ("tool", "locker: number 12, locker: number 13"),
+    ]
+    .map(|(role, text)| (role, text.to_owned()));
+    for question in [
+        "Which locker number did I say?",
+        "What number is my locker?",
+    ] {
+        let hits = hits_of(&said, question);
+        assert_eq!(hits[0]["id"], json!("m0"), "{question}: {hits:?}");
+    }
+    let said = [
+        ("user", "我的会员号码是四零七。"),
+        ("assistant", "会员号码可以在会员卡上找到，会员号码很重要。"),
+    ]
+    .map(|(role, text)| (role, text.to_owned()));
+    assert_eq!(hits_of(&said, "我的会员号码是什么？")[0]["id"], json!("m0"));
+}
+
+#[test]
+fn what_is_repeated_word_for_word_comes_after_what_is_not() {
+    let again = "The backup of the ledger runs at night.";
+    let mut said = vec![("tool", again.to_owned()); 12];
+    said.insert(5, ("user", "The ledger's backup moved to noon.".to_owned()));
+    let hits = hits_of(&said, "When does the backup of the ledger run?");
+    let place = hits.iter().position(|hit| hit["id"] == "m5");
+    assert!(place.is_some_and(|place| place < 2), "{hits:?}");
+}
+
 #[test]
 fn a_damaged_summary_hides_nothing_else() {
     let mut said = conversation(hard_texts(), None);

@@ -20,17 +20,22 @@ pub(super) struct HitPosition {
     pub(super) when: (i64, i64),
 }
 
+/// Scores, which may be negative, in millionths from the least.
+fn rank(score: f64) -> u64 {
+    ((score * 1e6) as i64).abs_diff(i64::MIN)
+}
+
 impl HitPosition {
     pub(super) fn message(score: f64, order_at: i64, key: Key) -> Self {
         Self {
-            rank: (score * 1e6) as u64,
+            rank: rank(score),
             when: (order_at, key.0),
         }
     }
 
     pub(super) fn summary(score: f64, at: i64, key: Key) -> Self {
         Self {
-            rank: (score * 1e6) as u64,
+            rank: rank(score),
             when: (at, key.0 | SUMMARY),
         }
     }

@@ -57,6 +57,9 @@ impl Found {
     }
 }
 
+/// Where a text matches, and the passage by which it is ranked, if it is by one.
+pub(super) type Places = (Vec<Range<usize>>, Option<Range<usize>>);
+
 impl Search<'_> {
     /// The matches that this page can need, in an order by time.
     pub(super) fn first_of_page(
@@ -157,7 +160,7 @@ impl Search<'_> {
     pub(super) fn show(
         &mut self,
         page: Vec<Found>,
-        places: impl Fn(&Body<'_>) -> Vec<Range<usize>>,
+        places: impl Fn(&Body<'_>) -> Places,
     ) -> Result<Vec<Hit>, StoreError> {
         let mut current: HashMap<SessionId, CurrentMessages> = HashMap::new();
         let context = self.query.context_lines;
@@ -171,9 +174,10 @@ impl Search<'_> {
                     };
                     let summary = summary_in(self.connection, key)?;
                     let snippet = summary.map(|summary| {
-                        let places = places(&Body::of_text(&summary.text));
-                        snippet(&summary.text, &places, context)
+                        let (places, span) = places(&Body::of_text(&summary.text));
+                        (snippet(&summary.text, &places, context), span)
                     });
+                    let (snippet, span) = snippet.unwrap_or_default();
                     hits.push(Hit {
                         key,
                         kind: HitKind::Summary,
@@ -183,7 +187,8 @@ impl Search<'_> {
                         at_ms: times.last_at,
                         at_is_exact: times.last_is_exact,
                         live: is_under_frontier(self.connection, key)?,
-                        snippet: snippet.unwrap_or_default(),
+                        snippet,
+                        span,
                         score: found.score,
                         cursor,
                     });
@@ -199,9 +204,11 @@ impl Search<'_> {
                         }
                     };
                     let live = current.contains(key);
-                    let snippet = self
-                        .with_body(key, |body| snippet(body.as_str(), &places(body), context))?
-                        .unwrap_or_default();
+                    let shown = self.with_body(key, |body| {
+                        let (places, span) = places(body);
+                        (snippet(body.as_str(), &places, context), span)
+                    })?;
+                    let (snippet, span) = shown.unwrap_or_default();
                     let in_calls = match row.payload {
                         Some(file) => snippet.byte as i64 > payload_bytes(self.connection, file)?,
                         None => false,
@@ -224,6 +231,7 @@ impl Search<'_> {
                         tool: row.tool,
                         live,
                         snippet,
+                        span,
                         score: found.score,
                         cursor,
                     });

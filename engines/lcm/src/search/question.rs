@@ -6,11 +6,9 @@
 //! often the words occur, whether they are asked or told, who speaks ([`speaker`]), and whether the text
 //! contains what is asked for ([`answer`]): a time, a number, a place, a person.
 //!
-//! Weights are those of the literature, or log-odds: a sign adds to the score how much likelier it is in a
-//! message that answers than in one that does not (Robertson & Spärck Jones 1976). The shares for
-//! neighbours and for what is asked were tuned, to one digit, on the invented conversations of
-//! `tests/questions`; parameters without an effect there were dropped, and other conversations were held
-//! out for validation.
+//! [`Weights`] are those of the literature, or log-odds: a sign adds to the score how much likelier it is in a
+//! message that answers than in one that does not (Robertson & Spärck Jones 1976). Where they were chosen by
+//! their effect, it was to one digit. What each earns is printed by `cargo bench --bench questions`.
 
 mod answer;
 mod parse;
@@ -19,6 +17,7 @@ mod read;
 mod retrieve;
 mod score;
 mod speaker;
+mod weights;
 
 use std::collections::HashMap;
 
@@ -30,10 +29,13 @@ use super::run::Search;
 use crate::error::StoreError;
 use crate::store::Key;
 
+pub use self::weights::Weights;
+
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// A parsed question.
 pub(super) struct Question {
+    weights: Weights,
     /// The question's text, folded.
     text: String,
     terms: Vec<Term>,
@@ -45,6 +47,8 @@ pub(super) struct Question {
     names: Vec<(String, usize)>,
     wanted: Option<Wanted>,
     period: Option<Period>,
+    /// Whether the user asks about themselves: "my", "did I say".
+    is_own: bool,
     /// The mean size of the texts that were read, in words.
     mean_size: f64,
 }
@@ -62,8 +66,6 @@ struct Term {
 enum Form {
     /// All words of this stem; they begin with `prefix`, or are among its irregular forms.
     Stem { stem: String, prefix: String },
-    /// Words that begin like this stem and end a little differently.
-    Akin { stem: String, prefix: String },
     /// A stretch of one or two characters of a spaceless script.
     Gram(String),
 }

@@ -7,8 +7,8 @@ use rusqlite::Connection;
 
 use super::cursor::{Cursor, Extent, extent_of};
 use super::matcher::Matcher;
-use super::page::{Found, density};
-use super::question;
+use super::page::{Found, Places, density};
+use super::question::{Question, Weights};
 use super::snippet::MAX_COUNTED;
 use super::{Answer, Ask, Query, Scope, Searched, Sort};
 use crate::error::StoreError;
@@ -23,6 +23,7 @@ use crate::store::{
 pub(super) fn search(
     store: &Store,
     query: &Query,
+    weights: &Weights,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Answer, StoreError> {
     let mut query = query.clone();
@@ -50,7 +51,7 @@ pub(super) fn search(
                 let (matcher, need) = Matcher::new(pattern)?;
                 search.pattern(&matcher, &need, cursor.as_ref())
             }
-            Ask::Question(text) => search.question(text, cursor.as_ref()),
+            Ask::Question(text) => search.question(text, weights, cursor.as_ref()),
         }
     })
 }
@@ -106,12 +107,17 @@ impl Search<'_> {
                 found.extend(summaries);
             }
         }
-        let places = |body: &Body<'_>| matcher.places(body, MAX_COUNTED);
+        let places = |body: &Body<'_>| (matcher.places(body, MAX_COUNTED), None);
         self.answer(total, true, found, cursor, places)
     }
 
-    fn question(mut self, text: &str, cursor: Option<&Cursor>) -> Result<Answer, StoreError> {
-        let mut question = question::Question::new(text)?;
+    fn question(
+        mut self,
+        text: &str,
+        weights: &Weights,
+        cursor: Option<&Cursor>,
+    ) -> Result<Answer, StoreError> {
+        let mut question = Question::new(text, weights)?;
         // Summaries are also scored by the rarity of words in the conversation.
         let ranked = question.rank(&mut self)?;
         let mut found = Vec::new();
@@ -139,7 +145,8 @@ impl Search<'_> {
         found.retain(|found| self.is_within(found));
         let total = found.len() as u64;
         self.answer(total, false, found, cursor, |body| {
-            question.places(body.as_str())
+            let (places, span) = question.places(body.as_str());
+            (places, Some(span))
         })
     }
 
@@ -149,7 +156,7 @@ impl Search<'_> {
         total_is_exact: bool,
         found: Vec<Found>,
         cursor: Option<&Cursor>,
-        places: impl Fn(&Body<'_>) -> Vec<Range<usize>>,
+        places: impl Fn(&Body<'_>) -> Places,
     ) -> Result<Answer, StoreError> {
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;

@@ -229,6 +229,9 @@ fn item(hit: &Hit, part: Range<usize>, covered_by: Option<&Node>, lean: bool) ->
         item["line"] = json!(hit.snippet.line);
         if !lean {
             item["byte"] = json!(hit.snippet.byte);
+            if let Some(span) = &hit.span {
+                item["span"] = json!([span.start, span.end]);
+            }
         }
     }
     if !lean {

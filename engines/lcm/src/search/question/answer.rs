@@ -86,7 +86,8 @@ fn has_time(folded: &str) -> bool {
         let is_time = lexicon().is_sign("time", word)
             || lexicon().is_sign("span", word) && is_among(before, "last next this past")
             // Both are also other words.
-            || is_among(word, "march may") && is_among(before, "in of last next since until by")
+            || is_among(word, "march may")
+                && (is_among(before, "in of last next since until by") || before.parse::<u8>().is_ok())
             || is_year(word)
             || is_ordinal_or_hour(word);
         before = word;
@@ -160,6 +161,7 @@ mod tests {
             ("It was back in 2019", Wanted::Time, true),
             ("I may go and march on", Wanted::Time, false),
             ("We met in May", Wanted::Time, true),
+            ("We met on 12 March", Wanted::Time, true),
             ("A dozen of them", Wanted::Number, true),
             ("Some of them", Wanted::Number, false),
             ("I grew up in Porto", Wanted::Place, true),

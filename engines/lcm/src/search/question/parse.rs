@@ -3,27 +3,18 @@
 use super::answer::{Wanted, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
-use super::{Form, Map, Question, Term};
+use super::{Form, Map, Question, Term, Weights};
 use crate::error::StoreError;
 use crate::search::lexicon::lexicon;
 use crate::text::fold::{fold, in_original};
 use crate::text::terms::{Class, for_each_gram, runs};
-
-/// The weight of a substitute relative to the word itself: it may well mean something else here.
-const SYNONYM_WEIGHT: f64 = 0.5;
-const AKIN_WEIGHT: f64 = 0.5;
-/// The weight of one thing of a kind among many.
-const MEMBER_WEIGHT: f64 = 0.4;
-
-/// Related words share at least this many leading letters.
-const AKIN_PREFIX: usize = 5;
 
 impl Question {
     /// Parses a question.
     ///
     /// # Errors
     /// A question without any word.
-    pub(in crate::search) fn new(text: &str) -> Result<Self, StoreError> {
+    pub(in crate::search) fn new(text: &str, weights: &Weights) -> Result<Self, StoreError> {
         let folded = fold(text);
         let mut plain: Vec<(&str, bool)> = Vec::new();
         let mut grams: Vec<&str> = Vec::new();
@@ -49,7 +40,8 @@ impl Question {
         for (word, capital) in &plain {
             // "How long" asks for a time, not for the word.
             let is_asked = before == "how" && is_measure(word);
-            if !is_asked && !lexicon().is_stop_word(word) {
+            let is_left_out = is_asked || weights.stop_words && lexicon().is_stop_word(word);
+            if !is_left_out {
                 telling.push((word, *capital));
             }
             before = word;
@@ -68,6 +60,7 @@ impl Question {
         }
         let words: Vec<&str> = plain.iter().map(|(word, _)| *word).collect();
         let mut question = Self {
+            weights: *weights,
             text: String::new(),
             terms: Vec::new(),
             groups: 0,
@@ -75,6 +68,10 @@ impl Question {
             names: Vec::new(),
             wanted: Wanted::of(&words),
             period: Period::of(&words),
+            is_own: words
+                .iter()
+                .any(|word| matches!(*word, "i" | "me" | "my" | "mine" | "myself"))
+                || folded.replace("我们", "").contains('我'),
             mean_size: 40.0,
         };
         question.add_words(&asked);
@@ -85,6 +82,7 @@ impl Question {
 
     fn add_words(&mut self, asked: &[(&str, bool)]) {
         let lexicon = lexicon();
+        let weights = self.weights;
         let mut stems: Vec<String> = Vec::new();
         for (word, capital) in asked {
             let stem = lexicon.stem(word);
@@ -108,12 +106,11 @@ impl Question {
         }
         for (group, stem) in stems.iter().enumerate() {
             self.add_stem(stem, group, 1.0);
-            self.add_akin(stem, group);
             let synonyms = lexicon.synonyms(stem).iter();
             let members = lexicon.members(stem).iter();
             let expansions = synonyms
-                .map(|stem| (stem, SYNONYM_WEIGHT))
-                .chain(members.map(|stem| (stem, MEMBER_WEIGHT)));
+                .map(|stem| (stem, weights.synonym))
+                .chain(members.map(|stem| (stem, weights.member)));
             for (expansion, weight) in expansions {
                 let known = self
                     .by_stem
@@ -140,16 +137,6 @@ impl Question {
         self.push(form, group, weight);
     }
 
-    fn add_akin(&mut self, stem: &str, group: usize) {
-        if stem.is_ascii() && stem.len() >= AKIN_PREFIX {
-            let form = Form::Akin {
-                prefix: stem[..AKIN_PREFIX].to_owned(),
-                stem: stem.to_owned(),
-            };
-            self.push(form, group, AKIN_WEIGHT);
-        }
-    }
-
     fn add_grams(&mut self, grams: &[&str]) {
         for (at, gram) in grams.iter().enumerate() {
             if !grams[..at].contains(gram) {
@@ -169,20 +156,13 @@ impl Question {
     }
 }
 
-/// Whether two different stems may be related: teach and teacher, geolog and geologist.
-pub(super) fn are_akin(a: &str, b: &str) -> bool {
-    let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    let (short, long) = (a.len().min(b.len()), a.len().max(b.len()));
-    a != b && shared >= AKIN_PREFIX && shared + 1 >= short && 3 * shared >= 2 * long
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn stems(question: &str) -> Vec<String> {
-        let question = Question::new(question).unwrap();
+        let question = Question::new(question, &Weights::default()).unwrap();
         question.by_stem.into_keys().collect()
     }
 
@@ -199,14 +179,6 @@ mod tests {
         assert!(!stems("How long was the walk?").contains(&"long".to_owned()));
         assert!(stems("Who wore the long coat?").contains(&"long".to_owned()));
         assert!(!stems("Who am I?").is_empty());
-        assert!(Question::new("?!").is_err());
-    }
-
-    #[test]
-    fn families_of_words() {
-        assert!(are_akin("teach", "teacher"));
-        assert!(are_akin("geolog", "geologist"));
-        assert!(!are_akin("univers", "unit"));
-        assert!(!are_akin("contest", "context"));
+        assert!(Question::new("?!", &Weights::default()).is_err());
     }
 }

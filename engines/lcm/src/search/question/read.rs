@@ -1,9 +1,10 @@
 //! Reads a text for a question: where its words occur, and other signs.
 
+use std::hash::BuildHasher;
 use std::ops::Range;
 
-use super::parse::are_akin;
-use super::score::size;
+use rustc_hash::FxBuildHasher;
+
 use super::speaker::speaker_of;
 use super::{Form, Map, Question};
 use crate::error::StoreError;
@@ -18,9 +19,15 @@ use crate::text::terms::{Class, runs};
 pub(super) struct Reading {
     pub(super) occurrences: Vec<Occurrence>,
     pub(super) words: usize,
+    /// Which of the occurrences are in the passage by which the text is ranked: in a short one all.
+    pub(super) passage: Range<usize>,
+    /// The sentences of that passage, in the folded text.
+    span: Range<usize>,
+    /// A hash of these sentences: the same where they are repeated.
+    pub(super) told: u64,
     /// Who speaks, folded, where the text says so.
     pub(super) speaker: Option<String>,
-    /// Whether it contains something of the kind asked for.
+    /// Whether that passage contains something of the kind asked for.
     pub(super) has_wanted: bool,
     /// Whether it ends with a question.
     pub(super) asks: bool,
@@ -34,6 +41,8 @@ pub(super) struct Occurrence {
     pub(super) word: usize,
     /// Where in the folded text.
     range: Range<usize>,
+    /// Its sentence in the folded text.
+    sentence: Range<usize>,
     /// Whether it is part of a question.
     pub(super) asked: bool,
 }
@@ -68,23 +77,15 @@ impl Question {
             let reading = search.with_body(key, |body| reader.read(body.as_str()))?;
             readings.extend(reading.map(|reading| (key, reading)));
         }
-        let words: usize = readings.iter().map(|(_, reading)| size(reading)).sum();
+        let words: usize = readings.iter().map(|(_, reading)| self.size(reading)).sum();
         self.mean_size = (words as f64 / readings.len().max(1) as f64).max(1.0);
         Ok(readings)
     }
 
     /// The terms that a folded word is a form of.
     fn terms_of(&self, word: &str) -> Vec<usize> {
-        let stem = lexicon().stem(word);
-        let mut found = self.by_stem.get(&stem).cloned().unwrap_or_default();
-        for (at, term) in self.terms.iter().enumerate() {
-            if let Form::Akin { stem: other, .. } = &term.form
-                && are_akin(&stem, other)
-            {
-                found.push(at);
-            }
-        }
-        found
+        let found = self.by_stem.get(&lexicon().stem(word));
+        found.cloned().unwrap_or_default()
     }
 
     fn grams(&self) -> impl Iterator<Item = (usize, &str)> {
@@ -93,19 +94,24 @@ impl Question {
             .enumerate()
             .filter_map(|(at, term)| match &term.form {
                 Form::Gram(gram) => Some((at, gram.as_str())),
-                Form::Stem { .. } | Form::Akin { .. } => None,
+                Form::Stem { .. } => None,
             })
     }
 
-    /// The positions of the terms in a text, the densest first.
-    pub(in crate::search) fn places(&self, text: &str) -> Vec<Range<usize>> {
-        let mut occurrences = self.reader().read(text).occurrences;
-        occurrences.retain(|occurrence| self.terms[occurrence.term].weight > 0.0);
+    /// The positions of the terms in a text, first those of the passage by which it is ranked, the densest
+    /// first; and where that passage is.
+    pub(in crate::search) fn places(&self, text: &str) -> (Vec<Range<usize>>, Range<usize>) {
+        let Reading {
+            occurrences,
+            passage,
+            span,
+            ..
+        } = self.reader().read(text);
         let weight_from = |at: usize| {
             let end = occurrences[at].range.start + 200;
             let mut groups: Vec<usize> = Vec::new();
             let mut weight = 0.0;
-            for occurrence in &occurrences[at..] {
+            for occurrence in &occurrences[at..passage.end] {
                 let term = &self.terms[occurrence.term];
                 if occurrence.range.start >= end {
                     break;
@@ -117,19 +123,23 @@ impl Question {
             }
             weight
         };
-        let best = (0..occurrences.len())
+        let counts = |at: &usize| self.terms[occurrences[*at].term].weight > 0.0;
+        let best = passage
+            .clone()
+            .filter(counts)
             .max_by(|a, b| weight_from(*a).total_cmp(&weight_from(*b)).then(b.cmp(a)))
             .unwrap_or(0);
-        let mut places: Vec<Range<usize>> = occurrences
-            .get(best..)
-            .unwrap_or_default()
-            .iter()
-            .chain(&occurrences[..best])
+        let mut places: Vec<Range<usize>> = (best..occurrences.len())
+            .chain(0..best)
+            .filter(counts)
             .take(MAX_COUNTED)
-            .map(|occurrence| occurrence.range.clone())
+            .map(|at| occurrences[at].range.clone())
             .collect();
+        let mut span = [span];
+        in_original(text, &mut span);
         in_original(text, &mut places);
-        places
+        let [span] = span;
+        (places, span)
     }
 }
 
@@ -137,12 +147,29 @@ impl Reader<'_> {
     pub(super) fn read(&mut self, text: &str) -> Reading {
         fold_into(text, &mut self.folded);
         let (occurrences, words) = self.occurrences();
-        let wanted = self.question.wanted;
+        let is_short = words <= self.question.weights.passage;
+        let passage = self.question.passage(&occurrences, words);
+        let span = match occurrences[passage.clone()] {
+            [ref first, .., ref last] if !is_short => around(&self.folded, first, last),
+            [ref only] if !is_short => around(&self.folded, only, only),
+            _ => 0..self.folded.len(),
+        };
+        let folded = &self.folded[span.clone()];
+        let told = FxBuildHasher.hash_one(folded);
+        let has_wanted = self.question.wanted.is_some_and(|wanted| {
+            let mut place = [span.clone()];
+            in_original(text, &mut place);
+            let [place] = place;
+            wanted.is_in(&text[place], folded)
+        });
         Reading {
             occurrences,
             words,
+            passage,
+            span,
+            told,
             speaker: speaker_of(text).map(str::to_lowercase),
-            has_wanted: wanted.is_some_and(|wanted| wanted.is_in(text, &self.folded)),
+            has_wanted,
             asks: text.trim_end().ends_with(['?', '？']),
         }
     }
@@ -161,6 +188,7 @@ impl Reader<'_> {
                 term,
                 word,
                 range,
+                sentence: 0..0,
                 asked: false,
             });
         };
@@ -186,22 +214,47 @@ impl Reader<'_> {
                 }
             }
         }
-        mark_asked(folded, &mut found);
+        mark_sentences(folded, &mut found);
         (found, words)
     }
 }
 
-/// Marks the terms in sentences that end with a question mark.
-fn mark_asked(folded: &str, occurrences: &mut [Occurrence]) {
-    let mut end = 0;
+/// The sentences from one occurrence to another, but no more than a long line on either side.
+fn around(folded: &str, first: &Occurrence, last: &Occurrence) -> Range<usize> {
+    let start = first
+        .range
+        .start
+        .saturating_sub(LONGEST)
+        .max(first.sentence.start);
+    let end = (last.range.end + LONGEST).min(last.sentence.end);
+    folded.floor_char_boundary(start)..folded.ceil_char_boundary(end)
+}
+
+/// The most of a sentence before or after a word that belongs to its passage, in bytes.
+const LONGEST: usize = 240;
+
+/// What ends a sentence.
+const STOPS: [char; 7] = ['.', '!', '?', '\n', '。', '！', '？'];
+
+/// Finds the sentence of each term, and whether it ends with a question mark.
+fn mark_sentences(folded: &str, occurrences: &mut [Occurrence]) {
+    let (mut start, mut end) = (0, 0);
     let mut asked = false;
     for occurrence in occurrences {
         if occurrence.range.start >= end {
+            let between = &folded[end..occurrence.range.start];
+            start = end
+                + between
+                    .rfind(STOPS)
+                    .map_or(0, |at| between.ceil_char_boundary(at + 1));
             let rest = &folded[occurrence.range.end..];
-            let stop = rest.find(['.', '!', '?', '\n', '。', '！', '？']);
-            end = stop.map_or(folded.len(), |stop| occurrence.range.end + stop + 1);
+            let stop = rest.find(STOPS);
+            end = stop.map_or(folded.len(), |stop| {
+                rest.ceil_char_boundary(stop + 1) + occurrence.range.end
+            });
             asked = stop.is_some_and(|stop| rest[stop..].starts_with(['?', '？']));
         }
+        occurrence.sentence = start..end;
         occurrence.asked = asked;
     }
 }

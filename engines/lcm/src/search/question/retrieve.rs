@@ -1,7 +1,6 @@
 //! The first round: candidate messages from the index.
 
-use super::parse::are_akin;
-use super::{Form, Question, Term};
+use super::{Form, Question, Term, Weights};
 use crate::error::StoreError;
 use crate::search::candidates::Stretch;
 use crate::search::lexicon::lexicon;
@@ -10,14 +9,6 @@ use crate::store::index::list::List;
 use crate::store::index::segment::Segment;
 use crate::store::index::vocabulary::Vocabulary;
 use crate::store::{Key, SessionId};
-
-/// How many messages the second round reads, at most.
-const CANDIDATES: usize = 300;
-
-/// The weight of a word for the neighbours of its message, by their distance after it: falling with the
-/// distance, as in a positional language model (Lv & Zhai 2009). Higher for messages after it: an answer
-/// follows the words it answers.
-pub(super) const AROUND: [(i64, f64); 5] = [(1, 0.4), (2, 0.2), (3, 0.1), (-1, 0.3), (-2, 0.1)];
 
 /// Which messages of a session hold which term: for each term, ordinals in order.
 pub(super) struct Holders {
@@ -64,11 +55,11 @@ impl Question {
         let mut weighed = Vec::new();
         for holders in sessions {
             let session = self.weigh(holders);
-            best.extend(session.best(search)?);
+            best.extend(session.best(search, &self.weights)?);
             weighed.push(session);
         }
         best.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
-        best.truncate(CANDIDATES);
+        best.truncate(self.weights.candidates);
         Ok((best.into_iter().map(|(key, _)| key).collect(), weighed))
     }
 
@@ -159,13 +150,13 @@ impl Question {
 
 impl Weighed {
     /// The best messages that contain a word or are near one that does, with their scores.
-    fn best(&self, search: &Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
+    fn best(&self, search: &Search<'_>, weights: &Weights) -> Result<Vec<(Key, f64)>, StoreError> {
         let mut scores = vec![0f64; self.messages as usize];
         let mut of_group = vec![0f64; self.messages as usize];
         let mut touched = Vec::new();
         for group in &self.groups {
             for &(ordinal, weight) in group {
-                for (step, share) in std::iter::once((0, 1.0)).chain(AROUND) {
+                for (step, share) in std::iter::once((0, 1.0)).chain(weights.around) {
                     let at = (i64::from(ordinal) + step) as usize;
                     if let Some(best) = of_group.get_mut(at) {
                         if *best == 0.0 {
@@ -190,11 +181,11 @@ impl Weighed {
         ordinals.sort_unstable_by(by_score);
         // The filters read each message's row, so apply them only until there are enough.
         let mut best = Vec::new();
-        for some in ordinals.chunks(CANDIDATES) {
+        for some in ordinals.chunks(weights.candidates) {
             let mut some = some.to_vec();
             search.filter(self.session, &mut some)?;
             best.extend(some);
-            if best.len() >= CANDIDATES {
+            if best.len() >= weights.candidates {
                 break;
             }
         }
@@ -227,10 +218,6 @@ fn look_up(
         let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
         match &term.form {
             Form::Gram(gram) => vocabulary.for_each_like(gram, |word| word == gram, add)?,
-            Form::Akin { stem, prefix } => {
-                let is_akin = |word: &str| are_akin(&lexicon().stem(word), stem);
-                vocabulary.for_each_like(prefix, is_akin, add)?;
-            }
             Form::Stem { stem, prefix } => {
                 vocabulary.for_each_like(prefix, |word| lexicon().stem(word) == *stem, add)?;
                 for form in lexicon().irregular_forms(stem) {

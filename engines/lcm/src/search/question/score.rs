@@ -1,48 +1,26 @@
 //! The second round: scores of the messages that were read.
 
+use std::collections::HashSet;
+use std::ops::Range;
+
+use rustc_hash::FxBuildHasher;
+
 use super::read::{Occurrence, Reading};
-use super::retrieve::{AROUND, Weighed};
+use super::retrieve::Weighed;
 use super::speaker::Participant;
-use super::{Map, Question};
+use super::{Map, Question, Weights};
 use crate::error::StoreError;
 use crate::search::run::Search;
 use crate::store::{Key, row_in};
 
-/// BM25's parameters: how soon repetition saturates, and the influence of length. The values that worked
-/// best over many collections (Trotman et al. 2014).
-const K1: f64 = 0.9;
-const B: f64 = 0.4;
-
-/// The length of a passage: about two sentences. In a long text the words of a question may be far apart by
-/// chance, so such a text scores as its best passage (Callan 1994); passages overlap, so that none is cut
-/// in two.
-const PASSAGE_WORDS: usize = 40;
-const PASSAGE_STEP: usize = 10;
-
-/// The weight of a word in a question: in the message that asks, and in the answer to it.
-const ASKED_WEIGHT: f64 = 0.4;
-const ANSWER_WEIGHT: f64 = 0.8;
-
-/// A question about somebody is answered by that person nineteen times out of twenty, if half of all
-/// messages are theirs: ln (0.95 / 0.05).
-const SPEAKER_WEIGHT: f64 = 2.94;
-
-/// A message from the period asked for: nine times out of ten, if half of the others are not.
-const PERIOD_WEIGHT: f64 = 2.2;
-
-/// The largest bonus for containing what is asked for, however rare: it may be another thing of the kind.
-const WANTED_MAX: f64 = 2.0;
-
-/// The prior of a message grows with its size (Kraaij et al. 2002), relative to the mean, between these two limits: a
-/// nod tells little, and a page no more than a passage.
-const LENGTH_RANGE: (f64, f64) = (0.2, 3.0);
-
-/// The size of a text among others, in words: of a long one that of the passage by which it is ranked.
-pub(super) fn size(reading: &Reading) -> usize {
-    reading.words.min(PASSAGE_WORDS)
-}
+type Set<T> = HashSet<T, FxBuildHasher>;
 
 impl Question {
+    /// The size of a text among others, in words: of a long one that of the passage by which it is ranked.
+    pub(super) fn size(&self, reading: &Reading) -> usize {
+        reading.words.min(self.weights.passage)
+    }
+
     /// The messages by score, best first.
     pub(super) fn score(
         &self,
@@ -51,15 +29,26 @@ impl Question {
         weighed: &[Weighed],
         participants: &[Participant],
     ) -> Result<Vec<(Key, f64)>, StoreError> {
-        let wanted_weight = wanted_weight(readings);
+        let weights = &self.weights;
+        let wanted_weight = wanted_weight(readings).min(weights.wanted);
         let asks: Map<Key, bool> = readings
             .iter()
             .map(|(key, reading)| (*key, reading.asks))
             .collect();
         // A long text lends its neighbours what one of its passages would.
         let lent: Map<Key, f64> = (readings.iter())
-            .map(|(key, reading)| (*key, size(reading) as f64 / reading.words.max(1) as f64))
+            .map(|(key, reading)| {
+                (
+                    *key,
+                    self.size(reading) as f64 / reading.words.max(1) as f64,
+                )
+            })
             .collect();
+        let told: Map<Key, u64> = readings
+            .iter()
+            .map(|(key, reading)| (*key, reading.told))
+            .collect();
+        let order = |a: &(Key, f64), b: &(Key, f64)| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0));
         let mut ranked = Vec::with_capacity(readings.len());
         for (key, reading) in readings {
             let session = key.session();
@@ -68,31 +57,43 @@ impl Question {
             };
             let answers = asks.get(&Key(key.0 - 1)).copied().unwrap_or(false);
             let mut score = self.by_words(*key, reading, weighed, answers, &lent);
-            let (least, most) = LENGTH_RANGE;
-            score += (size(reading) as f64 / self.mean_size)
+            let (least, most) = weights.size;
+            score += (self.size(reading) as f64 / self.mean_size)
                 .clamp(least, most)
                 .ln();
-            // Nearly every long text has a number or a name somewhere.
-            if reading.has_wanted && reading.words <= PASSAGE_WORDS {
+            if reading.has_wanted {
                 score += wanted_weight;
             }
+            let passages = (reading.words as f64 / weights.passage as f64).max(1.0);
+            score -= weights.chances * passages.ln();
             if let Some(row) = row_in(search.connection, *key)? {
                 let speaker = reading.speaker.as_deref();
                 if participants
                     .iter()
                     .any(|participant| participant.said(&row, speaker))
                 {
-                    score += SPEAKER_WEIGHT;
+                    score += weights.speaker;
+                }
+                if self.is_own && row.role == "user" {
+                    score += weights.own;
                 }
                 if let (Some(period), Some(at)) = (self.period, row.at)
                     && period.is_told_at(at)
                 {
-                    score += PERIOD_WEIGHT;
+                    score += weights.period;
                 }
             }
             ranked.push((*key, score));
         }
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+        ranked.sort_by(order);
+        // The same once more tells nothing new.
+        let mut known = Set::default();
+        for (key, score) in &mut ranked {
+            if told.get(key).is_some_and(|told| !known.insert(*told)) {
+                *score -= weights.repeated;
+            }
+        }
+        ranked.sort_by(order);
         Ok(ranked)
     }
 
@@ -107,11 +108,16 @@ impl Question {
     ) -> f64 {
         let ordinal = i64::from(key.ordinal());
         let of_group = |(group, own): (usize, f64)| {
-            AROUND
+            self.weights
+                .around
                 .iter()
                 .map(|(step, share)| {
                     let is_answer = answers && *step == 1;
-                    let share = if is_answer { ANSWER_WEIGHT } else { *share };
+                    let share = if is_answer {
+                        self.weights.answer
+                    } else {
+                        *share
+                    };
                     let lent = lent.get(&Key(key.0 - step)).copied().unwrap_or(1.0);
                     share * lent * weighed.weight(group, ordinal - step)
                 })
@@ -131,37 +137,50 @@ impl Question {
 
     /// The value of each word of the question in a text, or in the best passage of a long one.
     fn by_group(&self, reading: &Reading) -> Vec<f64> {
-        let all = &reading.occurrences;
-        if reading.words <= PASSAGE_WORDS {
-            return self.bm25(all, reading.words);
+        let occurrences = &reading.occurrences[reading.passage.clone()];
+        self.bm25(occurrences, self.size(reading), self.mean_size)
+    }
+
+    /// Which of the occurrences in a text of this many words are in its best passage.
+    pub(super) fn passage(&self, occurrences: &[Occurrence], words: usize) -> Range<usize> {
+        let Weights { passage, step, .. } = self.weights;
+        if words <= passage {
+            return 0..occurrences.len();
         }
-        let mut best = (0.0, vec![0.0; self.groups]);
+        let (mut best, mut best_sum) = (0..0, 0.0);
         let mut next = 0;
-        for (at, first) in all.iter().enumerate() {
+        for (at, first) in occurrences.iter().enumerate() {
             if first.word < next {
                 continue;
             }
-            next = first.word + PASSAGE_STEP;
-            let length = all[at..].partition_point(|other| other.word < first.word + PASSAGE_WORDS);
-            let groups = self.bm25(&all[at..at + length], PASSAGE_WORDS);
+            next = first.word + step;
+            let length =
+                occurrences[at..].partition_point(|other| other.word < first.word + passage);
+            let range = at..at + length;
+            let groups = self.bm25(&occurrences[range.clone()], passage, passage as f64);
             let sum = groups.iter().sum::<f64>();
-            if sum > best.0 {
-                best = (sum, groups);
+            if sum > best_sum {
+                (best, best_sum) = (range, sum);
             }
         }
-        best.1
+        best
     }
 
     /// BM25 of each group of terms.
-    fn bm25(&self, occurrences: &[Occurrence], words: usize) -> Vec<f64> {
+    fn bm25(&self, occurrences: &[Occurrence], words: usize, mean: f64) -> Vec<f64> {
         let mut counts = vec![0f64; self.terms.len()];
         for occurrence in occurrences {
-            counts[occurrence.term] += if occurrence.asked { ASKED_WEIGHT } else { 1.0 };
+            counts[occurrence.term] += if occurrence.asked {
+                self.weights.asked
+            } else {
+                1.0
+            };
         }
-        let length = 1.0 - B + B * words as f64 / self.mean_size;
+        let Weights { k1, b, .. } = self.weights;
+        let length = 1.0 - b + b * words as f64 / mean;
         let mut groups = vec![0f64; self.groups];
         for (term, count) in self.terms.iter().zip(&counts) {
-            let score = term.idf * term.weight * count * (K1 + 1.0) / (count + K1 * length);
+            let score = term.idf * term.weight * count * (k1 + 1.0) / (count + k1 * length);
             let best = &mut groups[term.group];
             *best = best.max(score);
         }
@@ -172,5 +191,5 @@ impl Question {
 /// The bonus for containing what is asked for: higher the rarer it is among the messages read.
 fn wanted_weight(readings: &[(Key, Reading)]) -> f64 {
     let with = readings.iter().filter(|(_, reading)| reading.has_wanted);
-    super::retrieve::idf(with.count(), readings.len()).min(WANTED_MAX)
+    super::retrieve::idf(with.count(), readings.len())
 }

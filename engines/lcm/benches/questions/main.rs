@@ -1,0 +1,193 @@
+//! How often a message that answers a question is among the first ten, on several kinds of conversations,
+//! beside SQLite's FTS5 (porter, the words joined by OR, bm25).
+//!
+//! `cargo bench -p contexture-lcm --bench questions` prints a row for each kind: by message, and by
+//! sitting (a hit from the sitting in which it was said) where a conversation has several.
+//! `-- --ablate` leaves each weight and rule out in turn; `-- --misses KIND` lists what was not found.
+//!
+//! The invented chats are those of `tests/questions`; what is real is in `../shared/data`. The rest is
+//! generated: each line of a `.txt` beside this file is a fact in a few values and a question on it in
+//! other words; the facts lie in a fixed random order among messages about the same things.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../tests/ingest/mod.rs"]
+mod ingest;
+mod kinds;
+#[path = "../../tests/ranking/mod.rs"]
+mod ranking;
+#[path = "../../../../tests/tests/lossless/zip.rs"]
+mod zip;
+
+use std::time::Instant;
+
+use contexture_lcm::search::Weights;
+use kinds::{Set, kinds};
+use ranking::{Ours, floor};
+
+/// A set, stored and ready to be asked.
+struct Ready {
+    set: Set,
+    ours: Ours,
+    floor: Vec<Vec<u64>>,
+}
+
+impl Ready {
+    fn new(set: Set) -> Self {
+        let sessions: Vec<_> = set.sessions.iter().map(Vec::as_slice).collect();
+        let ours = Ours::in_sessions(&sessions);
+        let floor = floor(&set.sessions.concat());
+        let floor = set.questions.iter().map(|asked| floor(&asked.text));
+        Self {
+            floor: floor.collect(),
+            ours,
+            set,
+        }
+    }
+}
+
+/// How many of the questions were answered among the first ten, by message and by sitting.
+#[derive(Default, Clone, Copy)]
+struct Found {
+    asked: usize,
+    message: usize,
+    sitting: usize,
+}
+
+impl Found {
+    fn add(&mut self, set: &Set, at: usize, ranking: &[u64]) {
+        let first = &ranking[..ranking.len().min(10)];
+        let evidence = &set.questions[at].evidence;
+        let sitting = |id: &u64| set.sittings[*id as usize];
+        let sittings: Vec<usize> = evidence.iter().map(sitting).collect();
+        self.asked += 1;
+        self.message += usize::from(evidence.iter().any(|id| first.contains(id)));
+        self.sitting += usize::from(first.iter().any(|id| sittings.contains(&sitting(id))));
+    }
+
+    fn share(&self, found: usize) -> f64 {
+        found as f64 / self.asked as f64
+    }
+}
+
+fn ask(kind: &[Ready], weights: &Weights, show_misses: bool) -> Found {
+    let mut found = Found::default();
+    for ready in kind {
+        for (at, asked) in ready.set.questions.iter().enumerate() {
+            let ranking = ready.ours.first_by(&asked.text, weights);
+            let before = found.message;
+            found.add(&ready.set, at, &ranking);
+            if show_misses && found.message == before {
+                let messages = ready.set.sessions.concat();
+                println!("{}", asked.text);
+                let answers = asked.evidence.iter().take(2).map(|id| ("is", id));
+                for (what, id) in answers.chain(ranking.iter().take(3).map(|id| ("not", id))) {
+                    let message = &messages[*id as usize];
+                    let text: String = message.text.chars().take(160).collect();
+                    println!("    {what} {id} {}: {text:?}", message.role);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A weight or rule, and the weights without it.
+type Without = (&'static str, fn(&mut Weights));
+
+const WITHOUT: &[Without] = &[
+    ("synonyms", |weights| weights.synonym = 0.0),
+    ("kinds of things", |weights| weights.member = 0.0),
+    ("both lists", |weights| {
+        weights.synonym = 0.0;
+        weights.member = 0.0;
+    }),
+    ("stop words", |weights| weights.stop_words = false),
+    ("neighbours", |weights| {
+        weights.around = [(1, 0.0), (2, 0.0), (3, 0.0), (-1, 0.0), (-2, 0.0)];
+        weights.answer = 0.0;
+    }),
+    ("far neighbours", |weights| {
+        weights.around = [(1, 0.4), (2, 0.0), (3, 0.0), (-1, 0.3), (-2, 0.0)];
+    }),
+    ("asked", |weights| weights.asked = 1.0),
+    ("answer", |weights| weights.answer = weights.around[0].1),
+    ("speaker", |weights| weights.speaker = 0.0),
+    ("what is mine", |weights| weights.own = 0.0),
+    ("chances", |weights| weights.chances = 0.0),
+    ("repeated", |weights| weights.repeated = 0.0),
+    ("period", |weights| weights.period = 0.0),
+    ("wanted", |weights| weights.wanted = 0.0),
+    ("size", |weights| weights.size = (1.0, 1.0)),
+    ("passages", |weights| weights.passage = usize::MAX),
+];
+
+fn ablate(kinds: &[(&str, Vec<Ready>)]) {
+    let measure = |weights: &Weights| -> Vec<f64> {
+        let found = kinds.iter().map(|(_, kind)| ask(kind, weights, false));
+        found.map(|found| found.share(found.message)).collect()
+    };
+    let row = |name: &str, shares: &[f64]| {
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        let shares: Vec<String> = shares.iter().map(|share| format!("{share:>9.3}")).collect();
+        println!("{name:<18}{mean:>8.4}{}", shares.join(""));
+    };
+    let names: Vec<String> = kinds.iter().map(|(name, _)| format!("{name:>9}")).collect();
+    println!("{:<18}{:>8}{}", "without", "mean", names.join(""));
+    let whole = measure(&Weights::default());
+    row("(all)", &whole);
+    for (name, leave_out) in WITHOUT {
+        let mut weights = Weights::default();
+        leave_out(&mut weights);
+        let without = measure(&weights);
+        let change: Vec<f64> = without.iter().zip(&whole).map(|(a, b)| a - b).collect();
+        row(name, &change);
+    }
+}
+
+fn main() {
+    let options: Vec<String> = std::env::args().skip(1).collect();
+    let after = |option: &str| {
+        let at = options.iter().position(|other| other == option)?;
+        Some(options.get(at + 1).cloned().unwrap_or_default())
+    };
+    let missed = after("--misses");
+    let kinds: Vec<(&str, Vec<Ready>)> = kinds()
+        .into_iter()
+        .filter(|(name, _)| missed.as_ref().is_none_or(|missed| missed == name))
+        .map(|(name, sets)| (name, sets.into_iter().map(Ready::new).collect()))
+        .collect();
+    if after("--ablate").is_some() {
+        return ablate(&kinds);
+    }
+    println!(
+        "{:<10}{:>9}{:>7}{:>8}{:>8}{:>8}{:>12}{:>8}{:>10}",
+        "kind", "messages", "asked", "ours", "FTS5", "", "by sitting", "FTS5", "ms each"
+    );
+    for (name, kind) in &kinds {
+        let begun = Instant::now();
+        let ours = ask(kind, &Weights::default(), missed.is_some());
+        let each = begun.elapsed().as_secs_f64() * 1_000.0 / ours.asked as f64;
+        let mut floor = Found::default();
+        for ready in kind {
+            for (at, ranking) in ready.floor.iter().enumerate() {
+                floor.add(&ready.set, at, ranking);
+            }
+        }
+        let messages: usize = kind.iter().map(|ready| ready.set.sittings.len()).sum();
+        let (ours_of, floor_of) = (ours.share(ours.message), floor.share(floor.message));
+        let has_sittings = kind
+            .iter()
+            .any(|ready| ready.set.sittings.iter().any(|s| *s > 0));
+        let sitting = |found: &Found| match has_sittings {
+            true => format!("{:.3}", found.share(found.sitting)),
+            false => "–".into(),
+        };
+        println!(
+            "{name:<10}{messages:>9}{:>7}{ours_of:>8.3}{floor_of:>8.3}{:>+8.3}{:>12}{:>8}{each:>10.1}",
+            ours.asked,
+            ours_of - floor_of,
+            sitting(&ours),
+            sitting(&floor),
+        );
+    }
+}
