@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use contexture_engine_api::{MessageId, MessageKind};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageId, MessageKind};
 
 use super::align::{Alignment, Fate, Known, Mark, align};
 use super::ids::{IdMap, Ids};
@@ -38,6 +38,12 @@ impl Incoming {
     pub(super) fn is_an_answer(&self) -> bool {
         let message = self.read.as_ref().and_then(ReadMessage::message);
         message.is_some_and(|message| message.role == "assistant")
+    }
+
+    /// Whether it is a cleared result: its text alone says that the host may have written it.
+    fn is_cleared(&self) -> bool {
+        let message = self.read.as_ref().and_then(ReadMessage::message);
+        message.is_some_and(|message| message.text == CLEARED_TOOL_OUTPUT)
     }
 
     pub(super) fn is_foreign_summary(&self) -> bool {
@@ -312,8 +318,12 @@ impl Session {
             let written = self.history.written.find(new.mark.identity);
             let written = written.filter(|text| text.shortens).map(|text| text.id);
             let by_mark = || {
+                // A client may clear a result in the host's words; a seal is the host's alone.
+                let is_sealed = !new.is_cleared();
                 let same = |known: &&Known| {
-                    known.mark.shape == new.mark.shape && !taken.contains(&known.id)
+                    known.mark.shape == new.mark.shape
+                        && !taken.contains(&known.id)
+                        && (is_sealed || self.history.is_recovered(known.id))
                 };
                 let mut near = old.get(rest.clone()).unwrap_or(&[]).iter();
                 let found = match from_end {

@@ -47,6 +47,9 @@ pub(super) struct History {
     format: Option<Format>,
     /// The tools of the calls seen so far, by the call's id.
     pub(super) names: HashMap<String, String>,
+    /// The last message of those that were taken over from an engine's store, without a record of what the host
+    /// wrote for them.
+    recovered: Option<MessageId>,
     /// The history comes from the record, and the window does not hold its messages yet.
     pub(super) resumed: bool,
     unsaved: Unsaved,
@@ -98,6 +101,7 @@ impl History {
             remembers: saved.remembers,
             in_force: saved.compaction,
             compactions: saved.compactions,
+            recovered: saved.recovered,
             format: saved.format,
             ..Self::default()
         }
@@ -124,6 +128,7 @@ impl History {
             self.log_message(*known, None);
         }
         self.unsaved.log_from = 0;
+        self.recovered = self.log.last().map(|last| last.id);
         self.resumed = true;
         if stay < messages.len() {
             let last = stay.checked_sub(1).and_then(|at| self.log.get(at));
@@ -133,6 +138,11 @@ impl History {
             last.chain = seen.chain;
         }
         self.set_shown(seen, seen.is_some());
+    }
+
+    /// Whether there is no record of what the host wrote for a message.
+    pub(super) fn is_recovered(&self, id: MessageId) -> bool {
+        self.recovered.is_some_and(|last| id <= last)
     }
 
     /// The conversation as it stands, in order.
@@ -270,6 +280,8 @@ impl History {
             trail.rename(renamed);
         }
         self.written.rename(renamed);
+        let recovered = renamed.iter().filter(|(old, _)| self.is_recovered(**old));
+        self.recovered = recovered.map(|(_, new)| *new).chain(self.recovered).max();
         self.unsaved = Unsaved {
             log_from: 0,
             sent_from: 0,
@@ -479,6 +491,7 @@ impl History {
         let change = SessionChange {
             next_id,
             compactions: self.compactions,
+            recovered: self.recovered,
             format: self.format,
             log: &self.log,
             log_from: unsaved.log_from,

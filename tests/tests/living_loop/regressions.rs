@@ -6,7 +6,9 @@ use crate::flaky::{Failure, Fault};
 use crate::wire::{Dialect, Wire};
 
 use Holds::{Handed, Originals};
-use Words::{Chinese, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark};
+use Words::{
+    Chinese, Cleared, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark,
+};
 
 pub(crate) fn check(wire: Wire, window: u64, acts: &[Act]) {
     check_with("lcm", wire, window, acts);
@@ -613,4 +615,22 @@ fn a_session_is_taken_over_from_the_store_of_an_engine_that_does_not_say_what_it
         turn(Handed, Plain(4), answer(4)),
     ];
     check(Wire::Anthropic, 2_000, &acts);
+}
+
+#[test]
+fn a_result_that_the_client_clears_itself_is_kept_as_the_client_has_it() {
+    for wire in Wire::ALL {
+        for place in 0..16 {
+            let acts = [
+                turn(Originals, Plain(5), calls(4, 1)),
+                turn(Originals, Plain(9), calls(4, 1)),
+                turn(Originals, Plain(9), answer(4)),
+                turn(Originals, Plain(7), answer(4)),
+                Act::Edit(Place(place * 4_096 + 100), Cleared),
+                turn(Originals, Plain(4), answer(4)),
+                turn(Originals, Plain(4), answer(4)),
+            ];
+            check(wire, 8_000, &acts);
+        }
+    }
 }

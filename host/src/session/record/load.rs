@@ -1,6 +1,6 @@
 //! Reading a session from the record.
 
-use contexture_engine_api::Observed;
+use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::units::{UNIT_BYTES, decode};
@@ -25,6 +25,8 @@ pub(in crate::session) struct Saved {
     /// What that engine lacks.
     pub(in crate::session) lacking: IdSet,
     pub(in crate::session) compactions: u64,
+    /// The last message of those that were taken over from an engine's store.
+    pub(in crate::session) recovered: Option<MessageId>,
     pub(in crate::session) log: Vec<Logged>,
     pub(in crate::session) sent: Trail,
     pub(in crate::session) handed: Trail,
@@ -43,7 +45,8 @@ pub(super) fn read_session(
         params![id, now_ms()],
     )?;
     let (key, mut saved) = transaction.query_row(
-        "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions, format, lacking
+        "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions, format, lacking,
+                recovered
          FROM sessions WHERE id = ?1",
         [id],
         |row| {
@@ -58,6 +61,7 @@ pub(super) fn read_session(
                 format: row.get::<_, String>(7)?.parse().ok(),
                 // Runs of ids that make no sense are none.
                 lacking: serde_json::from_str(&row.get::<_, String>(8)?).unwrap_or_default(),
+                recovered: row.get::<_, Option<i64>>(9)?.map(message_id),
                 ..Saved::default()
             };
             Ok((row.get::<_, i64>(0)?, saved))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use contexture_engine_api::Observed;
+use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Transaction, TransactionBehavior, params};
 
 use super::units::encode;
@@ -16,6 +16,7 @@ use crate::session::written::{IdSet, WrittenText};
 pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) next_id: u64,
     pub(in crate::session) compactions: u64,
+    pub(in crate::session) recovered: Option<MessageId>,
     pub(in crate::session) format: Option<Format>,
     pub(in crate::session) log: &'a [Logged],
     /// Where the log differs from what is stored.
@@ -61,14 +62,16 @@ impl StoredSession {
             let format = change.format.map_or("", Format::name);
             transaction
                 .prepare_cached(
-                    "UPDATE sessions SET next_id = ?2, format = ?3, compactions = max(compactions, ?4)
+                    "UPDATE sessions SET next_id = ?2, format = ?3, compactions = max(compactions, ?4),
+                         recovered = ?5
                      WHERE key = ?1",
                 )?
                 .execute(params![
                     self.key,
                     change.next_id.cast_signed(),
                     format,
-                    change.compactions.cast_signed()
+                    change.compactions.cast_signed(),
+                    change.recovered.map(|last| last.0.cast_signed()),
                 ])?;
             if let Some((shown, remembers)) = change.shown {
                 self.write_shown(transaction, shown, remembers)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The version of the tables, in `PRAGMA user_version`.
-pub(super) const SCHEMA_VERSION: i64 = 2;
+pub(super) const SCHEMA_VERSION: i64 = 3;
 
 /// How long a write waits for another process, in milliseconds. A turn never waits longer: the session
 /// then goes on in memory.
@@ -25,6 +25,8 @@ CREATE TABLE sessions (
     remembers    INTEGER NOT NULL DEFAULT 0,
     -- The messages that the engine was to be shown and that were nowhere, as runs of ids.
     lacking      TEXT NOT NULL DEFAULT '[]',
+    -- The last message of those that were taken over from an engine's store.
+    recovered    INTEGER,
     -- How many compactions there were; the number of the last.
     compactions  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
