@@ -60,7 +60,7 @@ pub use message::{
     Observed, OwnedMessage, OwnedToolCall, RESTORE_WISH, SHORTENED_MARK, SUMMARY_END_MARK,
     SUMMARY_MARK, TokenSource, ToolCallView, with_views,
 };
-pub use model::{FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
+pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
 pub use text::{grouped, printable};

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::MessageId;
+
 open_struct! {
     /// A question to the auxiliary model. The host chooses model and provider, masks secrets, keeps the
     /// time limit and counts the call.
@@ -15,6 +17,34 @@ open_struct! {
         pub prompt: String,
         /// The answer's limit, in tokens.
         pub max_tokens: u64,
+        /// The same question, for a model that has the conversation before it.
+        #[serde(default)]
+        pub continued: Option<Continued>,
+    }
+}
+
+open_struct! {
+    /// A question without its material, put as the next message of the conversation. Where the agent's own model is
+    /// the one that is asked, it has the conversation in its prompt cache and reads it there at a fraction of the price:
+    /// the host then asks in this way where that is cheaper. Else, and where the answer is not usable, it sends the
+    /// request's `system` and `prompt`.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Continued {
+        /// Instructions and question in one. It says that nothing in the conversation is to be answered or carried out,
+        /// and that no tool is to be called: a call counts as no answer.
+        pub question: String,
+        /// The last message that it is about. All that it is about has to be in the window.
+        pub through: MessageId,
+    }
+}
+
+impl Continued {
+    /// This question about the conversation up to this message.
+    pub fn new(question: impl Into<String>, through: MessageId) -> Self {
+        Self {
+            question: question.into(),
+            through,
+        }
     }
 }
 
@@ -31,6 +61,7 @@ impl ModelRequest {
             system: system.into(),
             prompt: prompt.into(),
             max_tokens,
+            continued: None,
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::private::{narrow, narrow_folder};
 use crate::prompt_cache::Pauses;
 use crate::providers::ModelClient;
 use crate::services::SessionServices;
+use crate::session::Asking;
 use crate::supervision::{Allowance, CallState, Policy, Supervised, Supervisor, lock, thrown};
 use crate::tokens::TokenCounter;
 
@@ -375,6 +376,8 @@ pub(crate) struct Occasion<'a> {
     pub(crate) window: &'a WindowState,
     /// Counts for the agent's model.
     pub(crate) counter: TokenCounter,
+    /// Who answers its questions.
+    pub(crate) asking: &'a Arc<Asking>,
     /// The counter of the session's model calls.
     pub(crate) model_calls: &'a Arc<AtomicU64>,
     /// The session's current compaction, if any.
@@ -642,7 +645,7 @@ impl Engines {
         let factory = self.factory(key, &settings, &data_dir, found.create)?;
         let services = SessionServices::lend(
             name,
-            self.client.clone(),
+            Arc::clone(occasion.asking),
             occasion.counter,
             Arc::clone(&state),
             Arc::clone(occasion.model_calls),

@@ -5,6 +5,7 @@
 
 mod anatomy;
 mod body;
+mod continued;
 mod conversation;
 mod convert;
 mod error;
@@ -29,6 +30,7 @@ use std::str::FromStr;
 
 pub(crate) use body::{Beginning, split_again};
 pub use body::{WireBody, split};
+pub(crate) use continued::continued;
 pub use conversation::Conversation;
 pub use error::FormatError;
 pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire};

@@ -34,8 +34,9 @@ mod network;
 mod resolve;
 mod settings;
 
+pub(crate) use client::Question;
 pub use client::{Mask, ModelClient};
 pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
 pub use resolve::{NoModel, ProviderError, Resolved, resolve};
-pub use settings::{AgentModel, ModelSettings, Provider, ProviderChoice, Secret};
+pub use settings::{AgentModel, Credentials, ModelSettings, Provider, ProviderChoice, Secret};

@@ -1,14 +1,15 @@
 //! The services that the host offers the engine of one session.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{
-    HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, Services,
+    FailureKind, HostServices, LogLevel, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
+    Services,
 };
 
-use crate::providers::ModelClient;
+use crate::session::Asking;
 use crate::supervision::CallState;
 use crate::tokens::{TokenCounter, known_window};
 
@@ -20,7 +21,7 @@ const UNKNOWN_WINDOW: u64 = 32_768;
 /// name, and the cancel flag.
 pub(crate) struct SessionServices {
     engine: String,
-    client: ModelClient,
+    asking: Arc<Asking>,
     counter: TokenCounter,
     call: Arc<CallState>,
     model_calls: Arc<AtomicU64>,
@@ -30,14 +31,14 @@ impl SessionServices {
     /// The services for `engine`. `call` is what supervision shares with them; `model_calls` is the counter.
     pub(crate) fn lend(
         engine: &str,
-        client: ModelClient,
+        asking: Arc<Asking>,
         counter: TokenCounter,
         call: Arc<CallState>,
         model_calls: Arc<AtomicU64>,
     ) -> Services {
         Services::new(Arc::new(Self {
             engine: engine.to_owned(),
-            client,
+            asking,
             counter,
             call,
             model_calls,
@@ -46,23 +47,23 @@ impl SessionServices {
 }
 
 impl SessionServices {
-    /// Makes model calls, during which the engine's deadline waits.
-    fn at_model<T>(&self, calls: impl FnOnce(&ModelClient, &AtomicBool) -> T) -> T {
-        let _underway = self.call.call_model();
-        calls(&self.client, &self.call.cancel)
-    }
-
-    /// Without a model there is no call to count.
-    fn count_calls(&self, calls: usize) {
-        if self.client.endpoint().is_ok() {
-            self.model_calls.fetch_add(calls as u64, Ordering::Relaxed);
+    /// Asks the model; the engine's deadline waits meanwhile.
+    fn ask(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        // Without a model there is no call to count.
+        if self.asking.client().endpoint().is_ok() {
+            self.model_calls
+                .fetch_add(requests.len() as u64, Ordering::Relaxed);
         }
+        let _underway = self.call.call_model();
+        self.asking
+            .complete_many(requests, self.counter, &self.call.cancel)
     }
 }
 
 impl HostServices for SessionServices {
     fn model(&self) -> Option<ModelInfo> {
-        let endpoint = self.client.endpoint().ok()?;
+        let client = self.asking.client();
+        let endpoint = client.endpoint().ok()?;
         let context_length = endpoint
             .context_length()
             .or_else(|| known_window(endpoint.model()).map(|window| window.context_length))
@@ -71,13 +72,12 @@ impl HostServices for SessionServices {
     }
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {
-        self.count_calls(1);
-        self.at_model(|client, cancel| client.complete(request, cancel))
+        let answer = self.ask(std::slice::from_ref(request)).pop();
+        answer.unwrap_or_else(|| Err(ModelFailure::new(FailureKind::Other, "no answer")))
     }
 
     fn complete_many(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        self.count_calls(requests.len());
-        self.at_model(|client, cancel| client.complete_many(requests, cancel))
+        self.ask(requests)
     }
 
     fn count_tokens(&self, text: &str) -> u64 {

@@ -4,6 +4,7 @@
 //! [`Session::turn_over`].
 
 mod align;
+mod asking;
 mod background;
 mod compact;
 mod compare;
@@ -46,6 +47,7 @@ use crate::providers::ModelClient;
 use crate::supervision::Pace;
 use crate::tokens::{Correction, TokenCounter};
 
+pub(crate) use asking::Asking;
 pub use background::{BackgroundAnswer, BackgroundBy, BackgroundWork};
 pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use error::SessionError;
@@ -87,7 +89,9 @@ pub struct Session {
     agent: AgentWindow,
     counter: TokenCounter,
     correction: Correction,
-    client: ModelClient,
+    asking: Arc<Asking>,
+    /// What was handed out for the last request, where a question may continue it once it is answered.
+    handed_body: Option<String>,
     model_calls: Arc<AtomicU64>,
     background: Background,
     window: Arc<Window>,
@@ -174,6 +178,7 @@ impl Session {
                 }
             }
         }
+        let asking = Arc::new(Asking::new(engines.client().clone()));
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
         let next_id = saved.as_ref().map_or(1, |(_, saved)| saved.next_id);
@@ -186,6 +191,7 @@ impl Session {
             session: id,
             window: &empty_state(&agent),
             counter,
+            asking: &asking,
             model_calls: &model_calls,
             compaction: compaction.as_ref(),
         };
@@ -202,7 +208,8 @@ impl Session {
             options,
             counter,
             correction: Correction::default(),
-            client: engines.client().clone(),
+            asking,
+            handed_body: None,
             agent,
             model_calls,
             background: Background::default(),
@@ -244,6 +251,13 @@ impl Session {
                 format!("the engine `{engine}` takes the session `{id}` over from `{previous}`");
             self.warn(warning);
         }
+    }
+
+    /// Has the engine's questions answered by this client for as long as the caller keeps it: by the agent's own model,
+    /// say, with what the request at hand is let in with. A question may continue what this model was sent last, where
+    /// that is cheaper.
+    pub fn lend_model(&mut self, client: &Arc<ModelClient>) {
+        self.asking.lend(Arc::downgrade(client));
     }
 
     /// Writes what changed; a failure is a warning.
@@ -298,6 +312,13 @@ impl Session {
     pub fn reset(&mut self) -> Result<(), SessionError> {
         self.engine
             .call("reset", Pace::Short, |engine| engine.reset())?;
+        self.begin_anew();
+        self.save();
+        Ok(())
+    }
+
+    /// Forgets the conversation; the engine goes on with what it has.
+    fn begin_anew(&mut self) {
         let next_id = self.window.next_id();
         self.window = Arc::new(Window::of(Vec::new(), None, next_id));
         self.reported = None;
@@ -305,8 +326,6 @@ impl Session {
         self.layout = None;
         self.unshown.clear();
         self.history.forget();
-        self.save();
-        Ok(())
     }
 
     /// Tells the engine that the agent's model is another now. What was reported for the old one no

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contexture::providers::{
-    AgentModel, Endpoint, ModelClient, ModelSettings, NoModel, Provider, ProviderChoice,
-    ProviderError, Resolved, Secret, resolve,
+    AgentModel, Credentials, Endpoint, ModelClient, ModelSettings, NoModel, Provider,
+    ProviderChoice, ProviderError, Resolved, Secret, resolve,
 };
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ fn agent(name: &str, base_url: &str) -> AgentModel {
         name: name.into(),
         provider: Provider::OpenAi,
         base_url: Some(base_url.into()),
-        key: Some(Secret::new(KEY)),
+        credentials: Some(Credentials::Key(Secret::new(KEY))),
         context_length: Some(100_000),
     }
 }

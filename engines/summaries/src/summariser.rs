@@ -5,7 +5,8 @@
 use contexture_cooldown::CoolDowns;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
-    EngineError, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest, Services, grouped,
+    Continued, EngineError, FailureKind, MessageId, ModelAnswer, ModelFailure, ModelInfo,
+    ModelRequest, Services, grouped,
 };
 
 use crate::excerpt::excerpt;
@@ -25,6 +26,11 @@ pub trait Prompts: std::fmt::Debug + Send {
     fn system(&self) -> String;
     /// Asks for the whole summary.
     fn whole(&self, material: &str) -> String;
+    /// Asks for the whole summary where the material stands before the question, in the agent's own conversation; none
+    /// where that makes no sense.
+    fn continued(&self) -> Option<String> {
+        None
+    }
     /// Asks for notes on one of several pieces, of at most so many tokens.
     fn piece(&self, material: &str, number: usize, of: usize, tokens: u64) -> String;
     /// The summary in an answer to [`whole`](Self::whole).
@@ -110,6 +116,8 @@ pub struct Summariser {
     units: Vec<String>,
     halvings: u32,
     rounds: u32,
+    /// The last message of the material, where all of it stands in the window.
+    through: Option<MessageId>,
     services: Services,
 }
 
@@ -127,6 +135,7 @@ impl Summariser {
             units,
             halvings: 0,
             rounds: 0,
+            through: None,
             services,
         };
         // In a small window the conversation itself comes first.
@@ -135,6 +144,14 @@ impl Summariser {
         // Masked before it is cut: half a secret has no shape to know it by.
         (this.prompts).fit(&|text| fit(&mask_secrets(text), most, &services));
         this
+    }
+
+    /// The same about messages that all stand in the window, up to this one: a model that has read them already can be
+    /// asked without them.
+    #[must_use]
+    pub fn in_window(mut self, through: Option<MessageId>) -> Self {
+        self.through = through;
+        self
     }
 
     /// The calls to make now: one that asks for the summary, or several that ask for notes on a piece
@@ -154,7 +171,11 @@ impl Summariser {
 
         let in_one = self.pack(room(&whole));
         if let [material] = in_one.as_slice() {
-            return vec![request(self.prompts.whole(material), answer)];
+            let continued = self.through.zip(self.prompts.continued());
+            let continued = continued.map(|(through, question)| {
+                Continued::new(mask_secrets(&question).into_owned(), through)
+            });
+            return vec![request(self.prompts.whole(material), answer).continued(continued)];
         }
         let pieces = self.pack(room(""));
         let of = pieces.len();

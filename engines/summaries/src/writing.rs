@@ -93,7 +93,9 @@ impl Assignment<'_, '_> {
                     budget: tokens,
                 };
                 let window = model.context_length;
-                let summariser = Summariser::new(brief, units(), window, services.clone());
+                let last = messages.last().map(MessageView::id);
+                let summariser =
+                    Summariser::new(brief, units(), window, services.clone()).in_window(last);
                 ask(summariser, &model, cool_downs, order.force)?
             }
             None => {

@@ -7,15 +7,23 @@ use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Wire};
 use super::network::Models;
 use super::resolve::{NoModel, Resolved};
+use crate::formats::Format;
 
 /// Replaces the secrets in a text before it leaves the machine.
 pub type Mask = fn(&str) -> Cow<'_, str>;
 
 /// The longest time limit of one request that makes sense; also keeps the clock from overflowing.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A question, and the body that puts it to the agent's own model as the next message of the conversation that it has
+/// in its cache.
+pub(crate) struct Question<'q> {
+    pub(crate) request: &'q ModelRequest,
+    pub(crate) continued: Option<String>,
+}
 
 /// Makes model calls. Cheap to clone; clones share their limit of 8 open requests.
 ///
@@ -39,6 +47,16 @@ impl ModelClient {
             }
         };
         Self { models }
+    }
+
+    /// Whether the model is the one that the agent itself uses, and takes bodies of this format.
+    pub(crate) fn continues(&self, format: Format) -> bool {
+        let wire = match format {
+            Format::Anthropic => Wire::Anthropic,
+            Format::OpenAiChat => Wire::OpenAi,
+            _ => return false,
+        };
+        (self.endpoint()).is_ok_and(|endpoint| endpoint.is_agents() && endpoint.wire() == wire)
     }
 
     /// The model that is asked.
@@ -76,11 +94,25 @@ impl ModelClient {
         requests: &[ModelRequest],
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        let question = |request| Question {
+            request,
+            continued: None,
+        };
+        self.ask(requests.iter().map(question).collect(), cancel)
+    }
+
+    /// As [`complete_many`](Self::complete_many), with the conversation before the questions where they have a body
+    /// that continues it. Where that gives nothing usable, they are asked as any other.
+    pub(crate) fn ask(
+        &self,
+        questions: Vec<Question<'_>>,
+        cancel: &AtomicBool,
+    ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         match &self.models {
-            Ok(models) => models.ask(requests, cancel),
+            Ok(models) => models.ask(questions, cancel),
             Err(reason) => {
                 let failure = ModelFailure::new(FailureKind::NoProvider, reason.to_string());
-                vec![Err(failure); requests.len()]
+                vec![Err(failure); questions.len()]
             }
         }
     }

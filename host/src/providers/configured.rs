@@ -58,7 +58,7 @@ pub fn configured_agent(
         name: name.unwrap_or_default().to_owned(),
         provider,
         base_url: config.model.base_url.clone(),
-        key: None,
+        credentials: None,
         context_length: config.model.context_length,
     }))
 }

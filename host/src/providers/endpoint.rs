@@ -2,10 +2,14 @@
 
 use std::fmt;
 
-use http::{HeaderValue, Uri};
+use http::Uri;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
+    HeaderName, HeaderValue,
+};
 
 use super::resolve::ProviderError;
-use super::settings::{Provider, Secret};
+use super::settings::{Credentials, Provider, Secret};
 
 /// The shape of a provider's requests and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,55 +24,77 @@ pub struct Endpoint {
     provider: Provider,
     url: Uri,
     model: String,
-    key: Option<Key>,
+    access: Option<Access>,
     context_length: Option<u64>,
+    /// Whether it is the model that the agent itself uses.
+    is_agents: bool,
 }
 
+/// What a caller is let in with.
 #[derive(Debug, Clone)]
-struct Key {
-    secret: Secret,
-    /// Marked as sensitive, so that no HTTP library logs it.
-    header: HeaderValue,
-    /// Where the key comes from: an environment variable, or the agent.
+struct Access {
+    secrets: Vec<Secret>,
+    /// The secret ones are marked as sensitive, so that no HTTP library logs them.
+    headers: HeaderMap,
+    /// Where they come from: an environment variable, or the agent.
     source: &'static str,
 }
+
+/// Anthropic's header for a key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The source of a key that came with the request, not from the environment.
 const AGENT_KEY: &str = "the agent's own key";
 
 impl Endpoint {
-    /// The endpoint of `provider`, at its own address or at `base_url`. The key is `key`, or else read from
+    /// The endpoint of `provider`, at its own address or at `base_url`. Without `credentials` the key is read from
     /// `env`; only addresses other than the provider's own can do without one (local servers do).
     pub(super) fn new(
         provider: Provider,
         base_url: Option<&str>,
         model: &str,
-        key: Option<&Secret>,
+        credentials: Option<&Credentials>,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
         let url = api_url(provider, base_url.unwrap_or(provider.default_base_url()))?;
         let variable = provider.key_variable();
-        let found = match key {
-            Some(secret) => Some((secret.clone(), AGENT_KEY)),
+        let found = match credentials {
+            Some(Credentials::Key(secret)) => Some((secret.clone(), AGENT_KEY)),
+            Some(Credentials::Headers(_)) => None,
             None => env(variable).map(|value| (Secret::new(&value), variable)),
         };
-        let key = match found.filter(|(secret, _)| !secret.expose().is_empty()) {
-            Some((secret, source)) => Some(Key::new(provider, secret, source)?),
-            None if base_url.is_none() => return Err(ProviderError::MissingKey { provider }),
-            None => None,
+        let access = match (found, credentials) {
+            (_, Some(Credentials::Headers(headers))) => Some(Access::with(headers)),
+            (Some((secret, source)), _) if !secret.expose().is_empty() => {
+                Some(Access::by_key(provider, secret, source)?)
+            }
+            _ if base_url.is_none() => return Err(ProviderError::MissingKey { provider }),
+            _ => None,
         };
         Ok(Self {
             provider,
             url,
             model: model.to_owned(),
-            key,
+            access,
             context_length: None,
+            is_agents: false,
         })
     }
 
     pub(super) fn with_context_length(mut self, tokens: Option<u64>) -> Self {
         self.context_length = tokens;
         self
+    }
+
+    /// The same, known to be the model that the agent itself uses.
+    pub(super) fn of_the_agent(mut self) -> Self {
+        self.is_agents = true;
+        self
+    }
+
+    /// Whether it is the model that the agent itself uses.
+    pub(super) fn is_agents(&self) -> bool {
+        self.is_agents
     }
 
     /// Who answers.
@@ -103,21 +129,23 @@ impl Endpoint {
         wire(self.provider)
     }
 
-    pub(super) fn key_header(&self) -> Option<&HeaderValue> {
-        self.key.as_ref().map(|key| &key.header)
+    /// The headers that a caller is let in with.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let access = self.access.as_ref();
+        access.map_or_else(HeaderMap::new, |access| access.headers.clone())
     }
 
     /// Where the key is from, for messages; `None` where none is sent.
     pub(super) fn key_source(&self) -> Option<&'static str> {
-        self.key.as_ref().map(|key| key.source)
+        self.access.as_ref().map(|access| access.source)
     }
 
     /// `text` without the key, for messages that quote a server.
     pub(super) fn without_key(&self, text: &str) -> String {
-        match &self.key {
-            Some(key) => text.replace(key.secret.expose(), "[key]"),
-            None => text.to_owned(),
-        }
+        let secrets = self.access.iter().flat_map(|access| &access.secrets);
+        secrets.fold(text.to_owned(), |text, secret| {
+            text.replace(secret.expose(), "[key]")
+        })
     }
 
     /// Whether both name the same model at the same address, regardless of the key.
@@ -154,25 +182,47 @@ impl fmt::Display for Endpoint {
     }
 }
 
-impl Key {
-    fn new(
+impl Access {
+    fn by_key(
         provider: Provider,
         secret: Secret,
         source: &'static str,
     ) -> Result<Self, ProviderError> {
-        let text = match wire(provider) {
-            Wire::OpenAi => format!("Bearer {}", secret.expose()),
-            Wire::Anthropic => secret.expose().to_owned(),
+        let (name, text) = match wire(provider) {
+            Wire::OpenAi => (AUTHORIZATION, format!("Bearer {}", secret.expose())),
+            Wire::Anthropic => (API_KEY, secret.expose().to_owned()),
         };
         let mut header = HeaderValue::from_str(&text).map_err(|_| ProviderError::UnusableKey {
             source_name: source,
         })?;
         header.set_sensitive(true);
         Ok(Self {
-            secret,
-            header,
+            secrets: vec![secret],
+            headers: HeaderMap::from_iter([(name, header)]),
             source,
         })
+    }
+
+    /// With the headers of the agent's requests, but for those that are about a body or a connection.
+    fn with(headers: &HeaderMap) -> Self {
+        let mut headers = headers.clone();
+        for name in [HOST, CONTENT_LENGTH, CONTENT_TYPE, ACCEPT, ACCEPT_ENCODING] {
+            headers.remove(name);
+        }
+        let mut secrets = Vec::new();
+        for name in [AUTHORIZATION, API_KEY] {
+            if let Some(value) = headers.get_mut(name) {
+                value.set_sensitive(true);
+                let text = value.to_str().unwrap_or_default();
+                secrets.push(Secret::new(text.trim_start_matches("Bearer ")));
+            }
+        }
+        secrets.retain(|secret| !secret.expose().is_empty());
+        Self {
+            secrets,
+            headers,
+            source: AGENT_KEY,
+        }
     }
 }
 

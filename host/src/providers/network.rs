@@ -17,10 +17,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::client::{Mask, lost};
+use super::client::{Mask, Question, lost};
 use super::endpoint::Endpoint;
 use super::resolve::NoModel;
-use call::{ModelCall, Target};
+use call::{Asked, ModelCall, Target};
 use connections::Connections;
 
 /// The most requests that one client has open at a time.
@@ -59,15 +59,16 @@ impl Models {
 
     pub(super) fn ask(
         self: &Arc<Self>,
-        requests: &[ModelRequest],
+        questions: Vec<Question<'_>>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        let all_fail = |failure: ModelFailure| vec![Err(failure); requests.len()];
+        let count = questions.len();
+        let all_fail = |failure: ModelFailure| vec![Err(failure); count];
         if cancel.load(Ordering::Relaxed) {
             return all_fail(cancelled());
         }
         match Connections::shared() {
-            Ok(connections) => self.run(connections, requests, cancel),
+            Ok(connections) => self.run(connections, questions, cancel),
             Err(failure) => all_fail(failure),
         }
     }
@@ -75,19 +76,21 @@ impl Models {
     fn run(
         self: &Arc<Self>,
         connections: &'static Connections,
-        requests: &[ModelRequest],
+        questions: Vec<Question<'_>>,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         let (sender, answers) = channel();
-        let running: Vec<_> = requests
-            .iter()
+        let mut results: Vec<Option<_>> = questions.iter().map(|_| None).collect();
+        let running: Vec<_> = questions
+            .into_iter()
             .enumerate()
-            .map(|(index, request)| {
+            .map(|(index, question)| {
                 let models = Arc::clone(self);
-                let request = self.masked(request);
+                let request = self.masked(question.request);
+                let continued = question.continued;
                 let sender = sender.clone();
                 Running(connections.runtime.spawn(async move {
-                    let answer = models.answer(connections, &request).await;
+                    let answer = models.answer(connections, &request, continued).await;
                     // The receiver is gone only if the caller was cancelled.
                     let _ = sender.send((index, answer));
                 }))
@@ -95,7 +98,6 @@ impl Models {
             .collect();
         drop(sender);
 
-        let mut results: Vec<Option<_>> = requests.iter().map(|_| None).collect();
         let mut keep = |(index, answer): (usize, _)| {
             if let Some(slot) = results.get_mut(index) {
                 *slot = Some(answer);
@@ -129,22 +131,33 @@ impl Models {
             request.max_tokens,
         )
     }
+
     async fn answer(
         &self,
         connections: &Connections,
         request: &ModelRequest,
+        continued: Option<String>,
     ) -> Result<ModelAnswer, ModelFailure> {
         // Waiting for the semaphore does not count as the model's time; the semaphore is never closed.
         let _turn = self.open.acquire().await;
         let started = Instant::now();
-        let mut result = self
-            .ask_one(connections, &self.first, request, started)
-            .await;
+        let is_continued = continued.is_some();
+        let ask = |target, asked| self.ask_one(connections, target, asked, started);
+        let mut result = match continued {
+            Some(body) => ask(&self.first, Asked::Continued(body)).await,
+            None => ask(&self.first, Asked::Fresh(request)).await,
+        };
+        if let (Err(failure), true) = (&result, is_continued)
+            && may_do_better_afresh(failure.kind)
+        {
+            tracing::debug!(purpose = request.purpose, kind = ?failure.kind, %failure, "asked without the conversation");
+            result = ask(&self.first, Asked::Fresh(request)).await;
+        }
         if let (Err(failure), Some(fallback)) = (&result, &self.fallback)
             && failure.kind == FailureKind::UnknownModel
         {
             tracing::warn!(%failure, fallback = %fallback.endpoint, "the agent's own model is asked instead");
-            result = self.ask_one(connections, fallback, request, started).await;
+            result = ask(fallback, Asked::Fresh(request)).await;
         }
         let ms = started.elapsed().as_millis() as u64;
         match &result {
@@ -167,19 +180,34 @@ impl Models {
         &self,
         connections: &Connections,
         target: &Target,
-        request: &ModelRequest,
+        asked: Asked<'_>,
         started: Instant,
     ) -> Result<ModelAnswer, ModelFailure> {
         let call = ModelCall {
             client: connections.client(&target.endpoint),
             target,
-            request,
+            asked,
             mask: self.mask,
             timeout: self.timeout,
             deadline: started + self.timeout * 2,
         };
         call.run().await
     }
+}
+
+/// Whether a question that failed with the conversation before it may be answered without: the same provider is as busy
+/// and as strict as before.
+fn may_do_better_afresh(failure: FailureKind) -> bool {
+    !matches!(
+        failure,
+        FailureKind::Auth
+            | FailureKind::RateLimited
+            | FailureKind::Overloaded
+            | FailureKind::Network
+            | FailureKind::Timeout
+            | FailureKind::Cancelled
+            | FailureKind::UnknownModel
+    )
 }
 
 /// A call under way; dropping it ends the call and closes its connection.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use contexture_engine_api::{ModelAnswer, ModelFailure, ModelRequest};
+use contexture_engine_api::{ModelAnswer, ModelFailure};
 
-use super::client::Mask;
+use super::client::{Mask, Question};
 use super::endpoint::Endpoint;
 use super::resolve::NoModel;
 
@@ -28,7 +28,7 @@ impl Models {
 
     pub(super) fn ask(
         self: &Arc<Self>,
-        _requests: &[ModelRequest],
+        _questions: Vec<Question<'_>>,
         _cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         match **self {}

@@ -162,7 +162,7 @@ fn follow(
                 agent.provider,
                 filled(&agent.base_url),
                 model,
-                agent.key.as_ref(),
+                agent.credentials.as_ref(),
                 env,
             )?;
             Ok(Resolved::Model {
@@ -209,12 +209,16 @@ fn named(
             None => Err(ProviderError::MissingModel { provider }),
         };
     }
-    let fallback = main
-        .filter(|main| !main.same_model(&endpoint))
-        .map(Box::new);
-    Ok(Resolved::Model {
-        endpoint: Box::new(endpoint.with_context_length(settings.context_length)),
-        fallback,
+    let endpoint = endpoint.with_context_length(settings.context_length);
+    Ok(match main {
+        Some(main) if main.same_model(&endpoint) => Resolved::Model {
+            endpoint: Box::new(endpoint.of_the_agent()),
+            fallback: None,
+        },
+        main => Resolved::Model {
+            endpoint: Box::new(endpoint),
+            fallback: main.map(Box::new),
+        },
     })
 }
 
@@ -226,10 +230,12 @@ fn main_endpoint(
         agent.provider,
         filled(&agent.base_url),
         &agent.name,
-        agent.key.as_ref(),
+        agent.credentials.as_ref(),
         env,
     )?;
-    Ok(endpoint.with_context_length(agent.context_length))
+    Ok(endpoint
+        .with_context_length(agent.context_length)
+        .of_the_agent())
 }
 
 /// A setting that is present and not blank.

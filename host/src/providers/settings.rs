@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use super::resolve::ProviderError;
@@ -188,10 +189,26 @@ pub struct AgentModel {
     pub provider: Provider,
     /// The address it uses, where that is not the provider's own.
     pub base_url: Option<String>,
-    /// The key it uses; the provider's environment variable where it is not given.
-    pub key: Option<Secret>,
+    /// What it is let in with; the key in the provider's environment variable where it is not given.
+    pub credentials: Option<Credentials>,
     /// Its window, in tokens.
     pub context_length: Option<u64>,
+}
+
+/// What a provider lets a caller in with.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// A key.
+    Key(Secret),
+    /// The headers of the agent's own requests: its credentials in whatever form they have, and all that belongs to them
+    /// (versions, features of the API).
+    Headers(HeaderMap),
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(***)")
+    }
 }
 
 /// A key. It is never printed: `Debug` shows three asterisks.

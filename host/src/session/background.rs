@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 
 use contexture_engine_api::{BackgroundCall, CompressRequest, ModelAnswer, ModelFailure};
 
-use super::{Session, SessionError};
-use crate::providers::ModelClient;
+use super::{Asking, Session, SessionError};
 use crate::supervision::{Pace, lock};
+use crate::tokens::TokenCounter;
 
 /// Who makes the model calls that an engine would like made between turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub type BackgroundAnswer = (BackgroundCall, Result<ModelAnswer, ModelFailure>);
 #[derive(Debug)]
 pub struct BackgroundWork {
     calls: Vec<BackgroundCall>,
-    client: ModelClient,
+    asking: Arc<Asking>,
+    counter: TokenCounter,
     model_calls: Arc<AtomicU64>,
 }
 
@@ -40,12 +41,12 @@ impl BackgroundWork {
 
     /// Makes the calls, several at once, and blocks until each is answered or `cancel` is set.
     pub fn run(self, cancel: &AtomicBool) -> Vec<BackgroundAnswer> {
-        if self.client.endpoint().is_ok() {
+        if self.asking.client().endpoint().is_ok() {
             self.model_calls
                 .fetch_add(self.calls.len() as u64, Ordering::Relaxed);
         }
         let requests: Vec<_> = self.calls.iter().map(|call| call.request.clone()).collect();
-        let answers = self.client.complete_many(&requests, cancel);
+        let answers = self.asking.complete_many(&requests, self.counter, cancel);
         self.calls.into_iter().zip(answers).collect()
     }
 }
@@ -92,7 +93,8 @@ impl Session {
         })?;
         Ok(BackgroundWork {
             calls,
-            client: self.client.clone(),
+            asking: Arc::clone(&self.asking),
+            counter: self.counter,
             model_calls: Arc::clone(&self.model_calls),
         })
     }
@@ -123,7 +125,7 @@ impl Session {
     /// Has the engine's background calls made by a thread of the host's.
     pub(super) fn start_background(&mut self) -> Result<(), SessionError> {
         let is_idle = self.options.background == BackgroundBy::Host
-            && self.client.endpoint().is_ok()
+            && self.asking.client().endpoint().is_ok()
             && !self.background.is_running();
         if !is_idle {
             return Ok(());

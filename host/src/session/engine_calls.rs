@@ -51,6 +51,7 @@ impl Session {
             session: &self.id,
             window: &self.state(),
             counter: self.counter,
+            asking: &self.asking,
             model_calls: &self.model_calls,
             compaction: compaction.as_ref(),
         };
@@ -111,6 +112,7 @@ impl Session {
                 session: &self.id,
                 window: &self.state(),
                 counter: self.counter,
+                asking: &self.asking,
                 model_calls: &self.model_calls,
                 compaction: compaction.as_ref(),
             };

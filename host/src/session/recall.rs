@@ -98,7 +98,10 @@ impl Session {
 
     /// Takes a conversation over from the engine, where the engine has it and the host's record is lost.
     pub(super) fn recover_from_engine(&mut self, format: Format) {
-        if self.recovered || !self.history.branch().is_empty() {
+        // What another engine had meanwhile may begin with a summary that hides what this one has.
+        let is_new = self.history.branch().is_empty();
+        let is_hidden = self.history.shown().0.is_none() && self.history.written.covers_unknown();
+        if self.recovered || !(is_new || is_hidden) {
             return;
         }
         self.recovered = true;
@@ -120,6 +123,16 @@ impl Session {
                 self.engine.name()
             )),
         };
+        let is_known = |(id, read): &(MessageId, ReadMessage)| {
+            let identity = read.message().map(|message| message.identity);
+            identity.is_some() && self.history.identity(*id) == identity
+        };
+        if messages.iter().any(is_known) {
+            return;
+        }
+        if !is_new {
+            self.begin_anew();
+        }
         tracing::info!(
             "the host has no record of session `{}`; engine `{}` gave {} messages back",
             self.id,
@@ -129,7 +142,7 @@ impl Session {
         let window = Arc::make_mut(&mut self.window);
         let last = messages.iter().map(|(id, _)| *id).max();
         let last = last.max(seen.map(|seen| seen.last));
-        window.set_next_id(last.map_or(0, |last| last.0) + 1);
+        window.set_next_id((last.map_or(0, |last| last.0) + 1).max(window.next_id()));
         // An edited message has a later id than those behind it. From there on they get new ones, for ids follow
         // the order of the conversation.
         let mut least = MessageId(u64::MAX);
@@ -211,6 +224,7 @@ impl Session {
             session: &self.id,
             window: &self.state(),
             counter: self.counter,
+            asking: &self.asking,
             model_calls: &self.model_calls,
             compaction: None,
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use contexture_engine_api::{Decision, MessageId, Usage, grouped};
 
 use super::align::{Known, Mark, raw_hash};
+use super::asking::{Sent, warm_until};
 use super::hand_out::marker_shape;
 use super::ids::IdMap;
 use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
@@ -185,6 +186,11 @@ impl Session {
             denied.is_some(),
         );
         let body = self.with_cache_markers(body, request);
+        if arrival.new_root || arrival.branched.is_some() || !arrival.revised.is_empty() {
+            self.asking.set_sent(None);
+        }
+        let continues = self.asking.client().continues(request.format);
+        self.handed_body = continues.then(|| body.clone().into_owned());
         // How far the engine was shown the conversation is worth no transaction of its own.
         if self.history.has_more_to_save() && !options.saves_later {
             self.save();
@@ -280,6 +286,7 @@ impl Session {
             self.update_usage(usage);
         }
         let raw: Vec<u64> = items.iter().map(|raw| raw_hash(raw)).collect();
+        self.note_sent(format);
         let window = Arc::make_mut(&mut self.window);
         let (mut units, mut new) = (Vec::new(), Vec::new());
         for (index, message) in conversation.messages().iter().enumerate() {
@@ -311,6 +318,21 @@ impl Session {
         self.tell("turn_complete", |engine| engine.turn_complete())?;
         self.start_background()?;
         Ok(new)
+    }
+
+    /// Notes that the agent's model has read what was handed out last.
+    fn note_sent(&mut self, format: Format) {
+        let ids = self.history.branch().iter().map(|known| known.id);
+        let sent = self.handed_body.take().zip(ids.max());
+        let sent = sent.map(|(body, through)| Sent {
+            body,
+            format,
+            through,
+            tokens: self.rough_state().best_prompt_tokens(),
+            prices: prompt_cache::prices(&self.agent.model, self.cache_ttl),
+            warm_until: warm_until(self.cache_ttl.ms()),
+        });
+        self.asking.set_sent(sent);
     }
 
     /// System prompt and tools, read only where they changed.

@@ -77,6 +77,12 @@ pub(super) struct Written {
 }
 
 impl Written {
+    /// Whether something of it may stand for messages of which nothing is known.
+    pub(super) fn covers_unknown(&self) -> bool {
+        let mut texts = self.texts.iter();
+        texts.any(|text| !text.shortens && text.covers.is_empty())
+    }
+
     /// Adds a text, unless it is there already; says whether it was added.
     pub(super) fn add(&mut self, text: WrittenText) -> bool {
         let same = self.by_identity.entry(text.identity).or_default();

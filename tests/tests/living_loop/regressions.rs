@@ -634,3 +634,43 @@ fn a_result_that_the_client_clears_itself_is_kept_as_the_client_has_it() {
         }
     }
 }
+
+#[test]
+fn a_store_is_taken_over_where_its_engine_could_not_be_opened_when_the_record_was_lost() {
+    let thinks = |words: Words, calls: u8| Reply {
+        thinks: true,
+        calls,
+        words,
+        ..answer(4)
+    };
+    let say = |words: Words, reply: Reply| turn(Originals, words, reply);
+    let acts = [
+        say(Image, thinks(Plain(64), 0)),
+        say(Plain(4), answer(4)),
+        say(Plain(4), thinks(Chinese, 2)),
+        say(SummaryMark, answer(4)),
+        say(Plain(4), thinks(Chinese, 3)),
+        say(Chinese, thinks(Plain(68), 0)),
+        say(Plain(89), calls(4, 2)),
+        say(ShortenedMark, answer(4)),
+        Act::Window {
+            tokens: 3_000,
+            at_once: true,
+        },
+        Act::SendAgain(Reply {
+            same_ids: true,
+            with_usage: true,
+            ..thinks(Plain(114), 0)
+        }),
+        say(Image, thinks(Plain(26), 0)),
+        say(Plain(4), answer(4)),
+        Act::LoseRecord,
+        Act::Fail(Fault {
+            method: "open",
+            failure: Failure::Panic,
+            works: true,
+        }),
+        turn(Handed, Plain(4), answer(4)),
+    ];
+    check(Wire::Anthropic, 4_000, &acts);
+}

@@ -106,12 +106,14 @@ impl Compressor {
             let purpose = Purpose::Redo {
                 of: redo.of.clone(),
             };
-            return Some(self.pending(
+            // What it covers has left the window.
+            let summariser = self.summariser(model, brief, redo.units.clone());
+            let covers = redo.covers.clone();
+            return Some(Pending::new(
                 purpose,
-                redo.covers.clone(),
-                model,
-                brief,
-                redo.units.clone(),
+                covers,
+                model.name.clone(),
+                summariser,
             ));
         }
         if self.staged.is_some() || !self.settings.enabled || self.window.context_length == 0 {
@@ -154,18 +156,19 @@ impl Compressor {
         let purpose = Purpose::Next {
             previous: self.previous.clone(),
         };
-        Some(self.pending(purpose, covers, model, brief, units(&middle)))
+        let last = middle.last().map(|note| note.id);
+        let summariser = self
+            .summariser(model, brief, units(&middle))
+            .in_window(last);
+        Some(Pending::new(
+            purpose,
+            covers,
+            model.name.clone(),
+            summariser,
+        ))
     }
 
-    fn pending(
-        &self,
-        purpose: Purpose,
-        covers: Vec<MessageId>,
-        model: &ModelInfo,
-        brief: Brief,
-        units: Vec<String>,
-    ) -> Pending<Purpose> {
-        let summariser = Summariser::new(brief, units, model.context_length, self.services.clone());
-        Pending::new(purpose, covers, model.name.clone(), summariser)
+    fn summariser(&self, model: &ModelInfo, brief: Brief, units: Vec<String>) -> Summariser {
+        Summariser::new(brief, units, model.context_length, self.services.clone())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
-use reqwest::header::{AUTHORIZATION, HeaderMap, LOCATION};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -66,11 +66,28 @@ impl Target {
     }
 }
 
-/// The inputs of one call. Secrets in `request` are already masked.
+/// What is sent.
+pub(super) enum Asked<'a> {
+    /// Instructions and material; the secrets in them are masked.
+    Fresh(&'a ModelRequest),
+    /// The body of the agent's last request with a question at its end.
+    Continued(String),
+}
+
+impl Asked<'_> {
+    fn purpose(&self) -> &str {
+        match self {
+            Self::Fresh(request) => &request.purpose,
+            Self::Continued(_) => "continued",
+        }
+    }
+}
+
+/// The inputs of one call.
 pub(super) struct ModelCall<'a> {
     pub(super) client: &'a Client,
     pub(super) target: &'a Target,
-    pub(super) request: &'a ModelRequest,
+    pub(super) asked: Asked<'a>,
     pub(super) mask: Mask,
     /// The time limit of one HTTP request.
     pub(super) timeout: Duration,
@@ -100,7 +117,7 @@ impl ModelCall<'_> {
                     };
                     retries += 1;
                     tracing::debug!(
-                        purpose = self.request.purpose,
+                        purpose = self.asked.purpose(),
                         kind = ?fault.failure.kind,
                         pause_ms = pause.as_millis() as u64,
                         retries,
@@ -147,23 +164,25 @@ impl ModelCall<'_> {
 
     fn http_request(&self, limit: LimitField) -> RequestBuilder {
         let endpoint = &self.target.endpoint;
-        let post = self.client.post(endpoint.url().to_string());
-        let key = endpoint.key_header().cloned();
-        match endpoint.wire() {
-            Wire::OpenAi => {
-                let body = openai::request_body(endpoint.model(), self.request, limit);
-                let headers = key.map(|key| (AUTHORIZATION, key));
-                post.headers(headers.into_iter().collect()).json(&body)
+        let (model, mut headers) = (endpoint.model(), endpoint.headers());
+        if endpoint.wire() == Wire::Anthropic {
+            let version = HeaderValue::from_static(anthropic::VERSION);
+            headers.entry("anthropic-version").or_insert(version);
+        }
+        let post = self
+            .client
+            .post(endpoint.url().to_string())
+            .headers(headers);
+        match (&self.asked, endpoint.wire()) {
+            (Asked::Fresh(request), Wire::OpenAi) => {
+                post.json(&openai::request_body(model, request, limit))
             }
-            Wire::Anthropic => {
-                let body = anthropic::request_body(endpoint.model(), self.request);
-                let post = post.header("anthropic-version", anthropic::VERSION);
-                let post = match key {
-                    Some(key) => post.header("x-api-key", key),
-                    None => post,
-                };
-                post.json(&body)
+            (Asked::Fresh(request), Wire::Anthropic) => {
+                post.json(&anthropic::request_body(model, request))
             }
+            (Asked::Continued(body), _) => post
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.clone()),
         }
     }
 

@@ -283,7 +283,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::providers::settings::{Provider, Secret};
+    use crate::providers::settings::{Credentials, Provider, Secret};
 
     const KEY: &str = "sk-abcdefghijklmnopqrstuvwxyz";
 
@@ -292,7 +292,7 @@ mod tests {
             Provider::OpenAi,
             None,
             "m",
-            Some(&Secret::new(KEY)),
+            Some(&Credentials::Key(Secret::new(KEY))),
             &|_| None,
         )
         .unwrap()
