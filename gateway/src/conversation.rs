@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use contexture::formats::{self, Format};
+use contexture::providers::ModelClient;
 use contexture::session::{
     AgentWindow, CompactionReport, OutcomeKind, Session, SessionError, SessionOptions,
 };
@@ -14,6 +15,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::account::{self, Over};
+use crate::agent_model;
 use crate::api::Api;
 use crate::diff;
 use crate::heal;
@@ -67,6 +69,8 @@ pub(crate) struct Asked {
     pub(crate) api: Api,
     pub(crate) body: Bytes,
     pub(crate) opening: Opening,
+    /// What writes summaries, with the client's credentials.
+    agent_model: Option<Arc<ModelClient>>,
     found: lineage::Found,
     without_tools: bool,
     /// What the last message says.
@@ -107,6 +111,7 @@ pub(crate) fn read(
     settings: &Settings,
     api: Api,
     headers: &http::HeaderMap,
+    url: &str,
     tenant: Option<&str>,
     body: &Bytes,
 ) -> Result<Kind, Failure> {
@@ -148,7 +153,21 @@ pub(crate) fn read(
         wire.member("tool_choice"),
         Some("\"none\"" | "{\"type\":\"none\"}" | "{\"type\": \"none\"}")
     );
+    let engines = shared.host.engines();
+    let is_asked = !settings.observe;
+    let agent_model = is_asked.then(|| {
+        let headers = settings.headers(api, headers);
+        agent_model::of(
+            engines.config(),
+            api,
+            url,
+            headers,
+            model,
+            agent.context_length,
+        )
+    });
     Ok(Kind::Turn(Arc::new(Asked {
+        agent_model: agent_model.flatten(),
         api,
         opening: Opening {
             id: found.session.clone(),
@@ -200,6 +219,9 @@ impl Asked {
     pub(crate) fn turn(&self, shared: &Shared, place: &mut Place) -> Result<Turned, Failure> {
         let mut held = place.hold(&shared.host, &self.opening)?;
         held.stays = true;
+        if let Some(model) = &self.agent_model {
+            held.session.lend_model(model);
+        }
         let text = as_text(&self.body)?;
         let format = self.api.format();
         let mut tools: Vec<String> = held.session.offered_tools().map(str::to_owned).collect();

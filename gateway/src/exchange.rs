@@ -86,7 +86,13 @@ fn reading(
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
     let (headers, body) = (incoming.headers.clone(), incoming.body.clone());
     let tenant = incoming.tenant.clone();
-    move || conversation::read(&shared, &settings, api, &headers, tenant.as_deref(), &body)
+    let url = settings
+        .upstream(api.provider())
+        .url(&incoming.path_and_query);
+    move || {
+        let tenant = tenant.as_deref();
+        conversation::read(&shared, &settings, api, &headers, &url, tenant, &body)
+    }
 }
 
 /// A turn that will be over.
@@ -184,13 +190,9 @@ pub(crate) async fn answer(
         .metrics
         .add("requests_total", &labels(api, "managed"), 1.0);
     let upstream = settings.upstream(api.provider());
-    let mut passed = headers::upstream(&incoming.headers, true);
-    if let Some(key) = &upstream.key {
-        headers::use_key(&mut passed, key, api == Api::Messages);
-    }
     let exchange = Exchange {
         url: upstream.url(&incoming.path_and_query),
-        headers: passed,
+        headers: settings.headers(api, &incoming.headers),
         api,
         shared,
         settings,

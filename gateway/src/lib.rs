@@ -4,6 +4,7 @@
 //! each answer is fed back, and what the engine's tools are asked is answered here.
 
 mod account;
+mod agent_model;
 mod api;
 mod conversation;
 mod diff;

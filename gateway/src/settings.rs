@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use contexture::config::{Config, GatewayMode};
 
-use crate::api::Provider;
+use http::HeaderMap;
+
+use crate::api::{Api, Provider};
+use crate::headers;
 use crate::upstream::Client;
 
 /// Why a configuration cannot be served.
@@ -171,6 +174,15 @@ impl Settings {
                 "https://api.anthropic.com",
             )?,
         })
+    }
+
+    /// The headers with which a client's request goes on, where its answer is read on its way back.
+    pub(crate) fn headers(&self, api: Api, headers: &HeaderMap) -> HeaderMap {
+        let mut passed = headers::upstream(headers, true);
+        if let Some(key) = &self.upstream(api.provider()).key {
+            headers::use_key(&mut passed, key, api == Api::Messages);
+        }
+        passed
     }
 
     pub(crate) fn upstream(&self, provider: Provider) -> &Upstream {

@@ -3,7 +3,9 @@
 
 mod support;
 
-use contexture_stand_in::{Answer, Coder, Fault};
+use std::time::Duration;
+
+use contexture_stand_in::{Answer, Coder, Fault, Request};
 use serde_json::json;
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
@@ -329,4 +331,84 @@ async fn the_prompt_cache_stays_warm() {
         assert!(bill.usage.cache_read > 2 * bill.usage.input, "{bill:?}");
         stage.nothing_was_refused();
     }
+}
+
+/// What the model answers a question for notes, and anybody else.
+fn notes_or_yes(request: &Request) -> Answer {
+    match request.last_text().contains("Now write the notes") {
+        true => Answer::text("## Goal\nDeliver the parcels from Ghent."),
+        false => Answer::text("Yes."),
+    }
+}
+
+fn is_question(request: &&Request) -> bool {
+    request.last_text().contains("Now write the notes")
+}
+
+/// A session of some compactions under this configuration.
+async fn long_session(api: Api, more: &str) -> Stage {
+    let stage = Stage::new(&format!("{}{more}", config("compressor")));
+    stage.provider.answer_with(notes_or_yes);
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(api, &gateway.base, "s");
+    agent
+        .headers
+        .push(("anthropic-beta".to_owned(), "interleaved-2025".to_owned()));
+    for number in 0..70 {
+        agent.user(&format!("{number} {}", "words of a story ".repeat(60)));
+        agent.go_on().await;
+        // What is prepared between turns has the time that a person would leave it.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    gateway.stop().await;
+    stage.nothing_was_refused();
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clients_own_model_summarises_what_it_has_in_its_cache() {
+    for api in [Api::Messages, Api::Chat] {
+        let stage = long_session(api, "auxiliary: {compression: {provider: main}}\n").await;
+        let requests = stage.provider.requests();
+        let questions: Vec<&Request> = requests.iter().filter(is_question).collect();
+        assert!(!questions.is_empty(), "{api:?}");
+        for question in questions {
+            // What was sent last before it, and the question after that.
+            let before = &requests[..question.number];
+            let last = before
+                .iter()
+                .rfind(|request| !is_question(request))
+                .unwrap();
+            let (sent, asked) = (last.messages(), question.messages());
+            assert_eq!(asked[..sent.len()], sent[..], "{api:?}");
+            assert_eq!(asked.len(), sent.len() + 1);
+            for name in ["system", "tools", "model", "max_tokens"] {
+                assert_eq!(question.json[name], last.json[name], "{api:?} {name}");
+            }
+            for name in [
+                "x-api-key",
+                "authorization",
+                "anthropic-version",
+                "anthropic-beta",
+            ] {
+                assert_eq!(question.header(name), last.header(name), "{api:?} {name}");
+            }
+            assert!(!question.streams() && question.header("x-contexture-session").is_none());
+        }
+        let shows_notes =
+            |request: &Request| request.json.to_string().contains("parcels from Ghent");
+        assert!(shows_notes(requests.last().unwrap()), "{api:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobodys_model_is_asked_who_was_not_named() {
+    let stage = long_session(Api::Messages, "").await;
+    assert!(
+        !stage
+            .provider
+            .requests()
+            .iter()
+            .any(|request| is_question(&request))
+    );
 }

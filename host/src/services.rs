@@ -49,14 +49,15 @@ impl SessionServices {
 impl SessionServices {
     /// Asks the model; the engine's deadline waits meanwhile.
     fn ask(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        let client = self.asking.client();
         // Without a model there is no call to count.
-        if self.asking.client().endpoint().is_ok() {
+        if client.endpoint().is_ok() {
             self.model_calls
                 .fetch_add(requests.len() as u64, Ordering::Relaxed);
         }
         let _underway = self.call.call_model();
         self.asking
-            .complete_many(requests, self.counter, &self.call.cancel)
+            .complete_many(&client, requests, self.counter, &self.call.cancel)
     }
 }
 

@@ -81,14 +81,14 @@ impl Asking {
         *lock(&self.sent) = sent;
     }
 
-    /// Asks several questions side by side; the answers stand in the order of the requests.
+    /// Has this client asked several questions side by side; the answers stand in the order of the requests.
     pub(crate) fn complete_many(
         &self,
+        client: &ModelClient,
         requests: &[ModelRequest],
         counter: TokenCounter,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
-        let client = self.client();
         let questions = {
             let sent = lock(&self.sent);
             let sent = sent.as_ref().filter(|sent| client.continues(sent.format));

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use contexture_engine_api::{BackgroundCall, CompressRequest, ModelAnswer, ModelFailure};
 
 use super::{Asking, Session, SessionError};
+use crate::providers::ModelClient;
 use crate::supervision::{Pace, lock};
 use crate::tokens::TokenCounter;
 
@@ -28,6 +29,8 @@ pub type BackgroundAnswer = (BackgroundCall, Result<ModelAnswer, ModelFailure>);
 #[derive(Debug)]
 pub struct BackgroundWork {
     calls: Vec<BackgroundCall>,
+    /// Who answers, also where that was lent for the turn alone.
+    client: ModelClient,
     asking: Arc<Asking>,
     counter: TokenCounter,
     model_calls: Arc<AtomicU64>,
@@ -41,12 +44,14 @@ impl BackgroundWork {
 
     /// Makes the calls, several at once, and blocks until each is answered or `cancel` is set.
     pub fn run(self, cancel: &AtomicBool) -> Vec<BackgroundAnswer> {
-        if self.asking.client().endpoint().is_ok() {
+        if self.client.endpoint().is_ok() {
             self.model_calls
                 .fetch_add(self.calls.len() as u64, Ordering::Relaxed);
         }
         let requests: Vec<_> = self.calls.iter().map(|call| call.request.clone()).collect();
-        let answers = self.asking.complete_many(&requests, self.counter, cancel);
+        let answers = self
+            .asking
+            .complete_many(&self.client, &requests, self.counter, cancel);
         self.calls.into_iter().zip(answers).collect()
     }
 }
@@ -93,6 +98,7 @@ impl Session {
         })?;
         Ok(BackgroundWork {
             calls,
+            client: self.asking.client(),
             asking: Arc::clone(&self.asking),
             counter: self.counter,
             model_calls: Arc::clone(&self.model_calls),
