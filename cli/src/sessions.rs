@@ -231,6 +231,13 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                     let answer = json!({"dry_run": !yes, "sessions": [id], "messages": 0});
                     (answer, false)
                 }
+                // It keeps no conversations, and may have files of theirs all the same.
+                (answer, Some(id)) if keeper.is_recorded_alone(id)? => {
+                    let is_left = answer.is_ok();
+                    let mut answer = answer.unwrap_or_else(|_| json!({"dry_run": !yes}));
+                    answer["sessions"] = json!([id]);
+                    (answer, is_left)
+                }
                 (answer, _) => (answer?, true),
             };
             if *yes {
@@ -536,6 +543,13 @@ impl Keeper<'_> {
             format!("the engine `{}` keeps no sessions{of}", self.engine),
             format!("ask one that does, which may have had it before: add --engine {KEEPER}"),
         )
+    }
+
+    /// Whether the engine keeps no sessions, and this one is its own.
+    fn is_recorded_alone(&self, session: &str) -> Result<bool, CliError> {
+        let delivered = self.store.delivered(session).map_err(CliError::Sessions)?;
+        let is_its_own = delivered.is_some_and(|delivered| delivered.engine == self.engine);
+        Ok(is_its_own && kept::list(self.engines, &self.engine)?.is_none())
     }
 
     /// Whether messages of a session were delivered to the engine, and it has no such session.

@@ -77,6 +77,28 @@ fn the_command_compresses_and_reads_files_back() {
     );
     let unknown = tool("file_write", json!({}));
     assert!(unknown.code != 0, "{}", unknown.stdout);
+
+    // Its files go with the session.
+    let folder = || std::fs::read_dir(home.path("home/engines/virtual-files")).unwrap();
+    let sessions = || {
+        folder()
+            .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+            .count()
+    };
+    assert_eq!(sessions(), 1);
+    let asked = home.run(["sessions", "delete", "work"]);
+    assert!(asked.code == 0 && sessions() == 1, "{}", asked.stderr);
+    let gone = home.run(["sessions", "delete", "work", "--yes"]);
+    let answer: Value = serde_json::from_str(&gone.stdout).unwrap();
+    assert_eq!(
+        (gone.code, &answer["sessions"]),
+        (0, &json!(["work"])),
+        "{}",
+        gone.stderr
+    );
+    assert_eq!(sessions(), 0);
+    let again = home.run(["sessions", "delete", "work", "--yes"]);
+    assert_ne!(again.code, 0, "{}", again.stdout);
 }
 
 #[test]
@@ -113,4 +135,30 @@ fn real_conversations_are_replayed_without_a_failure() {
         );
         assert!(run["compactions"].as_u64().unwrap() > 0, "{run}");
     }
+}
+
+#[test]
+fn what_is_recorded_of_an_engine_that_keeps_nothing_is_deleted() {
+    let home = Home::new();
+    let chat = json!({"model": "gpt-5", "messages": [{"role": "user", "content": "look"}]});
+    let chat = home.put("chat.json", &chat.to_string());
+    let ran = home.run([
+        "compress",
+        &chat,
+        "--session",
+        "work",
+        "--engine",
+        "compressor",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let gone = home.run(["sessions", "delete", "work", "--yes"]);
+    let answer: Value = serde_json::from_str(&gone.stdout).unwrap();
+    assert_eq!(
+        (gone.code, &answer["sessions"]),
+        (0, &json!(["work"])),
+        "{}",
+        gone.stderr
+    );
+    let again = home.run(["sessions", "delete", "work", "--yes"]);
+    assert_ne!(again.code, 0, "{}", again.stdout);
 }

@@ -2,12 +2,16 @@
 
 use std::marker::PhantomData;
 
+use serde_json::Value;
+
 use crate::about::{API_VERSION, About, EngineDescription, HostInfo};
 use crate::engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine};
 use crate::error::EngineError;
+use crate::protocol::Create;
 use crate::services::OpenRequest;
+use crate::store::StoreCommand;
 
-type Create = fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>;
+type Make = fn(&FactoryRequest<'_>) -> Result<Box<dyn EngineFactory>, EngineError>;
 
 /// An engine as a host lists it: its name, whence it comes and how to make it. Listing runs none of
 /// the engine's code.
@@ -22,7 +26,7 @@ pub struct EngineDefinition {
     pub description: &'static str,
     /// The crate that brings it.
     pub owner: &'static str,
-    create: Create,
+    create: Make,
     about: fn(&HostInfo) -> About,
 }
 
@@ -79,11 +83,17 @@ impl EngineDefinition {
     }
 }
 
-struct SharesNothing<E>(PhantomData<fn() -> E>);
+struct SharesNothing<E> {
+    asked: Create,
+    engine: PhantomData<fn() -> E>,
+}
 
 impl<E: StandaloneEngine> EngineFactory for SharesNothing<E> {
-    fn create(_request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
-        Ok(Self(PhantomData))
+    fn create(request: &FactoryRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self {
+            asked: Create::of(request),
+            engine: PhantomData,
+        })
     }
 
     fn about(host: &HostInfo) -> About {
@@ -92,6 +102,10 @@ impl<E: StandaloneEngine> EngineFactory for SharesNothing<E> {
 
     fn open(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         Ok(Box::new(E::open(request)?))
+    }
+
+    fn manage(&self, command: &StoreCommand) -> Result<Value, EngineError> {
+        E::manage(command, &self.asked.request())
     }
 }
 

@@ -246,6 +246,19 @@ pub trait StandaloneEngine: ContextEngine + Sized + 'static {
     /// # Errors
     /// Settings that make no sense, or a store that cannot be opened.
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError>;
+
+    /// As [`EngineFactory::manage`]. An engine that keeps files of each session answers
+    /// [`Delete`](StoreCommand::Delete), or they outlive it.
+    ///
+    /// # Errors
+    /// As there.
+    fn manage(
+        command: &StoreCommand,
+        engine: &FactoryRequest<'_>,
+    ) -> Result<serde_json::Value, EngineError> {
+        let _ = (command, engine);
+        Err(EngineError::Unsupported("keeping sessions".to_owned()))
+    }
 }
 
 /// Opens the engines of an engine's sessions: one factory a process and data directory, which holds

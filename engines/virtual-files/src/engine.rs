@@ -1,18 +1,20 @@
 //! The engine: what it does at each of the host's calls.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use contexture_cooldown::{CoolDowns, Progress};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
-    Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
-    ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
-    StandaloneEngine, ToolCall, ToolSpec, WindowState, grouped, in_flight,
+    Delivery, EngineError, Entry, FactoryRequest, HostInfo, LogLevel, MessageId, MessageKind,
+    MessageView, ModelAnswer, ModelFailure, Observed, OpenRequest, Outcome, Replacement, Services,
+    StandaloneEngine, StoreCommand, ToolCall, ToolSpec, WindowState, grouped, in_flight,
 };
 use contexture_summaries::{Pending, Staged};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::compacting::Proposal;
-use crate::folder::{File, Folder, Said, Step};
+use crate::folder::{File, Folder, Kept, Said, Step};
 use crate::notice::{self, NOTICE_MARK};
 use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
@@ -61,6 +63,32 @@ impl StandaloneEngine for VirtualFiles {
             proposal: None,
             compactions: 0,
         })
+    }
+
+    fn manage(command: &StoreCommand, engine: &FactoryRequest<'_>) -> Result<Value, EngineError> {
+        let StoreCommand::Delete {
+            session,
+            older_than_ms,
+            dry_run,
+        } = command
+        else {
+            return Err(EngineError::Unsupported("keeping sessions".to_owned()));
+        };
+        let mut gone = Kept::all(engine.data_dir)?;
+        match (session, older_than_ms) {
+            (Some(session), _) => gone.retain(|kept| kept.session == *session),
+            (None, Some(ms)) => {
+                let limit = UNIX_EPOCH + Duration::from_millis(u64::try_from(*ms).unwrap_or(0));
+                gone.retain(|kept| kept.used < limit);
+            }
+            (None, None) => gone.clear(),
+        }
+        if !dry_run {
+            gone.iter().try_for_each(Kept::remove)?;
+        }
+        let ids: Vec<&str> = gone.iter().map(|kept| kept.session.as_str()).collect();
+        let bytes: u64 = gone.iter().map(|kept| kept.bytes).sum();
+        Ok(json!({"dry_run": dry_run, "sessions": ids, "bytes": bytes}))
     }
 }
 

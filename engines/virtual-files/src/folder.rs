@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use contexture_engine_api::{
     Cut, MessageId, Observed, make_private, make_private_folder, private_file_options,
@@ -126,9 +127,8 @@ pub(crate) struct Folder {
 impl Folder {
     /// Opens the folder of a session, or makes it.
     pub(crate) fn open(data_dir: &Path, session: &str) -> Result<Self, FolderError> {
-        let name = format!("{}-{:016x}", stem(session), xxh3_64(session.as_bytes()));
         let mut folder = Self {
-            path: data_dir.join(name),
+            path: folder_of(data_dir, session),
             session: session.to_owned(),
             state: State::default(),
             journal_bytes: 0,
@@ -322,6 +322,65 @@ impl Folder {
             _ => self.read(),
         }
     }
+}
+
+/// A session as it lies on the disk.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) session: String,
+    pub(crate) bytes: u64,
+    /// When something was last written.
+    pub(crate) used: SystemTime,
+    path: PathBuf,
+}
+
+impl Kept {
+    /// All sessions below an engine's directory.
+    pub(crate) fn all(data_dir: &Path) -> Result<Vec<Self>, FolderError> {
+        let entries = match fs::read_dir(data_dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(data_dir, "read")(error)),
+        };
+        let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        Ok(folders.filter_map(Self::at).collect())
+    }
+
+    /// The session of a folder; none where its journal says none.
+    fn at(path: PathBuf) -> Option<Self> {
+        let journal = fs::read(path.join(JOURNAL)).ok()?;
+        let first = journal.split(|byte| *byte == b'\n').next()?;
+        let step: Step = serde_json::from_slice(first).ok()?;
+        let session = step.session?;
+        if folder_of(path.parent()?, &session) != path {
+            return None;
+        }
+        let mut kept = Self {
+            session,
+            bytes: 0,
+            used: SystemTime::UNIX_EPOCH,
+            path,
+        };
+        for entry in fs::read_dir(&kept.path).ok()? {
+            let file = entry.ok()?.metadata().ok()?;
+            kept.bytes += file.len();
+            kept.used = kept.used.max(file.modified().ok()?);
+        }
+        Some(kept)
+    }
+
+    /// Takes it off the disk.
+    pub(crate) fn remove(&self) -> Result<(), FolderError> {
+        fs::remove_dir_all(&self.path).map_err(failed(&self.path, "removed"))
+    }
+}
+
+fn folder_of(data_dir: &Path, session: &str) -> PathBuf {
+    data_dir.join(format!(
+        "{}-{:016x}",
+        stem(session),
+        xxh3_64(session.as_bytes())
+    ))
 }
 
 fn line_of(step: &Step) -> String {
