@@ -243,8 +243,8 @@ pub struct Engines {
     factories: Mutex<HashMap<(Source, String), Factory>>,
     /// The engines that run in processes of their own.
     isolated: Mutex<HashMap<String, Arc<Isolated>>>,
-    /// The pauses of all sessions.
-    pauses: Mutex<Pauses>,
+    /// The pauses of all sessions, once a record was asked for them.
+    pauses: Mutex<Option<Pauses>>,
 }
 
 impl std::fmt::Debug for Engines {
@@ -416,11 +416,16 @@ impl Engines {
 
     /// The pauses of all sessions, as far as the lifetime of the prompt cache is to be chosen by them.
     pub(crate) fn pauses(&self) -> Pauses {
-        *lock(&self.pauses)
+        lock(&self.pauses).unwrap_or_default()
+    }
+
+    /// Takes in the pauses that a record has, at the first time.
+    pub(crate) fn know_pauses(&self, recorded: impl FnOnce() -> Pauses) {
+        lock(&self.pauses).get_or_insert_with(recorded);
     }
 
     pub(crate) fn note_pause(&self, pause: Pauses) {
-        lock(&self.pauses).add(pause);
+        lock(&self.pauses).get_or_insert_default().add(pause);
     }
 
     /// The configuration.

@@ -42,7 +42,7 @@ use crate::config::OnFailure;
 use crate::contract::Grouping;
 use crate::engines::{Engines, Occasion, Opened};
 use crate::formats::Format;
-use crate::prompt_cache::{Pauses, Ttl};
+use crate::prompt_cache::{CacheTtl, Ttl};
 use crate::providers::ModelClient;
 use crate::supervision::Pace;
 use crate::tokens::{Correction, TokenCounter};
@@ -107,7 +107,6 @@ pub struct Session {
     requests_since_compaction: u64,
     /// How long the provider keeps the prompt, by configuration or choice.
     cache_ttl: Ttl,
-    pauses: Pauses,
     /// The prompt at the request before, in tokens.
     prompt_before: u64,
     reported: Option<Reported>,
@@ -178,6 +177,11 @@ impl Session {
                 }
             }
         }
+        if let Some(record) = record
+            && engines.config().prompt_caching.cache_ttl == CacheTtl::Auto
+        {
+            engines.know_pauses(|| record.pauses());
+        }
         let asking = Arc::new(Asking::new(engines.client().clone()));
         let model_calls = Arc::new(AtomicU64::new(0));
         let counter = TokenCounter::for_model(&agent.model);
@@ -222,7 +226,6 @@ impl Session {
             idle_ms: None,
             requests_since_compaction: 0,
             cache_ttl: engines.config().prompt_caching.cache_ttl.at_first(),
-            pauses: Pauses::default(),
             prompt_before: 0,
             reported: None,
             new_since_compaction: false,

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use contexture::config::ConfigError;
-use contexture::{Host, HostError, HostOptions, Session};
+use contexture::{Host, HostError, HostOptions, Session, TurnOptions};
 use contexture_engine_api::{
     About, Compaction, CompressRequest, ContextEngine, Decision, EngineError, Entry, HostInfo,
     MessageView, OpenRequest, Outcome, StandaloneEngine, WindowState, register_engine, safe_cut,
@@ -233,4 +233,44 @@ fn a_wrong_configuration_leaves_the_last_good_one_in_force_and_is_told() {
         handed_out.contains("18 messages were left out."),
         "{handed_out}"
     );
+}
+
+#[test]
+fn pauses_outlive_the_process() {
+    const HOUR_TTL: &str = r#""ttl": "1h""#;
+    let agent = Agent::new("prompt_caching: {cache_ttl: auto}\n");
+    // Asked at these minutes; what the last request is kept for.
+    let ask = |host: &Host, id: &str, minutes: &[i64]| {
+        let session = host.session(id).model("claude-sonnet-4-5", 200_000);
+        let mut session = session.provider("anthropic").open().unwrap();
+        let mut messages = Vec::new();
+        let mut body = String::new();
+        for minute in minutes {
+            messages.push(json!({"role": "user", "content": "words of a story ".repeat(2_000)}));
+            let request = json!({
+                "model": "claude-sonnet-4-5", "max_tokens": 100, "system": "Read.", "messages": messages,
+            })
+            .to_string();
+            let options = TurnOptions {
+                time_ms: Some(minute * 60_000),
+                ..TurnOptions::default()
+            };
+            let turn = session.turn_with(&request, None, &options).unwrap();
+            body = turn.body.replace("\":\"", "\": \"");
+            let answer = json!({"role": "assistant", "content": "Yes."});
+            session.answer(&[&answer.to_string()], None).unwrap();
+            messages.push(answer);
+        }
+        body
+    };
+    assert!(!ask(&agent.host, "first", &[0, 1]).contains(HOUR_TTL));
+    // Coffee after each question.
+    assert!(ask(&agent.host, "first", &[100, 120, 140, 160, 180]).contains(HOUR_TTL));
+    let restarted = Host::open(&HostOptions::in_home(agent.home.path())).unwrap();
+    assert!(
+        ask(&restarted, "second", &[500]).contains(HOUR_TTL),
+        "of the same user"
+    );
+    let elsewhere = Agent::new("prompt_caching: {cache_ttl: auto}\n");
+    assert!(!ask(&elsewhere.host, "second", &[500]).contains(HOUR_TTL));
 }

@@ -68,6 +68,19 @@ impl Pauses {
         pause
     }
 
+    /// As it was [stored](Self::to_store).
+    pub(crate) fn stored(more: i64, saved: i64) -> Self {
+        Self {
+            more: more.cast_unsigned(),
+            saved: saved.cast_unsigned(),
+        }
+    }
+
+    /// What it would have cost more, and saved.
+    pub(crate) fn to_store(self) -> (i64, i64) {
+        (self.more.cast_signed(), self.saved.cast_signed())
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.more += other.more;
         self.saved += other.saved;

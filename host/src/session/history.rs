@@ -12,6 +12,7 @@ use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSe
 use super::trail::{Trail, Unit};
 use super::written::{Written, WrittenText};
 use crate::formats::Format;
+use crate::prompt_cache::Pauses;
 
 /// A session's knowledge of its conversation.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub(super) struct History {
     /// What was cut off since the session was opened.
     pub(super) gone: Ids,
     in_force: Option<InForce>,
+    /// Between its requests.
+    pub(super) pauses: Pauses,
     /// How many compactions there were.
     pub(super) compactions: u64,
     /// The format of the last request.
@@ -100,6 +103,7 @@ impl History {
             lacking: saved.lacking.iter().collect(),
             remembers: saved.remembers,
             in_force: saved.compaction,
+            pauses: saved.pauses,
             compactions: saved.compactions,
             recovered: saved.recovered,
             format: saved.format,
@@ -490,6 +494,7 @@ impl History {
         let stored = self.stored.as_ref()?;
         let change = SessionChange {
             next_id,
+            pauses: self.pauses,
             compactions: self.compactions,
             recovered: self.recovered,
             format: self.format,
@@ -519,6 +524,7 @@ impl History {
     pub(super) fn forget(&mut self) {
         *self = Self {
             stored: self.stored.take(),
+            pauses: self.pauses,
             compactions: self.compactions,
             unsaved: Unsaved {
                 log_from: 0,

@@ -21,8 +21,9 @@ use super::align::Mark;
 use super::hold::Hold;
 use super::window::SavedWindow;
 use crate::private::narrow;
+use crate::prompt_cache::Pauses;
 pub(super) use load::Saved;
-use load::read_session;
+use load::{read_pauses, read_session};
 pub use placed::Placed;
 pub(super) use save::{SessionChange, StoredSession};
 use tables::{SCHEMA_VERSION, prepare};
@@ -297,6 +298,11 @@ impl Record {
             engine: saved.engine.clone(),
         };
         Ok((stored, saved))
+    }
+
+    /// The pauses of all sessions; none where they cannot be read, for they only make a guess better.
+    pub(crate) fn pauses(&self) -> Pauses {
+        read_pauses(&self.lock()).unwrap_or_default()
     }
 
     /// What was delivered of a session, and to which engine; none where there is no such session, or none

@@ -116,12 +116,12 @@ impl Session {
             let new = prompt.saturating_sub(self.prompt_before);
             self.prompt_before = prompt;
             let pause = Pauses::of(&self.agent.model, idle_ms, prompt, new);
-            self.pauses.add(pause);
+            self.history.pauses.add(pause);
             self.engines.note_pause(pause);
         }
         if self.idle_ms.is_none_or(|idle| idle >= self.cache_ttl.ms()) {
             let mut pauses = self.engines.pauses();
-            pauses.add(self.pauses);
+            pauses.add(self.history.pauses);
             self.cache_ttl = pauses.cheaper();
         }
     }

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use super::units::{UNIT_BYTES, decode};
 use super::{Form, InForce, Logged, ReadError, message_id};
 use crate::formats::Format;
+use crate::prompt_cache::Pauses;
 use crate::services::now_ms;
 use crate::session::align::Mark;
 use crate::session::trail::Trail;
@@ -24,6 +25,7 @@ pub(in crate::session) struct Saved {
     pub(in crate::session) remembers: bool,
     /// What that engine lacks.
     pub(in crate::session) lacking: IdSet,
+    pub(in crate::session) pauses: Pauses,
     pub(in crate::session) compactions: u64,
     /// The last message of those that were taken over from an engine's store.
     pub(in crate::session) recovered: Option<MessageId>,
@@ -46,7 +48,7 @@ pub(super) fn read_session(
     )?;
     let (key, mut saved) = transaction.query_row(
         "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions, format, lacking,
-                recovered
+                recovered, pauses_more, pauses_saved
          FROM sessions WHERE id = ?1",
         [id],
         |row| {
@@ -62,6 +64,7 @@ pub(super) fn read_session(
                 // Runs of ids that make no sense are none.
                 lacking: serde_json::from_str(&row.get::<_, String>(8)?).unwrap_or_default(),
                 recovered: row.get::<_, Option<i64>>(9)?.map(message_id),
+                pauses: Pauses::stored(row.get(10)?, row.get(11)?),
                 ..Saved::default()
             };
             Ok((row.get::<_, i64>(0)?, saved))
@@ -108,6 +111,20 @@ pub(super) fn read_session(
     }
     transaction.commit()?;
     Ok((key, saved))
+}
+
+/// The pauses of all sessions.
+pub(super) fn read_pauses(connection: &Connection) -> rusqlite::Result<Pauses> {
+    connection.query_row(
+        "SELECT total(pauses_more), total(pauses_saved) FROM sessions",
+        [],
+        |row| {
+            Ok(Pauses::stored(
+                row.get::<_, f64>(0)? as i64,
+                row.get::<_, f64>(1)? as i64,
+            ))
+        },
+    )
 }
 
 fn read_written(

@@ -8,6 +8,7 @@ use rusqlite::{Transaction, TransactionBehavior, params};
 use super::units::encode;
 use super::{Form, InForce, Logged, Record, RecordError};
 use crate::formats::Format;
+use crate::prompt_cache::Pauses;
 use crate::session::trail::Trail;
 use crate::session::written::{IdSet, WrittenText};
 
@@ -15,6 +16,7 @@ use crate::session::written::{IdSet, WrittenText};
 #[derive(Debug)]
 pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) next_id: u64,
+    pub(in crate::session) pauses: Pauses,
     pub(in crate::session) compactions: u64,
     pub(in crate::session) recovered: Option<MessageId>,
     pub(in crate::session) format: Option<Format>,
@@ -63,7 +65,7 @@ impl StoredSession {
             transaction
                 .prepare_cached(
                     "UPDATE sessions SET next_id = ?2, format = ?3, compactions = max(compactions, ?4),
-                         recovered = ?5
+                         recovered = ?5, pauses_more = ?6, pauses_saved = ?7
                      WHERE key = ?1",
                 )?
                 .execute(params![
@@ -72,6 +74,8 @@ impl StoredSession {
                     format,
                     change.compactions.cast_signed(),
                     change.recovered.map(|last| last.0.cast_signed()),
+                    change.pauses.to_store().0,
+                    change.pauses.to_store().1,
                 ])?;
             if let Some((shown, remembers)) = change.shown {
                 self.write_shown(transaction, shown, remembers)?;

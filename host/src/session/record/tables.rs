@@ -27,6 +27,9 @@ CREATE TABLE sessions (
     lacking      TEXT NOT NULL DEFAULT '[]',
     -- The last message of those that were taken over from an engine's store.
     recovered    INTEGER,
+    -- What an hour of the prompt cache would have cost more than five minutes, and saved.
+    pauses_more  INTEGER NOT NULL DEFAULT 0,
+    pauses_saved INTEGER NOT NULL DEFAULT 0,
     -- How many compactions there were; the number of the last.
     compactions  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
