@@ -28,7 +28,12 @@ fn the_readme_shows_the_example_that_is_compiled() {
 #[test]
 fn every_file_that_a_page_names_is_there() {
     let roots = ["", "host/src", "host/src/session"].map(|root| repository().join(root));
-    for name in ["README.md", "CONTRIBUTING.md", "docs/architecture.md"] {
+    for name in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/embedding.md",
+    ] {
         let page = page(name);
         let spans = page.split('`').skip(1).step_by(2);
         let files = spans.filter(|span| {
