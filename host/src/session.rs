@@ -328,6 +328,7 @@ impl Session {
         self.new_since_compaction = false;
         self.layout = None;
         self.unshown.clear();
+        self.short_forms.clear();
         self.history.forget();
     }
 

@@ -65,6 +65,8 @@ struct Unsaved {
     sent_from: usize,
     handed_from: usize,
     written: Vec<WrittenText>,
+    /// What was written before is nothing any more.
+    forgot: bool,
     in_force: bool,
     shown: bool,
     lacking: bool,
@@ -77,6 +79,7 @@ impl Default for Unsaved {
             sent_from: usize::MAX,
             handed_from: usize::MAX,
             written: Vec::new(),
+            forgot: false,
             in_force: false,
             shown: false,
             lacking: false,
@@ -291,6 +294,7 @@ impl History {
             sent_from: 0,
             handed_from: 0,
             written: self.written.all().to_vec(),
+            forgot: true,
             in_force: true,
             shown: true,
             lacking: true,
@@ -504,6 +508,7 @@ impl History {
             sent_from: unsaved.sent_from,
             handed: &self.handed,
             handed_from: unsaved.handed_from,
+            forgot: unsaved.forgot,
             written: &unsaved.written,
             in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
             shown: unsaved.shown.then_some((self.shown, self.remembers)),
@@ -520,7 +525,7 @@ impl History {
         Some(without_record(&error))
     }
 
-    /// Forgets the conversation; what it was called before stays in nobody's way.
+    /// Forgets the conversation, and what was written for it.
     pub(super) fn forget(&mut self) {
         *self = Self {
             stored: self.stored.take(),
@@ -530,6 +535,7 @@ impl History {
                 log_from: 0,
                 sent_from: 0,
                 handed_from: 0,
+                forgot: true,
                 in_force: true,
                 shown: true,
                 ..Unsaved::default()

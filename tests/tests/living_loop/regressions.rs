@@ -674,3 +674,32 @@ fn a_store_is_taken_over_where_its_engine_could_not_be_opened_when_the_record_wa
     ];
     check(Wire::Anthropic, 4_000, &acts);
 }
+
+#[test]
+fn what_another_engine_had_while_the_record_was_lost_leaves_no_ids_behind() {
+    let thinks = |words, calls: u8| Reply {
+        thinks: true,
+        calls,
+        ..answer(words)
+    };
+    let say = |words: u16, reply: Reply| turn(Originals, Plain(words), reply);
+    let acts = [
+        say(48, calls(4, 1)),
+        say(4, thinks(30, 2)),
+        say(73, calls(62, 1)),
+        say(4, calls(4, 3)),
+        say(4, thinks(451, 0)),
+        say(4, thinks(95, 0)),
+        Act::ChangeEngine,
+        Act::LoseRecord,
+        turn(Handed, ShortenedMark, calls(4, 1)),
+        Act::ChangeEngine,
+        say(4, answer(4)),
+        Act::ChangeProcess,
+        Act::Insert(Place(13_427), Plain(104), true),
+        say(4, answer(4)),
+        Act::LoseAnswer,
+        say(4, answer(4)),
+    ];
+    check(Wire::Anthropic, 3_000, &acts);
+}

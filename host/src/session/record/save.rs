@@ -27,6 +27,8 @@ pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) sent_from: usize,
     pub(in crate::session) handed: &'a Trail,
     pub(in crate::session) handed_from: usize,
+    /// Whether what the host wrote before is nothing any more.
+    pub(in crate::session) forgot: bool,
     /// What the host wrote since.
     pub(in crate::session) written: &'a [WrittenText],
     /// The compaction in force, where that changed.
@@ -91,6 +93,9 @@ impl StoredSession {
             self.write_log(transaction, change)?;
             self.write_trail(transaction, Form::Sent, change.sent, change.sent_from)?;
             self.write_trail(transaction, Form::Handed, change.handed, change.handed_from)?;
+            if change.forgot {
+                transaction.execute("DELETE FROM written WHERE session = ?1", [self.key])?;
+            }
             for text in change.written {
                 self.write_text(transaction, text)?;
             }
