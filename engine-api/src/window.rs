@@ -46,6 +46,8 @@ open_struct! {
         pub reported_tokens: Option<u64>,
         /// How long ago the last request of this session was, in milliseconds; none for the first since it was opened.
         pub idle_ms: Option<u64>,
+        /// The pauses before the last requests of this session, 32 at most, in milliseconds; `idle_ms` is the last of them.
+        pub pauses_ms: Vec<u64>,
         /// How long the provider's prompt cache keeps what it was sent, in milliseconds, as far as the host knows.
         pub cache_ttl_ms: Option<u64>,
         /// What the provider's prompt cache costs; none where that is not known.

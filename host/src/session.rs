@@ -104,6 +104,8 @@ pub struct Session {
     last_request_ms: Option<i64>,
     /// How long ago the request before this one was.
     idle_ms: Option<u64>,
+    /// The pauses before the last requests, `idle_ms` the last of them.
+    pauses_ms: Vec<u64>,
     requests_since_compaction: u64,
     /// How long the provider keeps the prompt, by configuration or choice.
     cache_ttl: Ttl,
@@ -224,6 +226,7 @@ impl Session {
             offered_tokens: 0,
             last_request_ms: None,
             idle_ms: None,
+            pauses_ms: Vec::new(),
             requests_since_compaction: 0,
             cache_ttl: engines.config().prompt_caching.cache_ttl.at_first(),
             prompt_before: 0,

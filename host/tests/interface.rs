@@ -745,6 +745,7 @@ fn an_engine_sees_the_pause_the_window_in_the_background_and_everything_again() 
             (idle.is_none(), warm),
             (is_first, (!is_first).then_some(true))
         );
+        assert_eq!(request.order.window.pauses_ms.last().copied(), idle);
         None
     });
     agent.script.wants_made(|request| {

@@ -8,6 +8,9 @@ use super::{AgentWindow, Session};
 use crate::config::Timing;
 use crate::prompt_cache::{self, CacheTtl, Pauses, Ttl};
 
+/// How many pauses an engine is told.
+const PAUSES: usize = 32;
+
 /// System prompt and tools of the last request.
 #[derive(Debug)]
 pub(super) struct Frame {
@@ -61,6 +64,7 @@ impl Session {
                     .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
             )
             .idle_ms(self.idle_ms)
+            .pauses_ms(self.pauses_ms.clone())
             .cache_ttl_ms(Some(self.cache_ttl.ms()))
             .cache_prices(Some(prompt_cache::prices(
                 &self.agent.model,
@@ -101,6 +105,10 @@ impl Session {
         let now = time_ms.unwrap_or_else(|| now().as_millis() as i64);
         let last = self.last_request_ms.replace(now);
         self.idle_ms = last.map(|last| now.saturating_sub(last).max(0) as u64);
+        if self.pauses_ms.len() == PAUSES {
+            self.pauses_ms.remove(0);
+        }
+        self.pauses_ms.extend(self.idle_ms);
         self.requests_since_compaction += 1;
         self.choose_cache_ttl();
     }

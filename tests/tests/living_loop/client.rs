@@ -297,7 +297,7 @@ impl Client {
     fn is_lossless(&self) -> bool {
         !matches!(
             self.driver.engine(),
-            "compressor" | "two-layer" | "tiered" | "virtual-files"
+            "compressor" | "keep-tail" | "two-layer" | "tiered" | "virtual-files"
         )
     }
 

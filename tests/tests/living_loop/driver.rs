@@ -246,7 +246,7 @@ impl Driver {
     /// The engine whose store is looked at.
     fn keeper(&self) -> &'static str {
         match self.engine {
-            "compressor" | "two-layer" | "tiered" => "lcm",
+            "compressor" | "keep-tail" | "two-layer" | "tiered" => "lcm",
             engine => engine,
         }
     }
