@@ -22,6 +22,7 @@ use crate::lineage::{self, Seen};
 use crate::session_key::{self, Key};
 use crate::sessions::{Held, Opening, Place, Slot};
 use crate::stream::{Call, Round, Tools, result_blocks, results};
+use crate::work::Work;
 use crate::{Shared, settings::Settings, window};
 
 /// Why a request leaves as it came.
@@ -492,16 +493,17 @@ impl Rounds {
         slot: &Slot,
         round: Round,
     ) -> Result<(Self, Bytes), Failure> {
-        let (shared, most) = (Arc::clone(shared), settings.max_rounds);
-        let work = with_place(slot, move |place| {
-            let body = self.next(&shared, place, round, most)?;
+        let (own, most) = (Arc::clone(shared), settings.max_rounds);
+        let work = with_place(&shared.work, slot, move |place| {
+            let body = self.next(&own, place, round, most)?;
             Ok((self, body))
         });
         work.await
     }
 
     /// As [`end`](Self::end), where waiting does not block. A failure costs the client nothing, and is logged. Answers
-    /// the usage of all rounds.
+    /// the usage of all rounds, once nothing is left that only the gateway knows: what the client is given whole, it
+    /// brings back with its next request, which waits for the place.
     pub(crate) async fn end_in(
         mut self,
         shared: &Arc<Shared>,
@@ -510,32 +512,34 @@ impl Rounds {
         round: Round,
         visible: Option<Vec<String>>,
     ) -> Usage {
-        let shared = Arc::clone(shared);
-        self.count(&shared, &round);
+        self.count(shared, &round);
         let usage = self.usage;
         let session = self.turned.session.clone();
-        let (sender, ended) = oneshot::channel();
-        let slot = Arc::clone(slot);
+        let (sender, ended) = oneshot::channel::<()>();
+        let (own, slot, of) = (Arc::clone(shared), Arc::clone(slot), session.clone());
         tokio::spawn(async move {
             let mut place = slot.lock_owned().await;
-            tokio::task::spawn_blocking(move || {
-                let _ = sender.send(self.end(&shared, &mut place, round, visible));
+            // Who waits is told by its end.
+            let sender = visible.is_some().then_some(sender);
+            let shared = Arc::clone(&own);
+            let work = move || {
+                let ended = self.end(&own, &mut place, round, visible);
+                drop(sender);
                 // The client need not wait for this.
-                self.note(&shared);
-            });
-        });
-        let ended = tokio::time::timeout(settings.max_hold, ended).await;
-        match ended.map(|ended| ended.unwrap_or_else(|error| Err(Failure::new("panic", error)))) {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => {
+                self.note(&own);
+                ended
+            };
+            if let Err(failure) = shared.work.done(work).await.and_then(|ended| ended) {
                 tracing::warn!(
-                    session,
+                    session = of,
                     reason = failure.reason,
                     "an answer was not taken in: {}",
                     failure.detail
                 );
             }
-            Err(_) => tracing::warn!(session, "an answer was not taken in yet"),
+        });
+        if tokio::time::timeout(settings.max_hold, ended).await.is_err() {
+            tracing::warn!(session, "an answer was not taken in yet");
         }
         usage
     }
@@ -696,10 +700,10 @@ fn append(format: Format, body: &Bytes, messages: &[String]) -> Result<Bytes, Fa
 
 /// A slot, held for one piece of work.
 pub(crate) async fn with_place<T: Send + 'static>(
+    room: &Work,
     slot: &Slot,
     work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let mut place = Arc::clone(slot).lock_owned().await;
-    let done = tokio::task::spawn_blocking(move || work(&mut place)).await;
-    done.unwrap_or_else(|error| Err(Failure::new("panic", error)))
+    room.done(move || work(&mut place)).await.and_then(|done| done)
 }

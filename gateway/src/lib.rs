@@ -23,6 +23,7 @@ mod settings;
 mod stream;
 mod upstream;
 mod window;
+mod work;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -37,6 +38,7 @@ use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
 use settings::Settings;
+use work::Work;
 pub use settings::SettingsError;
 
 /// Why there is no gateway.
@@ -71,6 +73,7 @@ pub(crate) struct Shared {
     sessions: Sessions,
     identities: Identities,
     metrics: Arc<Metrics>,
+    work: Work,
     settings: RwLock<Arc<Settings>>,
     /// What the last compactions changed.
     diffs: Mutex<Diffs>,
@@ -155,6 +158,7 @@ impl Gateway {
                 sessions: Sessions::new(),
                 identities: Identities::default(),
                 metrics: Arc::default(),
+                work: Work::default(),
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,

@@ -87,8 +87,9 @@ pub(crate) async fn answer(shared: Arc<Shared>, incoming: Incoming) -> Response 
             "ask by this machine's own name or address, as http://127.0.0.1".to_owned(),
         )),
         true => {
-            let told = tokio::task::spawn_blocking(move || tell(&shared, &incoming));
-            told.await.unwrap_or_else(|error| Err(failed(error)))
+            let own = Arc::clone(&shared);
+            let told = shared.work.done(move || tell(&own, &incoming)).await;
+            told.unwrap_or_else(|failure| Err(failed(failure.detail)))
         }
     };
     let (status, value) = match told {
