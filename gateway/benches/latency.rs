@@ -76,6 +76,21 @@ fn bodies(size: usize, turns: usize) -> Vec<String> {
     (0..turns).map(turn).collect()
 }
 
+/// How often requests were held up before they went on, and how long in all, in seconds.
+async fn held(http: &reqwest::Client, gateway: &str) -> (f64, f64) {
+    let page = http.get(format!("{gateway}/metrics")).send().await.unwrap();
+    let page = page.text().await.unwrap();
+    let value = |name: &str| {
+        let line = page.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit_once(' '));
+        value.map_or(0.0, |(_, value)| value.parse().unwrap())
+    };
+    (
+        value("contexture_turns_total "),
+        value("contexture_turn_seconds_total "),
+    )
+}
+
 /// How long each turn takes of sessions that are warm: without the first two turns of each.
 async fn measure(http: &reqwest::Client, base: &str, sessions: &[Vec<String>]) -> Vec<Duration> {
     let mut times = Vec::new();
@@ -111,8 +126,8 @@ fn main() {
     let gateway = gateway(home.path());
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     println!(
-        "{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "body", "direct", "p99", "gateway", "p99", "added", "p99"
+        "{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "body", "direct", "p99", "gateway", "p99", "added", "p99", "held"
     );
     for (name, size, turns, sessions) in [
         ("2 KB", 1_000, 10, 80),
@@ -125,9 +140,12 @@ fn main() {
             .tcp_nodelay(true)
             .build()
             .unwrap();
-        let (direct, through) = runtime.block_on(async {
+        let (direct, through, held) = runtime.block_on(async {
             let direct = measure(&http, &provider, &bodies).await;
-            (direct, measure(&http, &gateway, &bodies).await)
+            let before = held(&http, &gateway).await;
+            let through = measure(&http, &gateway, &bodies).await;
+            let after = held(&http, &gateway).await;
+            (direct, through, (after.1 - before.1) / (after.0 - before.0))
         });
         let at = |times: &[Duration], share: f64| {
             times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3
@@ -139,9 +157,10 @@ fn main() {
             at(&through, 0.99),
         );
         println!(
-            "{name:>8} {d50:>7.2} ms {d99:>7.2} ms {g50:>7.2} ms {g99:>7.2} ms {:>7.2} ms {:>7.2} ms",
+            "{name:>8} {d50:>7.2} ms {d99:>7.2} ms {g50:>7.2} ms {g99:>7.2} ms {:>7.2} ms {:>7.2} ms {:>7.2} ms",
             g50 - d50,
-            g99 - d99
+            g99 - d99,
+            held * 1e3
         );
     }
 }
