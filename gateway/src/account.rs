@@ -111,7 +111,7 @@ fn cost(api: Api, prompt: u64, read: u64, written: u64) -> f64 {
     })
 }
 
-/// Notes a turn; answers its number. Have the session's place: the sums are read and written.
+/// Notes a turn; answers its number. Two at once may not: the sums are read and written.
 ///
 /// # Errors
 /// The record cannot be read or written.
@@ -174,11 +174,11 @@ pub(crate) fn note(record: &Record, session: &str, over: &Over<'_>) -> Result<u6
             .compaction
             .and_then(|report| serde_json::to_value(report).ok()),
     };
-    // Numbers, texts and JSON values have a JSON form.
-    let json = |value: serde_json::Result<String>| value.unwrap_or_default();
     let name = format!("{TURN}{:03}", turn.turn % TURNS);
-    record.keep(session, &name, &json(serde_json::to_string(&turn)))?;
-    record.keep(session, TOTALS, &json(serde_json::to_string(&totals)))?;
+    // Numbers, texts and JSON values have a JSON form.
+    let kept = serde_json::to_string(&turn).unwrap_or_default();
+    let sums = serde_json::to_string(&totals).unwrap_or_default();
+    record.keep(session, &[(&name, &kept), (TOTALS, &sums)])?;
     Ok(turn.turn)
 }
 

@@ -462,10 +462,11 @@ impl Rounds {
             has_markers,
             compaction: report.map(|(report, _)| report),
         };
+        // One at a time.
+        let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
         match account::note(shared.host.record(), session, &over) {
             Ok(turn) => {
                 if let Some((_, diff)) = report {
-                    let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
                     diffs.push(session, turn, diff.clone());
                 }
             }
@@ -524,8 +525,8 @@ impl Rounds {
             let shared = Arc::clone(&own);
             let work = move || {
                 let ended = self.end(&own, &mut place, round, visible);
-                drop(sender);
-                // The client need not wait for this.
+                // Nobody need wait for the rest.
+                drop((sender, place));
                 self.note(&own);
                 ended
             };
@@ -538,7 +539,10 @@ impl Rounds {
                 );
             }
         });
-        if tokio::time::timeout(settings.max_hold, ended).await.is_err() {
+        if tokio::time::timeout(settings.max_hold, ended)
+            .await
+            .is_err()
+        {
             tracing::warn!(session, "an answer was not taken in yet");
         }
         usage
@@ -705,5 +709,7 @@ pub(crate) async fn with_place<T: Send + 'static>(
     work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let mut place = Arc::clone(slot).lock_owned().await;
-    room.done(move || work(&mut place)).await.and_then(|done| done)
+    room.done(move || work(&mut place))
+        .await
+        .and_then(|done| done)
 }

@@ -198,10 +198,7 @@ pub(crate) async fn answer(
 
 fn held_too_long(settings: &Settings) -> Failure {
     let most = settings.max_hold.as_millis();
-    Failure::new(
-        "held_too_long",
-        format!("nothing was decided in {most} ms"),
-    )
+    Failure::new("held_too_long", format!("nothing was decided in {most} ms"))
 }
 
 /// Has the provider count the body that would be sent for this one.

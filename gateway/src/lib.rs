@@ -38,8 +38,8 @@ use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
 use settings::Settings;
-use work::Work;
 pub use settings::SettingsError;
+use work::Work;
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]

@@ -142,6 +142,6 @@ impl Found {
     pub(crate) fn note(&self, record: &Record) -> Result<(), RecordError> {
         // Numbers and lists of them have a JSON form.
         let text = serde_json::to_string(&self.lineage).unwrap_or_default();
-        record.keep(&self.owner, &self.session, &text)
+        record.keep(&self.owner, &[(&self.session, &text)])
     }
 }

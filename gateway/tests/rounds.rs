@@ -308,14 +308,24 @@ async fn raw_stream(base: &str, session: &str, headers: &str) -> String {
 async fn a_stream_ends_with_its_totals_for_those_who_ask_for_trailers() {
     let stage = stage("");
     let gateway = stage.gateway().await;
-    let mut tokens = gateway.metric("contexture_tokens_total{kind=\"output\"}").await;
+    let mut tokens = gateway
+        .metric("contexture_tokens_total{kind=\"output\"}")
+        .await;
     for (headers, asks) in [("", false), ("te: trailers\r\n", true)] {
-        stage.provider.script([grep("port"), Answer::text("I do not know.")]);
+        stage
+            .provider
+            .script([grep("port"), Answer::text("I do not know.")]);
         let answer = raw_stream(&gateway.base, &format!("s-{asks}"), headers).await;
         let (stream, end) = answer.rsplit_once("\r\n0\r\n").unwrap();
         assert!(stream.contains("I do not know."), "{answer}");
-        assert_eq!(end.contains("x-contexture-hidden-rounds: 1\r\n"), asks, "{end}");
-        let now = gateway.metric("contexture_tokens_total{kind=\"output\"}").await;
+        assert_eq!(
+            end.contains("x-contexture-hidden-rounds: 1\r\n"),
+            asks,
+            "{end}"
+        );
+        let now = gateway
+            .metric("contexture_tokens_total{kind=\"output\"}")
+            .await;
         let output = format!("; output={}\r\n", now - tokens);
         assert_eq!(end.contains(&output), asks, "{output:?}: {end}");
         tokens = now;

@@ -84,10 +84,9 @@ fn what_is_kept_with_a_session_goes_with_it() {
     let home = TempDir::new().unwrap();
     let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(host.record().kept("s").unwrap(), []);
-    host.record().keep("s", "b", "2").unwrap();
-    host.record().keep("s", "a", "1").unwrap();
-    host.record().keep("s", "b", "3").unwrap();
-    host.record().keep("t", "a", "4").unwrap();
+    host.record().keep("s", &[("b", "2")]).unwrap();
+    host.record().keep("s", &[("a", "1"), ("b", "3")]).unwrap();
+    host.record().keep("t", &[("a", "4")]).unwrap();
     let kept = [("a", "1"), ("b", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let again = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(again.record().kept("s").unwrap(), kept);

@@ -46,7 +46,11 @@ pub(super) async fn answered(
     *answer.status_mut() = status;
     let own = answer.headers_mut();
     *own = headers::downstream(&passed, true);
-    headers::set(own, TRAILER.as_str(), &[headers::ROUNDS, headers::TOKENS].join(", "));
+    headers::set(
+        own,
+        TRAILER.as_str(),
+        &[headers::ROUNDS, headers::TOKENS].join(", "),
+    );
     answer
 }
 

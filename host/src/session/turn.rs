@@ -415,9 +415,10 @@ impl Session {
         body: Cow<'b, str>,
         request: &Request<'_>,
     ) -> Cow<'b, str> {
-        let is_body = matches!(request.source, Source::Body { .. });
-        let Some(shape) =
-            marker_shape(request.format).filter(|_| is_body && self.options.cache_markers)
+        let Source::Body { wire, .. } = &request.source else {
+            return body;
+        };
+        let Some(shape) = marker_shape(request.format).filter(|_| self.options.cache_markers)
         else {
             return body;
         };
@@ -438,7 +439,11 @@ impl Session {
         let CacheStatus::Enabled { provider, ttl } = status else {
             return body;
         };
-        match prompt_cache::apply(&body, shape, provider, ttl) {
+        let marked = match &body {
+            Cow::Borrowed(_) => prompt_cache::apply_to(wire, shape, provider, ttl),
+            Cow::Owned(made) => prompt_cache::apply(made, shape, provider, ttl),
+        };
+        match marked {
             Ok(marked) if marked.applied.is_empty() => body,
             Ok(marked) => Cow::Owned(marked.document),
             Err(error) => {
