@@ -252,12 +252,16 @@ impl Asked {
         place.let_go();
     }
 
-    /// The body that would be sent for this one, with nothing taken in; none where it is no continuation of what is in
-    /// memory.
-    pub(crate) fn preview(&self, place: &mut Place) -> Result<Option<Bytes>, Failure> {
-        let Some(held) = place.hold_again()? else {
+    /// The body that would be sent for this one, with nothing taken in; none where it goes on with no session.
+    pub(crate) fn preview(
+        &self,
+        shared: &Shared,
+        place: &mut Place,
+    ) -> Result<Option<Bytes>, Failure> {
+        if !self.found.is_known {
             return Ok(None);
-        };
+        }
+        let held = place.hold_as_it_is(&shared.host, &self.opening)?;
         let (text, format) = (as_text(&self.body)?, self.api.format());
         let wire = formats::split(text, Some(format)).map_err(SessionError::from)?;
         let restored = hidden::put_back(self.api, &wire, &self.said, held.hidden);

@@ -214,7 +214,8 @@ pub(crate) async fn count(
             return None;
         };
         let slot = slot(&shared, &settings, &asked);
-        let work = move |place: &mut _| asked.preview(place);
+        let own = Arc::clone(&shared);
+        let work = move |place: &mut _| asked.preview(&own, place);
         let preview = with_place(&shared.work, &slot, work).await;
         preview.ok().flatten()
     };

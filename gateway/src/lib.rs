@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     /// What the last compactions changed.
     diffs: Mutex<Diffs>,
     address: SocketAddr,
+    /// `gateway.listen` as it was at the start.
+    listen: String,
 }
 
 impl Shared {
@@ -114,6 +116,13 @@ impl Handle {
         self.shared.host.reload()?;
         let engines = self.shared.host.engines();
         let settings = Settings::of(engines.config(), self.shared.address)?;
+        let listen = &engines.config().gateway.listen;
+        if *listen != self.shared.listen {
+            tracing::warn!(
+                "`gateway.listen` is {listen} now: the gateway stays at {}, and needs a restart to move there",
+                self.shared.address
+            );
+        }
         *self
             .shared
             .settings
@@ -162,6 +171,7 @@ impl Gateway {
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
+                listen: config.gateway.listen.clone(),
             }),
             listener,
         })
@@ -183,7 +193,7 @@ impl Gateway {
             Some("anthropic"),
             None,
             enabled,
-            caching.cache_ttl.at_first(),
+            caching.cache_ttl,
         );
         let mode = match self.shared.settings().observe {
             true => "observing",

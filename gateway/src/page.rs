@@ -231,7 +231,7 @@ fn session(shared: &Shared, id: &str) -> Result<Value, Refused> {
         "turns": turns,
         "placed": placed,
         "diffs": diffs,
-        "prices": "the list prices of Claude Sonnet, and of the prompt alone",
+        "prices": "the list prices of each turn's model, as far as they are known, of the prompt alone",
     }))
 }
 

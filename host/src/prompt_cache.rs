@@ -21,8 +21,8 @@ use document::{Document, Marker, Position};
 pub use lifetime::CacheTtl;
 pub(crate) use lifetime::Pauses;
 pub use splice::remove;
-pub(crate) use status::prices;
 pub use status::{CacheStatus, DisabledReason, decide};
+pub(crate) use status::{least_prefix, prices};
 
 /// Breakpoints that a request may have, the client's own included (Anthropic's limit).
 pub(crate) const MAX_BREAKPOINTS: usize = 4;

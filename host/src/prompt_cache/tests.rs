@@ -355,11 +355,15 @@ fn who_takes_markers() {
             .to_string()
             .replace("💾 Prompt caching: ", "")
     };
-    let five = Ttl::FiveMinutes;
+    let five = CacheTtl::FiveMinutes;
     let sonnet = "claude-sonnet-4-5";
     assert_eq!(
-        line(sonnet, Some("anthropic"), None, true, Ttl::OneHour),
+        line(sonnet, Some("anthropic"), None, true, CacheTtl::OneHour),
         "ENABLED (Claude via Anthropic, 1h TTL)"
+    );
+    assert_eq!(
+        line(sonnet, Some("anthropic"), None, true, CacheTtl::Auto),
+        "ENABLED (Claude via Anthropic, auto TTL)"
     );
     assert_eq!(
         line(

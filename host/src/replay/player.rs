@@ -60,7 +60,7 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
 /// The prompts as they would have been without any engine, whether they fit the window or not.
 pub fn without_engine(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     let mut prompts = Prompts::default();
-    let mut cache = PromptCache::new(cache_ttl);
+    let mut cache = PromptCache::new(&recording.agent.model, cache_ttl);
     let messages = recording.message_tokens();
     let fixed = recording.fixed_tokens();
     let mut before = 0;
@@ -161,7 +161,7 @@ impl<'a> Player<'a> {
         let warnings = session.take_warnings();
         Ok(Self {
             script: Script::of(recording)?,
-            cache: PromptCache::new(caching.cache_ttl.at_first()),
+            cache: PromptCache::new(&recording.agent.model, caching.cache_ttl.at_first()),
             chooses_ttl: caching.cache_ttl == CacheTtl::Auto,
             fixed_tokens: recording.fixed_tokens(),
             recording,

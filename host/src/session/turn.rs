@@ -434,11 +434,12 @@ impl Session {
                 .as_deref()
                 .filter(|_| provider.is_none()),
             caching.enabled != Some(false),
-            self.cache_ttl,
+            caching.cache_ttl,
         );
-        let CacheStatus::Enabled { provider, ttl } = status else {
+        let CacheStatus::Enabled { provider, .. } = status else {
             return body;
         };
+        let ttl = self.cache_ttl;
         let marked = match &body {
             Cow::Borrowed(_) => prompt_cache::apply_to(wire, shape, provider, ttl),
             Cow::Owned(made) => prompt_cache::apply(made, shape, provider, ttl),
