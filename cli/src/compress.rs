@@ -482,7 +482,7 @@ impl Job<'_> {
             .provider
             .as_deref()
             .or(native.then_some("anthropic"));
-        let ttl = config.prompt_caching.cache_ttl.at_first();
+        let ttl = config.prompt_caching.cache_ttl;
         let status = prompt_cache::decide(
             model,
             provider,

@@ -15,8 +15,8 @@ use contexture::config::{Loaded, OnFailure};
 use contexture::formats::Format;
 use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::replay::{
-    ConversationReport, Played, Prices, Recording, Report, Row, Stage, play, recorded,
-    without_engine,
+    CONTEXT_EDITING, ConversationReport, Played, Prices, Recording, Report, Row, Stage, UNCACHED,
+    play, recorded, with_context_editing, without_engine, without_markers,
 };
 use contexture::session::SessionError;
 
@@ -133,6 +133,9 @@ pub(crate) fn run(args: &ReplayArgs, global: &Global) -> Result<u8, CliError> {
                 let step = &mut || progress.step();
                 let played = play(&input.recording, stage, *engine, step).map_err(failed)?;
                 rows.push(engine_row(played, &prices));
+            }
+            if input.recording.agent().model.contains("claude") {
+                rows.extend(provider_rows(&input.recording, ttl.at_first(), &prices));
             }
             Ok(conversation_report(input, rows))
         })
@@ -255,6 +258,15 @@ fn plain_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> Vec<Row> {
         .into_iter()
         .chain([Row::new("none", None, none, None, prices)])
         .collect()
+}
+
+/// What the provider of Claude models would have made of it itself.
+fn provider_rows(recording: &Recording, ttl: Ttl, prices: &Prices) -> [Row; 2] {
+    let row = |name, prompts| Row::new(name, None, prompts, None, prices);
+    [
+        row(UNCACHED, without_markers(recording)),
+        row(CONTEXT_EDITING, with_context_editing(recording, ttl)),
+    ]
 }
 
 fn engine_row(played: Played, prices: &Prices) -> Row {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::figures::{counted, duration, grouped};
 use contexture::prompt_cache::CacheTtl;
-use contexture::replay::{ConversationReport, Prices, Report, Row};
+use contexture::replay::{CONTEXT_EDITING, ConversationReport, Prices, Report, Row, UNCACHED};
 
 /// The columns, each with the two lines of its heading.
 const COLUMNS: [[&str; 2]; 11] = [
@@ -226,6 +226,12 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(format!("recorded: the log's own usage{of}."));
     }
     notes.push("none: the recording without an engine, whether it fits or not.".to_owned());
+    if report.totals.iter().any(|row| row.engine == UNCACHED) {
+        notes.push(format!(
+            "{UNCACHED}: the same without markers for the prompt cache. {CONTEXT_EDITING}: the same with the provider's own\n\
+             context editing, which clears all tool results but the last three of each prompt beyond 100,000 tokens."
+        ));
+    }
     let work = || report.totals.iter().filter_map(|row| row.work.as_ref());
     if work().any(|work| !work.costs.is_empty()) {
         notes.push(

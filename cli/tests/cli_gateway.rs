@@ -94,7 +94,7 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
     let config = home.read("home/config.yaml");
     home.put(
         "home/config.yaml",
-        &format!("{config}gateway: {{mode: observe}}\n"),
+        &format!("{config}gateway: {{mode: observe, listen: \"127.0.0.1:9\"}}\n"),
     );
     serving.signal(rustix::process::Signal::HUP);
     let mut seen = String::new();
@@ -111,6 +111,10 @@ fn it_serves_reads_its_configuration_again_and_stops_when_told() {
     let mut log = String::new();
     serving.2.read_to_string(&mut log).unwrap();
     assert!(!log.contains("Bearer") && !log.contains(" k "), "{log}");
+    assert!(
+        log.contains("127.0.0.1:9 now") && log.contains("needs a restart"),
+        "{log}"
+    );
 }
 
 #[test]

@@ -1,6 +1,12 @@
-//! What a gateway adds to a request on a warm session, against the direct way to the same server, as a table.
+//! What a gateway adds to a request on a warm session, beside nginx (where that is installed), against the direct way to
+//! the same server, as a table. Between two turns there is a pause, as there is between those of an agent.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod support;
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -14,27 +20,58 @@ use tokio::runtime::Builder;
 
 const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Yes."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":5}}"#;
 
+/// How long an agent takes from an answer to its next request: at least.
+const PAUSE: Duration = Duration::from_millis(3);
+
 /// A provider that reads the request and answers at once.
 fn provider() -> String {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            sender
-                .send(format!("http://{}", listener.local_addr().unwrap()))
-                .unwrap();
-            let answer = |request: Request| async {
-                to_bytes(request.into_body(), usize::MAX).await.unwrap();
-                let answer = Response::builder().header("content-type", "application/json");
-                answer.body(Body::from(ANSWER)).unwrap()
-            };
-            axum::serve(listener, Router::new().fallback(answer))
-                .await
-                .unwrap();
-        });
-    });
-    receiver.recv().unwrap()
+    let answer = |request: Request| async {
+        to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let answer = Response::builder().header("content-type", "application/json");
+        answer.body(Body::from(ANSWER)).unwrap()
+    };
+    support::serve(Router::new().fallback(answer))
+}
+
+/// nginx before the provider, until it is dropped.
+struct Nginx {
+    child: Child,
+    base: String,
+}
+
+impl Nginx {
+    /// None where it is not installed.
+    fn start(folder: &Path, provider: &str) -> Option<Self> {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let (folder, provider) = (folder.display(), provider.trim_start_matches("http://"));
+        let config = format!(
+            "daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; events {{}}\n\
+             http {{ access_log off; client_max_body_size 64m; client_body_buffer_size 1m; keepalive_requests 100000;\n\
+             client_body_temp_path {folder}/nginx-body; proxy_temp_path {folder}/nginx-proxy;\n\
+             fastcgi_temp_path {folder}/nginx-1; uwsgi_temp_path {folder}/nginx-2; scgi_temp_path {folder}/nginx-3;\n\
+             upstream provider {{ server {provider}; keepalive 64; }}\n\
+             server {{ listen {address}; location / {{ proxy_pass http://provider; proxy_http_version 1.1;\n\
+             proxy_set_header Connection \"\"; proxy_buffering off; proxy_request_buffering off; }} }} }}\n"
+        );
+        let path = format!("{folder}/nginx.conf");
+        std::fs::write(&path, config).unwrap();
+        let mut command = Command::new("nginx");
+        let child = command.args(["-c", &path]).spawn().ok()?;
+        while TcpStream::connect(address).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let base = format!("http://{address}");
+        Some(Self { child, base })
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn gateway(home: &std::path::Path) -> String {
@@ -94,6 +131,7 @@ async fn measure(http: &reqwest::Client, base: &str, sessions: &[Vec<String>]) -
             if turn > 1 {
                 times.push(began.elapsed());
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
     times.sort();
@@ -110,9 +148,13 @@ fn main() {
     std::fs::write(home.path().join("config.yaml"), config).unwrap();
     let gateway = gateway(home.path());
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let nginx = Nginx::start(home.path(), &provider);
+    if nginx.is_none() {
+        println!("nginx is not installed");
+    }
     println!(
-        "{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "body", "direct", "p99", "gateway", "p99", "added", "p99"
+        "{:>8} {:>8} {:>11} {:>11} {:>11} {:>11}",
+        "body", "", "p50", "p99", "added p50", "p99"
     );
     for (name, size, turns, sessions) in [
         ("2 KB", 1_000, 10, 80),
@@ -125,23 +167,26 @@ fn main() {
             .tcp_nodelay(true)
             .build()
             .unwrap();
-        let (direct, through) = runtime.block_on(async {
-            let direct = measure(&http, &provider, &bodies).await;
-            (direct, measure(&http, &gateway, &bodies).await)
-        });
-        let at = |times: &[Duration], share: f64| {
-            times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3
-        };
-        let (d50, d99, g50, g99) = (
-            at(&direct, 0.5),
-            at(&direct, 0.99),
-            at(&through, 0.5),
-            at(&through, 0.99),
-        );
-        println!(
-            "{name:>8} {d50:>7.2} ms {d99:>7.2} ms {g50:>7.2} ms {g99:>7.2} ms {:>7.2} ms {:>7.2} ms",
-            g50 - d50,
-            g99 - d99
-        );
+        let ways = [
+            ("direct", Some(&provider)),
+            ("nginx", nginx.as_ref().map(|nginx| &nginx.base)),
+            ("gateway", Some(&gateway)),
+        ];
+        let mut direct = (0.0, 0.0);
+        for (way, base) in ways {
+            let Some(base) = base else { continue };
+            let times = runtime.block_on(measure(&http, base, &bodies));
+            let at =
+                |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+            let (p50, p99) = (at(0.5), at(0.99));
+            if way == "direct" {
+                direct = (p50, p99);
+            }
+            println!(
+                "{name:>8} {way:>8} {p50:>8.2} ms {p99:>8.2} ms {:>8.2} ms {:>8.2} ms",
+                p50 - direct.0,
+                p99 - direct.1
+            );
+        }
     }
 }

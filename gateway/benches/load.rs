@@ -2,6 +2,8 @@
 //! the memory of many turns of many sessions. `CONTEXTURE_SOAK_TURNS` says how many turns.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod support;
+
 use std::convert::Infallible;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -65,40 +67,28 @@ fn events() -> Vec<String> {
 
 /// A provider that begins its streams at once, and pauses in them where the request says so.
 fn provider() -> String {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            sender.send(format!("http://{address}")).unwrap();
-            let answer = |request: Request| async {
-                let pauses = request.headers().contains_key("x-pause");
-                to_bytes(request.into_body(), usize::MAX).await.unwrap();
-                let all = if pauses {
-                    events()
-                } else {
-                    vec![events().concat()]
-                };
-                let stream = unfold(
-                    (all.into_iter(), false),
-                    move |(mut all, later)| async move {
-                        if later && pauses {
-                            tokio::time::sleep(PAUSE).await;
-                        }
-                        let event = Bytes::from(all.next()?);
-                        Some((Ok::<_, Infallible>(event), (all, true)))
-                    },
-                );
-                let answer = Response::builder().header("content-type", "text/event-stream");
-                answer.body(Body::from_stream(stream)).unwrap()
-            };
-            axum::serve(listener, Router::new().fallback(answer))
-                .await
-                .unwrap();
-        });
-    });
-    receiver.recv().unwrap()
+    let answer = |request: Request| async {
+        let pauses = request.headers().contains_key("x-pause");
+        to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let all = if pauses {
+            events()
+        } else {
+            vec![events().concat()]
+        };
+        let stream = unfold(
+            (all.into_iter(), false),
+            move |(mut all, later)| async move {
+                if later && pauses {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                let event = Bytes::from(all.next()?);
+                Some((Ok::<_, Infallible>(event), (all, true)))
+            },
+        );
+        let answer = Response::builder().header("content-type", "text/event-stream");
+        answer.body(Body::from_stream(stream)).unwrap()
+    };
+    support::serve(Router::new().fallback(answer))
 }
 
 /// What the program is where it is run again.

@@ -49,7 +49,8 @@ pub(crate) struct Turn {
     hidden_rounds: u32,
     /// What the prompt would have been without the engine (an estimate).
     without: u64,
-    cost: Cost,
+    /// None where the model's prices are not known.
+    cost: Option<Cost>,
     held_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     compaction: Option<Value>,
@@ -67,7 +68,8 @@ pub(crate) struct Totals {
     cache_write: u64,
     output: u64,
     without: u64,
-    cost: Cost,
+    /// Of the turns whose model has known prices; none where there are none.
+    cost: Option<Cost>,
     /// When the last one was.
     at_ms: u64,
     /// What the last one would have been.
@@ -97,12 +99,8 @@ fn now_ms() -> u64 {
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What these tokens cost. Providers other than Anthropic's take nothing for writing to their caches.
-fn cost(api: Api, prompt: u64, read: u64, written: u64) -> f64 {
-    let mut prices = Prices::sonnet(Ttl::FiveMinutes);
-    if api != Api::Messages {
-        prices.write = prices.input;
-    }
+/// What these tokens cost.
+fn cost(prices: &Prices, prompt: u64, read: u64, written: u64) -> f64 {
     prices.cost(&Prompts {
         prompt_tokens: prompt,
         cached_tokens: read,
@@ -111,7 +109,7 @@ fn cost(api: Api, prompt: u64, read: u64, written: u64) -> f64 {
     })
 }
 
-/// Notes a turn; answers its number. Have the session's place: the sums are read and written.
+/// Notes a turn; answers its number. Two at once may not: the sums are read and written.
 ///
 /// # Errors
 /// The record cannot be read or written.
@@ -129,21 +127,23 @@ pub(crate) fn note(record: &Record, session: &str, over: &Over<'_>) -> Result<u6
         true => totals.last_without,
         false => 0,
     };
-    let markers = cost(over.api, without, read, without.saturating_sub(read));
     let is_cached_anyway = over.has_markers || over.api != Api::Messages;
-    let cost = Cost {
-        engine: cost(
-            over.api,
-            all.input_tokens,
-            all.cache_read_tokens,
-            all.cache_write_tokens,
-        ),
-        markers,
-        none: match is_cached_anyway {
-            true => markers,
-            false => cost(over.api, without, 0, 0),
-        },
-    };
+    let cost = Prices::of_model(over.model, Ttl::FiveMinutes).map(|prices| {
+        let markers = cost(&prices, without, read, without.saturating_sub(read));
+        Cost {
+            engine: cost(
+                &prices,
+                all.input_tokens,
+                all.cache_read_tokens,
+                all.cache_write_tokens,
+            ),
+            markers,
+            none: match is_cached_anyway {
+                true => markers,
+                false => cost(&prices, without, 0, 0),
+            },
+        }
+    });
     totals.turns += 1;
     totals.compactions += u64::from(over.compaction.is_some());
     totals.hidden_rounds += u64::from(over.hidden_rounds);
@@ -152,9 +152,12 @@ pub(crate) fn note(record: &Record, session: &str, over: &Over<'_>) -> Result<u6
     totals.cache_write += all.cache_write_tokens;
     totals.output += all.output_tokens;
     totals.without += without;
-    totals.cost.engine += cost.engine;
-    totals.cost.markers += cost.markers;
-    totals.cost.none += cost.none;
+    if let Some(cost) = cost {
+        let sums = totals.cost.get_or_insert_default();
+        sums.engine += cost.engine;
+        sums.markers += cost.markers;
+        sums.none += cost.none;
+    }
     totals.at_ms = at_ms;
     totals.last_without = without;
     let turn = Turn {
@@ -174,11 +177,11 @@ pub(crate) fn note(record: &Record, session: &str, over: &Over<'_>) -> Result<u6
             .compaction
             .and_then(|report| serde_json::to_value(report).ok()),
     };
-    // Numbers, texts and JSON values have a JSON form.
-    let json = |value: serde_json::Result<String>| value.unwrap_or_default();
     let name = format!("{TURN}{:03}", turn.turn % TURNS);
-    record.keep(session, &name, &json(serde_json::to_string(&turn)))?;
-    record.keep(session, TOTALS, &json(serde_json::to_string(&totals)))?;
+    // Numbers, texts and JSON values have a JSON form.
+    let kept = serde_json::to_string(&turn).unwrap_or_default();
+    let sums = serde_json::to_string(&totals).unwrap_or_default();
+    record.keep(session, &[(&name, &kept), (TOTALS, &sums)])?;
     Ok(turn.turn)
 }
 

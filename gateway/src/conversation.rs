@@ -24,6 +24,7 @@ use crate::lineage::{self, Seen};
 use crate::session_key::{self, Key};
 use crate::sessions::{Held, Opening, Place, Slot};
 use crate::stream::{Call, Round, Tools, result_blocks, results};
+use crate::work::Work;
 use crate::{Shared, settings::Settings, window};
 
 /// Why a request leaves as it came.
@@ -273,12 +274,16 @@ impl Asked {
         place.let_go();
     }
 
-    /// The body that would be sent for this one, with nothing taken in; none where it is no continuation of what is in
-    /// memory.
-    pub(crate) fn preview(&self, place: &mut Place) -> Result<Option<Bytes>, Failure> {
-        let Some(held) = place.hold_again()? else {
+    /// The body that would be sent for this one, with nothing taken in; none where it goes on with no session.
+    pub(crate) fn preview(
+        &self,
+        shared: &Shared,
+        place: &mut Place,
+    ) -> Result<Option<Bytes>, Failure> {
+        if !self.found.is_known {
             return Ok(None);
-        };
+        }
+        let held = place.hold_as_it_is(&shared.host, &self.opening)?;
         let (text, format) = (as_text(&self.body)?, self.api.format());
         let wire = formats::split(text, Some(format)).map_err(SessionError::from)?;
         let restored = hidden::put_back(self.api, &wire, &self.said, held.hidden);
@@ -483,10 +488,11 @@ impl Rounds {
             has_markers,
             compaction: report.map(|(report, _)| report),
         };
+        // One at a time.
+        let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
         match account::note(shared.host.record(), session, &over) {
             Ok(turn) => {
                 if let Some((_, diff)) = report {
-                    let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
                     diffs.push(session, turn, diff.clone());
                 }
             }
@@ -514,16 +520,17 @@ impl Rounds {
         slot: &Slot,
         round: Round,
     ) -> Result<(Self, Bytes), Failure> {
-        let (shared, most) = (Arc::clone(shared), settings.max_rounds);
-        let work = with_place(slot, move |place| {
-            let body = self.next(&shared, place, round, most)?;
+        let (own, most) = (Arc::clone(shared), settings.max_rounds);
+        let work = with_place(&shared.work, slot, move |place| {
+            let body = self.next(&own, place, round, most)?;
             Ok((self, body))
         });
         work.await
     }
 
     /// As [`end`](Self::end), where waiting does not block. A failure costs the client nothing, and is logged. Answers
-    /// the usage of all rounds.
+    /// the usage of all rounds, once nothing is left that only the gateway knows: what the client is given whole, it
+    /// brings back with its next request, which waits for the place.
     pub(crate) async fn end_in(
         mut self,
         shared: &Arc<Shared>,
@@ -532,32 +539,37 @@ impl Rounds {
         round: Round,
         visible: Option<Vec<String>>,
     ) -> Usage {
-        let shared = Arc::clone(shared);
-        self.count(&shared, &round);
+        self.count(shared, &round);
         let usage = self.usage;
         let session = self.turned.session.clone();
-        let (sender, ended) = oneshot::channel();
-        let slot = Arc::clone(slot);
+        let (sender, ended) = oneshot::channel::<()>();
+        let (own, slot, of) = (Arc::clone(shared), Arc::clone(slot), session.clone());
         tokio::spawn(async move {
             let mut place = slot.lock_owned().await;
-            tokio::task::spawn_blocking(move || {
-                let _ = sender.send(self.end(&shared, &mut place, round, visible));
-                // The client need not wait for this.
-                self.note(&shared);
-            });
-        });
-        let ended = tokio::time::timeout(settings.max_hold, ended).await;
-        match ended.map(|ended| ended.unwrap_or_else(|error| Err(Failure::new("panic", error)))) {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => {
+            // Who waits is told by its end.
+            let sender = visible.is_some().then_some(sender);
+            let shared = Arc::clone(&own);
+            let work = move || {
+                let ended = self.end(&own, &mut place, round, visible);
+                // Nobody need wait for the rest.
+                drop((sender, place));
+                self.note(&own);
+                ended
+            };
+            if let Err(failure) = shared.work.done(work).await.and_then(|ended| ended) {
                 tracing::warn!(
-                    session,
+                    session = of,
                     reason = failure.reason,
                     "an answer was not taken in: {}",
                     failure.detail
                 );
             }
-            Err(_) => tracing::warn!(session, "an answer was not taken in yet"),
+        });
+        if tokio::time::timeout(settings.max_hold, ended)
+            .await
+            .is_err()
+        {
+            tracing::warn!(session, "an answer was not taken in yet");
         }
         usage
     }
@@ -718,10 +730,12 @@ fn append(format: Format, body: &Bytes, messages: &[String]) -> Result<Bytes, Fa
 
 /// A slot, held for one piece of work.
 pub(crate) async fn with_place<T: Send + 'static>(
+    room: &Work,
     slot: &Slot,
     work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let mut place = Arc::clone(slot).lock_owned().await;
-    let done = tokio::task::spawn_blocking(move || work(&mut place)).await;
-    done.unwrap_or_else(|error| Err(Failure::new("panic", error)))
+    room.done(move || work(&mut place))
+        .await
+        .and_then(|done| done)
 }

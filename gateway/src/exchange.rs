@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Method;
 use http::header::HeaderMap;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use crate::Shared;
 use crate::api::Api;
@@ -72,8 +72,7 @@ async fn read(
     incoming: &Incoming,
 ) -> Result<Kind, Failure> {
     let work = reading(shared, settings, api, incoming);
-    let read = tokio::task::spawn_blocking(work).await;
-    read.unwrap_or_else(|error| Err(Failure::new("panic", error)))
+    shared.work.done(work).await.and_then(|read| read)
 }
 
 /// What finds that out, and blocks.
@@ -105,25 +104,26 @@ async fn read_and_turn(
     api: Api,
     incoming: &Incoming,
 ) -> (Result<Kind, Failure>, Option<Turning>) {
-    let work = reading(shared, settings, api, incoming);
-    let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
+    let read = reading(shared, settings, api, incoming);
+    let (own, settings) = (Arc::clone(shared), Arc::clone(settings));
     let (sender, receiver) = oneshot::channel();
-    tokio::task::spawn_blocking(move || {
-        let read = work();
+    let work = move || {
+        let read = read();
         let asked = match &read {
             Ok(Kind::Turn(asked)) if !settings.observe => Some(Arc::clone(asked)),
             _ => None,
         };
         let begun = asked.and_then(|asked| {
-            let slot = slot(&shared, &settings, &asked);
+            let slot = slot(&own, &settings, &asked);
             Some((slot.try_lock_owned().ok()?, asked))
         });
         let (turned, turning) = oneshot::channel();
         let _ = sender.send((read, begun.as_ref().map(|_| turning)));
         if let Some((place, asked)) = begun {
-            asked.turn_in(&shared, place, turned);
+            asked.turn_in(&own, place, turned);
         }
-    });
+    };
+    shared.work.begin(work).await;
     let panicked = |error| (Err(Failure::new("panic", error)), None);
     receiver.await.unwrap_or_else(panicked)
 }
@@ -141,7 +141,9 @@ fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> T
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let place = slot.lock_owned().await;
-        tokio::task::spawn_blocking(move || asked.turn_in(&shared, place, sender));
+        let own = Arc::clone(&shared);
+        let work = move || asked.turn_in(&own, place, sender);
+        shared.work.begin(work).await;
     });
     receiver
 }
@@ -154,7 +156,9 @@ pub(crate) async fn answer(
     incoming: Incoming,
 ) -> Response {
     let began = Instant::now();
-    let (read, begun) = read_and_turn(&shared, &settings, api, &incoming).await;
+    let until = tokio::time::Instant::now() + settings.max_hold;
+    let begun = timeout_at(until, read_and_turn(&shared, &settings, api, &incoming)).await;
+    let (read, begun) = begun.unwrap_or_else(|_| (Err(held_too_long(&settings)), None));
     let asked = match read {
         Ok(Kind::Turn(asked)) => asked,
         Ok(Kind::Untouched(why)) => {
@@ -169,15 +173,9 @@ pub(crate) async fn answer(
     }
     let turning = begun.unwrap_or_else(|| turn_after_others(&shared, &slot, &asked));
     let panicked = |error| Err(Failure::new("panic", error));
-    let turned = timeout(settings.max_hold, turning).await;
+    let turned = timeout_at(until, turning).await;
     let turned = turned.map(|turned| turned.unwrap_or_else(panicked));
-    let turned = turned.unwrap_or_else(|_| {
-        let waited = format!(
-            "nothing was decided in {} ms",
-            settings.max_hold.as_millis()
-        );
-        Err(Failure::new("held_too_long", waited))
-    });
+    let turned = turned.unwrap_or_else(|_| Err(held_too_long(&settings)));
     let held = began.elapsed();
     shared.metrics.held(held);
     let turned = match turned {
@@ -200,6 +198,11 @@ pub(crate) async fn answer(
     managed(exchange, slot, asked, (turned, held), incoming.counted).await
 }
 
+fn held_too_long(settings: &Settings) -> Failure {
+    let most = settings.max_hold.as_millis();
+    Failure::new("held_too_long", format!("nothing was decided in {most} ms"))
+}
+
 /// Has the provider count the body that would be sent for this one.
 pub(crate) async fn count(
     shared: Arc<Shared>,
@@ -213,7 +216,9 @@ pub(crate) async fn count(
             return None;
         };
         let slot = slot(&shared, &settings, &asked);
-        let preview = with_place(&slot, move |place| asked.preview(place)).await;
+        let own = Arc::clone(&shared);
+        let work = move |place: &mut _| asked.preview(&own, place);
+        let preview = with_place(&shared.work, &slot, work).await;
         preview.ok().flatten()
     };
     let body = match settings.observe {
@@ -258,8 +263,8 @@ async fn fail_open(
         .add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
     let body = match asked.filter(|asked| asked.is_surely_too_large()) {
         Some(asked) => {
-            let shared = Arc::clone(shared);
-            let fitted = tokio::task::spawn_blocking(move || asked.fit(&shared)).await;
+            let own = Arc::clone(shared);
+            let fitted = shared.work.done(move || asked.fit(&own)).await;
             fitted.ok().flatten()
         }
         None => None,

@@ -46,7 +46,8 @@ pub(crate) fn keep(
     one: Hidden,
 ) -> Result<(), RecordError> {
     let text = serde_json::to_string(&one).unwrap_or_default();
-    let kept = record.keep(session, &format!("{NAME}{:08}", all.len()), &text);
+    let name = format!("{NAME}{:08}", all.len());
+    let kept = record.keep(session, &[(&name, &text)]);
     all.push(one);
     kept
 }

@@ -24,6 +24,7 @@ mod settings;
 mod stream;
 mod upstream;
 mod window;
+mod work;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -39,6 +40,7 @@ use metrics::Metrics;
 use sessions::Sessions;
 use settings::Settings;
 pub use settings::SettingsError;
+use work::Work;
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
@@ -72,10 +74,13 @@ pub(crate) struct Shared {
     sessions: Sessions,
     identities: Identities,
     metrics: Arc<Metrics>,
+    work: Work,
     settings: RwLock<Arc<Settings>>,
     /// What the last compactions changed.
     diffs: Mutex<Diffs>,
     address: SocketAddr,
+    /// `gateway.listen` as it was at the start.
+    listen: String,
 }
 
 impl Shared {
@@ -112,6 +117,13 @@ impl Handle {
         self.shared.host.reload()?;
         let engines = self.shared.host.engines();
         let settings = Settings::of(engines.config(), self.shared.address)?;
+        let listen = &engines.config().gateway.listen;
+        if *listen != self.shared.listen {
+            tracing::warn!(
+                "`gateway.listen` is {listen} now: the gateway stays at {}, and needs a restart to move there",
+                self.shared.address
+            );
+        }
         *self
             .shared
             .settings
@@ -156,9 +168,11 @@ impl Gateway {
                 sessions: Sessions::new(),
                 identities: Identities::default(),
                 metrics: Arc::default(),
+                work: Work::default(),
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
+                listen: config.gateway.listen.clone(),
             }),
             listener,
         })
@@ -180,7 +194,7 @@ impl Gateway {
             Some("anthropic"),
             None,
             enabled,
-            caching.cache_ttl.at_first(),
+            caching.cache_ttl,
         );
         let mode = match self.shared.settings().observe {
             true => "observing",

@@ -41,6 +41,8 @@ pub(crate) struct Found {
     owner: String,
     /// The session's id.
     pub(crate) session: String,
+    /// Whether it had a request before.
+    pub(crate) is_known: bool,
     lineage: Lineage,
 }
 
@@ -67,6 +69,7 @@ pub(crate) fn find(record: &Record, name: &str, seen: &Seen<'_>) -> Result<Found
     let whole = chain.last().copied().unwrap_or_default();
     let session = which(&known, &chain, seen).unwrap_or_else(|| free(&known, name, whole));
     let lineage = known.into_iter().find(|(id, _)| *id == session);
+    let is_known = lineage.is_some();
     let mut lineage = lineage.map(|(_, lineage)| lineage).unwrap_or_default();
     lineage.system = seen.system;
     lineage.answer = seen.answer.unwrap_or(lineage.answer);
@@ -79,6 +82,7 @@ pub(crate) fn find(record: &Record, name: &str, seen: &Seen<'_>) -> Result<Found
     Ok(Found {
         owner,
         session,
+        is_known,
         lineage,
     })
 }
@@ -142,6 +146,6 @@ impl Found {
     pub(crate) fn note(&self, record: &Record) -> Result<(), RecordError> {
         // Numbers and lists of them have a JSON form.
         let text = serde_json::to_string(&self.lineage).unwrap_or_default();
-        record.keep(&self.owner, &self.session, &text)
+        record.keep(&self.owner, &[(&self.session, &text)])
     }
 }

@@ -87,8 +87,9 @@ pub(crate) async fn answer(shared: Arc<Shared>, incoming: Incoming) -> Response 
             "ask by this machine's own name or address, as http://127.0.0.1".to_owned(),
         )),
         true => {
-            let told = tokio::task::spawn_blocking(move || tell(&shared, &incoming));
-            told.await.unwrap_or_else(|error| Err(failed(error)))
+            let own = Arc::clone(&shared);
+            let told = shared.work.done(move || tell(&own, &incoming)).await;
+            told.unwrap_or_else(|failure| Err(failed(failure.detail)))
         }
     };
     let (status, value) = match told {
@@ -230,7 +231,7 @@ fn session(shared: &Shared, id: &str) -> Result<Value, Refused> {
         "turns": turns,
         "placed": placed,
         "diffs": diffs,
-        "prices": "the list prices of Claude Sonnet, and of the prompt alone",
+        "prices": "the list prices of each turn's model, as far as they are known, of the prompt alone",
     }))
 }
 

@@ -114,6 +114,22 @@ impl Place {
         })
     }
 
+    /// The session as [`hold`](Self::hold) has it, for the window that it had where it is in memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn hold_as_it_is(
+        &mut self,
+        host: &Host,
+        opening: &Opening,
+    ) -> Result<Held<'_>, SessionError> {
+        let mut opening = opening.clone();
+        if let Some(open) = &self.open {
+            opening.agent.clone_from(&open.agent);
+        }
+        self.hold(host, &opening)
+    }
+
     /// Whether the session is in memory, as it was after the last turn here.
     pub(crate) fn hold_again(&mut self) -> Result<Option<Held<'_>>, SessionError> {
         let Some(open) = &mut self.open else {

@@ -294,6 +294,9 @@ async fn tokens_are_counted_of_the_body_that_would_be_sent() {
         count(stage.provider.base_url()).await,
     );
     assert!(through < 24_000 && direct > 26_000, "{through} {direct}");
+    // Another gateway, or this one after a restart, has the session in no memory yet.
+    let again = stage.gateway().await;
+    assert_eq!(count(again.base.clone()).await, through);
     let said = agent.go_on().await;
     let sent = stage.provider.requests().pop().unwrap();
     let counted = stage

@@ -14,6 +14,8 @@ use contexture_stand_in::{Answer, Usage};
 use serde_json::{Value, json};
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const LCM: &str = "context: {engine: lcm-at-once}\n";
 
@@ -282,4 +284,51 @@ async fn a_history_with_a_leaked_call_is_healed() {
         assert!(sent.last_text().contains("The tool is there"), "{api:?}");
         stage.nothing_was_refused();
     }
+}
+
+/// Asks for a stream on a connection of its own, and answers all that comes.
+async fn raw_stream(base: &str, session: &str, headers: &str) -> String {
+    let question = json!({"role": "user", "content": "Which port was it?"});
+    let body = json!({"model": "claude-sonnet-4-5", "max_tokens": 100, "stream": true, "messages": [question]});
+    let body = body.to_string();
+    let request = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-contexture-session: {session}\r\n{headers}\
+         x-api-key: k\r\nanthropic-version: 2023-06-01\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let address = base.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_its_totals_for_those_who_ask_for_trailers() {
+    let stage = stage("");
+    let gateway = stage.gateway().await;
+    let mut tokens = gateway
+        .metric("contexture_tokens_total{kind=\"output\"}")
+        .await;
+    for (headers, asks) in [("", false), ("te: trailers\r\n", true)] {
+        stage
+            .provider
+            .script([grep("port"), Answer::text("I do not know.")]);
+        let answer = raw_stream(&gateway.base, &format!("s-{asks}"), headers).await;
+        let (stream, end) = answer.rsplit_once("\r\n0\r\n").unwrap();
+        assert!(stream.contains("message_stop"), "{answer}");
+        assert_eq!(
+            end.contains("x-contexture-hidden-rounds: 1\r\n"),
+            asks,
+            "{end}"
+        );
+        let now = gateway
+            .metric("contexture_tokens_total{kind=\"output\"}")
+            .await;
+        let output = format!("; output={}\r\n", now - tokens);
+        assert_eq!(end.contains(&output), asks, "{output:?}: {end}");
+        tokens = now;
+    }
+    stage.nothing_was_refused();
 }

@@ -16,18 +16,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::formats::WireBody;
 use document::{Document, Marker, Position};
 pub use lifetime::CacheTtl;
 pub(crate) use lifetime::Pauses;
 pub use splice::remove;
-pub(crate) use status::prices;
 pub use status::{CacheStatus, DisabledReason, decide};
+pub(crate) use status::{least_prefix, prices};
 
 /// Breakpoints that a request may have, the client's own included (Anthropic's limit).
 pub(crate) const MAX_BREAKPOINTS: usize = 4;
 
 /// Breakpoints on the last messages, beside the one on the system prompt.
 const ROLLING_MESSAGES: usize = 3;
+
+/// How many blocks before a breakpoint the provider looks for an earlier one (platform.claude.com, "Prompt caching").
+const LOOK_BACK: usize = 20;
 
 /// The format of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +166,23 @@ pub fn apply(
     provider: CacheProvider,
     ttl: Ttl,
 ) -> Result<Marked, MarkError> {
-    let document = Document::parse(request, shape)?;
+    mark(Document::parse(request, shape)?, provider, ttl)
+}
+
+/// As [`apply`], for a request that was split before.
+///
+/// # Errors
+/// As there.
+pub(crate) fn apply_to(
+    wire: &WireBody<'_>,
+    shape: Shape,
+    provider: CacheProvider,
+    ttl: Ttl,
+) -> Result<Marked, MarkError> {
+    mark(Document::of(wire, shape), provider, ttl)
+}
+
+fn mark(document: Document<'_>, provider: CacheProvider, ttl: Ttl) -> Result<Marked, MarkError> {
     let markers = document.client_markers()?;
     let mut free = MAX_BREAKPOINTS.saturating_sub(markers.len());
     let mut chosen = Vec::new();
@@ -187,7 +207,7 @@ pub fn apply(
         .iter()
         .map(|(wanted, ttl)| (wanted.site, *ttl))
         .collect();
-    let (document, inserted) = splice::insert(request, &spots);
+    let (document, inserted) = splice::insert(document.text(), &spots);
     Ok(Marked {
         document,
         applied,

@@ -18,8 +18,8 @@ mod script;
 mod stage;
 
 pub use figures::{CompactionCost, Prompts, Spent, Work};
-pub use player::{Played, play, recorded, without_engine};
+pub use player::{Played, play, recorded, with_context_editing, without_engine, without_markers};
 pub use prices::{PriceError, Prices, Shares};
 pub use recording::{Recording, Request};
-pub use report::{ConversationReport, Report, Row};
+pub use report::{CONTEXT_EDITING, ConversationReport, Report, Row, UNCACHED};
 pub use stage::{Stage, StageError};

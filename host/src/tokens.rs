@@ -32,6 +32,7 @@ pub(crate) use encoding::Encoding;
 pub use estimate::estimate;
 pub(crate) use image_size::image_size;
 pub(crate) use media::{Detail, Media};
+pub(crate) use model_name::{by_name_of_model, claude};
 pub use windows::{ModelWindow, known_window};
 
 use media::MediaPrices;

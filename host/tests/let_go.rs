@@ -73,9 +73,16 @@ fn a_preview_takes_nothing_in() {
     let mut session = open(&host);
     session.turn(&body(&["a"])).unwrap();
     let next = body(&["a", "b", "c"]);
-    let preview = |session: &Session, body: &str| session.preview(body, Format::OpenAiChat, false);
-    assert_eq!(preview(&session, &next).as_deref(), Some(next.as_str()));
-    assert_eq!(preview(&session, &body(&["of", "another"])), None);
+    let preview = |session: &mut Session, body: &str| {
+        session.preview(body, Format::OpenAiChat, false)
+    };
+    assert_eq!(preview(&mut session, &next).as_deref(), Some(next.as_str()));
+    assert_eq!(preview(&mut session, &body(&["of", "another"])), None);
+    // Neither does one of a session that was just opened.
+    drop(session);
+    let mut session = open(&host);
+    assert_eq!(preview(&mut session, &body(&["of", "another"])), None);
+    assert_eq!(preview(&mut session, &next).as_deref(), Some(next.as_str()));
     assert_eq!(session.turn(&next).unwrap().new.len(), 2);
 }
 
@@ -84,10 +91,9 @@ fn what_is_kept_with_a_session_goes_with_it() {
     let home = TempDir::new().unwrap();
     let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(host.record().kept("s").unwrap(), []);
-    host.record().keep("s", "b", "2").unwrap();
-    host.record().keep("s", "a", "1").unwrap();
-    host.record().keep("s", "b", "3").unwrap();
-    host.record().keep("t", "a", "4").unwrap();
+    host.record().keep("s", &[("b", "2")]).unwrap();
+    host.record().keep("s", &[("a", "1"), ("b", "3")]).unwrap();
+    host.record().keep("t", &[("a", "4")]).unwrap();
     let kept = [("a", "1"), ("b", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let again = Host::open(&HostOptions::in_home(home.path())).unwrap();
     assert_eq!(again.record().kept("s").unwrap(), kept);

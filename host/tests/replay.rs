@@ -12,7 +12,7 @@ use contexture::prompt_cache::{CacheTtl, Ttl};
 use contexture::providers::{ModelClient, NoModel, Resolved};
 use contexture::replay::{
     ConversationReport, Played, Prices, Prompts, Recording, Report, Row, Spent, Stage, play,
-    recorded, without_engine,
+    recorded, with_context_editing, without_engine, without_markers,
 };
 use contexture::session::{AgentWindow, SessionError};
 use contexture_engine_api::{
@@ -331,6 +331,33 @@ fn without_an_engine_each_prompt_is_the_last_and_what_came_since() {
     let cost = Prices::sonnet(Ttl::FiveMinutes).cost(&prompts);
     assert!((cost - 0.0103398).abs() < 1e-12, "{cost}");
     assert_eq!(recorded(&recording), None);
+}
+
+#[test]
+fn the_providers_own_editing_clears_what_is_beyond_its_rules_and_pays_for_it_in_the_cache() {
+    let mut messages = vec![json!({"role": "user", "content": "Look."})];
+    for at in 0..6 {
+        let id = format!("call_{at}");
+        let call =
+            json!({"id": id, "type": "function", "function": {"name": "read", "arguments": "{}"}});
+        messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+        messages.push(json!({"role": "tool", "tool_call_id": id, "content": words(30_000)}));
+    }
+    messages.push(json!({"role": "assistant", "content": "Done."}));
+    let body = json!({"model": "gpt-5", "messages": messages});
+    let recording = Recording::new(one(&body), agent(200_000));
+    let none = without_engine(&recording, Ttl::FiveMinutes);
+    let edited = with_context_editing(&recording, Ttl::FiveMinutes);
+    let thousands = |prompts: &Prompts| prompts.prompt_tokens / 1_000;
+    // With no result in the first prompt and one more in each; of more than three the last three are left.
+    assert_eq!(thousands(&none), 30 * (1 + 2 + 3 + 4 + 5 + 6));
+    assert_eq!(thousands(&edited), 30 * (1 + 2 + 3 + 3 + 3 + 3));
+    // From the first prompt that was edited on nothing behind the results that are cleared is found again.
+    assert_eq!(none.written_tokens / 1_000, 30 * 6);
+    assert_eq!(edited.written_tokens / 1_000, 30 * (3 + 3 + 3 + 3));
+    let uncached = without_markers(&recording);
+    assert_eq!((uncached.cached_tokens, uncached.written_tokens), (0, 0));
+    assert_eq!(uncached.prompt_tokens, none.prompt_tokens);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::Exchange;
-use super::replies::{LONGEST_ERROR, back, is_stream, read_all, refuse, unreachable, whole};
+use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whole};
 use super::rounds::answered;
 use crate::api::Api;
 use crate::conversation::{Asked, Rounds, Turned, with_place};
@@ -29,71 +29,58 @@ pub(super) async fn managed(
     (turned, held): (Turned, Duration),
     counted: Counted,
 ) -> Response {
-    let (session, api) = (turned.session.clone(), exchange.api);
-    let mut compaction = turned.compaction.clone();
-    let (mut turned, mut sent) = (turned, None);
-    let response = match exchange.send(turned.body.clone()).await {
+    let mut turned = turned;
+    let mut response = match exchange.send(turned.body.clone()).await {
         Ok(response) => response,
-        Err(error) => return unreachable(api, &error),
+        Err(error) => return unreachable(exchange.api, &error),
     };
-    let mut response = Some(response);
     let mut begun = Vec::new();
-    if let Some(begins) = response
-        .as_mut()
-        .filter(|begins| api == Api::Responses && is_stream(begins))
-    {
-        begun = beginning(begins).await;
+    if exchange.api == Api::Responses && is_stream(&response) {
+        begun = beginning(&mut response).await;
+        let status = StatusCode::BAD_REQUEST;
         if let Some(error) = failed_at_once(&begun)
-            && let Some((again, answer)) = resend(
-                &exchange,
-                &slot,
-                &asked,
-                &turned,
-                StatusCode::BAD_REQUEST,
-                &error,
-            )
-            .await
+            && let Some((again, answer)) =
+                resend(&exchange, &slot, &asked, &turned, status, &error).await
         {
-            compaction = again.compaction.clone();
-            turned = again;
-            response = Some(answer);
+            (turned, response) = (again, answer);
             begun.clear();
         }
     }
-    if let Some(refused) =
-        response.take_if(|response| matches!(response.status().as_u16(), 400 | 413 | 422))
-    {
-        let (status, passed) = (refused.status(), refused.headers().clone());
-        let body = read_all(refused, LONGEST_ERROR).await;
+    let (status, passed) = (response.status(), response.headers().clone());
+    if matches!(status.as_u16(), 400 | 413 | 422) {
+        let body = read_all(response, LONGEST_ERROR).await;
         match resend(&exchange, &slot, &asked, &turned, status, &body).await {
-            Some((again, answer)) => {
-                compaction = again.compaction.clone();
-                turned = again;
-                response = Some(answer);
-            }
+            Some(again) => (turned, response) = again,
             None if turned.body != asked.body
                 && window::overflow(status.as_u16(), &body).is_none() =>
             {
                 // What the client sent may be right where what was made of it is not.
                 return as_it_came(exchange, asked, counted, &body).await;
             }
-            None => sent = Some(whole(status, &passed, Bytes::from(body), false)),
+            None => {
+                let refused = whole(status, &passed, Bytes::from(body), false);
+                return told(refused, &turned.session, turned.compaction.as_deref());
+            }
         }
     }
-    let mut answer = match (response, sent) {
-        (_, Some(sent)) => sent,
-        (Some(response), None) if !response.status().is_success() => back(response, counted),
-        (Some(response), None) => {
+    let (session, compaction) = (turned.session.clone(), turned.compaction.clone());
+    let answer = match response.status().is_success() {
+        false => back(response, counted),
+        true => {
             let rounds = Rounds::new(asked, turned, held);
             answered(exchange, slot, rounds, (begun, response), counted).await
         }
-        (None, None) => refuse(api, StatusCode::BAD_GATEWAY, "api_error", "no answer"),
     };
+    told(answer, &session, compaction.as_deref())
+}
+
+/// The answer with what became of its request.
+fn told(mut answer: Response, session: &str, compaction: Option<&str>) -> Response {
     let own = answer.headers_mut();
     headers::set(own, headers::STATUS, "managed");
-    headers::set(own, headers::SESSION, &session);
+    headers::set(own, headers::SESSION, session);
     if let Some(compaction) = compaction {
-        headers::set(own, headers::COMPACTION, &compaction);
+        headers::set(own, headers::COMPACTION, compaction);
     }
     answer
 }
@@ -179,7 +166,7 @@ async fn resend(
     tracing::info!(session = %turned.session, limit, "the provider says that the request does not fit");
     let (shared, asked) = (Arc::clone(&exchange.shared), Arc::clone(asked));
     let before = turned.again();
-    let again = with_place(slot, move |place| {
+    let again = with_place(&exchange.shared.work, slot, move |place| {
         asked.turn_within(&shared, place, &before, limit)
     })
     .await;

@@ -1,12 +1,16 @@
 //! An answer in as many rounds as it takes: the engine's calls are answered, the client is given its own.
 
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::stream::poll_fn;
+use contexture::Usage;
 use http::StatusCode;
+use http::header::{HeaderMap, TRAILER};
+use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -33,20 +37,44 @@ pub(super) async fn answered(
     if !is_stream(&response) {
         return answered_whole(exchange, slot, rounds, reader, response).await;
     }
-    let (sender, mut receiver) = mpsc::channel::<Bytes>(16);
+    let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
         let _counted = counted;
         relay(exchange, slot, rounds, reader, (begun, response), sender).await;
     });
-    let stream = poll_fn(move |context| {
-        receiver
-            .poll_recv(context)
-            .map(|piece| piece.map(Ok::<_, Infallible>))
-    });
-    let mut answer = Response::new(Body::from_stream(stream));
+    let mut answer = Response::new(Body::new(Relayed(receiver)));
     *answer.status_mut() = status;
-    *answer.headers_mut() = headers::downstream(&passed, true);
+    let own = answer.headers_mut();
+    *own = headers::downstream(&passed, true);
+    headers::set(
+        own,
+        TRAILER.as_str(),
+        &[headers::ROUNDS, headers::TOKENS].join(", "),
+    );
     answer
+}
+
+/// A stream as the client gets it.
+struct Relayed(mpsc::Receiver<Frame<Bytes>>);
+
+impl http_body::Body for Relayed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|frame| frame.map(Ok))
+    }
+}
+
+/// Says how many rounds there were that the client did not see, and the tokens of all.
+fn set_totals(own: &mut HeaderMap, hidden: u32, usage: &Usage) {
+    headers::set(own, headers::ROUNDS, &hidden.to_string());
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let tokens = format!("input={input}; output={output}");
+    headers::set(own, headers::TOKENS, &tokens);
 }
 
 async fn answered_whole(
@@ -91,12 +119,7 @@ async fn answered_whole(
             let changed = composed.is_some();
             let body = composed.map_or(body, |composed| Bytes::from(composed.to_string()));
             let mut answer = whole(status, &passed, body, changed);
-            headers::set(answer.headers_mut(), headers::ROUNDS, &hidden.to_string());
-            let tokens = format!(
-                "input={}; output={}",
-                usage.input_tokens, usage.output_tokens
-            );
-            headers::set(answer.headers_mut(), headers::TOKENS, &tokens);
+            set_totals(answer.headers_mut(), hidden, &usage);
             return answer;
         }
         let next = rounds
@@ -136,7 +159,7 @@ async fn relay(
     rounds: Rounds,
     mut reader: Box<dyn Reader>,
     response: (Vec<u8>, reqwest::Response),
-    sender: mpsc::Sender<Bytes>,
+    sender: mpsc::Sender<Frame<Bytes>>,
 ) {
     let broken = relay_rounds(&exchange, &slot, rounds, &mut *reader, response, &sender).await;
     match broken {
@@ -144,9 +167,8 @@ async fn relay(
         Err(Broken::Told(message)) => {
             exchange.shared.metrics.add("cut_streams_total", "", 1.0);
             tracing::warn!(endpoint = exchange.api.name(), "{message}");
-            let _ = sender
-                .send(Bytes::from(exchange.api.error_event(&message)))
-                .await;
+            let event = Bytes::from(exchange.api.error_event(&message));
+            let _ = sender.send(Frame::data(event)).await;
         }
     }
 }
@@ -157,7 +179,7 @@ async fn relay_rounds(
     mut rounds: Rounds,
     reader: &mut dyn Reader,
     (mut begun, mut response): (Vec<u8>, reqwest::Response),
-    sender: &mpsc::Sender<Bytes>,
+    sender: &mpsc::Sender<Frame<Bytes>>,
 ) -> Result<(), Broken> {
     loop {
         let begun = std::mem::take(&mut begun);
@@ -167,8 +189,9 @@ async fn relay_rounds(
             if round.goes_on {
                 reader.give_up(&mut held_back);
             }
-            // The client has the end of its answer once the session has it.
-            rounds
+            // The client has the end of its answer once nothing of it is the gateway's alone.
+            let hidden = rounds.hidden;
+            let usage = rounds
                 .end_in(
                     &exchange.shared,
                     &exchange.settings,
@@ -177,7 +200,12 @@ async fn relay_rounds(
                     reader.visible(),
                 )
                 .await;
-            return give(exchange, sender, held_back).await;
+            give(exchange, sender, held_back).await?;
+            let mut totals = HeaderMap::new();
+            set_totals(&mut totals, hidden, &usage);
+            // Whoever did not ask for them does not get them.
+            let _ = sender.send(Frame::trailers(totals)).await;
+            return Ok(());
         }
         let (again, body) = (rounds
             .next_in(&exchange.shared, &exchange.settings, slot, round)
@@ -208,7 +236,7 @@ async fn relay_round(
     reader: &mut dyn Reader,
     begun: Vec<u8>,
     mut response: reqwest::Response,
-    sender: &mpsc::Sender<Bytes>,
+    sender: &mpsc::Sender<Frame<Bytes>>,
 ) -> Result<Vec<u8>, Broken> {
     let mut events = Events::default();
     let mut out = Vec::new();
@@ -257,7 +285,7 @@ async fn relay_round(
 /// Gives a client a piece of its answer. One that does not take it is given up.
 async fn give(
     exchange: &Exchange,
-    sender: &mpsc::Sender<Bytes>,
+    sender: &mpsc::Sender<Frame<Bytes>>,
     piece: Vec<u8>,
 ) -> Result<(), Broken> {
     if piece.is_empty() {
@@ -265,7 +293,7 @@ async fn give(
     }
     let given = timeout(
         exchange.settings.client_timeout,
-        sender.send(Bytes::from(piece)),
+        sender.send(Frame::data(Bytes::from(piece))),
     )
     .await;
     match given {

@@ -254,6 +254,11 @@ pub struct WireBody<'a> {
 }
 
 impl WireBody<'_> {
+    /// The whole of it.
+    pub(crate) fn text(&self) -> &str {
+        self.text
+    }
+
     /// The JSON of a member of the body that is not its list of messages.
     pub fn member(&self, name: &str) -> Option<&str> {
         let mut found = None;

@@ -6,7 +6,8 @@ use memchr::memmem;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::{BreakpointTarget, CacheProvider, MarkError, ROLLING_MESSAGES, Shape, Ttl};
+use super::{BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
+use crate::formats::WireBody;
 
 /// A position in the order in which the provider reads a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,11 +53,14 @@ impl MarkerSite {
     }
 }
 
-/// A request, parsed no deeper than necessary.
+/// A request, parsed no deeper than necessary. Its parts are pieces of `text`.
 pub(super) struct Document<'a> {
     text: &'a str,
     shape: Shape,
-    body: Body<'a>,
+    messages: Vec<&'a str>,
+    system: Option<&'a str>,
+    tools: Option<&'a str>,
+    cache_control: Option<&'a str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -84,6 +88,8 @@ struct MessageFields<'a> {
     content: Option<&'a RawValue>,
     #[serde(borrow, default)]
     function: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_calls: Option<&'a RawValue>,
     /// Some even if the value is null, because the key must not be added twice.
     #[serde(borrow, default, deserialize_with = "present")]
     cache_control: Option<&'a RawValue>,
@@ -94,12 +100,18 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
 }
 
 impl<'a> MessageFields<'a> {
-    fn parse(object: &'a RawValue) -> Result<Self, serde_json::Error> {
+    fn parse(object: &'a str) -> Result<Self, serde_json::Error> {
         // Serde would also accept a list of the members in order.
-        if object.get().starts_with('[') {
+        if object.starts_with('[') {
             return Err(serde::de::Error::custom("a list where an object must be"));
         }
-        serde_json::from_str(object.get())
+        serde_json::from_str(object)
+    }
+
+    /// How many blocks it is to the provider.
+    fn blocks(&self) -> usize {
+        let listed = |list: Option<&RawValue>| list.map_or(0, |list| elements(list.get()).len());
+        (listed(self.content) + listed(self.tool_calls)).max(1)
     }
 
     fn is_system(&self) -> bool {
@@ -109,7 +121,7 @@ impl<'a> MessageFields<'a> {
 
 impl<'a> Document<'a> {
     pub(super) fn parse(text: &'a str, shape: Shape) -> Result<Self, MarkError> {
-        let body = if text.trim_start().starts_with('[') {
+        let body: Body<'a> = if text.trim_start().starts_with('[') {
             serde_json::from_str(text).map(|messages| Body {
                 messages,
                 ..Body::default()
@@ -118,11 +130,36 @@ impl<'a> Document<'a> {
             serde_json::from_str(text)
         }
         .map_err(MarkError::NotARequest)?;
-        Ok(Self { text, shape, body })
+        let get = |part: Option<&'a RawValue>| part.map(RawValue::get);
+        Ok(Self {
+            text,
+            shape,
+            messages: body.messages.into_iter().map(RawValue::get).collect(),
+            system: get(body.system),
+            tools: get(body.tools),
+            cache_control: get(body.cache_control),
+        })
+    }
+
+    /// The same of a body that was split before.
+    pub(super) fn of(wire: &'a WireBody<'a>, shape: Shape) -> Self {
+        let leading = wire.system_messages.iter();
+        Self {
+            text: wire.text(),
+            shape,
+            messages: leading.chain(&wire.messages).copied().collect(),
+            system: wire.system,
+            tools: wire.tools,
+            cache_control: wire.member("cache_control"),
+        }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.text
     }
 
     fn message(&self, index: usize) -> Result<MessageFields<'a>, MarkError> {
-        MessageFields::parse(self.body.messages[index])
+        MessageFields::parse(self.messages[index])
             .map_err(|cause| MarkError::NotAMessage { index, cause })
     }
 
@@ -130,7 +167,7 @@ impl<'a> Document<'a> {
     fn leading_system(&self) -> Result<usize, MarkError> {
         let mut leading = 0;
         while self.shape == Shape::OpenAiChat
-            && leading < self.body.messages.len()
+            && leading < self.messages.len()
             && self.message(leading)?.is_system()
         {
             leading += 1;
@@ -147,16 +184,16 @@ impl<'a> Document<'a> {
         let mut add = |position, ttls: Vec<Ttl>| {
             markers.extend(ttls.into_iter().map(|ttl| Marker { position, ttl }));
         };
-        for tool in self.body.tools.map(elements).unwrap_or_default() {
+        for tool in self.tools.map(elements).unwrap_or_default() {
             add(Position::Tools, ttls_of(tool, 1));
         }
-        if let Some(system) = self.body.system {
+        if let Some(system) = self.system {
             for block in elements(system) {
                 add(Position::System(0), ttls_of(block, 1));
             }
         }
         let leading = self.leading_system()?;
-        for (index, message) in self.body.messages.iter().enumerate() {
+        for (index, message) in self.messages.iter().enumerate() {
             let position = if index < leading {
                 Position::System(index)
             } else {
@@ -164,14 +201,15 @@ impl<'a> Document<'a> {
             };
             add(position, ttls_of(message, 2));
         }
-        if let Some(marker) = self.body.cache_control {
+        if let Some(marker) = self.cache_control {
             add(Position::Request, vec![ttl_of(marker)]);
         }
         Ok(markers)
     }
 
     /// The breakpoints that the strategy wants and the client did not set, the most important first: the
-    /// system prompt, then the messages from the last one on.
+    /// system prompt, then the messages from the last one on. Where the earliest of these is too far from the end of
+    /// the request before for the provider to find that, it moves there.
     pub(super) fn wanted(
         &self,
         provider: CacheProvider,
@@ -196,7 +234,7 @@ impl<'a> Document<'a> {
         let mut rolling = 0;
         // Automatic caching puts its breakpoint on the last message.
         let mut taken_by_request = is_marked(Position::Request);
-        for index in (leading..self.body.messages.len()).rev() {
+        for index in (leading..self.messages.len()).rev() {
             if rolling == ROLLING_MESSAGES {
                 break;
             }
@@ -215,7 +253,47 @@ impl<'a> Document<'a> {
                 rolling += 1;
             }
         }
+        let is_rolling = |one: &&Wanted| matches!(one.position, Position::Message(_));
+        if wanted.iter().filter(is_rolling).count() == ROLLING_MESSAGES
+            && let Some(last) = wanted.last_mut()
+            && let Position::Message(first) = last.position
+            && let Some(moved) = self.out_of_reach(leading, first, provider)?
+            && !is_marked(moved.position)
+        {
+            *last = moved;
+        }
         Ok(wanted)
+    }
+
+    /// The end of the request before, as far as it can carry a marker, where the provider would not find it from a
+    /// marker on the message `first`.
+    fn out_of_reach(
+        &self,
+        leading: usize,
+        first: usize,
+        provider: CacheProvider,
+    ) -> Result<Option<Wanted>, MarkError> {
+        let mut blocks = 0;
+        let mut is_answered = false;
+        for index in (leading..=first).rev() {
+            let message = self.message(index)?;
+            let site = match is_answered && !message.is_system() {
+                true => self.in_message(index, &message, provider),
+                false => None,
+            };
+            if let Some(site) = site {
+                let position = Position::Message(index);
+                let place = BreakpointTarget::Message(index);
+                return Ok((blocks >= LOOK_BACK).then_some(Wanted {
+                    place,
+                    position,
+                    site,
+                }));
+            }
+            is_answered |= message.role.as_deref() == Some("assistant");
+            blocks += message.blocks();
+        }
+        Ok(None)
     }
 
     /// Where the system prompt can carry a marker: as close to its end as possible.
@@ -224,7 +302,7 @@ impl<'a> Document<'a> {
         leading: usize,
         provider: CacheProvider,
     ) -> Result<Option<(Position, MarkerSite)>, MarkError> {
-        if let Some(site) = self.body.system.and_then(|system| self.in_content(system)) {
+        if let Some(site) = self.system.and_then(|system| self.in_content(system)) {
             return Ok(Some((Position::System(0), site)));
         }
         for index in (0..leading).rev() {
@@ -244,11 +322,11 @@ impl<'a> Document<'a> {
     ) -> Option<MarkerSite> {
         let is_empty = match message.content {
             None => true,
-            Some(content) => is_blank_string(content) || elements_are_none(content),
+            Some(content) => is_blank_string(content.get()) || elements_are_none(content.get()),
         };
         let on_the_message = || {
             let bare = message.cache_control.is_none();
-            bare.then(|| self.object(self.body.messages[index]))
+            bare.then(|| self.object(self.messages[index]))
         };
         match (self.shape, message.role.as_deref()) {
             (_, None) => None,
@@ -257,24 +335,26 @@ impl<'a> Document<'a> {
                 CacheProvider::OpenRouter => None,
             },
             (Shape::OpenAiChat, _) if is_empty => on_the_message(),
-            _ => message.content.and_then(|content| self.in_content(content)),
+            _ => message
+                .content
+                .and_then(|content| self.in_content(content.get())),
         }
     }
 
     /// Where this content, a string or a list of blocks, can carry a marker.
-    fn in_content(&self, content: &'a RawValue) -> Option<MarkerSite> {
+    fn in_content(&self, content: &'a str) -> Option<MarkerSite> {
         let start = self.offset(content);
-        match content.get().as_bytes().first()? {
+        match content.as_bytes().first()? {
             b'"' if !is_blank_string(content) => Some(MarkerSite::Text {
                 start,
-                end: start + content.get().len(),
+                end: start + content.len(),
             }),
             b'[' => {
                 let last = *elements(content).last()?;
                 let block = MessageFields::parse(last).ok()?;
                 let can_carry = match block.kind.as_deref()? {
                     "thinking" | "redacted_thinking" => false,
-                    "text" => !is_blank_string(block.text?),
+                    "text" => !is_blank_string(block.text?.get()),
                     _ => true,
                 };
                 (can_carry && block.cache_control.is_none()).then(|| self.object(last))
@@ -283,39 +363,39 @@ impl<'a> Document<'a> {
         }
     }
 
-    fn object(&self, object: &RawValue) -> MarkerSite {
+    fn object(&self, object: &str) -> MarkerSite {
         MarkerSite::Object {
-            brace: self.offset(object) + object.get().len() - 1,
+            brace: self.offset(object) + object.len() - 1,
         }
     }
 
     /// The offset of a borrowed piece of the document within it.
-    fn offset(&self, piece: &RawValue) -> usize {
-        piece.get().as_ptr() as usize - self.text.as_ptr() as usize
+    fn offset(&self, piece: &str) -> usize {
+        piece.as_ptr() as usize - self.text.as_ptr() as usize
     }
 }
 
 /// The elements of a list; empty for anything else.
-fn elements(list: &RawValue) -> Vec<&RawValue> {
-    serde_json::from_str(list.get()).unwrap_or_default()
+fn elements(list: &str) -> Vec<&str> {
+    let elements: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
+    elements.into_iter().map(RawValue::get).collect()
 }
 
-fn elements_are_none(list: &RawValue) -> bool {
-    list.get().starts_with('[') && elements(list).is_empty()
+fn elements_are_none(list: &str) -> bool {
+    list.starts_with('[') && elements(list).is_empty()
 }
 
-fn is_blank_string(value: &RawValue) -> bool {
-    value.get().starts_with('"')
-        && serde_json::from_str::<Cow<'_, str>>(value.get())
-            .is_ok_and(|text| text.trim().is_empty())
+fn is_blank_string(value: &str) -> bool {
+    value.starts_with('"')
+        && serde_json::from_str::<Cow<'_, str>>(value).is_ok_and(|text| text.trim().is_empty())
 }
 
 /// The lifetimes of the markers on a message, block or tool, and on its contents, down to this many levels:
 /// a message holds blocks, and a block that is a tool's result holds blocks.
-fn ttls_of(item: &RawValue, levels: usize) -> Vec<Ttl> {
+fn ttls_of(item: &str, levels: usize) -> Vec<Ttl> {
     let mut ttls = Vec::new();
     // Most items have none, and a search is much cheaper than a parse.
-    if memmem::find(item.get().as_bytes(), b"cache_control").is_none() {
+    if memmem::find(item.as_bytes(), b"cache_control").is_none() {
         return ttls;
     }
     let Ok(item) = MessageFields::parse(item) else {
@@ -324,24 +404,25 @@ fn ttls_of(item: &RawValue, levels: usize) -> Vec<Ttl> {
     ttls.extend(
         item.cache_control
             .filter(|marker| marker.get() != "null")
-            .map(ttl_of),
+            .map(|marker| ttl_of(marker.get())),
     );
     if let Some(below) = levels.checked_sub(1) {
-        let blocks = item.content.map(elements).unwrap_or_default();
-        for inner in blocks.into_iter().chain(item.function) {
+        let blocks = item.content.map(|content| elements(content.get()));
+        let function = item.function.map(RawValue::get);
+        for inner in blocks.unwrap_or_default().into_iter().chain(function) {
             ttls.extend(ttls_of(inner, below));
         }
     }
     ttls
 }
 
-fn ttl_of(marker: &RawValue) -> Ttl {
+fn ttl_of(marker: &str) -> Ttl {
     #[derive(Deserialize)]
     struct Lifetime {
         ttl: Ttl,
     }
     // A marker without a lifetime has the default one.
-    serde_json::from_str::<Lifetime>(marker.get())
+    serde_json::from_str::<Lifetime>(marker)
         .map(|lifetime| lifetime.ttl)
         .unwrap_or_default()
 }

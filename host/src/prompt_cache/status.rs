@@ -2,7 +2,8 @@
 
 use contexture_engine_api::CachePrices;
 
-use super::{CacheProvider, Ttl};
+use super::{CacheProvider, CacheTtl, Ttl};
+use crate::tokens::by_name_of_model;
 
 /// Whether requests are marked. Its text is the status line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub enum CacheStatus {
         /// The provider that takes the markers.
         provider: CacheProvider,
         /// The lifetime of the marked prefix.
-        ttl: Ttl,
+        ttl: CacheTtl,
     },
     /// They are not.
     Disabled(DisabledReason),
@@ -72,14 +73,14 @@ impl std::fmt::Display for DisabledReason {
 /// the provider's name does, so a proxy before Anthropic's API counts as Anthropic.
 ///
 /// ```
-/// use contexture::prompt_cache::{Ttl, decide};
+/// use contexture::prompt_cache::{CacheTtl, decide};
 ///
-/// let status = decide("anthropic/claude-sonnet-4.5", Some("openrouter"), None, true, Ttl::default());
+/// let status = decide("anthropic/claude-sonnet-4.5", Some("openrouter"), None, true, CacheTtl::default());
 /// assert_eq!(
 ///     status.to_string(),
 ///     "💾 Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)"
 /// );
-/// let status = decide("gpt-5", Some("openai"), None, true, Ttl::default());
+/// let status = decide("gpt-5", Some("openai"), None, true, CacheTtl::default());
 /// assert_eq!(
 ///     status.to_string(),
 ///     "💾 Prompt caching: DISABLED (gpt-5 is not a Claude model)"
@@ -90,7 +91,7 @@ pub fn decide(
     provider: Option<&str>,
     base_url: Option<&str>,
     enabled: bool,
-    ttl: Ttl,
+    ttl: CacheTtl,
 ) -> CacheStatus {
     if !enabled {
         return CacheStatus::Disabled(DisabledReason::SwitchedOff);
@@ -124,6 +125,22 @@ pub(crate) fn prices(model: &str, ttl: Ttl) -> CachePrices {
         Ttl::OneHour => 200,
     };
     CachePrices::new(10, write)
+}
+
+/// The shortest prefix that a provider caches, in tokens (platform.claude.com and platform.openai.com, "Prompt
+/// caching"). Markers on less than that are no error, and do nothing.
+pub(crate) fn least_prefix(model: &str) -> u64 {
+    const LEAST: &[(&str, u64)] = &[
+        ("claude-haiku-4-5", 4_096),
+        ("claude-opus-4-5", 4_096),
+        ("claude-opus-4-6", 4_096),
+        ("claude-opus-4-7", 4_096),
+        ("claude-opus-4-8", 4_096),
+        ("claude-sonnet-4-6", 2_048),
+        ("claude-3-haiku", 2_048),
+        ("claude-3-5-haiku", 2_048),
+    ];
+    by_name_of_model(model, LEAST).copied().unwrap_or(1_024)
 }
 
 fn by_host(base_url: &str) -> Option<CacheProvider> {

@@ -355,11 +355,15 @@ fn who_takes_markers() {
             .to_string()
             .replace("💾 Prompt caching: ", "")
     };
-    let five = Ttl::FiveMinutes;
+    let five = CacheTtl::FiveMinutes;
     let sonnet = "claude-sonnet-4-5";
     assert_eq!(
-        line(sonnet, Some("anthropic"), None, true, Ttl::OneHour),
+        line(sonnet, Some("anthropic"), None, true, CacheTtl::OneHour),
         "ENABLED (Claude via Anthropic, 1h TTL)"
+    );
+    assert_eq!(
+        line(sonnet, Some("anthropic"), None, true, CacheTtl::Auto),
+        "ENABLED (Claude via Anthropic, auto TTL)"
     );
     assert_eq!(
         line(
@@ -563,4 +567,38 @@ fn real_conversations_come_back_to_the_byte() {
         conversations += 1;
     }
     assert!(conversations > 0);
+}
+
+/// A turn in which the model called a tool so often, as a chat and where its markers are.
+fn marked_after_calls(calls: usize) -> Vec<usize> {
+    let ids: Vec<String> = (0..calls).map(|at| format!("call_{at}")).collect();
+    let function = json!({"name": "look", "arguments": "{}"});
+    let made: Vec<Value> = (ids.iter())
+        .map(|id| json!({"id": id, "type": "function", "function": function}))
+        .collect();
+    let mut messages = vec![
+        json!({"role": "system", "content": "You help."}),
+        json!({"role": "user", "content": "one"}),
+        json!({"role": "assistant", "content": null, "tool_calls": made}),
+    ];
+    let result = |id: &String| json!({"role": "tool", "tool_call_id": id, "content": "seen"});
+    messages.extend(ids.iter().map(result));
+    let request = json!({"messages": messages});
+    let (marked, _) = marked(&request, OpenAiChat, Anthropic, Ttl::FiveMinutes);
+    let places = marked.applied.iter().map(|breakpoint| breakpoint.place);
+    places
+        .filter_map(|place| match place {
+            BreakpointTarget::Message(at) => Some(at),
+            BreakpointTarget::System => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_turn_longer_than_the_look_back_has_a_marker_where_the_request_before_ended() {
+    // Calls and results are blocks: the third of the last markers reaches back over both.
+    assert_eq!(marked_after_calls(5), [5, 6, 7]);
+    assert_eq!(marked_after_calls(10), [10, 11, 12]);
+    assert_eq!(marked_after_calls(11), [1, 12, 13]);
+    assert_eq!(marked_after_calls(40), [1, 41, 42]);
 }

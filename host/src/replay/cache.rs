@@ -1,10 +1,6 @@
 //! A provider's prompt cache, simulated.
 
-use crate::prompt_cache::Ttl;
-
-/// The shortest prefix that is cached, in tokens: Anthropic's and OpenAI's least for their larger models
-/// (platform.claude.com, "Prompt caching"; platform.openai.com, "Prompt caching").
-pub(crate) const MIN_CACHED_PREFIX: u64 = 1_024;
+use crate::prompt_cache::{Ttl, least_prefix};
 
 /// How the tokens of one prompt are billed: these two parts, and the rest as plain input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,14 +15,17 @@ pub(crate) struct Billed {
 /// if that is not too long ago, and writes the rest. A read renews the lifetime.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptCache {
+    /// The shortest prefix that is cached, in tokens.
+    least: u64,
     lifetime_ms: i64,
     last_use_ms: Option<i64>,
 }
 
 impl PromptCache {
-    /// An empty cache that forgets what was not used for as long as `ttl` says.
-    pub(crate) fn new(ttl: Ttl) -> Self {
+    /// An empty cache of this model's provider, that forgets what was not used for as long as `ttl` says.
+    pub(crate) fn new(model: &str, ttl: Ttl) -> Self {
         Self {
+            least: least_prefix(model),
             lifetime_ms: ttl.ms() as i64,
             last_use_ms: None,
         }
@@ -51,11 +50,11 @@ impl PromptCache {
     pub(crate) fn request(&mut self, prompt: u64, shared: u64, time_ms: Option<i64>) -> Billed {
         let alive = self.is_alive(time_ms);
         self.last_use_ms = time_ms.or(self.last_use_ms);
-        if prompt < MIN_CACHED_PREFIX {
+        if prompt < self.least {
             return Billed::default();
         }
         let cached = match shared.min(prompt) {
-            shared if alive && shared >= MIN_CACHED_PREFIX => shared,
+            shared if alive && shared >= self.least => shared,
             _ => 0,
         };
         Billed {
@@ -73,7 +72,7 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     fn five_minutes() -> PromptCache {
-        PromptCache::new(Ttl::FiveMinutes)
+        PromptCache::new("gpt-5", Ttl::FiveMinutes)
     }
 
     fn billed(cached: u64, written: u64) -> Billed {

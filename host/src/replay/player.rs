@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contexture_engine_api::Usage;
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Usage};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Billed, PromptCache};
@@ -17,6 +17,7 @@ use crate::session::{
     CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
     message_tokens,
 };
+use crate::tokens::MESSAGE_TOKENS;
 
 /// What an engine made of a recording.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,23 +60,65 @@ pub fn recorded(recording: &Recording) -> Option<Prompts> {
 
 /// The prompts as they would have been without any engine, whether they fit the window or not.
 pub fn without_engine(recording: &Recording, cache_ttl: Ttl) -> Prompts {
+    without_engine_edited(recording, cache_ttl, |_, _| {})
+}
+
+/// The same without markers for the provider's prompt cache, where it takes those.
+pub fn without_markers(recording: &Recording) -> Prompts {
+    let mut prompts = without_engine(recording, Ttl::default());
+    (prompts.cached_tokens, prompts.written_tokens) = (0, 0);
+    prompts.spent = Spent::default();
+    prompts
+}
+
+/// The same with the provider's own context editing, by its published rules and defaults (platform.claude.com, "Context
+/// editing", `clear_tool_uses_20250919`): in each request of more than 100,000 tokens all tool results but the last
+/// three are cleared.
+pub fn with_context_editing(recording: &Recording, cache_ttl: Ttl) -> Prompts {
+    const TRIGGER: u64 = 100_000;
+    const KEPT: usize = 3;
+    let messages = recording.conversation.messages();
+    let placeholder = MESSAGE_TOKENS + recording.counter.count_text(CLEARED_TOOL_OUTPUT);
+    without_engine_edited(recording, cache_ttl, |prompt, sizes| {
+        if prompt <= TRIGGER {
+            return;
+        }
+        let results = sizes.iter_mut().zip(messages).rev();
+        let results = results.filter(|(_, message)| message.role == "tool");
+        for (size, _) in results.skip(KEPT) {
+            *size = placeholder.min(*size);
+        }
+    })
+}
+
+/// The prompts without an engine, where `edit` is given the tokens of each prompt and of its messages, and may make these
+/// fewer.
+fn without_engine_edited(
+    recording: &Recording,
+    cache_ttl: Ttl,
+    edit: impl Fn(u64, &mut [u64]),
+) -> Prompts {
     let mut prompts = Prompts::default();
-    let mut cache = PromptCache::new(cache_ttl);
+    let mut cache = PromptCache::new(&recording.agent.model, cache_ttl);
     let messages = recording.message_tokens();
     let fixed = recording.fixed_tokens();
-    let mut before = 0;
+    let mut before: Option<Vec<u64>> = None;
     for request in recording.requests() {
-        let tokens = fixed + messages.iter().take(request.answer).sum::<u64>();
-        let stood = stood(&cache, before > 0, request.time_ms);
-        let billed = cache.request(tokens, before, request.time_ms);
-        let spent = Spent::of(
-            billed,
-            fixed,
-            tokens.saturating_sub(before.max(fixed)),
-            stood,
-        );
+        let sent = messages.iter().take(request.answer);
+        let mut sizes: Vec<u64> = sent.copied().collect();
+        edit(fixed + sizes.iter().sum::<u64>(), &mut sizes);
+        let tokens = fixed + sizes.iter().sum::<u64>();
+        let known = before.as_deref().unwrap_or(&[]);
+        let same = known.iter().zip(&sizes).take_while(|(a, b)| a == b);
+        let shared = before
+            .as_ref()
+            .map_or(0, |_| fixed + same.map(|(size, _)| size).sum::<u64>());
+        let new = sizes.iter().skip(known.len()).sum();
+        let stood = stood(&cache, before.is_some(), request.time_ms);
+        let billed = cache.request(tokens, shared, request.time_ms);
+        let spent = Spent::of(billed, fixed, new, stood);
         prompts.count(tokens, billed, spent, recording.agent.context_length);
-        before = tokens;
+        before = Some(sizes);
     }
     prompts
 }
@@ -161,7 +204,7 @@ impl<'a> Player<'a> {
         let warnings = session.take_warnings();
         Ok(Self {
             script: Script::of(recording)?,
-            cache: PromptCache::new(caching.cache_ttl.at_first()),
+            cache: PromptCache::new(&recording.agent.model, caching.cache_ttl.at_first()),
             chooses_ttl: caching.cache_ttl == CacheTtl::Auto,
             fixed_tokens: recording.fixed_tokens(),
             recording,

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::figures::{CompactionCost, Prompts, Spent};
 use crate::prompt_cache::Ttl;
+use crate::tokens::claude;
 
 /// What a write for an hour costs more than one for five minutes, as a ratio.
 const LONG: f64 = 2.0 / 1.25;
@@ -39,6 +40,28 @@ impl Prices {
             },
             write_long: 6.0,
         }
+    }
+
+    /// The list prices of a Claude model, as far as they are known (platform.claude.com, "Pricing").
+    pub fn of_model(model: &str, ttl: Ttl) -> Option<Self> {
+        let input = match claude(model)? {
+            ("opus", (4, 5..=8)) => 5.0,
+            ("opus", (3, 0) | (4, 0 | 1)) => 15.0,
+            ("sonnet", (3, 5 | 7) | (4, 0 | 5 | 6)) => 3.0,
+            ("haiku", (3, 5)) => 0.8,
+            ("haiku", (4, 5)) => 1.0,
+            _ => return None,
+        };
+        let write_long = input * 2.0;
+        Some(Self {
+            input,
+            cached: input / 10.0,
+            write: match ttl {
+                Ttl::FiveMinutes => input * 1.25,
+                Ttl::OneHour => write_long,
+            },
+            write_long,
+        })
     }
 
     /// The prices given, [`sonnet`](Self::sonnet)'s where none is. Without a price of its own a cached
@@ -157,6 +180,21 @@ mod tests {
             Prices::sonnet(Ttl::FiveMinutes).cost(&prompts),
             3.0 + 0.9 + 7.5
         );
+    }
+
+    #[test]
+    fn a_model_has_its_own_prices_and_an_unknown_one_none() {
+        let input = |model| Prices::of_model(model, Ttl::FiveMinutes).map(|prices| prices.input);
+        assert_eq!(input("claude-opus-4-5-20251101"), Some(5.0));
+        assert_eq!(input("anthropic/claude-opus-4.1"), Some(15.0));
+        assert_eq!(input("claude-haiku-4-5"), Some(1.0));
+        for unknown in ["claude-opus-6", "claude-latest", "gpt-5", ""] {
+            assert_eq!(input(unknown), None, "{unknown}");
+        }
+        for ttl in [Ttl::FiveMinutes, Ttl::OneHour] {
+            let sonnet = Prices::of_model("claude-sonnet-4-5", ttl);
+            assert_eq!(sonnet, Some(Prices::sonnet(ttl)));
+        }
     }
 
     #[test]

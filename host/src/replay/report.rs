@@ -7,10 +7,16 @@ use super::prices::{Prices, Shares};
 use crate::engines::Source;
 use crate::prompt_cache::CacheTtl;
 
+/// The row without an engine and without markers for the prompt cache.
+pub const UNCACHED: &str = "uncached";
+
+/// The row with the provider's own context editing.
+pub const CONTEXT_EDITING: &str = "clear_tool_uses";
+
 /// One way to run a conversation, in figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// `recorded`, `none`, or the engine's name.
+    /// `recorded`, `none`, [`UNCACHED`], [`CONTEXT_EDITING`], or the engine's name.
     pub engine: String,
     /// Where the engine comes from; none for the rows that have no engine.
     pub source: Option<Source>,
@@ -103,7 +109,8 @@ pub struct ConversationReport {
     pub context_length: u64,
     /// Tokens that every prompt held and the document does not show; they count in every row.
     pub unseen_tokens: u64,
-    /// The rows: `recorded` where the log has usage, `none`, and one for each engine.
+    /// The rows: `recorded` where the log has usage, `none`, one for each engine, and for a Claude model [`UNCACHED`] and
+    /// [`CONTEXT_EDITING`].
     pub rows: Vec<Row>,
 }
 
@@ -114,7 +121,8 @@ pub struct Report {
     pub prices: Prices,
     /// How long the prompt cache keeps what is not used.
     pub cache_ttl: CacheTtl,
-    /// The rows over all conversations, those of engines that failed last.
+    /// The rows over all conversations: those of engines that failed after the others, and what there is beside engines
+    /// last.
     pub totals: Vec<Row>,
     /// Each conversation.
     pub conversations: Vec<ConversationReport>,
@@ -141,6 +149,7 @@ impl Report {
         // that did not, whatever its prompts cost.
         totals.sort_by_key(|row| match (row.source, row.engine.as_str()) {
             (None, "recorded") => 0,
+            (None, UNCACHED | CONTEXT_EDITING) => 4,
             (None, _) => 1,
             _ if row.failures() == 0 => 2,
             _ => 3,

@@ -12,7 +12,7 @@ use contexture_engine_api::MessageId;
 use super::Session;
 use super::align::{Mark, raw_hash};
 use super::ids::IdMap;
-use super::options::BodyMessage;
+use super::options::{BodyMessage, Compact, TurnOptions};
 use super::request::{Request, Source};
 use super::slot::Slot;
 use super::trail::{Origin, Trail, Unit};
@@ -131,7 +131,10 @@ impl Session {
 
     /// The body that would be handed out for this one, which is not taken in: none where it does not begin with what
     /// the client sent last, or cannot be read. It has no prompt cache markers.
-    pub fn preview(&self, body: &str, format: Format, without_tools: bool) -> Option<String> {
+    pub fn preview(&mut self, body: &str, format: Format, without_tools: bool) -> Option<String> {
+        if self.history.resumed {
+            self.lay_out_again(body, format, without_tools)?;
+        }
         let request = Request::body(body, Some(format), &mut None).ok()?;
         let Source::Body { wire, .. } = &request.source else {
             return None;
@@ -159,6 +162,28 @@ impl Session {
             true => Some(body),
             false => formats::with_tools(&body, format, &tools, false).ok(),
         }
+    }
+
+    /// Lays the window out as it was before the session was opened anew: as if what the client sent last came again, as
+    /// far as this request holds that, so that nothing is taken in.
+    fn lay_out_again(&mut self, body: &str, format: Format, without_tools: bool) -> Option<()> {
+        let wire = formats::split(body, Some(format)).ok()?;
+        let sent = wire.messages.iter().take(self.history.sent.raw.len());
+        let sent: Vec<_> = sent.enumerate().map(|(at, raw)| (Some(at), *raw)).collect();
+        let again = wire.with_messages(None, &sent);
+        let request = Request::body(&again, Some(format), &mut None).ok()?;
+        let compared = self.comparison(&request).ok()?;
+        if (compared.common, compared.new + compared.revised) != (compared.held, 0) {
+            return None;
+        }
+        let options = TurnOptions {
+            compact: Compact::Never,
+            without_tools,
+            saves_later: true,
+            ..TurnOptions::default()
+        };
+        self.turn_with(&again, Some(format), &options).ok()?;
+        Some(())
     }
 
     /// Lays the window out, and notes what is handed out; none for a window that is what the client sent.

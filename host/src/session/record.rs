@@ -3,6 +3,7 @@
 //!
 //! One small SQLite file for all sessions of a home directory, `sessions.sqlite3`, in WAL mode.
 
+mod checkpoint;
 mod kept;
 mod load;
 mod placed;
@@ -11,6 +12,7 @@ mod tables;
 mod units;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use super::hold::Hold;
 use super::window::SavedWindow;
 use crate::private::narrow;
 use crate::prompt_cache::Pauses;
+use checkpoint::Checkpoints;
 pub(super) use load::Saved;
 use load::{read_pauses, read_session};
 pub use placed::Placed;
@@ -167,6 +170,9 @@ fn read_through(path: &Path) -> std::io::Result<u64> {
 pub struct Record {
     path: PathBuf,
     connection: Mutex<Connection>,
+    checkpoints: Checkpoints,
+    /// Whether it is known to have the table of what embedders keep.
+    has_kept: AtomicBool,
 }
 
 /// What was delivered of a session to its engine.
@@ -225,10 +231,16 @@ impl Record {
         if found > SCHEMA_VERSION {
             return Err(RecordError::TooNew { path, found });
         }
-        Ok(Arc::new(Self {
+        Ok(Self::over(path, connection))
+    }
+
+    fn over(path: PathBuf, connection: Connection) -> Arc<Self> {
+        Arc::new(Self {
             path,
             connection: Mutex::new(connection),
-        }))
+            checkpoints: Checkpoints::default(),
+            has_kept: AtomicBool::new(false),
+        })
     }
 
     /// Opens the store in the home directory `home` where that may not be written: what is written fails then.
@@ -248,10 +260,7 @@ impl Record {
         }
         let (connection, found) = read_only(&path).map_err(fail)?;
         match found {
-            SCHEMA_VERSION => Ok(Arc::new(Self {
-                path,
-                connection: Mutex::new(connection),
-            })),
+            SCHEMA_VERSION => Ok(Self::over(path, connection)),
             newer if newer > SCHEMA_VERSION => Err(RecordError::TooNew { path, found }),
             // Drafts of the tables are never read.
             _ => Self::empty(&path).map_err(fail),
@@ -262,10 +271,7 @@ impl Record {
     fn empty(path: &Path) -> rusqlite::Result<Arc<Self>> {
         let mut connection = Connection::open_in_memory()?;
         prepare(&mut connection)?;
-        Ok(Arc::new(Self {
-            path: path.to_owned(),
-            connection: Mutex::new(connection),
-        }))
+        Ok(Self::over(path.to_owned(), connection))
     }
 
     /// Whether there is one in the home directory `home`.

@@ -437,9 +437,10 @@ impl Session {
         body: Cow<'b, str>,
         request: &Request<'_>,
     ) -> Cow<'b, str> {
-        let is_body = matches!(request.source, Source::Body { .. });
-        let Some(shape) =
-            marker_shape(request.format).filter(|_| is_body && self.options.cache_markers)
+        let Source::Body { wire, .. } = &request.source else {
+            return body;
+        };
+        let Some(shape) = marker_shape(request.format).filter(|_| self.options.cache_markers)
         else {
             return body;
         };
@@ -455,12 +456,17 @@ impl Session {
                 .as_deref()
                 .filter(|_| provider.is_none()),
             caching.enabled != Some(false),
-            self.cache_ttl,
+            caching.cache_ttl,
         );
-        let CacheStatus::Enabled { provider, ttl } = status else {
+        let CacheStatus::Enabled { provider, .. } = status else {
             return body;
         };
-        match prompt_cache::apply(&body, shape, provider, ttl) {
+        let ttl = self.cache_ttl;
+        let marked = match &body {
+            Cow::Borrowed(_) => prompt_cache::apply_to(wire, shape, provider, ttl),
+            Cow::Owned(made) => prompt_cache::apply(made, shape, provider, ttl),
+        };
+        match marked {
             Ok(marked) if marked.applied.is_empty() => body,
             Ok(marked) => Cow::Owned(marked.document),
             Err(error) => {

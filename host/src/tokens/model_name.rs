@@ -87,6 +87,21 @@ fn version_number(word: &str) -> Option<u32> {
     word[..digits].parse().ok()
 }
 
+/// The family and the version of a Claude model; none for another, and where the name does not tell.
+pub(crate) fn claude(model: &str) -> Option<(&'static str, (u32, u32))> {
+    let name = ModelName::new(model);
+    let families = ["opus", "sonnet", "haiku"].into_iter();
+    let family = families
+        .filter(|family| name.lower.contains(family))
+        .next()?;
+    Some((family, name.claude_version()?))
+}
+
+/// What a table says of a model, by the longest beginning of its name in any provider's spelling.
+pub(crate) fn by_name_of_model<'t, T>(model: &str, table: &'t [(&str, T)]) -> Option<&'t T> {
+    ModelName::new(model).find_in(table)
+}
+
 #[cfg(test)]
 mod tests {
     use super::ModelName;

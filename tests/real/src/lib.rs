@@ -350,6 +350,30 @@ pub fn long_session(agent: Agent, provider: &StandIn, base_url: &str) {
     }
 }
 
+/// Has the providers' own Python clients work and fail, before the provider itself or what stands before it.
+///
+/// # Panics
+///
+/// Where they do not understand an answer, or the provider would refuse more than what is sent to be refused.
+pub fn official_clients(provider: &StandIn, base_url: &str) {
+    let coder = Coder {
+        rounds: 6,
+        ..Coder::default()
+    };
+    provider.answer_with(move |request| coder.answer(request));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients.py");
+    let mut python = Command::new(installed().join("clients/bin/python"));
+    python.arg(script).arg(base_url).env("NO_PROXY", "*");
+    let ran = python.output().unwrap();
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{stderr}");
+    // The two that the script sends on purpose.
+    let violations = provider.violations();
+    let mut broken: Vec<_> = violations.iter().map(|one| one.rule.name).collect();
+    broken.dedup();
+    assert_eq!(broken, ["first-user", "chat-result"]);
+}
+
 /// A chat over many runs, each with the history of those before it.
 fn long_chat(place: &Place, provider: &StandIn, base_url: &str) {
     let rounds = 11;

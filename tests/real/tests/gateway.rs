@@ -4,7 +4,7 @@
 
 use contexture::HostOptions;
 use contexture_gateway::Gateway;
-use contexture_real::{Agent, long_session};
+use contexture_real::{Agent, long_session, official_clients};
 use contexture_stand_in::{Options, StandIn};
 
 /// The window that the gateway keeps to, in tokens; the sessions hold more than three times as much.
@@ -18,12 +18,8 @@ fn metric(page: &str, name: &str, label: &str) -> f64 {
         .sum()
 }
 
-fn through_the_gateway(agent: Agent, engine: &str) {
-    let provider = StandIn::with(Options {
-        window: Some(WINDOW),
-        piece: 1000,
-        ..Options::default()
-    });
+/// Has `play` use a gateway before the provider; answers the gateway's metrics after it.
+fn before(provider: &StandIn, engine: &str, play: impl FnOnce(&str)) -> String {
     let base = provider.base_url();
     let home = tempfile::tempdir().unwrap();
     let config = format!(
@@ -45,11 +41,24 @@ fn through_the_gateway(agent: Agent, engine: &str) {
         });
     });
     let (gateway, handle) = served.recv().unwrap();
-    long_session(agent, &provider, &gateway);
+    play(&gateway);
     let page = reqwest::blocking::get(format!("{gateway}/metrics"))
         .unwrap()
         .text()
         .unwrap();
+    handle.stop();
+    page
+}
+
+fn through_the_gateway(agent: Agent, engine: &str) {
+    let provider = StandIn::with(Options {
+        window: Some(WINDOW),
+        piece: 1000,
+        ..Options::default()
+    });
+    let page = before(&provider, engine, |gateway| {
+        long_session(agent, &provider, gateway);
+    });
     let compactions = metric(
         &page,
         "contexture_compactions_total",
@@ -58,7 +67,29 @@ fn through_the_gateway(agent: Agent, engine: &str) {
     assert!(compactions >= 3.0, "{compactions} compactions: {page}");
     let open = metric(&page, "contexture_failed_open_total", "");
     assert_eq!(open, 0.0, "{page}");
-    handle.stop();
+}
+
+#[test]
+#[cfg_attr(not(installed_clients), ignore = "needs `tests/real/install clients`")]
+fn the_official_clients_understand_every_answer_of_the_gateway() {
+    for piece in [0, 5] {
+        let options = Options {
+            piece,
+            ..Options::default()
+        };
+        let provider = StandIn::with(options);
+        let page = before(&provider, "lcm", |gateway| {
+            official_clients(&provider, gateway);
+        });
+        let managed = metric(&page, "contexture_requests_total", "outcome=\"managed\"");
+        assert!(managed > 18.0, "{page}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(installed_aider), ignore = "needs `tests/real/install aider`")]
+fn aider_is_kept_in_a_small_window() {
+    through_the_gateway(Agent::Aider, "lcm");
 }
 
 #[test]

@@ -1,25 +1,39 @@
 //! What an embedder keeps with a session: texts by name, as durable as the session and gone with it.
 
-use rusqlite::{OptionalExtension, params};
+use std::sync::atomic::Ordering;
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::tables::KEPT;
 use super::{Record, RecordError};
 
 impl Record {
-    /// Keeps a text with a session, in place of what was kept by that name. The session need not exist yet.
+    /// Keeps texts with a session, in place of what was kept by their names: all of them or none. The session need not
+    /// exist yet.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&self, session: &str, name: &str, value: &str) -> Result<(), RecordError> {
-        let connection = self.lock();
-        let write = || {
-            connection.execute_batch(KEPT)?;
-            let mut insert = connection.prepare_cached(
+    pub fn keep(&self, session: &str, texts: &[(&str, &str)]) -> Result<(), RecordError> {
+        let mut connection = self.lock();
+        let mut write = || {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if !self.has_table(&transaction)? {
+                transaction.execute_batch(KEPT)?;
+            }
+            let mut insert = transaction.prepare_cached(
                 "INSERT OR REPLACE INTO kept (session, name, value) VALUES (?1, ?2, ?3)",
             )?;
-            insert.execute(params![session, name, value]).map(|_| ())
+            for (name, value) in texts {
+                insert.execute(params![session, name, value])?;
+            }
+            drop(insert);
+            transaction.commit()
         };
-        write().map_err(|error| self.error(error.into()))
+        write().map_err(|error| self.error(error.into()))?;
+        drop(connection);
+        self.checkpoints.note_write(&self.path);
+        Ok(())
     }
 
     /// What is kept with a session, by name, in the order of the names.
@@ -29,7 +43,7 @@ impl Record {
     pub fn kept(&self, session: &str) -> Result<Vec<(String, String)>, RecordError> {
         let connection = self.lock();
         let read = || {
-            if !has_table(&connection)? {
+            if !self.has_table(&connection)? {
                 return Ok(Vec::new());
             }
             let mut select = connection
@@ -51,7 +65,7 @@ impl Record {
     ) -> Result<Vec<(String, String)>, RecordError> {
         let connection = self.lock();
         let read = || {
-            if !has_table(&connection)? {
+            if !self.has_table(&connection)? {
                 return Ok(Vec::new());
             }
             let mut select = connection.prepare_cached(match session {
@@ -67,7 +81,7 @@ impl Record {
 
     pub(super) fn keep_nothing(&self, session: &str) -> Result<(), RecordError> {
         let connection = self.lock();
-        let delete = || match has_table(&connection)? {
+        let delete = || match self.has_table(&connection)? {
             true => connection.execute("DELETE FROM kept WHERE session = ?1", [session]),
             false => Ok(0),
         };
@@ -76,11 +90,16 @@ impl Record {
             .map(|_| ())
             .map_err(|error| self.error(error.into()))
     }
-}
 
-fn has_table(connection: &rusqlite::Connection) -> rusqlite::Result<bool> {
-    let mut select = connection
-        .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'kept'")?;
-    let found: Option<i64> = select.query_row([], |row| row.get(0)).optional()?;
-    Ok(found.is_some())
+    /// Nothing ever takes the table away.
+    fn has_table(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        if self.has_kept.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let mut select = connection
+            .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'kept'")?;
+        let found: Option<i64> = select.query_row([], |row| row.get(0)).optional()?;
+        self.has_kept.store(found.is_some(), Ordering::Relaxed);
+        Ok(found.is_some())
+    }
 }

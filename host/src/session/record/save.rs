@@ -250,6 +250,8 @@ impl StoredSession {
             transaction.commit()
         };
         run().map_err(|error| self.record.error(error.into()))?;
+        drop(connection);
+        self.record.checkpoints.note_write(&self.record.path);
         // What was written into a file that was removed is gone with it.
         match self.record.path.exists() {
             true => Ok(()),

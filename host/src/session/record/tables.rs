@@ -11,6 +11,9 @@ pub(super) const SCHEMA_VERSION: i64 = 3;
 /// then goes on in memory.
 const BUSY_TIMEOUT_MS: u64 = 250;
 
+/// The length of the log at which the writer puts it into the file itself, in pages.
+const LONG_LOG_PAGES: u32 = 4_000;
+
 const SCHEMA: &str = "
 CREATE TABLE sessions (
     key          INTEGER PRIMARY KEY,
@@ -79,6 +82,8 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // Mostly others do it.
+    connection.pragma_update(None, "wal_autocheckpoint", LONG_LOG_PAGES)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     let version = |connection: &Connection| {
         connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))

@@ -1,0 +1,20 @@
+//! A server on a thread of its own, until the program ends.
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+
+/// Serves on a free port; answers the address, with `http://`.
+pub(crate) fn serve(router: Router) -> String {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            sender.send(format!("http://{address}")).unwrap();
+            axum::serve(listener, router).await.unwrap();
+        });
+    });
+    receiver.recv().unwrap()
+}
