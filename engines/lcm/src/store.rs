@@ -64,7 +64,7 @@ pub(crate) use current_messages::CurrentMessages;
 pub(crate) use database::Database;
 pub(crate) use ingest::Together;
 pub(crate) use payload::PREVIEW_CHARS;
-pub(crate) use read::{Blocks, for_each_body, names_in, row_in};
+pub(crate) use read::{Blocks, for_each_body, names_in, row_in, rows_in};
 pub(crate) use sessions::info_in;
 pub(crate) use summaries::{
     SummaryTimes, count_summaries, for_each_summary, summaries_end, summary_in, summary_times,

@@ -271,6 +271,24 @@ fn a_name_in_a_script_without_spaces_tells_who_said_it() {
 }
 
 #[test]
+fn an_answer_is_found_by_what_its_question_refers_to() {
+    let mut said = vec![
+        ("ana", "Henning wants to give piano afternoons for children"),
+        ("ben", "Lovely! Where?"),
+        ("ana", "The church has offered its hall"),
+    ];
+    for text in [
+        "Henning sold the piano",
+        "I heard a piano in the afternoon",
+        "Henning sleeps in the afternoons",
+    ] {
+        said.extend([("ben", text), ("ana", "I see"), ("ben", "So it goes")]);
+    }
+    let found = found_in(&said, "Where does Henning give piano afternoons?");
+    assert!(found[..3].contains(&2), "{found:?}");
+}
+
+#[test]
 fn where_nothing_but_a_name_is_asked_it_is_looked_for() {
     let said = [
         ("ana", "hello everybody"),

@@ -144,6 +144,15 @@ fn people() -> Vec<Set> {
     CHATS.iter().zip(by.into_iter().cycle()).map(set).collect()
 }
 
+/// A chat of so many messages: those of all chats, again and again.
+pub(crate) fn one_chat(messages: usize) -> Set {
+    let chats = CHATS.map(|name| chat(name, Speaker::Name));
+    let all: Vec<Message> = (chats.iter()).flat_map(|(said, _)| said.clone()).collect();
+    let questions = chats.into_iter().flat_map(|(_, questions)| questions);
+    let messages = all.iter().cycle().take(messages).cloned().collect();
+    Set::one_session(messages, questions.collect())
+}
+
 /// Each sitting of each chat as a session of its own, all searched.
 fn many_sessions() -> Set {
     let mut set = Set::default();
@@ -537,7 +546,8 @@ fn between<'a>(text: &'a str, leads: &[&str], ends: &[&str]) -> Option<&'a str> 
     Some(&rest[..end]).filter(|found| !found.is_empty())
 }
 
-/// What a user said over weeks, and asks for as "I".
+/// What a user said over weeks, and asks for as "I": the questions that come with it, mostly in its own words, and
+/// those of `notes.txt` in others (`scenario|question|of each message that answers, some of its words`).
 fn notes() -> Vec<Set> {
     let file = |name: &str| lines(&shared("bfcl-memory").join(name));
     let (questions, answers) = (file("questions.jsonl"), file("answers.jsonl"));
@@ -548,35 +558,44 @@ fn notes() -> Vec<Set> {
             .map(|message| text_of(&message["content"]))
             .collect()
     };
-    let mut sets = Vec::new();
+    let mut set = Set::default();
     for scenario in ["customer", "notetaker"] {
-        let mut set = Set::default();
+        let first = set.sittings.len() as u64;
         let mut messages = Vec::new();
-        let conversations = file(&format!("memory_{scenario}.json"));
-        for (sitting, conversation) in conversations.iter().enumerate() {
-            for text in said(conversation) {
+        for conversation in file(&format!("memory_{scenario}.json")) {
+            let sitting = set.sittings.last().map_or(0, |last| last + 1);
+            for text in said(&conversation) {
                 messages.push(Message::new("user", text));
                 set.sittings.push(sitting);
             }
         }
+        let mut ask = |text: String, answers: &dyn Fn(&str) -> bool| {
+            let messages = (first..).zip(&messages);
+            let evidence = messages.filter(|(_, message)| answers(&message.text));
+            let evidence: Vec<u64> = evidence.map(|(id, _)| id).collect();
+            if !evidence.is_empty() {
+                set.questions.push(Asked { text, evidence });
+            }
+        };
         for (question, answer) in questions.iter().zip(&answers) {
             // Quoted with omissions, and with the heading of the note that it stands in.
             let source = answer["source"].as_str().unwrap().replace(": ", "...");
             let parts: Vec<&str> = (source.split("..."))
                 .map(|part| part.trim_end_matches('.').trim())
                 .collect();
-            let evidence: Vec<u64> = (0..)
-                .zip(&messages)
-                .filter(|(_, message)| parts.iter().all(|part| message.text.contains(part)))
-                .map(|(id, _)| id)
-                .collect();
-            if question["scenario"] == scenario && !evidence.is_empty() {
-                let text = said(question).remove(0);
-                set.questions.push(Asked { text, evidence });
+            if question["scenario"] == scenario {
+                let has = |text: &str| parts.iter().all(|part| text.contains(part));
+                ask(said(question).remove(0), &has);
+            }
+        }
+        for line in include_str!("notes.txt").lines() {
+            let fields: Vec<&str> = line.split('|').collect();
+            if fields[0] == scenario {
+                let has = |text: &str| fields[2].split(';').any(|part| text.contains(part));
+                ask(fields[1].to_owned(), &has);
             }
         }
         set.sessions.push(messages);
-        sets.push(set);
     }
-    sets
+    vec![set]
 }

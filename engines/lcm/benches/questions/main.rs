@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p contexture-lcm --bench questions` prints a row for each kind: by message, and by
 //! sitting (a hit from the sitting in which it was said) where a conversation has several.
-//! `-- --ablate` leaves each weight and rule out in turn; `-- --misses KIND` lists what was not found.
+//! `-- --ablate` leaves each weight and rule out in turn; `-- --misses KIND` lists what was not found;
+//! `-- --growth` shows how the time of a question grows with a chat.
 //!
 //! The invented chats are those of `tests/questions`; what is real is in `../shared/data`. The rest is
 //! generated: each line of a `.txt` beside this file is a fact in a few values and a question on it in
@@ -21,7 +22,7 @@ mod zip;
 use std::time::Instant;
 
 use contexture_lcm::search::Weights;
-use kinds::{Set, kinds};
+use kinds::{Set, kinds, one_chat};
 use ranking::{Ours, floor};
 
 /// A set, stored and ready to be asked.
@@ -33,8 +34,7 @@ struct Ready {
 
 impl Ready {
     fn new(set: Set) -> Self {
-        let sessions: Vec<_> = set.sessions.iter().map(Vec::as_slice).collect();
-        let ours = Ours::in_sessions(&sessions);
+        let ours = ours(&set);
         let floor = floor(&set.sessions.concat());
         let floor = set.questions.iter().map(|asked| floor(&asked.text));
         Self {
@@ -43,6 +43,11 @@ impl Ready {
             set,
         }
     }
+}
+
+fn ours(set: &Set) -> Ours {
+    let sessions: Vec<_> = set.sessions.iter().map(Vec::as_slice).collect();
+    Ours::in_sessions(&sessions)
 }
 
 /// How many of the questions were answered among the first ten, by message and by sitting.
@@ -111,6 +116,8 @@ const WITHOUT: &[Without] = &[
     }),
     ("asked", |weights| weights.asked = 1.0),
     ("answer", |weights| weights.answer = weights.around[0].1),
+    ("referred", |weights| weights.referred = weights.around[1].1),
+    ("pair", |weights| weights.pair = 1.0),
     ("speaker", |weights| weights.speaker = 0.0),
     ("what is mine", |weights| weights.own = 0.0),
     ("chances", |weights| weights.chances = 0.0),
@@ -144,12 +151,33 @@ fn ablate(kinds: &[(&str, Vec<Ready>)]) {
     }
 }
 
+/// How long a question takes in a chat of so many messages.
+fn growth() {
+    println!("{:<10}{:>10}{:>10}", "messages", "ms each", "slowest");
+    for messages in [2_000, 20_000, 100_000] {
+        let set = one_chat(messages);
+        let ours = ours(&set);
+        let mut took: Vec<f64> = Vec::new();
+        for asked in &set.questions {
+            let begun = Instant::now();
+            ours.first(&asked.text);
+            took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+        }
+        let mean = took.iter().sum::<f64>() / took.len() as f64;
+        let slowest = took.iter().copied().fold(0.0, f64::max);
+        println!("{messages:<10}{mean:>10.1}{slowest:>10.1}");
+    }
+}
+
 fn main() {
     let options: Vec<String> = std::env::args().skip(1).collect();
     let after = |option: &str| {
         let at = options.iter().position(|other| other == option)?;
         Some(options.get(at + 1).cloned().unwrap_or_default())
     };
+    if after("--growth").is_some() {
+        return growth();
+    }
     let missed = after("--misses");
     let kinds: Vec<(&str, Vec<Ready>)> = kinds()
         .into_iter()

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::compression::Compressors;
@@ -175,7 +176,7 @@ impl Database {
 pub(super) fn connect(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags | more).map_err(unopened)?;
-    connection.busy_timeout(PATIENCE)?;
+    settle(&connection)?;
     match connection.is_readonly(rusqlite::MAIN_DB)? {
         true => Err(StoreError::ReadOnly),
         false => Ok(connection),
@@ -192,9 +193,16 @@ fn connect_to_read(path: &Path, immutable: bool) -> rusqlite::Result<Connection>
         )?,
         false => Connection::open_with_flags(path, flags)?,
     };
-    connection.busy_timeout(PATIENCE)?;
+    settle(&connection)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
+}
+
+fn settle(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(PATIENCE)?;
+    // Otherwise some statements are compiled anew for each value bound to them.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 /// Why a file cannot be opened that is there.

@@ -2,7 +2,7 @@
 //! more likely to answer ("predictive annotation", Prager et al. 2000).
 
 use crate::search::lexicon::lexicon;
-use crate::text::terms::{Class, runs};
+use crate::text::terms::{Class, class, runs};
 
 /// What a question asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,34 @@ const NUMBERED: &str =
 const PLACES: &str =
     "city town country place state location street village island region address continent";
 
+/// What asks for something in texts without spaces, and for a number in some other languages: digits are the same
+/// in all.
+const ASKED_ELSEWHERE: [(Wanted, &str); 4] = [
+    (
+        Wanted::Time,
+        "什么时候 何时 哪天 几点 几号 几月 哪年 哪一年 いつ 何時",
+    ),
+    (Wanted::Reason, "为什么 为何 なぜ どうして"),
+    (
+        Wanted::Number,
+        "多少 几 多长 多久 多大 多高 号码 いくつ いくら combien cuánto cuánta cuántos cuántas quanto quanti \
+         quante wieviel hoeveel сколько",
+    ),
+    (
+        Wanted::Place,
+        "哪里 哪儿 在哪 什么地方 什么路 哪个城市 どこ",
+    ),
+];
+
+/// What a time, a number, a place and a reason contain in such texts.
+const TIMES: [char; 7] = ['年', '月', '日', '号', '点', '周', '天'];
+const NUMBERS: [char; 13] = [
+    '二', '三', '四', '五', '六', '七', '八', '九', '十', '百', '千', '万', '两',
+];
+const ADDRESSES: [char; 11] = [
+    '省', '市', '区', '县', '路', '街', '镇', '村', '楼', '駅', '町',
+];
+
 /// Whether "how" and this word together ask for a number, so that the word itself is not searched for.
 pub(super) fn is_measure(word: &str) -> bool {
     is_among(word, MEASURES)
@@ -37,8 +65,20 @@ fn is_among(word: &str, list: &str) -> bool {
 }
 
 impl Wanted {
-    /// What a question with these folded words asks for.
-    pub(super) fn of(words: &[&str]) -> Option<Self> {
+    /// What a folded question with these words asks for.
+    pub(super) fn of(words: &[&str], folded: &str) -> Option<Self> {
+        let is_asked = |asked: &str| match asked.starts_with(|c| class(c) == Class::Gram) {
+            true => folded.contains(asked),
+            false => words.contains(&asked),
+        };
+        Self::of_english(words).or_else(|| {
+            let mut elsewhere = ASKED_ELSEWHERE.iter();
+            let found = elsewhere.find(|(_, list)| list.split_whitespace().any(is_asked));
+            found.map(|(wanted, _)| *wanted)
+        })
+    }
+
+    fn of_english(words: &[&str]) -> Option<Self> {
         for (at, word) in words.iter().enumerate() {
             // The next word, and the words soon after.
             let next = words.get(at + 1).copied().unwrap_or_default();
@@ -65,11 +105,17 @@ impl Wanted {
     pub(super) fn is_in(self, text: &str, folded: &str) -> bool {
         let has_sign = |of| words(folded).any(|word| lexicon().is_sign(of, word));
         match self {
-            Self::Time => has_time(folded),
-            Self::Number => folded.bytes().any(|byte| byte.is_ascii_digit()) || has_sign("number"),
-            Self::Place => has_name(text, Some("in at to from near into around")),
+            Self::Time => has_time(folded) || folded.contains(TIMES),
+            Self::Number => {
+                folded.bytes().any(|byte| byte.is_ascii_digit())
+                    || folded.contains(NUMBERS)
+                    || has_sign("number")
+            }
+            Self::Place => {
+                has_name(text, Some("in at to from near into around")) || folded.contains(ADDRESSES)
+            }
             Self::Person => has_name(text, None) || has_sign("person"),
-            Self::Reason => has_sign("reason"),
+            Self::Reason => has_sign("reason") || folded.contains("因为"),
         }
     }
 }
@@ -131,7 +177,7 @@ mod tests {
 
     fn wanted(question: &str) -> Option<Wanted> {
         let folded = fold(question);
-        Wanted::of(&words(&folded).collect::<Vec<_>>())
+        Wanted::of(&words(&folded).collect::<Vec<_>>(), &folded)
     }
 
     #[test]
@@ -146,6 +192,10 @@ mod tests {
             ("Which Italian city did she like?", Some(Wanted::Place)),
             ("With whom did she go?", Some(Wanted::Person)),
             ("Why did she leave?", Some(Wanted::Reason)),
+            ("她是什么时候搬家的？", Some(Wanted::Time)),
+            ("房租多少钱？", Some(Wanted::Number)),
+            ("Cuántos gatos hay?", Some(Wanted::Number)),
+            ("她住在哪里？", Some(Wanted::Place)),
             ("What did she paint?", None),
             ("How did she get there?", None),
         ] {
@@ -170,6 +220,10 @@ mod tests {
             ("My cousin came", Wanted::Person, true),
             ("Nothing. Really I can't", Wanted::Person, false),
             ("Because I was tired", Wanted::Reason, true),
+            ("下周三开始", Wanted::Time, true),
+            ("两只猫", Wanted::Number, true),
+            ("在长安街上", Wanted::Place, true),
+            ("好的", Wanted::Place, false),
         ] {
             assert_eq!(wanted.is_in(text, &fold(text)), expected, "{text}");
         }

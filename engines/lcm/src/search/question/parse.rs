@@ -66,7 +66,7 @@ impl Question {
             groups: 0,
             by_stem: Map::default(),
             names: Vec::new(),
-            wanted: Wanted::of(&words),
+            wanted: Wanted::of(&words, &folded),
             period: Period::of(&words),
             is_own: words
                 .iter()
@@ -140,7 +140,11 @@ impl Question {
     fn add_grams(&mut self, grams: &[&str]) {
         for (at, gram) in grams.iter().enumerate() {
             if !grams[..at].contains(gram) {
-                self.push(Form::Gram((*gram).to_owned()), self.groups, 1.0);
+                self.push(
+                    Form::Gram((*gram).to_owned()),
+                    self.groups,
+                    self.weights.pair,
+                );
                 self.groups += 1;
             }
         }

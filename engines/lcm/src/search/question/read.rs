@@ -144,6 +144,15 @@ impl Question {
 }
 
 impl Reader<'_> {
+    /// The terms that a folded word is a form of.
+    pub(super) fn terms_of(&mut self, word: &str) -> &[usize] {
+        if !self.known.contains_key(word) {
+            let terms = self.question.terms_of(word);
+            self.known.insert(word.to_owned(), terms);
+        }
+        self.known.get(word).map_or(&[], Vec::as_slice)
+    }
+
     pub(super) fn read(&mut self, text: &str) -> Reading {
         fold_into(text, &mut self.folded);
         let (occurrences, words) = self.occurrences();

@@ -1,5 +1,6 @@
 //! The first round: candidate messages from the index.
 
+use super::read::Reader;
 use super::{Form, Question, Term, Weights};
 use crate::error::StoreError;
 use crate::search::candidates::Stretch;
@@ -35,8 +36,9 @@ impl Question {
     /// The question's terms in the index, per session.
     pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<Holders>, StoreError> {
         let mut sessions = Vec::new();
+        let mut reader = self.reader();
         for &session in &search.query.sessions {
-            let holders = self.holders(search, session)?;
+            let holders = self.holders(search, session, &mut reader)?;
             search.searched.sessions += 1;
             search.searched.messages += u64::from(holders.messages);
             sessions.push(holders);
@@ -80,10 +82,14 @@ impl Question {
     }
 
     /// Which messages of a session hold which term.
-    fn holders(&self, search: &mut Search<'_>, session: SessionId) -> Result<Holders, StoreError> {
+    fn holders(
+        &self,
+        search: &mut Search<'_>,
+        session: SessionId,
+        reader: &mut Reader<'_>,
+    ) -> Result<Holders, StoreError> {
         let messages = search.extent(session).messages;
         let mut lists = vec![Vec::new(); self.terms.len()];
-        let mut reader = self.reader();
         for stretch in search.stretches(session)? {
             let to_read = match stretch {
                 Stretch::Unindexed(range) => {
@@ -92,7 +98,7 @@ impl Question {
                 }
                 Stretch::Indexed(segment) => {
                     let before: Vec<usize> = lists.iter().map(Vec::len).collect();
-                    match look_up(search, &segment, &self.terms, &mut lists) {
+                    match look_up(search, &segment, reader, &self.terms, &mut lists) {
                         Ok(()) => 0..0,
                         // If the index is damaged, read the messages.
                         Err(StoreError::Damaged(_)) => {
@@ -210,16 +216,21 @@ impl Weighed {
 fn look_up(
     search: &Search<'_>,
     segment: &Segment,
+    reader: &mut Reader<'_>,
     terms: &[Term],
     lists: &mut [Vec<u32>],
 ) -> Result<(), StoreError> {
     let mut vocabulary = Vocabulary::read(search.connection, segment)?;
-    for (term, out) in terms.iter().zip(lists) {
+    for (at, (term, out)) in terms.iter().zip(lists).enumerate() {
         let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
         match &term.form {
             Form::Gram(gram) => vocabulary.for_each_like(gram, |word| word == gram, add)?,
             Form::Stem { stem, prefix } => {
-                vocabulary.for_each_like(prefix, |word| lexicon().stem(word) == *stem, add)?;
+                vocabulary.for_each_like(
+                    prefix,
+                    |word| reader.terms_of(word).contains(&at),
+                    add,
+                )?;
                 for form in lexicon().irregular_forms(stem) {
                     let add = |list: List<'_>| list.ordinals(segment.ordinals.start, out);
                     vocabulary.for_each_like(form, |word| word == *form, add)?;

@@ -112,11 +112,10 @@ impl Question {
                 .around
                 .iter()
                 .map(|(step, share)| {
-                    let is_answer = answers && *step == 1;
-                    let share = if is_answer {
-                        self.weights.answer
-                    } else {
-                        *share
+                    let share = match step {
+                        1 if answers => self.weights.answer,
+                        2 if answers => self.weights.referred,
+                        _ => *share,
                     };
                     let lent = lent.get(&Key(key.0 - step)).copied().unwrap_or(1.0);
                     share * lent * weighed.weight(group, ordinal - step)

@@ -5,7 +5,7 @@ use super::retrieve::Holders;
 use super::{Form, Question};
 use crate::error::StoreError;
 use crate::search::run::Search;
-use crate::store::{Key, MessageRow, SessionId, names_in, row_in};
+use crate::store::{Key, MessageRow, SessionId, names_in, row_in, rows_in};
 use crate::text::fold::fold;
 use crate::text::terms::{Class, class, runs};
 
@@ -58,13 +58,21 @@ impl Question {
         for holders in sessions {
             let session = holders.session;
             let carried = Carried::of(self, search, holders)?;
+            let roles = match self.names.is_empty() {
+                true => Vec::new(),
+                false => rows_in(search.connection, session, &(0..ROLES_LOOKED_AT))?,
+            };
             let mut add = |known_by| participants.push(Participant { session, known_by });
             for (name, group) in &self.names {
                 let names = carried.called(name);
-                let known_by = if names.is_empty() {
-                    known_by(search, session, &self.named(*group, holders), name)?
-                } else {
+                let is_role = |row: &&MessageRow| is_part_of(name, &row.role.to_lowercase());
+                let known_by = if !names.is_empty() {
                     Some(KnownBy::Name(names))
+                } else if let Some(row) = roles.iter().find(is_role) {
+                    // The role is the speaker's name in some chats.
+                    Some(KnownBy::Role(row.role.clone()))
+                } else {
+                    known_by(search, session, &self.named(*group, holders), name)?
                 };
                 if let Some(known_by) = known_by {
                     add(known_by);
@@ -166,9 +174,6 @@ fn known_by(
     named: &[u32],
     name: &str,
 ) -> Result<Option<KnownBy>, StoreError> {
-    if let Some(role) = role_named(search, session, name)? {
-        return Ok(Some(KnownBy::Role(role)));
-    }
     if named.len() < MIN_NAMED {
         return Ok(None);
     }
@@ -215,22 +220,6 @@ fn known_by(
         Some("assistant") => Some(KnownBy::Role("user".into())),
         _ => None,
     })
-}
-
-/// The role is the speaker's name in some chats.
-fn role_named(
-    search: &Search<'_>,
-    session: SessionId,
-    name: &str,
-) -> Result<Option<String>, StoreError> {
-    for ordinal in 0..ROLES_LOOKED_AT {
-        match row_in(search.connection, Key::new(session, ordinal))? {
-            Some(row) if is_part_of(name, &row.role.to_lowercase()) => return Ok(Some(row.role)),
-            Some(_) => {}
-            None => break,
-        }
-    }
-    Ok(None)
 }
 
 /// After this many messages all participants of a chat have usually spoken.

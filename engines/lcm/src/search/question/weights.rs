@@ -22,6 +22,9 @@ pub struct Weights {
     pub asked: f64,
     /// The weight of a word in a question, in the answer to it.
     pub answer: f64,
+    /// The weight of a word of the message before that question, in the answer: the question refers to it, often
+    /// without naming it.
+    pub referred: f64,
     /// A question about somebody is answered by that person nineteen times out of twenty, if half of all
     /// messages are theirs: ln (0.95 / 0.05).
     pub speaker: f64,
@@ -43,6 +46,9 @@ pub struct Weights {
     pub candidates: usize,
     /// A synonym, relative to the word itself: it may well mean something else here.
     pub synonym: f64,
+    /// A pair of neighbours of a spaceless script, relative to a word: they overlap, and are about three times as
+    /// many as the words.
+    pub pair: f64,
     /// One thing of a kind among many, relative to the word for the kind.
     pub member: f64,
     /// Whether words that only ask are not searched for.
@@ -59,6 +65,7 @@ impl Default for Weights {
             around: [(1, 0.4), (2, 0.2), (3, 0.1), (-1, 0.3), (-2, 0.1)],
             asked: 0.4,
             answer: 0.8,
+            referred: 0.6,
             speaker: 2.94,
             own: 1.0,
             period: 2.2,
@@ -68,6 +75,7 @@ impl Default for Weights {
             repeated: 2.0,
             candidates: 300,
             synonym: 0.5,
+            pair: 0.3,
             member: 0.4,
             stop_words: true,
         }

@@ -169,14 +169,39 @@ impl TermChunk {
 
     /// The index of `term` in the chunk.
     pub(crate) fn find(&self, term: &[u8]) -> Option<usize> {
-        self.iter().position(|candidate| candidate == term)
+        let (index, found) = self.from(term).next()?;
+        (found == term).then_some(index)
     }
 
     /// The terms, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let terms = self.terms.strip_suffix(b"\n").unwrap_or(&self.terms);
-        terms.split(|byte| *byte == b'\n')
+        lines(&self.terms)
     }
+
+    /// The terms that are not below `first`, in order, each with its index in the chunk.
+    pub(crate) fn from(&self, first: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+        // Both stand at the beginning of a term, or at the end.
+        let (mut low, mut high) = (0, self.terms.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let start = memchr::memrchr(b'\n', &self.terms[low..middle]);
+            let start = start.map_or(low, |at| low + at + 1);
+            let end = memchr::memchr(b'\n', &self.terms[start..]);
+            let end = end.map_or(self.terms.len(), |at| start + at);
+            match self.terms[start..end] < *first {
+                true => low = (end + 1).min(self.terms.len()),
+                false => high = start,
+            }
+        }
+        let (before, rest) = self.terms.split_at(low);
+        let index = memchr::memchr_iter(b'\n', before).count();
+        (index..).zip(lines(rest))
+    }
+}
+
+fn lines(terms: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let terms = terms.split_inclusive(|byte| *byte == b'\n');
+    terms.map(|line| line.strip_suffix(b"\n").unwrap_or(line))
 }
 
 /// The lists of a chunk.

@@ -37,23 +37,18 @@ impl<'c> Vocabulary<'c> {
     pub(crate) fn for_each_like(
         &mut self,
         prefix: &str,
-        wanted: impl Fn(&str) -> bool,
+        mut wanted: impl FnMut(&str) -> bool,
         mut each: impl FnMut(List<'_>),
     ) -> Result<(), StoreError> {
         let prefix = prefix.as_bytes();
         let first = |chunk: &TermChunk| chunk.iter().next().is_some_and(|term| term <= prefix);
         let start = self.chunks.partition_point(first).saturating_sub(1);
         for chunk in &self.chunks[start..] {
-            let mut is_behind = false;
-            for (index, term) in chunk.iter().enumerate() {
+            for (index, term) in chunk.from(prefix) {
                 if !term.starts_with(prefix) {
-                    is_behind = term > prefix;
-                    if is_behind {
-                        break;
-                    }
-                    continue;
+                    return Ok(());
                 }
-                if !std::str::from_utf8(term).is_ok_and(&wanted) {
+                if !std::str::from_utf8(term).is_ok_and(&mut wanted) {
                     continue;
                 }
                 let lists = match self.lists.entry(chunk.id) {
@@ -64,9 +59,6 @@ impl<'c> Vocabulary<'c> {
                     }
                 };
                 each(lists.list(index)?);
-            }
-            if is_behind {
-                break;
             }
         }
         Ok(())
