@@ -54,7 +54,7 @@ impl SessionServices {
 
     /// Without a model there is no call to count.
     fn count_calls(&self, calls: usize) {
-        if self.client.endpoint().is_ok() {
+        if self.client.model().is_ok() {
             self.model_calls.fetch_add(calls as u64, Ordering::Relaxed);
         }
     }
@@ -62,12 +62,11 @@ impl SessionServices {
 
 impl HostServices for SessionServices {
     fn model(&self) -> Option<ModelInfo> {
-        let endpoint = self.client.endpoint().ok()?;
-        let context_length = endpoint
-            .context_length()
-            .or_else(|| known_window(endpoint.model()).map(|window| window.context_length))
+        let (name, context_length) = self.client.model().ok()?;
+        let context_length = context_length
+            .or_else(|| known_window(name).map(|window| window.context_length))
             .unwrap_or(UNKNOWN_WINDOW);
-        Some(ModelInfo::new(endpoint.model().to_owned(), context_length))
+        Some(ModelInfo::new(name.to_owned(), context_length))
     }
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {

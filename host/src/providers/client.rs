@@ -1,8 +1,8 @@
 //! The model client that sessions share: blocking calls from any thread.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
@@ -10,6 +10,7 @@ use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest
 use super::endpoint::Endpoint;
 use super::network::Models;
 use super::resolve::{NoModel, Resolved};
+use crate::supervision::lock;
 
 /// Replaces the secrets in a text before it leaves the machine.
 pub type Mask = fn(&str) -> Cow<'_, str>;
@@ -17,13 +18,40 @@ pub type Mask = fn(&str) -> Cow<'_, str>;
 /// The longest time limit of one request that makes sense; also keeps the clock from overflowing.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The most requests that are open at a time.
+pub(super) const AT_ONCE: usize = 8;
+
+/// The model of the program that embeds the host, which asks it itself.
+#[derive(Clone)]
+pub struct LentModel {
+    /// Its name.
+    pub name: String,
+    /// Its window, in tokens.
+    pub context_length: Option<u64>,
+    /// Makes one call and blocks. Called from any thread, from up to 8 at a time.
+    pub ask: Arc<dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync>,
+}
+
+impl std::fmt::Debug for LentModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LentModel").field(&self.name).finish()
+    }
+}
+
 /// Makes model calls. Cheap to clone; clones share their limit of 8 open requests.
 ///
 /// Calls block their thread and may come from any thread, those of a tokio runtime's blocking pool
 /// included. The HTTP work runs on one thread of its own, started by the first call of the process.
 #[derive(Clone)]
 pub struct ModelClient {
-    models: Result<Arc<Models>, NoModel>,
+    models: Asked,
+}
+
+#[derive(Clone)]
+enum Asked {
+    Own(Arc<Models>),
+    Lent(LentModel, Mask),
+    Nobody(NoModel),
 }
 
 impl ModelClient {
@@ -32,23 +60,43 @@ impl ModelClient {
     /// and in every server's words that a message quotes. Opens no connection.
     pub fn new(resolved: Resolved, timeout: Duration, mask: Mask) -> Self {
         let models = match resolved {
-            Resolved::NoModel(reason) => Err(reason),
+            Resolved::NoModel(reason) => Asked::Nobody(reason),
             Resolved::Model { endpoint, fallback } => {
                 let fallback = fallback.map(|endpoint| *endpoint);
-                Models::new(*endpoint, fallback, timeout.min(LONGEST_TIMEOUT), mask).map(Arc::new)
+                Models::new(*endpoint, fallback, timeout.min(LONGEST_TIMEOUT), mask)
+                    .map_or_else(Asked::Nobody, |models| Asked::Own(Arc::new(models)))
             }
         };
         Self { models }
     }
 
-    /// The model that is asked.
+    /// A client for a model that the embedding program asks.
+    pub fn lent(model: LentModel, mask: Mask) -> Self {
+        Self {
+            models: Asked::Lent(model, mask),
+        }
+    }
+
+    /// The model that is asked: its name, and its window in tokens where that was said.
     ///
     /// # Errors
     /// Why there is no model.
-    pub fn endpoint(&self) -> Result<&Endpoint, NoModel> {
+    pub fn model(&self) -> Result<(&str, Option<u64>), NoModel> {
         match &self.models {
-            Ok(models) => Ok(models.endpoint()),
-            Err(reason) => Err(*reason),
+            Asked::Own(models) => {
+                let endpoint = models.endpoint();
+                Ok((endpoint.model(), endpoint.context_length()))
+            }
+            Asked::Lent(model, _) => Ok((&model.name, model.context_length)),
+            Asked::Nobody(reason) => Err(*reason),
+        }
+    }
+
+    /// Where the model is asked; none where that is the embedding program's matter, or there is no model.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        match &self.models {
+            Asked::Own(models) => Some(models.endpoint()),
+            Asked::Lent(..) | Asked::Nobody(_) => None,
         }
     }
 
@@ -77,8 +125,9 @@ impl ModelClient {
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         match &self.models {
-            Ok(models) => models.ask(requests, cancel),
-            Err(reason) => {
+            Asked::Own(models) => models.ask(requests, cancel),
+            Asked::Lent(model, mask) => ask_lent(model, *mask, requests, cancel),
+            Asked::Nobody(reason) => {
                 let failure = ModelFailure::new(FailureKind::NoProvider, reason.to_string());
                 vec![Err(failure); requests.len()]
             }
@@ -89,9 +138,51 @@ impl ModelClient {
 impl std::fmt::Debug for ModelClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ModelClient")
-            .field(&self.endpoint().map(ToString::to_string))
+            .field(&self.model())
             .finish()
     }
+}
+
+/// Makes the calls side by side. One that runs cannot be ended; none begins once `cancel` is set.
+fn ask_lent(
+    model: &LentModel,
+    mask: Mask,
+    requests: &[ModelRequest],
+    cancel: &AtomicBool,
+) -> Vec<Result<ModelAnswer, ModelFailure>> {
+    let answers: Vec<_> = requests.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(request), Some(answer)) = (requests.get(at), answers.get(at)) else {
+                return;
+            };
+            let given = match cancel.load(Ordering::Relaxed) {
+                true => Err(cancelled()),
+                false => (model.ask)(&masked(request, mask)),
+            };
+            *lock(answer) = Some(given);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..requests.len().min(AT_ONCE) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let answers = answers.into_iter().map(|answer| lock(&answer).take());
+    answers.map(|answer| answer.unwrap_or_else(|| Err(lost()))).collect()
+}
+
+/// The request without the secrets in it.
+pub(super) fn masked(request: &ModelRequest, mask: Mask) -> ModelRequest {
+    ModelRequest::new(
+        request.purpose.clone(),
+        mask(&request.system).into_owned(),
+        mask(&request.prompt).into_owned(),
+        request.max_tokens,
+    )
 }
 
 /// A call that ended without an answer, which only a bug of ours can cause.
@@ -100,4 +191,8 @@ pub(super) fn lost() -> ModelFailure {
         FailureKind::Other,
         "the model call ended without an answer; please report this as a bug of contexture",
     )
+}
+
+pub(super) fn cancelled() -> ModelFailure {
+    ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

@@ -17,14 +17,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::client::{Mask, lost};
+use super::client::{AT_ONCE, Mask, cancelled, lost, masked};
 use super::endpoint::Endpoint;
 use super::resolve::NoModel;
 use call::{ModelCall, Target};
 use connections::Connections;
 
-/// The most requests that one client has open at a time.
-const AT_ONCE: usize = 8;
 /// How often a waiting call looks at its cancel flag.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -84,7 +82,7 @@ impl Models {
             .enumerate()
             .map(|(index, request)| {
                 let models = Arc::clone(self);
-                let request = self.masked(request);
+                let request = masked(request, self.mask);
                 let sender = sender.clone();
                 Running(connections.runtime.spawn(async move {
                     let answer = models.answer(connections, &request).await;
@@ -120,15 +118,6 @@ impl Models {
             .collect()
     }
 
-    fn masked(&self, request: &ModelRequest) -> ModelRequest {
-        let mask = self.mask;
-        ModelRequest::new(
-            request.purpose.clone(),
-            mask(&request.system).into_owned(),
-            mask(&request.prompt).into_owned(),
-            request.max_tokens,
-        )
-    }
     async fn answer(
         &self,
         connections: &Connections,
@@ -189,8 +178,4 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-fn cancelled() -> ModelFailure {
-    ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }
