@@ -12,8 +12,7 @@ use crate::terminal::visible;
 use crate::{Global, NEGATIVE, OK, engines, output, setup, window};
 use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
 use contexture::config::Loaded;
-use contexture::providers::configured_client;
-use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::providers::{Endpoint, ModelClient, NoModel, Resolved, configured_client};
 use contexture::replay::{Stage, StageError};
 use contexture::session::{Session, SessionOptions};
 
@@ -264,14 +263,13 @@ fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> Mod
     };
     let found = matches!(resolved, Resolved::Model { .. });
     let client = configured_client(&loaded.config, resolved);
-    match client.endpoint() {
-        Ok(endpoint) => {
-            let at = format!(
-                "{} writes summaries, at {}",
-                endpoint.model(),
-                endpoint.address()
+    match client.model() {
+        Ok((model, _)) => {
+            let at = client.endpoint().map(Endpoint::address).unwrap_or_default();
+            findings.ok(
+                "model",
+                format!("{model} writes summaries, at {at} (not called)"),
             );
-            findings.ok("model", format!("{at} (not called)"));
         }
         Err(reason @ NoModel::MissingKey(_)) => findings.problem("model", reason.to_string()),
         Err(reason) if found || findings.0.last().is_none_or(|last| last.about != "model") => {

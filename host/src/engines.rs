@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use contexture_compressor::Compressor;
@@ -140,6 +140,14 @@ pub fn register_context_engine(definition: EngineDefinition) -> Result<(), NameT
         lock(&REGISTERED).push(definition);
     }
     Ok(())
+}
+
+static ENGINE_HOST_IN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the folder in which `contexture-engine-host` is looked for before all others, where the configuration does not
+/// say: for a library that brings it along, in a program that is somebody else's. The first one counts.
+pub fn look_for_engine_host_in(folder: PathBuf) {
+    let _ = ENGINE_HOST_IN.set(folder);
 }
 
 /// The engines registered in this process, at link time and at run time.
@@ -607,7 +615,10 @@ impl Engines {
         let isolated = match lock(&self.isolated).get(name) {
             Some(isolated) => Arc::clone(isolated),
             None => {
-                let program = find_program(context.engine_host.as_deref());
+                let program = find_program(
+                    context.engine_host.as_deref(),
+                    ENGINE_HOST_IN.get().map(PathBuf::as_path),
+                );
                 let program = program.map_err(|reason| OpenError::NotIsolated {
                     engine: name.to_owned(),
                     reason,

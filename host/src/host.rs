@@ -9,7 +9,11 @@ use contexture_engine_api::ToolSpec;
 
 use crate::config::{Config, ConfigError, Loaded};
 use crate::engines::{Engines, NameTaken};
-use crate::providers::{ProviderError, configured_agent, configured_client, resolve_configured};
+use crate::mask_secrets;
+use crate::providers::{
+    LentModel, ModelClient, NoModel, ProviderError, Resolved, configured_agent, configured_client,
+    resolve_configured,
+};
 use crate::replay::{Stage, StageError};
 use crate::session::{
     AgentWindow, BackgroundBy, Record, RecordError, Session, SessionError, SessionOptions,
@@ -50,6 +54,9 @@ pub struct HostOptions {
     pub config: Option<PathBuf>,
     /// Whether nothing may leave the machine.
     pub offline: bool,
+    /// The embedding program's own model: it answers where the configuration follows the agent's
+    /// (`auxiliary.compression.provider: auto` or `main`) and says nothing of that.
+    pub model: Option<LentModel>,
 }
 
 impl HostOptions {
@@ -85,6 +92,7 @@ impl Host {
             home: Some(loaded.home.clone()),
             config: options.config.as_ref().and(loaded.path.clone()),
             offline: options.offline,
+            model: options.model.clone(),
         };
         let record = Record::open(&loaded.home)?;
         Ok(Self {
@@ -312,6 +320,11 @@ fn engines_of(loaded: Loaded, options: &HostOptions) -> Result<Arc<Engines>, Hos
     let key = |name: &str| std::env::var(name).ok();
     let agent = configured_agent(&loaded.config, None)?;
     let model = resolve_configured(&loaded.config, agent.as_ref(), options.offline, &key)?;
-    let client = configured_client(&loaded.config, model);
+    let client = match (model, &options.model) {
+        (Resolved::NoModel(NoModel::NoAgent(_)), Some(lent)) => {
+            ModelClient::lent(lent.clone(), mask_secrets)
+        }
+        (model, _) => configured_client(&loaded.config, model),
+    };
     Ok(Engines::new(loaded, client)?)
 }

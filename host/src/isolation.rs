@@ -21,11 +21,15 @@ pub(crate) use factory::IsolatedFactory;
 /// The program that runs an engine.
 const PROGRAM: &str = "contexture-engine-host";
 
-/// Where the program is looked for that runs engines.
+/// Where the program is looked for that runs engines: as configured, else in the folder that the embedding program
+/// named, beside the running program, and on the PATH.
 ///
 /// # Errors
 /// The places where it is not.
-pub(crate) fn find_program(configured: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn find_program(
+    configured: Option<&Path>,
+    named: Option<&Path>,
+) -> Result<PathBuf, String> {
     if let Some(path) = configured {
         return match path.is_file() {
             true => Ok(path.to_owned()),
@@ -39,14 +43,18 @@ pub(crate) fn find_program(configured: Option<&Path>) -> Result<PathBuf, String>
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = beside
-        .clone()
+    let folders: Vec<PathBuf> = named
+        .map(Path::to_owned)
         .into_iter()
-        .chain(std::env::split_paths(&path));
+        .chain(beside)
+        .collect();
+    let places = folders.iter().cloned().chain(std::env::split_paths(&path));
     let mut programs = places.map(|place| place.join(&name));
     programs.find(|program| program.is_file()).ok_or_else(|| {
-        let beside = beside.map_or_else(String::new, |place| format!("in {} nor ", place.display()));
-        format!("`{name}` is neither {beside}on the PATH: install it, or say in `context.engine_host` where it is")
+        let folders: String = (folders.iter())
+            .map(|place| format!("in {} nor ", place.display()))
+            .collect();
+        format!("`{name}` is neither {folders}on the PATH: install it, or say in `context.engine_host` where it is")
     })
 }
 

@@ -10,7 +10,10 @@ use contexture_engine_api::{
 
 use crate::catalog::Library;
 
-pub(crate) fn find_program(_configured: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn find_program(
+    _configured: Option<&Path>,
+    _named: Option<&Path>,
+) -> Result<PathBuf, String> {
     Err("this system is not supported".to_owned())
 }
 

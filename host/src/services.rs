@@ -51,7 +51,7 @@ impl SessionServices {
     fn ask(&self, requests: &[ModelRequest]) -> Vec<Result<ModelAnswer, ModelFailure>> {
         let client = self.asking.client();
         // Without a model there is no call to count.
-        if client.endpoint().is_ok() {
+        if client.model().is_ok() {
             self.model_calls
                 .fetch_add(requests.len() as u64, Ordering::Relaxed);
         }
@@ -64,12 +64,11 @@ impl SessionServices {
 impl HostServices for SessionServices {
     fn model(&self) -> Option<ModelInfo> {
         let client = self.asking.client();
-        let endpoint = client.endpoint().ok()?;
-        let context_length = endpoint
-            .context_length()
-            .or_else(|| known_window(endpoint.model()).map(|window| window.context_length))
+        let (name, context_length) = client.model().ok()?;
+        let context_length = context_length
+            .or_else(|| known_window(name).map(|window| window.context_length))
             .unwrap_or(UNKNOWN_WINDOW);
-        Some(ModelInfo::new(endpoint.model().to_owned(), context_length))
+        Some(ModelInfo::new(name.to_owned(), context_length))
     }
 
     fn complete(&self, request: &ModelRequest) -> Result<ModelAnswer, ModelFailure> {

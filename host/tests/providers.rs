@@ -287,7 +287,7 @@ fn offline_and_none_open_no_connection() {
         let failure = ask(&client).unwrap_err();
         assert_eq!(failure.kind, FailureKind::NoProvider);
         assert!(failure.message.contains(reason), "{failure}");
-        assert!(client.endpoint().is_err());
+        assert!(client.model().is_err());
     }
     let nobody = listener.accept().unwrap_err();
     assert_eq!(nobody.kind(), ErrorKind::WouldBlock);

@@ -11,6 +11,8 @@
 True
 """
 
+from pathlib import Path
+
 from ._aio import AsyncHost, AsyncSession
 from ._native import (
     Changed,
@@ -29,6 +31,7 @@ from ._native import (
     __version__,
     check_engine,
     count_tokens,
+    look_for_engine_host_in,
     register_engine,
     replay,
     safe_cut,
@@ -57,3 +60,6 @@ __all__ = [
     "replay",
     "safe_cut",
 ]
+
+# A wheel brings the program along.
+look_for_engine_host_in(Path(__file__).parent)

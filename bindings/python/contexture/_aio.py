@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._native import Decision, Host, Session, Turn
+
+if TYPE_CHECKING:
+    from ._native import Model
 
 
 class AsyncSession:
@@ -82,9 +85,10 @@ class AsyncHost:
         home: str | os.PathLike[str] | None = None,
         config: str | os.PathLike[str] | None = None,
         offline: bool = False,
+        model: Model | None = None,
     ) -> AsyncHost:
         """Opens the host."""
-        return cls(await asyncio.to_thread(Host, home, config, offline))
+        return cls(await asyncio.to_thread(Host, home, config, offline, model))
 
     async def engines(self) -> list[dict[str, Any]]:
         """As ``Host.engines``."""

@@ -8,7 +8,8 @@ Settings, all optional, stand there under ``context.engines.contexture``:
 - ``threshold``: the share of the window from which on is compacted; by default Hermes' ``compression.threshold``.
 - ``config``: more of Contexture's own configuration, as its ``config.yaml`` has it.
 
-Where Hermes has a model for compression (``auxiliary.compression``), it writes the summaries.
+Where Hermes has a model for compression (``auxiliary.compression`` names a provider, a model or an address), it writes the
+summaries, asked as Hermes asks it.
 
 Hermes copies a plugin's engine for each agent, has no call by which an engine is shown messages, and gives a
 conversation another id at each compaction. So an engine here observes at the hooks, holds the session of the first id of
@@ -81,6 +82,56 @@ def _engine_of(session_id: str) -> Engine | None:
         return None
     found = [engine for engine in list(_engines) if engine.session_id == session_id]
     return found[-1] if found else None
+
+
+class _Auxiliary:
+    """Hermes' model for compression, by whichever provider, with Hermes' own credentials and fallbacks."""
+
+    def __init__(self) -> None:
+        #: The model of the agent that was told last, which Hermes follows where its configuration says so.
+        self.agent: dict[str, str] = {}
+
+    @property
+    def configured(self) -> dict[str, Any]:
+        """What Hermes' configuration says of it."""
+        from hermes_cli.config import load_config  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        return ((load_config() or {}).get("auxiliary") or {}).get("compression") or {}
+
+    @property
+    def is_there(self) -> bool:
+        """Whether any is configured. Hermes would ask the agent's own model otherwise, which nobody asked for."""
+        named = (self.configured.get(key) or "" for key in ("provider", "model", "base_url"))
+        return any(str(name).strip().lower() not in ("", "auto") for name in named)
+
+    @property
+    def name(self) -> str:
+        """The model's name, or its provider's where Hermes chooses the model."""
+        configured = self.configured
+        return str(configured.get("model") or configured.get("provider") or "auxiliary")
+
+    @property
+    def context_length(self) -> int | None:
+        """Its window in tokens, where the configuration says it."""
+        return int(self.configured.get("context_length") or 0) or None
+
+    def complete(self, system: str, prompt: str, max_tokens: int) -> str:
+        """Asks it. As Hermes does, without a limit, which a model that thinks would spend on its thoughts."""
+        from agent.agent_runtime_helpers import strip_think_blocks  # type: ignore[import-not-found, unused-ignore]
+        from agent.auxiliary_client import (  # type: ignore[import-not-found, unused-ignore]
+            aux_interrupt_protection,
+            call_llm,
+        )
+
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+        # What interrupts the agent is no reason to lose a summary.
+        with aux_interrupt_protection():
+            answer = call_llm(task="compression", messages=messages, main_runtime=self.agent or None)
+        content = answer.choices[0].message.content
+        return str(strip_think_blocks(None, content if isinstance(content, str) else "")).strip()
+
+
+_auxiliary = _Auxiliary()
 
 
 class _Conversation:
@@ -170,7 +221,7 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
             scratch = config.with_suffix(f".{os.getpid()}")
             scratch.write_text(text)
             scratch.replace(config)
-        return Host(home, config)
+        return Host(home, config, model=_auxiliary)
 
     # -- the life of a session --------------------------------------------------------------------------------------
 
@@ -318,6 +369,13 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
         _current.engine = self
         smaller = 0 < context_length < self.context_length
         self.model, self.context_length = model, int(context_length or 0)
+        _auxiliary.agent = {
+            "model": model,
+            "provider": provider,
+            "base_url": base_url,
+            "api_key": api_key,
+            "api_mode": api_mode,
+        }
         try:
             self.threshold_percent = float(self.settings["threshold"])
             if self._session is not None:
@@ -507,10 +565,8 @@ def _settings() -> dict[str, Any]:
     engine = own.get("engine") or "lcm"
     mine: dict[str, Any] = dict(own.get("config") or {})
     mine["context"] = {"engine": engine, **(mine.get("context") or {})}
-    auxiliary = (config.get("auxiliary") or {}).get("compression") or {}
-    if auxiliary.get("model") and auxiliary.get("base_url") and "auxiliary" not in mine:
-        chosen = {"model": auxiliary["model"], "base_url": auxiliary["base_url"]}
-        mine["auxiliary"] = {"compression": chosen}
+    # `auto` is the model that is lent, see `_Auxiliary`.
+    mine.setdefault("auxiliary", {"compression": {"provider": "auto" if _auxiliary.is_there else "none"}})
     return {
         "engine": engine,
         "home": str(Path(own.get("home") or Path(get_hermes_home()) / "contexture").expanduser()),

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use contexture::catalog::{BUILT_IN, Choice, resolve};
 use contexture::formats::Format;
+use contexture::providers::LentModel;
 use contexture::session::AgentWindow;
 use contexture::{HostOptions, ToolSpec, Unrelated};
+use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -23,6 +25,7 @@ pub(crate) struct OpenHost {
     host: contexture::Host,
     config: Option<PathBuf>,
     offline: bool,
+    model: Option<Py<PyAny>>,
     sessions: Mutex<HashMap<String, (Arc<Shared>, usize)>>,
 }
 
@@ -38,29 +41,38 @@ impl OpenHost {
         home: Option<PathBuf>,
         config: Option<PathBuf>,
         offline: bool,
+        model: Option<(Py<PyAny>, LentModel)>,
     ) -> PyResult<Arc<Self>> {
         let place = place_of(home.as_deref());
         let mut hosts = lock(&HOSTS);
         let hosts = hosts.get_or_insert_default();
         if let Some(host) = place.as_ref().and_then(|place| hosts.get(place)?.upgrade()) {
-            if host.config == config && host.offline == offline {
+            let is_same = match (&host.model, &model) {
+                (Some(one), Some((other, _))) => one.is(other),
+                (None, None) => true,
+                _ => false,
+            };
+            if host.config == config && host.offline == offline && is_same {
                 return Ok(host);
             }
             return Err(ContextureError::new_err(format!(
-                "the home directory {} is open in this process with another `config` or `offline`: a home has one \
-                 host in a process, so give both the same",
+                "the home directory {} is open in this process with another `config`, `offline` or `model`: a home has \
+                 one host in a process, so give all of them the same",
                 place.unwrap_or_default().display()
             )));
         }
+        let (model, lent) = model.unzip();
         let options = HostOptions {
             home,
             config: config.clone(),
             offline,
+            model: lent,
         };
         let host = Arc::new(Self {
             host: contexture::Host::open(&options).map_err(of_host)?,
             config,
             offline,
+            model,
             sessions: Mutex::default(),
         });
         hosts.retain(|_, host| host.strong_count() > 0);
@@ -104,6 +116,52 @@ impl OpenHost {
     }
 }
 
+/// The caller's own model: an object with a `name`, a `context_length` or none, and a method `complete`.
+fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
+    let object = Arc::new(model.clone().unbind());
+    let name: String = model.getattr("name")?.extract()?;
+    let answering = name.clone();
+    let ask = move |request: &ModelRequest| {
+        let failed = |kind, text: String| Err(ModelFailure::new(kind, text));
+        let asked = Python::try_attach(|py| {
+            let material = (&request.system, &request.prompt, request.max_tokens);
+            let answer = object.bind(py).call_method1("complete", material)?;
+            answer.extract::<String>()
+        });
+        match asked {
+            Some(Ok(text)) if text.trim().is_empty() => failed(
+                FailureKind::Empty,
+                format!("{answering} answered without text"),
+            ),
+            Some(Ok(text)) => Ok(ModelAnswer::new(text, answering.as_str())),
+            Some(Err(error)) => failed(kind_of(&error), error.to_string()),
+            None => failed(FailureKind::Cancelled, "the interpreter ends".to_owned()),
+        }
+    };
+    let lent = LentModel {
+        name,
+        context_length: model.getattr("context_length")?.extract()?,
+        ask: Arc::new(ask),
+    };
+    Ok((model.clone().unbind(), lent))
+}
+
+/// What an error of a model's says by its `status_code`, as those of `openai` and `anthropic` have one; else it is down.
+fn kind_of(error: &PyErr) -> FailureKind {
+    let status = Python::try_attach(|py| {
+        let status = error.value(py).getattr("status_code").ok()?;
+        status.extract::<u16>().ok()
+    });
+    match status.flatten() {
+        Some(401 | 403) => FailureKind::Auth,
+        Some(404) => FailureKind::UnknownModel,
+        Some(413) => FailureKind::TooLong,
+        Some(429) => FailureKind::RateLimited,
+        Some(400 | 422) => FailureKind::Other,
+        _ => FailureKind::Overloaded,
+    }
+}
+
 /// Where a home directory is, whatever path leads to it.
 fn place_of(home: Option<&Path>) -> Option<PathBuf> {
     let home = home.map(Path::to_owned).or_else(|| {
@@ -126,14 +184,16 @@ pub(crate) struct Host {
 #[pymethods]
 impl Host {
     #[new]
-    #[pyo3(signature = (home=None, config=None, offline=false))]
+    #[pyo3(signature = (home=None, config=None, offline=false, model=None))]
     fn new(
         py: Python<'_>,
         home: Option<PathBuf>,
         config: Option<PathBuf>,
         offline: bool,
+        model: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let open = py.detach(|| OpenHost::of(home, config, offline))?;
+        let model = model.map(lent).transpose()?;
+        let open = py.detach(|| OpenHost::of(home, config, offline, model))?;
         Ok(Self { open })
     }
 

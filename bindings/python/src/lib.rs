@@ -52,7 +52,7 @@ fn play<'py>(
     let report = py.detach(|| {
         let unreadable = |error: FormatError| errors::FormatError::new_err(error.to_string());
         let recordings = formats::read(text, None).map_err(unreadable)?;
-        let host = host::OpenHost::of(home, config, offline)?;
+        let host = host::OpenHost::of(home, config, offline, None)?;
         let engines = host.engines();
         let stage = Stage::new(engines.loaded().clone(), engines.client().clone())
             .map_err(|error| errors::ContextureError::new_err(error.to_string()))?;
@@ -91,6 +91,12 @@ fn play<'py>(
     walk::parse(py, &report)
 }
 
+/// Names the folder that `contexture-engine-host` is in.
+#[pyfunction]
+fn look_for_engine_host_in(folder: std::path::PathBuf) {
+    contexture::engines::look_for_engine_host_in(folder);
+}
+
 /// The command line, with these arguments after the program's name. Answers its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
@@ -117,6 +123,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("FormatError", py.get_type::<errors::FormatError>())?;
     module.add_function(wrap_pyfunction!(count_tokens, module)?)?;
     module.add_function(wrap_pyfunction!(play, module)?)?;
+    module.add_function(wrap_pyfunction!(look_for_engine_host_in, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     engine::add(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -23,6 +23,9 @@ class Model:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.refused: list[str] = []
+        self.keys: list[str] = []
+        #: What it answers, where that is always the same.
+        self.says: str | None = None
         self.reports_usage = True
         #: Prompts of more tokens are refused with 400.
         self.limit: int | None = None
@@ -39,6 +42,7 @@ class Model:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                model.keys.append(self.headers.get("authorization", ""))
                 if not self.path.endswith("/chat/completions"):
                     return self.reply(404, {"error": {"message": "not found"}})
                 status, answer = model.answer(body)
@@ -107,7 +111,7 @@ class Model:
             ]
             reason = "tool_calls"
         else:
-            message["content"] = f"Answer {len(self.requests)}. " + "It is as it is. " * 40
+            message["content"] = self.says or f"Answer {len(self.requests)}. " + "It is as it is. " * 40
         answer = {
             "id": "x",
             "object": "chat.completion",
@@ -227,6 +231,25 @@ def plain(home: Path, model: Model, **config: Any) -> dict[str, Any]:
         "tools": names,
         "compactions": agent.context_compressor.compression_count,
         "session": agent.session_id,
+    }
+
+
+def auxiliary(home: Path, model: Model) -> dict[str, Any]:
+    """Hermes has a model for compression at a provider of its configuration, known by its name."""
+    helper = Model()
+    helper.says = "<think>hm</think>The helper's summary: all parts are as they are."
+    result = plain(
+        home,
+        model,
+        custom_providers=[{"name": "helper", "base_url": helper.url, "api_key": "of-the-helper"}],
+        auxiliary={"compression": {"provider": "helper", "model": "small"}},
+    )
+    prompts = "".join(text_of(message) for request in model.requests for message in request["messages"])
+    return {
+        **result,
+        "helped": [request["model"] for request in helper.requests],
+        "keys": sorted(set(helper.keys)),
+        "used": "The helper's summary" in prompts and "<think>" not in prompts,
     }
 
 

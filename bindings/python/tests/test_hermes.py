@@ -96,6 +96,15 @@ def test_the_provider_refuses_for_want_of_room(tmp_path: Path) -> None:
     is_lossless(home, "plain", result["asked"])
 
 
+def test_hermes_own_model_for_compression_writes_the_summaries(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    result = play("auxiliary", home)
+    assert result["compactions"] >= 1 and result["used"], result["log"][-3000:]
+    assert set(result["helped"]) == {"small"} and result["keys"] == ["Bearer of-the-helper"]
+    is_lossless(home, "plain", result["asked"])
+    assert "of-the-helper" not in (home / "contexture" / "hermes.yaml").read_text()
+
+
 def test_another_process_has_the_session(tmp_path: Path) -> None:
     home = tmp_path / "home"
     result = play("held", home)

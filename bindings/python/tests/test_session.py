@@ -228,3 +228,39 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert run("--version").stdout.strip().endswith(contexture.__version__)
     assert "lcm" in run("engines", "list").stdout
     assert run("nonesuch").returncode == 2
+
+
+class Helper:
+    """A model that the program asks itself."""
+
+    name = "helper"
+    context_length = 32_000
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fails = False
+
+    def complete(self, system: str, prompt: str, max_tokens: int) -> str:
+        assert system and max_tokens > 0
+        self.asked.append(prompt)
+        if self.fails:
+            raise TimeoutError("the helper sleeps")
+        return "What the helper makes of it."
+
+
+def test_the_programs_own_model_writes_summaries(tmp_path: Path) -> None:
+    helper = Helper()
+    host = Host(tmp_path / "home", model=helper)
+    with pytest.raises(contexture.ContextureError, match="model"):
+        Host(tmp_path / "home")
+    with host.session("s", "gpt-4o", 16_000, engine="lcm") as session:
+        messages = [*chat(40), {"role": "user", "content": "the key is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"}]
+        turn = session.turn([*messages, *chat(10)], compact="force")
+        assert any(isinstance(place, Summary) and "What the helper makes" in place.text for place in turn.places)
+        assert helper.asked and not any("sk-proj-abcdef" in prompt for prompt in helper.asked)
+        assert turn.report["compaction"]["model_calls"] == len(helper.asked)
+    helper.fails = True
+    with host.session("t", "gpt-4o", 16_000, engine="lcm") as session:
+        turn = session.turn(chat(40), compact="force")
+        assert turn.report["compaction"]["outcome"] == "compacted" and turn.report["compaction"]["degraded"]
+        assert "the helper sleeps" in str(turn.report)

@@ -1,8 +1,8 @@
 //! The model client that sessions share: blocking calls from any thread.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
@@ -11,6 +11,7 @@ use super::endpoint::{Endpoint, Wire};
 use super::network::Models;
 use super::resolve::{NoModel, Resolved};
 use crate::formats::Format;
+use crate::supervision::lock;
 
 /// Replaces the secrets in a text before it leaves the machine.
 pub type Mask = fn(&str) -> Cow<'_, str>;
@@ -25,13 +26,40 @@ pub(crate) struct Question<'q> {
     pub(crate) continued: Option<String>,
 }
 
+/// The most requests that are open at a time.
+pub(super) const AT_ONCE: usize = 8;
+
+/// The model of the program that embeds the host, which asks it itself.
+#[derive(Clone)]
+pub struct LentModel {
+    /// Its name.
+    pub name: String,
+    /// Its window, in tokens.
+    pub context_length: Option<u64>,
+    /// Makes one call and blocks. Called from any thread, from up to 8 at a time.
+    pub ask: Arc<dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync>,
+}
+
+impl std::fmt::Debug for LentModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LentModel").field(&self.name).finish()
+    }
+}
+
 /// Makes model calls. Cheap to clone; clones share their limit of 8 open requests.
 ///
 /// Calls block their thread and may come from any thread, those of a tokio runtime's blocking pool
 /// included. The HTTP work runs on one thread of its own, started by the first call of the process.
 #[derive(Clone)]
 pub struct ModelClient {
-    models: Result<Arc<Models>, NoModel>,
+    models: Who,
+}
+
+#[derive(Clone)]
+enum Who {
+    Own(Arc<Models>),
+    Lent(LentModel, Mask),
+    Nobody(NoModel),
 }
 
 impl ModelClient {
@@ -40,10 +68,11 @@ impl ModelClient {
     /// and in every server's words that a message quotes. Opens no connection.
     pub fn new(resolved: Resolved, timeout: Duration, mask: Mask) -> Self {
         let models = match resolved {
-            Resolved::NoModel(reason) => Err(reason),
+            Resolved::NoModel(reason) => Who::Nobody(reason),
             Resolved::Model { endpoint, fallback } => {
                 let fallback = fallback.map(|endpoint| *endpoint);
-                Models::new(*endpoint, fallback, timeout.min(LONGEST_TIMEOUT), mask).map(Arc::new)
+                Models::new(*endpoint, fallback, timeout.min(LONGEST_TIMEOUT), mask)
+                    .map_or_else(Who::Nobody, |models| Who::Own(Arc::new(models)))
             }
         };
         Self { models }
@@ -56,17 +85,37 @@ impl ModelClient {
             Format::OpenAiChat => Wire::OpenAi,
             _ => return false,
         };
-        (self.endpoint()).is_ok_and(|endpoint| endpoint.is_agents() && endpoint.wire() == wire)
+        self.endpoint()
+            .is_some_and(|endpoint| endpoint.is_agents() && endpoint.wire() == wire)
     }
 
-    /// The model that is asked.
+    /// A client for a model that the embedding program asks.
+    pub fn lent(model: LentModel, mask: Mask) -> Self {
+        Self {
+            models: Who::Lent(model, mask),
+        }
+    }
+
+    /// The model that is asked: its name, and its window in tokens where that was said.
     ///
     /// # Errors
     /// Why there is no model.
-    pub fn endpoint(&self) -> Result<&Endpoint, NoModel> {
+    pub fn model(&self) -> Result<(&str, Option<u64>), NoModel> {
         match &self.models {
-            Ok(models) => Ok(models.endpoint()),
-            Err(reason) => Err(*reason),
+            Who::Own(models) => {
+                let endpoint = models.endpoint();
+                Ok((endpoint.model(), endpoint.context_length()))
+            }
+            Who::Lent(model, _) => Ok((&model.name, model.context_length)),
+            Who::Nobody(reason) => Err(*reason),
+        }
+    }
+
+    /// Where the model is asked; none where that is the embedding program's matter, or there is no model.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        match &self.models {
+            Who::Own(models) => Some(models.endpoint()),
+            Who::Lent(..) | Who::Nobody(_) => None,
         }
     }
 
@@ -109,8 +158,9 @@ impl ModelClient {
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
         match &self.models {
-            Ok(models) => models.ask(questions, cancel),
-            Err(reason) => {
+            Who::Own(models) => models.ask(questions, cancel),
+            Who::Lent(model, mask) => ask_lent(model, *mask, &questions, cancel),
+            Who::Nobody(reason) => {
                 let failure = ModelFailure::new(FailureKind::NoProvider, reason.to_string());
                 vec![Err(failure); questions.len()]
             }
@@ -120,10 +170,52 @@ impl ModelClient {
 
 impl std::fmt::Debug for ModelClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ModelClient")
-            .field(&self.endpoint().map(ToString::to_string))
-            .finish()
+        f.debug_tuple("ModelClient").field(&self.model()).finish()
     }
+}
+
+/// Makes the calls side by side. One that runs cannot be ended; none begins once `cancel` is set.
+fn ask_lent(
+    model: &LentModel,
+    mask: Mask,
+    questions: &[Question<'_>],
+    cancel: &AtomicBool,
+) -> Vec<Result<ModelAnswer, ModelFailure>> {
+    let answers: Vec<_> = questions.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(question), Some(answer)) = (questions.get(at), answers.get(at)) else {
+                return;
+            };
+            let given = match cancel.load(Ordering::Relaxed) {
+                true => Err(cancelled()),
+                false => (model.ask)(&masked(question.request, mask)),
+            };
+            *lock(answer) = Some(given);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..questions.len().min(AT_ONCE) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let answers = answers.into_iter().map(|answer| lock(&answer).take());
+    answers
+        .map(|answer| answer.unwrap_or_else(|| Err(lost())))
+        .collect()
+}
+
+/// The request without the secrets in it.
+pub(super) fn masked(request: &ModelRequest, mask: Mask) -> ModelRequest {
+    ModelRequest::new(
+        request.purpose.clone(),
+        mask(&request.system).into_owned(),
+        mask(&request.prompt).into_owned(),
+        request.max_tokens,
+    )
 }
 
 /// A call that ended without an answer, which only a bug of ours can cause.
@@ -132,4 +224,8 @@ pub(super) fn lost() -> ModelFailure {
         FailureKind::Other,
         "the model call ended without an answer; please report this as a bug of contexture",
     )
+}
+
+pub(super) fn cancelled() -> ModelFailure {
+    ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

@@ -17,14 +17,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::client::{Mask, Question, lost};
+use super::client::{AT_ONCE, Mask, Question, cancelled, lost, masked};
 use super::endpoint::Endpoint;
 use super::resolve::NoModel;
 use call::{Asked, ModelCall, Target};
 use connections::Connections;
 
-/// The most requests that one client has open at a time.
-const AT_ONCE: usize = 8;
 /// How often a waiting call looks at its cancel flag.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -86,7 +84,7 @@ impl Models {
             .enumerate()
             .map(|(index, question)| {
                 let models = Arc::clone(self);
-                let request = self.masked(question.request);
+                let request = masked(question.request, self.mask);
                 let continued = question.continued;
                 let sender = sender.clone();
                 Running(connections.runtime.spawn(async move {
@@ -120,16 +118,6 @@ impl Models {
             .into_iter()
             .map(|result| result.unwrap_or_else(|| Err(failure.clone())))
             .collect()
-    }
-
-    fn masked(&self, request: &ModelRequest) -> ModelRequest {
-        let mask = self.mask;
-        ModelRequest::new(
-            request.purpose.clone(),
-            mask(&request.system).into_owned(),
-            mask(&request.prompt).into_owned(),
-            request.max_tokens,
-        )
     }
 
     async fn answer(
@@ -217,8 +205,4 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-fn cancelled() -> ModelFailure {
-    ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

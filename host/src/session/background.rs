@@ -44,7 +44,7 @@ impl BackgroundWork {
 
     /// Makes the calls, several at once, and blocks until each is answered or `cancel` is set.
     pub fn run(self, cancel: &AtomicBool) -> Vec<BackgroundAnswer> {
-        if self.client.endpoint().is_ok() {
+        if self.client.model().is_ok() {
             self.model_calls
                 .fetch_add(self.calls.len() as u64, Ordering::Relaxed);
         }
@@ -131,7 +131,7 @@ impl Session {
     /// Has the engine's background calls made by a thread of the host's.
     pub(super) fn start_background(&mut self) -> Result<(), SessionError> {
         let is_idle = self.options.background == BackgroundBy::Host
-            && self.asking.client().endpoint().is_ok()
+            && self.asking.client().model().is_ok()
             && !self.background.is_running();
         if !is_idle {
             return Ok(());

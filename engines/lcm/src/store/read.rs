@@ -302,7 +302,7 @@ pub(super) fn whole(
     blocks: &mut Blocks<'_>,
     row: MessageRow,
 ) -> Result<StoredMessage, StoreError> {
-    let raw = raw_in(connection, blocks, row.key)?;
+    let raw = raw_in(connection, blocks, row.key, Some(&row))?;
     let (block, slot) = blocks.of(row.key)?;
     let beside = block.beside(slot);
     let text = match row.payload {
@@ -350,8 +350,8 @@ pub(super) fn body_and_raw(
     blocks: &mut Blocks<'_>,
     key: Key,
 ) -> Result<Content, StoreError> {
-    let raw = raw_in(connection, blocks, key)?;
     let row = row_in(connection, key)?;
+    let raw = raw_in(connection, blocks, key, row.as_ref())?;
     let payload = row.as_ref().and_then(|row| row.payload);
     let (block, slot) = blocks.of(key)?;
     Ok(Content {
@@ -366,11 +366,12 @@ pub(super) fn body_and_raw(
     })
 }
 
-/// The wire JSON of a message, byte for byte.
+/// The wire JSON of a message, byte for byte; `row` is its own, where there is one.
 fn raw_in(
     connection: &Connection,
     blocks: &mut Blocks<'_>,
     key: Key,
+    row: Option<&MessageRow>,
 ) -> Result<String, StoreError> {
     let (block, slot) = blocks.of(key)?;
     let first = key.ordinal() - slot as u32;
@@ -378,7 +379,11 @@ fn raw_in(
     let mut aside: Vec<(usize, String)> = Vec::new();
     for source in block.raw_sources(slot) {
         let source_key = Key::new(key.session(), first + source as u32);
-        if let Some(id) = row_in(connection, source_key)?.and_then(|row| row.payload) {
+        let payload = match row {
+            Some(row) if row.key == source_key => row.payload,
+            _ => row_in(connection, source_key)?.and_then(|row| row.payload),
+        };
+        if let Some(id) = payload {
             aside.push((source, payload::whole(connection, id.0)?));
         }
     }

@@ -38,18 +38,17 @@ impl Escaping {
             out.push_str(text);
             return;
         }
-        let mut done = 0;
-        for (at, c) in text.char_indices() {
-            let plain = match c {
-                '"' | '\\' | '\0'..='\x1f' => false,
-                '\x7f' => self != Self::Ascii,
-                _ => c.is_ascii() || self == Self::Minimal,
-            };
-            if plain {
-                continue;
-            }
-            out.push_str(&text[done..at]);
-            done = at + c.len_utf8();
+        let escaped = |byte: u8| {
+            matches!(byte, b'"' | b'\\' | 0..=0x1f) || (byte >= 0x7f && self == Self::Ascii)
+        };
+        let mut rest = text;
+        // What needs no escape is copied in whole runs; each ends in front of a character.
+        while let Some(at) = rest.bytes().position(escaped) {
+            let (plain, tail) = rest.split_at(at);
+            out.push_str(plain);
+            let mut chars = tail.chars();
+            let Some(c) = chars.next() else { break };
+            rest = chars.as_str();
             match c {
                 '"' => out.push_str("\\\""),
                 '\\' => out.push_str("\\\\"),
@@ -66,7 +65,7 @@ impl Escaping {
                 }
             }
         }
-        out.push_str(&text[done..]);
+        out.push_str(rest);
     }
 }
 
