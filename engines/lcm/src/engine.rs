@@ -314,7 +314,12 @@ impl ContextEngine for Engine {
         let delivery = Delivery::new(messages, delivery.chain)
             .after(delivery.cut)
             .with_revisions(delivery.revisions);
-        for (new, old) in self.session.deliver(&delivery)? {
+        let delivered = self.session.deliver(&delivery);
+        if matches!(delivered, Err(StoreError::WentOn)) {
+            // What was prepared may be about messages that are gone.
+            self.put_aside(Some(Cut::after(None)), &HashSet::new());
+        }
+        for (new, old) in delivered? {
             self.log(
                 LogLevel::Info,
                 &format!(

@@ -98,8 +98,8 @@ pub enum StoreError {
     FrontierMoved,
     /// The conversation was stored further, or cut, since the caller looked.
     #[error(
-        "this session was gone on with elsewhere since it was opened here, so that nothing was stored; it is \
-         opened anew with the next turn"
+        "this session was gone on with elsewhere since it was last asked here, so that nothing was stored; what is \
+         missing is stored once it is shown again"
     )]
     WentOn,
     /// The caller asked to stop.

@@ -211,7 +211,13 @@ impl SessionState {
             }),
         };
         let now_ms = self.services.now_ms();
-        let ingested = (self.store).deliver_with(self.id, delivery, now_ms, &together)?;
+        let delivered = (self.store).deliver_with(self.id, delivery, now_ms, &together);
+        if matches!(delivered, Err(StoreError::WentOn)) {
+            self.seen = self.store.observed(self.id)?;
+            (self.frontier, self.compaction) = nodes::frontier(&self.store, self.id)?;
+            self.forget_loose();
+        }
+        let ingested = delivered?;
         self.seen = ingested.seen;
         if delivery.cut.is_some() || frontier.is_some() || ingested.restored > 0 {
             self.forget_loose();

@@ -246,3 +246,23 @@ fn search_is_exact_and_its_errors_show_where() {
             .contains("searchable_sessions")
     );
 }
+
+#[test]
+fn two_objects_of_a_session_that_take_turns_are_each_behind_once() {
+    let host = answers();
+    let mut chat = chat();
+    let mut one = open(&host, &chat);
+    let mut other = open(&host, &chat);
+    for at in 0..4 {
+        chat.push("user", format!("question {at}"));
+        one.observe(&chat).unwrap();
+        chat.push("assistant", format!("answer {at}"));
+        // It is told that it is behind, and stores what it lacks once it is shown that.
+        let behind = other.observe(&chat).unwrap_err();
+        assert!(behind.to_string().contains("gone on with elsewhere"), "{behind}");
+        other.observe(&chat).unwrap();
+        std::mem::swap(&mut one, &mut other);
+    }
+    let found = one.tool("lcm_grep", &json!({"pattern": "answer 3"}));
+    assert_eq!(found["total"], 1, "{found}");
+}

@@ -120,6 +120,14 @@ impl Session {
             expected = Expected::Anything;
         }
         let mut answer = self.show_from(request, start, expected, progress)?;
+        // A call that was given up long ago may have come to its end meanwhile, and shown it more.
+        if matches!(answer, Err(CallError::Failed { .. }))
+            && let Ok(seen) = self.observed_through()
+            && seen.is_some()
+            && !expected.allows(seen)
+        {
+            answer = Ok(Shown::Disagrees(seen));
+        }
         if let Ok(Shown::Disagrees(seen)) = answer {
             start = self.agreement(seen)?;
             if seen.is_some() {
