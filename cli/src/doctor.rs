@@ -266,7 +266,10 @@ fn examine_model(loaded: &Loaded, offline: bool, findings: &mut Findings) -> Mod
     match client.model() {
         Ok((model, _)) => {
             let at = client.endpoint().map(Endpoint::address).unwrap_or_default();
-            findings.ok("model", format!("{model} writes summaries, at {at} (not called)"));
+            findings.ok(
+                "model",
+                format!("{model} writes summaries, at {at} (not called)"),
+            );
         }
         Err(reason @ NoModel::MissingKey(_)) => findings.problem("model", reason.to_string()),
         Err(reason) if found || findings.0.last().is_none_or(|last| last.about != "model") => {

@@ -43,7 +43,11 @@ pub(crate) fn find_program(
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = named.map(Path::to_owned).into_iter().chain(beside).collect();
+    let folders: Vec<PathBuf> = named
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(beside)
+        .collect();
     let places = folders.iter().cloned().chain(std::env::split_paths(&path));
     let mut programs = places.map(|place| place.join(&name));
     programs.find(|program| program.is_file()).ok_or_else(|| {

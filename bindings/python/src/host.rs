@@ -129,9 +129,10 @@ fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
             answer.extract::<String>()
         });
         match asked {
-            Some(Ok(text)) if text.trim().is_empty() => {
-                failed(FailureKind::Empty, format!("{answering} answered without text"))
-            }
+            Some(Ok(text)) if text.trim().is_empty() => failed(
+                FailureKind::Empty,
+                format!("{answering} answered without text"),
+            ),
             Some(Ok(text)) => Ok(ModelAnswer::new(text, answering.as_str())),
             Some(Err(error)) => failed(kind_of(&error), error.to_string()),
             None => failed(FailureKind::Cancelled, "the interpreter ends".to_owned()),

@@ -1,8 +1,8 @@
 //! The model client that sessions share: blocking calls from any thread.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
@@ -21,6 +21,9 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most requests that are open at a time.
 pub(super) const AT_ONCE: usize = 8;
 
+/// Makes one model call and blocks. Called from any thread, from up to 8 at a time.
+pub type Ask = dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync;
+
 /// The model of the program that embeds the host, which asks it itself.
 #[derive(Clone)]
 pub struct LentModel {
@@ -28,8 +31,8 @@ pub struct LentModel {
     pub name: String,
     /// Its window, in tokens.
     pub context_length: Option<u64>,
-    /// Makes one call and blocks. Called from any thread, from up to 8 at a time.
-    pub ask: Arc<dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync>,
+    /// Asks it.
+    pub ask: Arc<Ask>,
 }
 
 impl std::fmt::Debug for LentModel {
@@ -137,9 +140,7 @@ impl ModelClient {
 
 impl std::fmt::Debug for ModelClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ModelClient")
-            .field(&self.model())
-            .finish()
+        f.debug_tuple("ModelClient").field(&self.model()).finish()
     }
 }
 
@@ -172,7 +173,9 @@ fn ask_lent(
         work();
     });
     let answers = answers.into_iter().map(|answer| lock(&answer).take());
-    answers.map(|answer| answer.unwrap_or_else(|| Err(lost()))).collect()
+    answers
+        .map(|answer| answer.unwrap_or_else(|| Err(lost())))
+        .collect()
 }
 
 /// The request without the secrets in it.
