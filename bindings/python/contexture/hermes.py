@@ -98,17 +98,21 @@ class _Auxiliary:
 
         return ((load_config() or {}).get("auxiliary") or {}).get("compression") or {}
 
+    def named(self, *keys: str) -> list[str]:
+        """What is said under these keys, but for ``auto``, which leaves it to Hermes."""
+        configured = self.configured
+        said = (str(configured.get(key) or "").strip() for key in keys)
+        return [name for name in said if name.lower() not in ("", "auto")]
+
     @property
     def is_there(self) -> bool:
         """Whether any is configured. Hermes would ask the agent's own model otherwise, which nobody asked for."""
-        named = (self.configured.get(key) or "" for key in ("provider", "model", "base_url"))
-        return any(str(name).strip().lower() not in ("", "auto") for name in named)
+        return bool(self.named("provider", "model", "base_url"))
 
     @property
     def name(self) -> str:
         """The model's name, or its provider's where Hermes chooses the model."""
-        configured = self.configured
-        return str(configured.get("model") or configured.get("provider") or "auxiliary")
+        return (*self.named("model", "provider"), "auxiliary")[0]
 
     @property
     def context_length(self) -> int | None:

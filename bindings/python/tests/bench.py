@@ -60,5 +60,26 @@ def main() -> None:
             print(f"{count:8,}  " + "  ".join(f"{figure * 1000:9.2f} ms" for figure in figures) + f"  {grown / 1024:6.0f} MB")
 
 
+def agent() -> None:
+    """A conversation that grows to some compactions in a window of 64,000 tokens, as an agent's does."""
+    with tempfile.TemporaryDirectory() as home:
+        times = []
+        with contexture.Host(home, offline=True).session("s", "gpt-4o", 64_000, engine="lcm") as session:
+            messages: list[dict[str, object]] = []
+            for message in messages_of(2_000):
+                messages.append(message)
+                if message["role"] == "assistant":
+                    continue
+                began = time.perf_counter()
+                turn = session.turn(messages)
+                took = time.perf_counter() - began
+                messages = turn.messages
+                if (turn.report["compaction"] or {}).get("outcome") == "compacted":
+                    times.append(took)
+        figures = " to ".join(f"{figure * 1000:.2f} ms" for figure in (statistics.median(times), max(times)))
+        print(f"{len(times)} compactions in a window of 64,000 tokens, median to worst: {figures}")
+
+
 if __name__ == "__main__":
     main()
+    agent()
