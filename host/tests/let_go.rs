@@ -73,9 +73,8 @@ fn a_preview_takes_nothing_in() {
     let mut session = open(&host);
     session.turn(&body(&["a"])).unwrap();
     let next = body(&["a", "b", "c"]);
-    let preview = |session: &mut Session, body: &str| {
-        session.preview(body, Format::OpenAiChat, false)
-    };
+    let preview =
+        |session: &mut Session, body: &str| session.preview(body, Format::OpenAiChat, false);
     assert_eq!(preview(&mut session, &next).as_deref(), Some(next.as_str()));
     assert_eq!(preview(&mut session, &body(&["of", "another"])), None);
     // Neither does one of a session that was just opened.
