@@ -110,6 +110,7 @@ const WITHOUT: &[Without] = &[
     ("neighbours", |weights| {
         weights.around = [(1, 0.0), (2, 0.0), (3, 0.0), (-1, 0.0), (-2, 0.0)];
         weights.answer = 0.0;
+        weights.referred = 0.0;
     }),
     ("far neighbours", |weights| {
         weights.around = [(1, 0.4), (2, 0.0), (3, 0.0), (-1, 0.3), (-2, 0.0)];
