@@ -35,7 +35,7 @@ mod resolve;
 mod settings;
 
 pub(crate) use client::Question;
-pub use client::{LentModel, Mask, ModelClient};
+pub use client::{Ask, LentModel, Mask, ModelClient};
 pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
 pub use resolve::{NoModel, ProviderError, Resolved, resolve};

@@ -12,9 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use contexture::providers::{
-    AgentModel, Credentials, Endpoint, ModelClient, ModelSettings, NoModel, Provider,
+    AgentModel, Credentials, Endpoint, LentModel, ModelClient, ModelSettings, NoModel, Provider,
     ProviderChoice, ProviderError, Resolved, Secret, resolve,
 };
+use contexture::{Host, HostOptions};
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -972,4 +973,47 @@ fn calls_work_from_inside_another_runtime() {
     assert_eq!(from_blocking.unwrap().text, "yes");
     let from_async = runtime.block_on(async { ask(&client) });
     assert_eq!(from_async.unwrap().text, "yes");
+}
+
+/// A model of the embedding program's, which repeats what it is asked.
+fn lent() -> LentModel {
+    LentModel {
+        name: "own".into(),
+        context_length: Some(9_000),
+        ask: Arc::new(|request| Ok(ModelAnswer::new(request.prompt.as_str(), "own"))),
+    }
+}
+
+#[test]
+fn the_embedding_programs_model_answers_where_the_configuration_follows_the_agent() {
+    let home = tempfile::tempdir().unwrap();
+    for (provider, answers) in [("auto", true), ("main", true), ("none", false)] {
+        let config = format!("auxiliary:\n  compression:\n    provider: {provider}\n");
+        std::fs::write(home.path().join("config.yaml"), config).unwrap();
+        let open = |offline| {
+            let options = HostOptions {
+                offline,
+                model: Some(lent()),
+                ..HostOptions::in_home(home.path())
+            };
+            Host::open(&options).unwrap().engines()
+        };
+        let expected = answers.then_some(("own", Some(9_000)));
+        assert_eq!(open(false).client().model().ok(), expected, "{provider}");
+        assert!(open(true).client().model().is_err());
+    }
+}
+
+#[test]
+fn a_lent_model_is_told_no_secret_and_answers_in_order() {
+    let client = ModelClient::lent(lent(), |text| text.replace("secret", "***").into());
+    let request = |at| ModelRequest::new("summary", "Summarise.", format!("secret {at}"), 10);
+    let requests: Vec<_> = (0..20).map(request).collect();
+    let answers = client.complete_many(&requests, &AtomicBool::new(false));
+    for (at, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer.unwrap().text, format!("*** {at}"));
+    }
+    for answer in client.complete_many(&requests, &AtomicBool::new(true)) {
+        assert_eq!(answer.unwrap_err().kind, FailureKind::Cancelled);
+    }
 }

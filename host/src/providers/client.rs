@@ -29,6 +29,9 @@ pub(crate) struct Question<'q> {
 /// The most requests that are open at a time.
 pub(super) const AT_ONCE: usize = 8;
 
+/// Makes one model call and blocks. Called from any thread, from up to 8 at a time.
+pub type Ask = dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync;
+
 /// The model of the program that embeds the host, which asks it itself.
 #[derive(Clone)]
 pub struct LentModel {
@@ -36,8 +39,8 @@ pub struct LentModel {
     pub name: String,
     /// Its window, in tokens.
     pub context_length: Option<u64>,
-    /// Makes one call and blocks. Called from any thread, from up to 8 at a time.
-    pub ask: Arc<dyn Fn(&ModelRequest) -> Result<ModelAnswer, ModelFailure> + Send + Sync>,
+    /// Asks it.
+    pub ask: Arc<Ask>,
 }
 
 impl std::fmt::Debug for LentModel {
