@@ -3,12 +3,12 @@
 
 mod cli_support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 use cli_support::Home;
-use contexture_stand_in::{Answer, StandIn};
+use contexture_stand_in::{Answer, StandIn, address_in};
 
 fn home(provider: &StandIn, more: &str) -> Home {
     let home = Home::new();
@@ -35,13 +35,7 @@ impl Serving {
             .spawn()
             .unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on http://") {
-            line.clear();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended");
-        }
-        let (_, rest) = line.split_once("http://").unwrap();
-        let address = rest.split(',').next().unwrap().to_owned();
+        let address = address_in(&mut stderr);
         Self(child, address, stderr)
     }
 

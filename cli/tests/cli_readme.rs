@@ -109,7 +109,7 @@ fn the_table_of_a_replay_is_what_it_prints() {
     };
     let table = rows(table.split_once("\n\n").unwrap().0);
     let shown = rows(&blocks("text")[1]);
-    assert_eq!(table.len(), 8, "{table:?}");
+    assert_eq!(table.len(), 10, "{table:?}");
     assert_eq!(shown[..table.len()], table);
     // A plugin does to the token what the same engine does linked in.
     let of = |name: &str| shown.iter().find_map(|row| row.strip_prefix(name)).unwrap();

@@ -255,8 +255,14 @@ fn every_real_file_is_played() {
 fn accounted(row: &Value, prices: &Value) -> (f64, f64) {
     let tokens = |name: &str| row[name].as_f64().unwrap();
     let plain = tokens("prompt_tokens") - tokens("cached_tokens") - tokens("written_tokens");
-    let shares = row["shares"].as_object().unwrap().values();
-    let shares: f64 = shares.map(|share| share.as_f64().unwrap()).sum();
+    // Nothing is read or written where nothing is cached.
+    let shares = match row["engine"] == "uncached" {
+        true => 0.0,
+        false => {
+            let shares = row["shares"].as_object().unwrap().values();
+            shares.map(|share| share.as_f64().unwrap()).sum::<f64>()
+        }
+    };
     (
         shares + plain * prices["input"].as_f64().unwrap() / 1e6,
         row["cost_usd"].as_f64().unwrap(),

@@ -1,5 +1,5 @@
 //! What a gateway adds to a request on a warm session, beside nginx (where that is installed), against the direct way to
-//! the same server, as a table. Between two turns there is a pause, as there is between those of an agent.
+//! the same server, as a table.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
@@ -19,9 +19,6 @@ use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Yes."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":5}}"#;
-
-/// How long an agent takes from an answer to its next request: at least.
-const PAUSE: Duration = Duration::from_millis(3);
 
 /// A provider that reads the request and answers at once.
 fn provider() -> String {
@@ -47,7 +44,7 @@ impl Nginx {
         drop(free);
         let (folder, provider) = (folder.display(), provider.trim_start_matches("http://"));
         let config = format!(
-            "daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; events {{}}\n\
+            "daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; events {{}}\n\
              http {{ access_log off; client_max_body_size 64m; client_body_buffer_size 1m; keepalive_requests 100000;\n\
              client_body_temp_path {folder}/nginx-body; proxy_temp_path {folder}/nginx-proxy;\n\
              fastcgi_temp_path {folder}/nginx-1; uwsgi_temp_path {folder}/nginx-2; scgi_temp_path {folder}/nginx-3;\n\
@@ -131,7 +128,6 @@ async fn measure(http: &reqwest::Client, base: &str, sessions: &[Vec<String>]) -
             if turn > 1 {
                 times.push(began.elapsed());
             }
-            tokio::time::sleep(PAUSE).await;
         }
     }
     times.sort();

@@ -543,9 +543,14 @@ impl Rounds {
         let usage = self.usage;
         let session = self.turned.session.clone();
         let (sender, ended) = oneshot::channel::<()>();
+        let place = Arc::clone(slot).try_lock_owned().ok();
+        let needs_no_wait = place.is_some() && visible.is_none();
         let (own, slot, of) = (Arc::clone(shared), Arc::clone(slot), session.clone());
         tokio::spawn(async move {
-            let mut place = slot.lock_owned().await;
+            let mut place = match place {
+                Some(place) => place,
+                None => slot.lock_owned().await,
+            };
             // Who waits is told by its end.
             let sender = visible.is_some().then_some(sender);
             let shared = Arc::clone(&own);
@@ -565,9 +570,10 @@ impl Rounds {
                 );
             }
         });
-        if tokio::time::timeout(settings.max_hold, ended)
-            .await
-            .is_err()
+        if !needs_no_wait
+            && tokio::time::timeout(settings.max_hold, ended)
+                .await
+                .is_err()
         {
             tracing::warn!(session, "an answer was not taken in yet");
         }

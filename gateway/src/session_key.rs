@@ -116,6 +116,18 @@ pub(crate) fn is_continued(wire: &WireBody<'_>) -> bool {
     first.copied().any(|first| holds(first, CONTINUED))
 }
 
+/// Whether a message is, or holds, what the provider made of those before it: nobody else can read it, and what it stands
+/// for must not be touched.
+fn is_compacted(raw: &str) -> bool {
+    if memchr::memmem::find(raw.as_bytes(), b"\"compaction\"").is_none() {
+        return false;
+    }
+    let message: Value = serde_json::from_str(raw).unwrap_or_default();
+    let is_it = |value: &Value| value["type"] == "compaction";
+    let blocks = message["content"].as_array();
+    is_it(&message) || blocks.is_some_and(|blocks| blocks.iter().any(is_it))
+}
+
 /// Why a request cannot be managed: the provider keeps or manages the conversation itself.
 pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
     let is_set = |name: &str| wire.member(name).is_some_and(|value| value != "null");
@@ -143,9 +155,7 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
             return Some("context_management");
         }
     }
-    let compacted =
-        |raw: &&str| memchr::memmem::find(raw.as_bytes(), b"\"type\":\"compaction\"").is_some();
-    if wire.messages.iter().any(compacted) {
+    if wire.messages.iter().any(|raw| is_compacted(raw)) {
         return Some("compaction block");
     }
     let choices = wire.member("n").and_then(|n| n.parse::<u64>().ok());

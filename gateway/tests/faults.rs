@@ -5,11 +5,11 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use contexture_stand_in::{Answer, Fault, StandIn};
+use contexture_stand_in::{Answer, Fault, StandIn, address_in};
 use contexture_tests::{Home, built_plugins};
 use serde_json::Value;
 use support::Stage;
@@ -52,13 +52,7 @@ impl Serving {
     fn of(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on http://") {
-            line.clear();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it ended");
-        }
-        let (_, rest) = line.split_once("http://").unwrap();
-        let base = format!("http://{}", rest.split(',').next().unwrap());
+        let base = format!("http://{}", address_in(&mut stderr));
         let log = std::thread::spawn(move || {
             let mut log = String::new();
             stderr.read_to_string(&mut log).unwrap();

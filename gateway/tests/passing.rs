@@ -278,6 +278,41 @@ async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
     );
 }
 
+/// What the provider compacted stays as it is, however its JSON is spelled, with all that stands around it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_that_the_provider_compacted_passes_byte_for_byte() {
+    let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 8000}\n");
+    let gateway = stage.gateway().await;
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.user("What is a \"compaction\"?");
+    assert_eq!(agent.go_on().await.header("x-contexture-status"), "managed");
+    let block = json!({"type": "compaction", "content": "They greeted each other."});
+    let text = json!({"type": "text", "text": "Go on."});
+    agent.history = vec![json!({"role": "user", "content": "words ".repeat(20_000)})];
+    agent
+        .history
+        .push(json!({"role": "assistant", "content": [block, text]}));
+    agent.user("And?");
+    let body = agent.body();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    for body in [
+        body.to_string(),
+        serde_json::to_string_pretty(&body).unwrap(),
+    ] {
+        let request = http
+            .post(format!("{}/v1/messages", gateway.base))
+            .header("x-api-key", "k")
+            .header("anthropic-version", "2023-06-01")
+            .header("x-contexture-session", "s");
+        let answer = request.body(body.clone()).send().await.unwrap();
+        let reason = &answer.headers()["x-contexture-reason"];
+        assert_eq!(reason, "compaction block");
+        let sent = stage.provider.requests().pop().unwrap();
+        assert_eq!(sent.body, body.as_bytes());
+    }
+}
+
 /// What the provider refuses of what was made of a request, it is asked as it came; and that is seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_request_that_is_refused_is_sent_as_it_came() {

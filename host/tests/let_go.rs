@@ -100,3 +100,26 @@ fn what_is_kept_with_a_session_goes_with_it() {
     assert_eq!(again.record().kept("s").unwrap(), []);
     assert_eq!(again.record().kept("t").unwrap().len(), 1);
 }
+
+#[test]
+fn what_is_written_comes_out_of_the_log_while_the_record_is_open() {
+    let home = TempDir::new().unwrap();
+    let host = Host::open(&HostOptions::in_home(home.path())).unwrap();
+    let size = || {
+        let file = std::fs::metadata(home.path().join("sessions.sqlite3"));
+        file.unwrap().len()
+    };
+    let before = size();
+    let long = "text ".repeat(500);
+    for at in 0..600 {
+        let name = format!("name {at}");
+        host.record().keep("s", &[(&name, &long)]).unwrap();
+    }
+    for _ in 0..200 {
+        if size() > before + 500_000 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{before} bytes before, and {} after", size());
+}

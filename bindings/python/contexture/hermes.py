@@ -333,7 +333,11 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
         try:
             with self._conversation.lock:
                 self._at_boundary = False
-                self._open().turn(_said(messages), compact="never", fixed_tokens=self._fixed_tokens)
+                if _is_answer(messages, self._conversation.seen):
+                    # With an answer the model calls between turns begin.
+                    self._open().answer(*_said(messages[-1:]))
+                else:
+                    self._open().turn(_said(messages), compact="never", fixed_tokens=self._fixed_tokens)
                 self._conversation.seen = list(messages)
         except Exception as error:
             self._warn("did not see the conversation", error)
@@ -548,6 +552,13 @@ def _key(message: Message) -> tuple[Any, ...]:
         message.get("tool_call_id"),
         tuple(call.get("id") for call in calls),
     )
+
+
+def _is_answer(messages: list[Message], seen: list[Message]) -> bool:
+    """Whether nothing but the model's last word has come since."""
+    if not seen or len(messages) != len(seen) + 1 or _key(messages[-2]) != _key(seen[-1]):
+        return False
+    return messages[-1].get("role") == "assistant" and not messages[-1].get("tool_calls")
 
 
 def _behind(head: list[Message], all_messages: list[Message]) -> list[Message]:

@@ -250,6 +250,8 @@ class Helper:
 
 def test_the_programs_own_model_writes_summaries(tmp_path: Path) -> None:
     helper = Helper()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.yaml").write_text("compression: {wait_for_model: true}")
     host = Host(tmp_path / "home", model=helper)
     with pytest.raises(contexture.ContextureError, match="model"):
         Host(tmp_path / "home")

@@ -259,7 +259,10 @@ fn two_objects_of_a_session_that_take_turns_are_each_behind_once() {
         chat.push("assistant", format!("answer {at}"));
         // It is told that it is behind, and stores what it lacks once it is shown that.
         let behind = other.observe(&chat).unwrap_err();
-        assert!(behind.to_string().contains("gone on with elsewhere"), "{behind}");
+        assert!(
+            behind.to_string().contains("gone on with elsewhere"),
+            "{behind}"
+        );
         other.observe(&chat).unwrap();
         std::mem::swap(&mut one, &mut other);
     }

@@ -23,6 +23,10 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// in its cache.
 pub(crate) struct Question<'q> {
     pub(crate) request: &'q ModelRequest,
+    #[cfg_attr(
+        not(feature = "network"),
+        expect(dead_code, reason = "only a call over the network has a body")
+    )]
     pub(crate) continued: Option<String>,
 }
 

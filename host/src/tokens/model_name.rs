@@ -90,10 +90,8 @@ fn version_number(word: &str) -> Option<u32> {
 /// The family and the version of a Claude model; none for another, and where the name does not tell.
 pub(crate) fn claude(model: &str) -> Option<(&'static str, (u32, u32))> {
     let name = ModelName::new(model);
-    let families = ["opus", "sonnet", "haiku"].into_iter();
-    let family = families
-        .filter(|family| name.lower.contains(family))
-        .next()?;
+    let mut families = ["opus", "sonnet", "haiku"].into_iter();
+    let family = families.find(|family| name.lower.contains(family))?;
     Some((family, name.claude_version()?))
 }
 

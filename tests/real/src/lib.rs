@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use contexture_stand_in::{Answer, Coder, Request, StandIn};
+use contexture_stand_in::{Answer, Coder, Options, Request, StandIn};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -350,12 +350,25 @@ pub fn long_session(agent: Agent, provider: &StandIn, base_url: &str) {
     }
 }
 
-/// Has the providers' own Python clients work and fail, before the provider itself or what stands before it.
+/// Has the providers' own Python clients work and fail: `through` is given a provider and what has them ask an address.
 ///
 /// # Panics
 ///
 /// Where they do not understand an answer, or the provider would refuse more than what is sent to be refused.
-pub fn official_clients(provider: &StandIn, base_url: &str) {
+pub fn official_clients(through: impl Fn(&StandIn, &dyn Fn(&str))) {
+    for piece in [0, 5] {
+        let options = Options {
+            piece,
+            ..Options::default()
+        };
+        let provider = StandIn::with(options);
+        through(&provider, &|base_url| {
+            ask_as_official_clients(&provider, base_url)
+        });
+    }
+}
+
+fn ask_as_official_clients(provider: &StandIn, base_url: &str) {
     let coder = Coder {
         rounds: 6,
         ..Coder::default()

@@ -72,18 +72,11 @@ fn through_the_gateway(agent: Agent, engine: &str) {
 #[test]
 #[cfg_attr(not(installed_clients), ignore = "needs `tests/real/install clients`")]
 fn the_official_clients_understand_every_answer_of_the_gateway() {
-    for piece in [0, 5] {
-        let options = Options {
-            piece,
-            ..Options::default()
-        };
-        let provider = StandIn::with(options);
-        let page = before(&provider, "lcm", |gateway| {
-            official_clients(&provider, gateway);
-        });
+    official_clients(|provider, ask| {
+        let page = before(provider, "lcm", ask);
         let managed = metric(&page, "contexture_requests_total", "outcome=\"managed\"");
         assert!(managed > 18.0, "{page}");
-    }
+    });
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod server;
 mod wire;
 
 use std::collections::VecDeque;
+use std::io::BufRead;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,22 @@ pub use coder::Coder;
 pub use request::{Api, Request};
 pub use rules::{Rule, Violation, all_rules};
 pub use seal::{encrypted, signature};
+
+/// Reads what a program that stands before a provider says at its start, up to the address that it listens on.
+///
+/// # Panics
+///
+/// Where it ends without.
+pub fn address_in(said: &mut impl BufRead) -> String {
+    for line in said.lines() {
+        let line = line.unwrap_or_else(|error| panic!("it says no text: {error}"));
+        if let Some((_, rest)) = line.split_once("listening on http://") {
+            let address = rest.split(',').next();
+            return address.unwrap_or_default().to_owned();
+        }
+    }
+    panic!("it ended")
+}
 
 /// How a stand-in behaves towards everybody.
 #[derive(Clone, Debug)]

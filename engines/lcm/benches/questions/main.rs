@@ -8,7 +8,8 @@
 //!
 //! The invented chats are those of `tests/questions`; what is real is in `../shared/data`. The rest is
 //! generated: each line of a `.txt` beside this file is a fact in a few values and a question on it in
-//! other words; the facts lie in a fixed random order among messages about the same things.
+//! other words; the facts lie in a fixed random order among messages about the same things. `notes.txt` asks
+//! real notes, and names the message that answers by some of its words. `README.md` has the figures.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../tests/ingest/mod.rs"]
@@ -110,6 +111,7 @@ const WITHOUT: &[Without] = &[
     ("neighbours", |weights| {
         weights.around = [(1, 0.0), (2, 0.0), (3, 0.0), (-1, 0.0), (-2, 0.0)];
         weights.answer = 0.0;
+        weights.referred = 0.0;
     }),
     ("far neighbours", |weights| {
         weights.around = [(1, 0.4), (2, 0.0), (3, 0.0), (-1, 0.3), (-2, 0.0)];

@@ -1,5 +1,5 @@
-//! Knowledge of English words: stop words, irregular forms, synonyms, and kinds of things. General language
-//! only; other languages have none.
+//! Knowledge of words: the stop words of English, German, Spanish and French, and of English irregular forms,
+//! synonyms and kinds of things. General language only: names and terms of a trade earned nothing.
 //!
 //! The words are in the files beside this one, one group a line.
 
