@@ -15,12 +15,16 @@ struct Writing {
 }
 
 impl Writing {
-    /// The beginning of a text, as far as there is room.
-    fn part<'t>(&mut self, text: &'t str) -> &'t str {
-        let end = text.floor_char_boundary(LONGEST.min(self.room));
-        self.room -= end;
-        self.is_cut |= end < text.len();
-        text.get(..end).unwrap_or_default()
+    /// A message, or as much of it as there is room for.
+    fn part(&mut self, message: &str) -> String {
+        let mut part = match message.len() <= LONGEST {
+            true => message.to_owned(),
+            false => shortened(message),
+        };
+        part.truncate(part.floor_char_boundary(LONGEST.min(self.room)));
+        self.room -= part.len();
+        self.is_cut |= part.len() < message.len();
+        part
     }
 
     fn put(&mut self, before: Option<&str>, after: Option<&str>) {
@@ -44,6 +48,35 @@ impl Writing {
             self.entries.push(json!({"kept": self.kept}));
             self.kept = 0;
         }
+    }
+}
+
+/// A long message with each of its texts cut short, so that it can still be read as a message.
+fn shortened(message: &str) -> String {
+    let Ok(whole) = serde_json::from_str::<Value>(message) else {
+        return message.to_owned();
+    };
+    let with_texts_of = |most: usize| {
+        let mut short = whole.clone();
+        cut(&mut short, most);
+        short.to_string()
+    };
+    let lengths = std::iter::successors(Some(LONGEST / 2), |most| Some(most / 2));
+    let mut shorter = lengths.take_while(|most| *most > 0).map(with_texts_of);
+    shorter
+        .find(|short| short.len() <= LONGEST)
+        .unwrap_or_else(|| message.to_owned())
+}
+
+fn cut(value: &mut Value, most: usize) {
+    match value {
+        Value::String(text) if text.len() > most => {
+            text.truncate(text.floor_char_boundary(most));
+            text.push('…');
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| cut(item, most)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| cut(field, most)),
+        _ => {}
     }
 }
 

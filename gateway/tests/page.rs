@@ -140,6 +140,11 @@ async fn sessions_turns_costs_and_compactions_are_told() {
     let entries = diffs[0]["entries"].as_array().unwrap();
     let has = |key: &str| entries.iter().any(|entry| !entry[key].is_null());
     assert!(has("before") && has("after") && has("kept"), "{entries:?}");
+    // What is too long to be shown whole is a message all the same.
+    for part in entries.iter().filter_map(|entry| entry["before"].as_str()) {
+        let message: Value = serde_json::from_str(part).unwrap();
+        assert!(part.len() <= 4_000 && message["role"].is_string(), "{part}");
+    }
     assert!(!told["placed"].as_array().unwrap().is_empty());
 
     let (_, list) = get(&format!("{}/contexture/sessions", gateway.base)).await;

@@ -29,8 +29,9 @@ def longest_wait(act: threading.Event) -> float:
 
 
 def main() -> None:
-    print(f"{'messages':>8}  {'idle turn':>12}  {'of 20, worst':>12}  {'compaction':>12}  {'others wait':>12}  {'memory':>9}")
-    for count in (200, 2_000, 10_000):
+    columns = ("idle turn", "of 20, worst", "compaction", "processor", "others wait")
+    print(f"{'messages':>8}  " + "  ".join(f"{column:>12}" for column in columns) + f"  {'memory':>9}")
+    for count in (52, 2_000, 10_000):
         with tempfile.TemporaryDirectory() as home:
             host = contexture.Host(home, offline=True)
             messages = messages_of(count)
@@ -53,10 +54,10 @@ def main() -> None:
                 other.join()
                 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
                 session.set_model("gpt-4o", count * 100)
-                began = time.perf_counter()
+                began, processor = time.perf_counter(), time.process_time()
                 session.turn(messages, compact="force")
-                compacting = time.perf_counter() - began
-            figures = (statistics.median(times), max(times), compacting, waits[0])
+                compacting, processor = time.perf_counter() - began, time.process_time() - processor
+            figures = (statistics.median(times), max(times), compacting, processor, waits[0])
             print(f"{count:8,}  " + "  ".join(f"{figure * 1000:9.2f} ms" for figure in figures) + f"  {grown / 1024:6.0f} MB")
 
 
