@@ -228,7 +228,7 @@ impl Asked {
         let mut tools: Vec<String> = held.session.offered_tools().map(str::to_owned).collect();
         if tools.is_empty() {
             // A session that was opened just now has offered none yet.
-            tools.extend(held.session.tools()?.into_iter().map(|tool| tool.name));
+            tools.extend_from_slice(held.own_tools);
         }
         let is_named =
             |name: &String| memchr::memmem::find(text.as_bytes(), name.as_bytes()).is_some();
@@ -256,18 +256,17 @@ impl Asked {
         })
     }
 
-    /// Takes the request through the host, and answers `sender` before anything of it is written: that overlaps the
-    /// model's answer, whose end waits for the place.
+    /// Takes the request through the host, and tells of it before the rest of it is written: that overlaps the model's
+    /// answer, whose end waits for the place.
     pub(crate) fn turn_in(
         &self,
         shared: &Shared,
         mut place: OwnedMutexGuard<Place>,
-        sender: oneshot::Sender<Result<Turned, Failure>>,
+        tell: impl FnOnce(Result<Turned, Failure>),
     ) {
         let turned = self.turn(shared, &mut place);
         let is_taken_in = turned.is_ok();
-        // Nobody may be waiting any more.
-        let _ = sender.send(turned);
+        tell(turned);
         if is_taken_in && let Err(error) = self.found.note(shared.host.record()) {
             tracing::warn!("session `{}`: {error}", self.opening.id);
         }

@@ -4,7 +4,7 @@ mod first;
 mod replies;
 mod rounds;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::response::Response;
@@ -97,34 +97,46 @@ fn reading(
 /// A turn that will be over.
 type Turning = oneshot::Receiver<Result<Turned, Failure>>;
 
-/// Finds out what a request is, and begins its turn in the same breath where its session is free.
+/// How far one breath brought a request.
+enum Begun {
+    /// Somebody else is at its session, or it is no turn.
+    Read(Result<Kind, Failure>),
+    /// Through the host.
+    Turned(Arc<Asked>, Result<Turned, Failure>),
+}
+
+/// Finds out what a request is, and takes it through the host in the same breath where its session is free. What it is
+/// stands in `asked` before that.
 async fn read_and_turn(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
     incoming: &Incoming,
-) -> (Result<Kind, Failure>, Option<Turning>) {
+    asked: &Arc<OnceLock<Arc<Asked>>>,
+) -> Begun {
     let read = reading(shared, settings, api, incoming);
-    let (own, settings) = (Arc::clone(shared), Arc::clone(settings));
+    let (own, settings, noted) = (Arc::clone(shared), Arc::clone(settings), Arc::clone(asked));
     let (sender, receiver) = oneshot::channel();
     let work = move || {
         let read = read();
-        let asked = match &read {
-            Ok(Kind::Turn(asked)) if !settings.observe => Some(Arc::clone(asked)),
-            _ => None,
-        };
-        let begun = asked.and_then(|asked| {
-            let slot = slot(&own, &settings, &asked);
-            Some((slot.try_lock_owned().ok()?, asked))
-        });
-        let (turned, turning) = oneshot::channel();
-        let _ = sender.send((read, begun.as_ref().map(|_| turning)));
-        if let Some((place, asked)) = begun {
-            asked.turn_in(&own, place, turned);
+        // Nobody may be waiting any more.
+        let tell = |begun| drop(sender.send(begun));
+        if let Ok(Kind::Turn(asked)) = &read
+            && !settings.observe
+        {
+            let asked = Arc::clone(noted.get_or_init(|| Arc::clone(asked)));
+            if let Ok(place) = slot(&own, &settings, &asked).try_lock_owned() {
+                let turned = |turned| tell(Begun::Turned(Arc::clone(&asked), turned));
+                return asked.turn_in(&own, place, turned);
+            }
         }
+        tell(Begun::Read(read));
     };
     shared.work.begin(work).await;
-    let panicked = |error| (Err(Failure::new("panic", error)), None);
+    let panicked = |error| match asked.get() {
+        Some(asked) => Begun::Turned(Arc::clone(asked), Err(Failure::new("panic", error))),
+        None => Begun::Read(Err(Failure::new("panic", error))),
+    };
     receiver.await.unwrap_or_else(panicked)
 }
 
@@ -142,7 +154,8 @@ fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> T
     tokio::spawn(async move {
         let place = slot.lock_owned().await;
         let own = Arc::clone(&shared);
-        let work = move || asked.turn_in(&own, place, sender);
+        // Nobody may be waiting any more.
+        let work = move || asked.turn_in(&own, place, |turned| drop(sender.send(turned)));
         shared.work.begin(work).await;
     });
     receiver
@@ -157,25 +170,41 @@ pub(crate) async fn answer(
 ) -> Response {
     let began = Instant::now();
     let until = tokio::time::Instant::now() + settings.max_hold;
-    let begun = timeout_at(until, read_and_turn(&shared, &settings, api, &incoming)).await;
-    let (read, begun) = begun.unwrap_or_else(|_| (Err(held_too_long(&settings)), None));
-    let asked = match read {
-        Ok(Kind::Turn(asked)) => asked,
-        Ok(Kind::Untouched(why)) => {
+    let noted = Arc::default();
+    let begun = timeout_at(
+        until,
+        read_and_turn(&shared, &settings, api, &incoming, &noted),
+    )
+    .await;
+    let begun = begun.unwrap_or_else(|_| match noted.get() {
+        Some(asked) => Begun::Turned(Arc::clone(asked), Err(held_too_long(&settings))),
+        None => Begun::Read(Err(held_too_long(&settings))),
+    });
+    let (asked, turned) = match begun {
+        Begun::Turned(asked, turned) => (asked, Some(turned)),
+        Begun::Read(Ok(Kind::Turn(asked))) => (asked, None),
+        Begun::Read(Ok(Kind::Untouched(why))) => {
             return pass(&shared, &settings, api, incoming, None, ("unmanaged", why)).await;
         }
-        Err(failure) => return fail_open(&shared, &settings, api, incoming, None, failure).await,
+        Begun::Read(Err(failure)) => {
+            return fail_open(&shared, &settings, api, incoming, None, failure).await;
+        }
     };
     let slot = slot(&shared, &settings, &asked);
     if settings.observe {
         observe(&shared, slot, asked);
         return pass(&shared, &settings, api, incoming, None, ("observed", "")).await;
     }
-    let turning = begun.unwrap_or_else(|| turn_after_others(&shared, &slot, &asked));
-    let panicked = |error| Err(Failure::new("panic", error));
-    let turned = timeout_at(until, turning).await;
-    let turned = turned.map(|turned| turned.unwrap_or_else(panicked));
-    let turned = turned.unwrap_or_else(|_| Err(held_too_long(&settings)));
+    let turned = match turned {
+        Some(turned) => turned,
+        None => {
+            let turning = turn_after_others(&shared, &slot, &asked);
+            let turned = timeout_at(until, turning).await;
+            let turned = turned
+                .map(|turned| turned.unwrap_or_else(|error| Err(Failure::new("panic", error))));
+            turned.unwrap_or_else(|_| Err(held_too_long(&settings)))
+        }
+    };
     let held = began.elapsed();
     shared.metrics.held(held);
     let turned = match turned {

@@ -28,12 +28,15 @@ struct Open {
     session: Session,
     agent: AgentWindow,
     hidden: Vec<Hidden>,
+    own_tools: Vec<String>,
 }
 
 /// A session while something is done with it.
 pub(crate) struct Held<'p> {
     pub(crate) session: &'p mut Session,
     pub(crate) hidden: &'p mut Vec<Hidden>,
+    /// The names of the engine's tools when it was opened, which have a meaning before any of them is offered again.
+    pub(crate) own_tools: &'p [String],
     /// Whether it stays held when this ends, for [`Place::let_go`].
     pub(crate) stays: bool,
 }
@@ -88,7 +91,8 @@ impl Place {
         if !has {
             // Another had it meanwhile: what is here is old.
             self.open = None;
-            let session = opening.builder(host).open()?;
+            let mut session = opening.builder(host).open()?;
+            let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
             let hidden = hidden::load(host.record(), &opening.id).unwrap_or_else(|error| {
                 tracing::warn!("hidden rounds of the session `{}`: {error}", opening.id);
                 Vec::new()
@@ -97,6 +101,7 @@ impl Place {
                 session,
                 agent: opening.agent.clone(),
                 hidden,
+                own_tools,
             });
         }
         // Just filled where it was empty.
@@ -110,6 +115,7 @@ impl Place {
         Ok(Held {
             session: &mut open.session,
             hidden: &mut open.hidden,
+            own_tools: &open.own_tools,
             stays: false,
         })
     }
@@ -138,6 +144,7 @@ impl Place {
         Ok(open.session.take_again()?.then_some(Held {
             session: &mut open.session,
             hidden: &mut open.hidden,
+            own_tools: &open.own_tools,
             stays: false,
         }))
     }

@@ -1,8 +1,7 @@
 //! Threads that run engine calls: started when needed, kept for the next call, ended when idle.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -16,11 +15,64 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 /// A pool that never makes a call wait: it starts a new thread when all others are busy or hang.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    idle: Arc<Mutex<Vec<Sender<Job>>>>,
+    idle: Arc<Mutex<Vec<Ticket>>>,
 }
 
-/// The worker that a call occupies.
-pub(super) struct Ticket(Sender<Job>);
+/// The worker that a call occupies. Its thread ends once this is gone and the call has returned.
+#[derive(Debug)]
+pub(super) struct Ticket(Arc<Desk>);
+
+/// Where a worker finds its next call. (A channel wakes the thread while it still holds what that thread needs next.)
+#[derive(Default)]
+struct Desk {
+    next: Mutex<Next>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct Next {
+    call: Option<Job>,
+    /// Whether nobody brings another one, or takes it.
+    is_last: bool,
+}
+
+impl Desk {
+    /// Brings a call; given back where the worker has ended.
+    fn bring(&self, job: Job) -> Result<(), Job> {
+        let mut next = lock(&self.next);
+        if next.is_last {
+            return Err(job);
+        }
+        next.call = Some(job);
+        drop(next);
+        self.came.notify_one();
+        Ok(())
+    }
+
+    /// The next call; none where there is none for a while, or never again.
+    fn take(&self) -> Option<Job> {
+        let is_nothing = |next: &mut Next| next.call.is_none() && !next.is_last;
+        let waited = self
+            .came
+            .wait_timeout_while(lock(&self.next), IDLE, is_nothing);
+        let mut next = waited.unwrap_or_else(PoisonError::into_inner).0;
+        next.is_last |= next.call.is_none();
+        next.call.take()
+    }
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Desk")
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        lock(&self.0.next).is_last = true;
+        self.0.came.notify_one();
+    }
+}
 
 impl Workers {
     /// Runs a job on a separate thread.
@@ -32,17 +84,17 @@ impl Workers {
             let Some(worker) = lock(&self.idle).pop() else {
                 return start_thread(job);
             };
-            match worker.send(job) {
-                Ok(()) => return Ok(Ticket(worker)),
+            match worker.0.bring(job) {
+                Ok(()) => return Ok(worker),
                 // The thread ended while idle; take the job back and try the next one.
-                Err(unsent) => job = unsent.0,
+                Err(again) => job = again,
             }
         }
     }
 
     /// The call returned: its thread is free for the next.
     pub(super) fn finish(&self, ticket: Ticket) {
-        lock(&self.idle).push(ticket.0);
+        lock(&self.idle).push(ticket);
     }
 
     /// The call did not return: its thread ends when the call does, if ever, and nothing waits for it.
@@ -52,19 +104,15 @@ impl Workers {
 }
 
 fn start_thread(first: Job) -> io::Result<Ticket> {
-    let (sender, jobs) = channel::<Job>();
+    let desk = Arc::new(Desk::default());
+    let own = Arc::clone(&desk);
     Builder::new()
         .name("contexture-engine".to_owned())
-        .spawn(move || work(first, &jobs))?;
-    Ok(Ticket(sender))
-}
-
-fn work(first: Job, jobs: &Receiver<Job>) {
-    first();
-    loop {
-        match jobs.recv_timeout(IDLE) {
-            Ok(job) => job(),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
-        }
-    }
+        .spawn(move || {
+            first();
+            while let Some(job) = own.take() {
+                job();
+            }
+        })?;
+    Ok(Ticket(desk))
 }
