@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::account::{self, Over};
 use crate::agent_model;
 use crate::api::Api;
-use crate::diff;
+use crate::diff::Sent;
 use crate::heal;
 use crate::hidden::{self, Hidden};
 use crate::lineage::{self, Seen};
@@ -365,8 +365,10 @@ impl Asked {
         let report = turn.compaction.as_ref().filter(is_made).map(|report| {
             let wire = formats::split(text, Some(self.api.format()));
             let request = wire.map(|wire| wire.messages).unwrap_or_default();
-            Arc::new((report.clone(), diff::of(&request, &turn.messages)))
+            let changes = held.sent.changes(&request, &turn.messages);
+            Arc::new((report.clone(), changes))
         });
+        *held.sent = Sent::now(turn.messages);
         let body = match turn.body {
             std::borrow::Cow::Borrowed(_) => restored.clone(),
             std::borrow::Cow::Owned(body) => Bytes::from(body),

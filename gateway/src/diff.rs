@@ -1,4 +1,6 @@
-//! What a compaction changed of a request: what went, what stands in its place, and how much is as it was.
+//! What a compaction changed of what the model sees: what went, what stands in its place, and how much is as it was.
+
+use std::collections::HashSet;
 
 use contexture::session::BodyMessage;
 use serde_json::{Value, json};
@@ -80,33 +82,97 @@ fn cut(value: &mut Value, most: usize) {
     }
 }
 
-/// The changes, in the order of the conversation; `request` is its wire messages, `body` what stands for them.
-pub(crate) fn of(request: &[&str], body: &[BodyMessage]) -> Value {
-    let mut writing = Writing {
-        entries: Vec::new(),
-        kept: 0,
-        room: MOST,
-        is_cut: false,
-    };
-    let mut next = 0;
-    for message in body {
-        let at = match message {
-            BodyMessage::Kept(at) | BodyMessage::Changed(at, _) => Some(*at),
+/// What the model saw of a conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// What stood there in place of the first of its wire messages.
+    instead: Vec<BodyMessage>,
+    /// The wire message from which on all were there as they came.
+    rest: usize,
+}
+
+/// What is the same in two bodies: a wire message, or what the host put in.
+#[derive(PartialEq, Eq, Hash)]
+enum Key<'m> {
+    Wire(usize),
+    Text(&'m str),
+}
+
+fn key(message: &BodyMessage) -> Key<'_> {
+    match message {
+        BodyMessage::Kept(at) | BodyMessage::Changed(at, _) => Key::Wire(*at),
+        BodyMessage::Added(text) => Key::Text(text),
+    }
+}
+
+impl Sent {
+    /// What it sees now.
+    pub(crate) fn now(mut body: Vec<BodyMessage>) -> Self {
+        let wire = |message: &BodyMessage| match message {
+            BodyMessage::Kept(at) | BodyMessage::Changed(at, _) => Some(*at + 1),
             BodyMessage::Added(_) => None,
         };
-        for gone in request.get(next..at.unwrap_or(next)).unwrap_or_default() {
-            writing.put(Some(gone), None);
-        }
-        next = next.max(at.map_or(0, |at| at + 1));
-        match message {
-            BodyMessage::Kept(_) => writing.kept += 1,
-            BodyMessage::Changed(at, text) => writing.put(request.get(*at).copied(), Some(text)),
-            BodyMessage::Added(text) => writing.put(None, Some(text)),
+        // The newest message is always there.
+        let wires = body.iter().filter_map(wire).max().unwrap_or_default();
+        let as_came = body.iter().rev().zip((0..wires).rev());
+        let kept = as_came
+            .take_while(|(message, at)| matches!(message, BodyMessage::Kept(kept) if kept == at));
+        let kept = kept.count();
+        body.truncate(body.len() - kept);
+        body.shrink_to_fit();
+        Self {
+            instead: body,
+            rest: wires - kept,
         }
     }
-    for gone in request.get(next..).unwrap_or_default() {
-        writing.put(Some(gone), None);
+
+    /// The changes to this `body`, in the order of the conversation; `request` is the wire messages of both.
+    pub(crate) fn changes(&self, request: &[&str], body: &[BodyMessage]) -> Value {
+        let rest = (self.rest..request.len()).map(BodyMessage::Kept);
+        let before: Vec<BodyMessage> = self.instead.iter().cloned().chain(rest).collect();
+        let (had, has): (HashSet<Key<'_>>, HashSet<Key<'_>>) = (
+            before.iter().map(key).collect(),
+            body.iter().map(key).collect(),
+        );
+        let words = |message: &'_ BodyMessage| match message {
+            BodyMessage::Kept(at) => request.get(*at).map(|raw| (*raw).to_owned()),
+            BodyMessage::Changed(_, text) | BodyMessage::Added(text) => Some(text.clone()),
+        };
+        let mut writing = Writing {
+            entries: Vec::new(),
+            kept: 0,
+            room: MOST,
+            is_cut: false,
+        };
+        let (mut before, mut after) = (before.iter().peekable(), body.iter().peekable());
+        loop {
+            match (before.peek(), after.peek()) {
+                (None, None) => break,
+                (Some(old), Some(new)) if old == new => {
+                    writing.kept += 1;
+                    before.next();
+                    after.next();
+                }
+                (Some(old), Some(new)) if key(old) == key(new) => {
+                    writing.put(words(old).as_deref(), words(new).as_deref());
+                    before.next();
+                    after.next();
+                }
+                (Some(old), new) if new.is_none() || !has.contains(&key(old)) => {
+                    writing.put(words(old).as_deref(), None);
+                    before.next();
+                }
+                (old, Some(new)) if old.is_none() || !had.contains(&key(new)) => {
+                    writing.put(None, words(new).as_deref());
+                    after.next();
+                }
+                // What stands elsewhere now.
+                _ => {
+                    before.next();
+                }
+            }
+        }
+        writing.flush();
+        json!({"entries": writing.entries, "is_cut": writing.is_cut})
     }
-    writing.flush();
-    json!({"entries": writing.entries, "is_cut": writing.is_cut})
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use contexture::session::{AgentWindow, Session, SessionError};
 use contexture::{Host, SessionBuilder};
 
+use crate::diff::Sent;
 use crate::hidden::{self, Hidden};
 use crate::metrics::Metrics;
 
@@ -29,6 +30,7 @@ struct Open {
     agent: AgentWindow,
     hidden: Vec<Hidden>,
     own_tools: Vec<String>,
+    sent: Sent,
 }
 
 /// A session while something is done with it.
@@ -37,6 +39,8 @@ pub(crate) struct Held<'p> {
     pub(crate) hidden: &'p mut Vec<Hidden>,
     /// The names of the engine's tools when it was opened, which have a meaning before any of them is offered again.
     pub(crate) own_tools: &'p [String],
+    /// What the model saw of the last request here.
+    pub(crate) sent: &'p mut Sent,
     /// Whether it stays held when this ends, for [`Place::let_go`].
     pub(crate) stays: bool,
 }
@@ -102,6 +106,7 @@ impl Place {
                 agent: opening.agent.clone(),
                 hidden,
                 own_tools,
+                sent: Sent::default(),
             });
         }
         // Just filled where it was empty.
@@ -116,6 +121,7 @@ impl Place {
             session: &mut open.session,
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
+            sent: &mut open.sent,
             stays: false,
         })
     }
@@ -145,6 +151,7 @@ impl Place {
             session: &mut open.session,
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
+            sent: &mut open.sent,
             stays: false,
         }))
     }

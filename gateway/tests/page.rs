@@ -140,6 +140,20 @@ async fn sessions_turns_costs_and_compactions_are_told() {
     let entries = diffs[0]["entries"].as_array().unwrap();
     let has = |key: &str| entries.iter().any(|entry| !entry[key].is_null());
     assert!(has("before") && has("after") && has("kept"), "{entries:?}");
+    // The last one, of what was there before it and no more.
+    let last = told["turns"].as_array().unwrap().iter().rev();
+    let last = last
+        .map(|turn| &turn["compaction"])
+        .find(|it| !it.is_null())
+        .unwrap();
+    let changes = diffs.last().unwrap()["entries"].as_array().unwrap();
+    let went = changes
+        .iter()
+        .filter(|entry| entry["after"].is_null() && !entry["before"].is_null());
+    assert!(
+        went.count() as u64 <= last["summarised"].as_u64().unwrap() + compactions,
+        "{changes:?}"
+    );
     // What is too long to be shown whole is a message all the same.
     for part in entries.iter().filter_map(|entry| entry["before"].as_str()) {
         let message: Value = serde_json::from_str(part).unwrap();
