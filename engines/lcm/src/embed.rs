@@ -179,15 +179,21 @@ impl Embedder {
 
     /// What a question is compared with vectors by.
     pub(crate) fn probe(&self, question: &str) -> Probe {
-        let pieces = self.0.pieces.of(question, PASSAGE * 2);
-        let ids: Vec<u32> = pieces.iter().map(|piece| piece.id).collect();
-        let vector = self.vector(&ids);
+        let vector = self.vector_of(question);
         Probe(
             vector
                 .iter()
                 .map(|value| (value * PROBE_STEPS).round() as i16)
                 .collect(),
         )
+    }
+
+    /// The vector of a short text, of length 1; of a longer one that of its beginning.
+    #[doc(hidden)]
+    pub fn vector_of(&self, text: &str) -> Vec<f32> {
+        let pieces = self.0.pieces.of(text, PASSAGE * 2);
+        let ids: Vec<u32> = pieces.iter().map(|piece| piece.id).collect();
+        self.vector(&ids)
     }
 
     fn vector(&self, pieces: &[u32]) -> Vec<f32> {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 /// As many as there are words, at least.
 const WIDTH: usize = 48;
-const WORDS: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n.\n?\nthe\ndoctor\nphysician\nmoved\nto\ntuesday\ngarden\nlawn\nneeds\nwater\nwe\n\
-    painted\npaint\nfence\nbread\nloaf\nwas\ngood\nhis\nsurgery\ncalled\na\nof\nrye\nand\nagain\nis\non";
+const WORDS: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n.\n?\nthe\ndoctor\nstethoscope\nmoved\nto\ntuesday\ngarden\nscarecrow\nneeds\nwater\nwe\n\
+    painted\npaint\nfence\nbread\ncrumbs\nwas\ngood\nhis\nsurgery\ncalled\na\nof\nrye\nand\nagain\nis\non";
 
 /// Writes the encoder into a folder; of each group of words all have one meaning.
 pub fn write_encoder(folder: &Path, meanings: &[&[&str]]) {
