@@ -192,8 +192,10 @@ fn a_long_text_is_found_by_any_of_its_passages() {
     assert_eq!(best.key.ordinal(), 2);
     let span = best.span.clone().unwrap();
     assert!(long[span].contains("doctor"));
-    let mut without = Weights::default();
-    without.alike = 0.0;
+    let without = Weights {
+        alike: 0.0,
+        ..Weights::default()
+    };
     let answer = store.search_weighted(&query, &without, &|| false).unwrap();
     assert_eq!(answer.hits.len(), 0);
 }

@@ -1,7 +1,7 @@
 //! The forward pass of a BERT, on one core. Weights are 8-bit integers with a scale for each output, as stored by
 //! small models; the arithmetic is in 32-bit floats.
 
-use super::onnx::{Graph, Matrix};
+use super::onnx::{Graph, Line, Matrix};
 
 /// Every small sentence encoder has as many, whatever its width.
 const HEADS: usize = 12;
@@ -282,10 +282,8 @@ impl Linear {
         let mut scales = Vec::with_capacity(outputs);
         for column in 0..outputs {
             let group = column / LANES * LANES * inputs + column % LANES;
-            let values = (0..inputs).map(|row| matrix.get(row, column));
-            scales.push(in_steps(values, |row, step| {
-                weights[group + row * LANES] = step
-            }));
+            let put = |row, step| weights[group + row * LANES] = step;
+            scales.push(matrix.steps(Line::Column(column), put));
         }
         Ok(Self {
             inputs,
@@ -345,25 +343,10 @@ fn products<const FUSED: bool>(packed: &[f32], weights: &[i8]) -> [[f32; LANES];
     sums
 }
 
-/// Divides numbers into steps from -127 to 127, and returns the size of a step.
-fn in_steps(values: impl Iterator<Item = f32> + Clone, mut put: impl FnMut(usize, i8)) -> f32 {
-    let most = values
-        .clone()
-        .fold(0f32, |most, value| most.max(value.abs()));
-    let scale = (most / 127.0).max(f32::MIN_POSITIVE);
-    for (at, value) in values.enumerate() {
-        put(at, (value / scale).round() as i8);
-    }
-    scale
-}
-
 impl Table {
     fn of(matrix: &Matrix<'_>) -> Self {
         let mut values = Vec::with_capacity(matrix.rows * matrix.columns);
-        let scale = |row| {
-            let numbers = (0..matrix.columns).map(|column| matrix.get(row, column));
-            in_steps(numbers, |_, step| values.push(step))
-        };
+        let scale = |row| matrix.steps(Line::Row(row), |_, step| values.push(step));
         let scales = (0..matrix.rows).map(scale).collect();
         Self {
             columns: matrix.columns,

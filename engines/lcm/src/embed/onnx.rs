@@ -227,7 +227,45 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| CUT_OFF.to_owned())
 }
 
+/// A row or a column of a matrix.
+#[derive(Clone, Copy)]
+pub(super) enum Line {
+    Row(usize),
+    Column(usize),
+}
+
 impl Matrix<'_> {
+    /// Calls `put` with the numbers of a line in steps from -127 to 127, and returns the size of a step.
+    pub(super) fn steps(&self, line: Line, mut put: impl FnMut(usize, i8)) -> f32 {
+        let Self { rows, columns, .. } = *self;
+        let (first, apart, count) = match line {
+            Line::Row(row) => (row * columns, 1, columns),
+            Line::Column(column) => (column, columns, rows),
+        };
+        let places = (0..count).map(|number| first + number * apart);
+        let stored = match (&self.scale, line) {
+            (Some(scale), Line::Row(row)) if scale.columns == 1 => Some((scale, row)),
+            (Some(scale), Line::Column(column)) if scale.rows == 1 => Some((scale, column)),
+            _ => None,
+        };
+        if let Some((scale, number)) = stored {
+            for (number, at) in places.enumerate() {
+                put(number, self.values.raw[at] as i8);
+            }
+            let one_for_all = scale.raw.len() == 4;
+            return float(scale.raw, if one_for_all { 0 } else { number });
+        }
+        let values = places.map(|at| self.get(at / columns, at % columns));
+        let most = values
+            .clone()
+            .fold(0f32, |most, value| most.max(value.abs()));
+        let step = (most / 127.0).max(f32::MIN_POSITIVE);
+        for (number, value) in values.enumerate() {
+            put(number, (value / step).round() as i8);
+        }
+        step
+    }
+
     pub(super) fn get(&self, row: usize, column: usize) -> f32 {
         let at = row * self.columns + column;
         let Some(scale) = &self.scale else {

@@ -212,7 +212,8 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
-        let vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nuna\ncafe\n,\n我\n们\n!\nstraße\n##s\ni";
+        let vocabulary =
+            "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\ncafe\n,\n我\n们\n!\nstraße\n##s\ni";
         let pieces = WordPieces::read(vocabulary.as_bytes()).unwrap();
         let lines: Vec<&str> = vocabulary.lines().collect();
         let found = pieces.of(text, 100).into_iter();

@@ -155,6 +155,16 @@ impl Ours {
         connection.query_row(sum, [], |row| row.get(0)).unwrap()
     }
 
+    /// Takes the vectors of a store whose messages these repeat again and again.
+    pub fn embed_as(&self, repeated: &Self) {
+        let connection = rusqlite::Connection::open(self.store.path()).unwrap();
+        let path = repeated.store.path().to_str().unwrap();
+        connection.execute("ATTACH ?1 AS other", [path]).unwrap();
+        let insert = "INSERT INTO vectors SELECT m.id, v.embedder, v.data FROM messages m JOIN other.vectors v
+             ON v.message & 4294967295 = (m.id & 4294967295) % (SELECT count(*) FROM other.vectors)";
+        connection.execute(insert, []).unwrap();
+    }
+
     pub fn ask(&self, question: &str, weights: &Weights) -> Answer {
         let mut query = Query::new(self.sessions[0], Ask::Question(question.to_owned()));
         query.sessions.clone_from(&self.sessions);

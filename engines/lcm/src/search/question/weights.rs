@@ -79,7 +79,7 @@ impl Default for Weights {
             chances: 1.0,
             repeated: 2.0,
             candidates: 300,
-            alike: 2.0,
+            alike: 1.0,
             alike_candidates: 100,
             synonym: 0.5,
             pair: 0.3,
