@@ -132,7 +132,7 @@ impl Embedder {
         self.0.fingerprint
     }
 
-    /// The passages of a text that have vectors, in order.
+    /// The passages of a text that have vectors, in order: the first that it can read.
     pub(crate) fn passages(&self, text: &str) -> Vec<Passage> {
         let mut passages = Vec::new();
         let mut from = 0;
@@ -152,10 +152,12 @@ impl Embedder {
             let (Some(first), Some(last)) = (pieces.first(), pieces[..end].last()) else {
                 break;
             };
-            passages.push(Passage {
-                range: from + first.start..from + last.end,
-                pieces: pieces[..end].iter().map(|piece| piece.id).collect(),
-            });
+            if self.can_read(&pieces[..end]) {
+                passages.push(Passage {
+                    range: from + first.start..from + last.end,
+                    pieces: pieces[..end].iter().map(|piece| piece.id).collect(),
+                });
+            }
             from += last.end;
         }
         passages
@@ -177,15 +179,19 @@ impl Embedder {
         vectors.collect()
     }
 
-    /// What a question is compared with vectors by.
-    pub(crate) fn probe(&self, question: &str) -> Probe {
-        let vector = self.vector_of(question);
-        Probe(
-            vector
-                .iter()
-                .map(|value| (value * PROBE_STEPS).round() as i16)
-                .collect(),
-        )
+    /// What a question is compared with vectors by; none of one that the encoder cannot read.
+    pub(crate) fn probe(&self, question: &str) -> Option<Probe> {
+        let is_readable = self.can_read(&self.0.pieces.of(question, PASSAGE * 2));
+        let steps = |value: &f32| (value * PROBE_STEPS).round() as i16;
+        is_readable.then(|| Probe(self.vector_of(question).iter().map(steps).collect()))
+    }
+
+    /// Whether it knows at least half of these: what it does not know is all alike to it.
+    fn can_read(&self, pieces: &[Piece]) -> bool {
+        let unknown = pieces
+            .iter()
+            .filter(|piece| piece.id == self.0.pieces.unknown);
+        unknown.count() * 2 <= pieces.len()
     }
 
     /// The vector of a short text, of length 1; of a longer one that of its beginning.

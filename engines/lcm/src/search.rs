@@ -273,7 +273,7 @@ impl Store {
         let embedder = self.settings().embedder.as_ref();
         let sense = match &query.ask {
             Ask::Question(text) if weights.alike > 0.0 => {
-                embedder.map(|embedder| question::Sense::new(embedder, text))
+                embedder.and_then(|embedder| question::Sense::new(embedder, text))
             }
             _ => None,
         };

@@ -157,6 +157,25 @@ fn vectors_go_with_their_session() {
 }
 
 #[test]
+fn what_the_encoder_cannot_read_is_found_by_its_words_alone() {
+    let host = ScriptedHost::without_model();
+    let folder = tempfile::tempdir().unwrap();
+    write_encoder(folder.path(), &[]);
+    let (_factory, mut engine) = open(&host, &json!({"embedder": folder.path()})).unwrap();
+    say(engine.as_mut(), 1, &SAID);
+    say(engine.as_mut(), 5, &["Пётр купил хлеб", "Анна уехала"]);
+    settle(engine.as_mut());
+    let found = ask(
+        engine.as_mut(),
+        "lcm_grep",
+        &json!({"question": "Кто купил хлеб?"}),
+    );
+    assert_eq!(found["hits"][0]["id"], json!("m5"));
+    // The one beside it is near it, and the others have nothing to do with it.
+    assert_eq!(found["total"], json!(2), "{found}");
+}
+
+#[test]
 fn a_long_text_is_found_by_any_of_its_passages() {
     let directory = tempfile::tempdir().unwrap();
     let folder = tempfile::tempdir().unwrap();

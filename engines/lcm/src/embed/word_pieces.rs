@@ -18,7 +18,8 @@ pub(super) struct WordPieces {
     beginnings: Ids,
     /// Those that go on with one.
     continuations: Ids,
-    unknown: u32,
+    /// Stands for a word that has none.
+    pub(super) unknown: u32,
     /// Stands before the pieces of a text.
     pub(super) first: u32,
     /// Stands behind them.

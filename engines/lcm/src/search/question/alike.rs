@@ -14,11 +14,10 @@ pub(in crate::search) struct Sense<'e> {
 }
 
 impl<'e> Sense<'e> {
-    pub(in crate::search) fn new(embedder: &'e Embedder, question: &str) -> Self {
-        Self {
-            probe: embedder.probe(question),
-            embedder,
-        }
+    /// None of a question that the embedder cannot read.
+    pub(in crate::search) fn new(embedder: &'e Embedder, question: &str) -> Option<Self> {
+        let probe = embedder.probe(question)?;
+        Some(Self { embedder, probe })
     }
 }
 
