@@ -160,8 +160,8 @@ fn ablate(kinds: &[(&str, Vec<Ready>)]) {
 /// How long a question takes in a chat of so many messages.
 fn growth(embedder: Option<&Embedder>) {
     println!(
-        "{:<10}{:>10}{:>10}{:>10}",
-        "messages", "ms each", "median", "slowest"
+        "{:<10}{:>9}{:>9}{:>9}{:>9}",
+        "messages", "ms each", "fastest", "median", "slowest"
     );
     // Of a chat that is repeated, each message needs its vectors once.
     let once = embedder.map(|_| {
@@ -175,17 +175,29 @@ fn growth(embedder: Option<&Embedder>) {
         if let Some(once) = &once {
             ours.embed_as(once);
         }
-        let mut took: Vec<f64> = Vec::new();
-        for asked in &set.questions {
-            let begun = Instant::now();
-            ours.first(&asked.text);
-            took.push(begun.elapsed().as_secs_f64() * 1_000.0);
-        }
-        let mean = took.iter().sum::<f64>() / took.len() as f64;
-        took.sort_unstable_by(f64::total_cmp);
-        let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
-        println!("{messages:<10}{mean:>10.1}{median:>10.1}{slowest:>10.1}");
+        each_takes(&messages.to_string(), &set, |question| {
+            drop(ours.first(question))
+        });
     }
+    if let Some(embedder) = embedder {
+        each_takes("(vector)", &one_chat(None), |question| {
+            drop(embedder.vector_of(question))
+        });
+    }
+}
+
+/// Prints how long each question of a set takes, in ms.
+fn each_takes(what: &str, set: &Set, ask: impl Fn(&str)) {
+    let mut took: Vec<f64> = Vec::new();
+    for asked in &set.questions {
+        let begun = Instant::now();
+        ask(&asked.text);
+        took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+    }
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    took.sort_unstable_by(f64::total_cmp);
+    let (fastest, median, slowest) = (took[0], took[took.len() / 2], took[took.len() - 1]);
+    println!("{what:<10}{mean:>9.1}{fastest:>9.1}{median:>9.1}{slowest:>9.1}");
 }
 
 /// The weights of likeness that are tried.
