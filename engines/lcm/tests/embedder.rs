@@ -40,6 +40,15 @@ fn open(
     Ok((factory, engine))
 }
 
+/// The engine of a session in which these things were said, with an encoder that is read before it is gone.
+fn with_encoder(host: &Arc<ScriptedHost>) -> (Lcm, Box<dyn ContextEngine>) {
+    let folder = tempfile::tempdir().unwrap();
+    write_encoder(folder.path(), &[]);
+    let (factory, mut engine) = open(host, &json!({"embedder": folder.path()})).unwrap();
+    say(engine.as_mut(), 1, &SAID);
+    (factory, engine)
+}
+
 fn say(engine: &mut dyn ContextEngine, first: u64, texts: &[&str]) {
     let views: Vec<MessageView<'_>> = (first..)
         .zip(texts)
@@ -140,10 +149,7 @@ fn an_embedder_that_is_set_later_catches_up_and_another_one_begins_anew() {
 #[test]
 fn vectors_go_with_their_session() {
     let host = ScriptedHost::without_model();
-    let folder = tempfile::tempdir().unwrap();
-    write_encoder(folder.path(), &[]);
-    let (factory, mut engine) = open(&host, &json!({"embedder": folder.path()})).unwrap();
-    say(engine.as_mut(), 1, &SAID);
+    let (factory, mut engine) = with_encoder(&host);
     settle(engine.as_mut());
     drop(engine);
     assert_eq!(vectors_in(host.data_dir()), 4);
@@ -159,10 +165,7 @@ fn vectors_go_with_their_session() {
 #[test]
 fn what_the_encoder_cannot_read_is_found_by_its_words_alone() {
     let host = ScriptedHost::without_model();
-    let folder = tempfile::tempdir().unwrap();
-    write_encoder(folder.path(), &[]);
-    let (_factory, mut engine) = open(&host, &json!({"embedder": folder.path()})).unwrap();
-    say(engine.as_mut(), 1, &SAID);
+    let (_factory, mut engine) = with_encoder(&host);
     say(engine.as_mut(), 5, &["Пётр купил хлеб", "Анна уехала"]);
     settle(engine.as_mut());
     let found = ask(
