@@ -1,5 +1,6 @@
 //! The build script of every package with tests on real conversations: sets `cfg(shared_data)` where these are. They
-//! lie beside the repository and are no part of it.
+//! lie beside the repository and are no part of it. Sets `cfg(installed_embedder)` where `tests/real/install` has
+//! installed a sentence encoder.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ pub(crate) fn main() {
     let mut above = package.ancestors();
     let repository = above.find(|dir| dir.join("Cargo.lock").is_file());
     let repository = repository.unwrap_or(package);
-    println!("cargo::rustc-check-cfg=cfg(shared_data)");
+    println!("cargo::rustc-check-cfg=cfg(shared_data, installed_embedder)");
     println!(
         "cargo::rerun-if-changed={}",
         repository.join("tests/shared_data.rs").display()
@@ -19,5 +20,12 @@ pub(crate) fn main() {
     if data.is_dir() {
         println!("cargo::rustc-cfg=shared_data");
         println!("cargo::rerun-if-changed={}", data.display());
+    }
+    let encoder = repository.join("tests/real/installed/embedder/.version");
+    if encoder.is_file() {
+        println!("cargo::rustc-cfg=installed_embedder");
+        println!("cargo::rerun-if-changed={}", encoder.display());
+    } else if let Some(folder) = encoder.ancestors().find(|folder| folder.is_dir()) {
+        println!("cargo::rerun-if-changed={}", folder.display());
     }
 }

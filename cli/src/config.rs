@@ -5,7 +5,9 @@ use clap::Subcommand;
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::{Global, OK, engines, output, setup, terminal};
 use contexture::config::{Loaded, Schema};
+use contexture::engines::OpenError;
 use contexture::providers::{NoModel, Resolved};
+use contexture_engine_api::StoreCommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -73,6 +75,15 @@ fn check(global: &Global) -> Result<u8, CliError> {
             }
         }
         Ok(_) => {}
+    }
+    if problems.is_empty() && loaded.config.context.engines.contains_key(engine) {
+        // What settings name, such as files, the engine alone can judge.
+        let engines = setup::open_engines(loaded.clone(), global.offline, None)?;
+        let asked = engines.manage(None, &StoreCommand::Progress);
+        if let Err(OpenError::Settings { problems: what, .. }) = asked {
+            let finding = loaded.finding(&["context", "engines", engine], what);
+            problems.push(finding.to_string());
+        }
     }
     if !problems.is_empty() {
         return Err(CliError::Findings(Lines(problems.join("\n"))));

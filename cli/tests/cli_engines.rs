@@ -333,6 +333,26 @@ fn config_check_names_every_problem() {
 }
 
 #[test]
+fn config_check_names_a_folder_that_is_no_embedder() {
+    let home = Home::new();
+    let missing = home.path("mini");
+    let text =
+        format!("context:\n  engine: lcm\n  engines:\n    lcm:\n      embedder: {missing}\n");
+    home.put("home/config.yaml", &text);
+    let ran = home.run(["config", "check"]);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    let file = format!("{missing}/model.onnx");
+    for part in [
+        "config.yaml:",
+        "`context.engines.lcm.embedder`",
+        &file,
+        "vocab.txt",
+    ] {
+        assert!(ran.stderr.contains(part), "no {part} in {}", ran.stderr);
+    }
+}
+
+#[test]
 fn config_check_names_an_engine_that_is_not_there() {
     let home = Home::new();
     home.put("home/config.yaml", "context:\n  engine: lmc\n");

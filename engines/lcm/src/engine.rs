@@ -58,9 +58,12 @@ impl Engine {
         settings: Settings,
         request: &OpenRequest<'_>,
     ) -> Result<Self, EngineError> {
+        let session = SessionState::open(store, request)?;
+        // Those of an earlier embedder, and of what was stored without one.
+        session.store.embed_soon(session.id);
         Ok(Self {
             settings,
-            session: SessionState::open(store, request)?,
+            session,
             staging: Staging::default(),
             background: Background::default(),
             proposal: None,
@@ -477,6 +480,7 @@ impl ContextEngine for Engine {
             "settings": self.settings,
             "budgets": self.settings.budgets(&self.window.borrow()),
             "messages": info.as_ref().map(|info| info.messages),
+            "embedded": self.session.store.embedded(self.session.id).ok().flatten(),
             "indexed": self.session.store.indexed(self.session.id).ok(),
             "frontier": {
                 "nodes": frontier.len(),

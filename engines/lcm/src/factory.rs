@@ -99,6 +99,7 @@ impl EngineFactory for Lcm {
             directory: request.data_dir.to_owned(),
             settings: StoreSettings {
                 large_tokens: settings.large_message_tokens,
+                embedder: settings.open_embedder()?,
                 ..StoreSettings::default()
             },
             store: Mutex::default(),

@@ -10,6 +10,7 @@ mod background;
 mod compact;
 mod dag;
 mod dates;
+mod embed;
 mod engine;
 mod error;
 mod factory;
@@ -29,6 +30,7 @@ mod transcript;
 mod wire_items;
 
 pub use dag::{Level, NodeId};
+pub use embed::{Embedder, EmbedderError};
 pub use error::StoreError;
 pub use factory::{DEFINITION, Lcm};
 pub use settings::Settings;

@@ -270,6 +270,13 @@ impl Store {
         weights: &Weights,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Answer, StoreError> {
-        run::search(self, query, weights, cancelled)
+        let embedder = self.settings().embedder.as_ref();
+        let sense = match &query.ask {
+            Ask::Question(text) if weights.alike > 0.0 => {
+                embedder.and_then(|embedder| question::Sense::new(embedder, text))
+            }
+            _ => None,
+        };
+        run::search(self, query, weights, sense, cancelled)
     }
 }

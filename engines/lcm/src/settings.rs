@@ -1,8 +1,12 @@
 //! The settings under `context.engines.lcm`, and the token budgets derived from them.
 
+use std::path::PathBuf;
+
 use contexture_engine_api::{EngineError, WindowState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::embed::Embedder;
 
 /// The settings of the engine. Every key has a default; an unknown key is an error.
 /// The doc comments, defaults and ranges are the schema that a configuration is checked against.
@@ -28,6 +32,8 @@ pub struct Settings {
     pub large_message_tokens: u64,
     /// The other sessions that a session may search, by id, or * for all
     pub searchable_sessions: Vec<String>,
+    /// The folder of a sentence encoder, by which questions also find what shares no word with them; empty is none
+    pub embedder: PathBuf,
     /// Mask secrets before messages are stored; what is masked cannot be had back
     pub redact: bool,
 }
@@ -42,6 +48,7 @@ impl Default for Settings {
             summaries: 0.15,
             large_message_tokens: 10_000,
             searchable_sessions: Vec::new(),
+            embedder: PathBuf::new(),
             redact: false,
         }
     }
@@ -111,6 +118,16 @@ impl Settings {
         check("fresh_tail", settings.fresh_tail, 0.05, 0.80)?;
         check("summaries", settings.summaries, 0.02, 0.50)?;
         Ok(settings)
+    }
+
+    /// The embedder, if there is to be one.
+    ///
+    /// # Errors
+    /// [`EngineError::Settings`] if it cannot be read, with the file and what is wrong.
+    pub(crate) fn open_embedder(&self) -> Result<Option<Embedder>, EngineError> {
+        let is_named = !self.embedder.as_os_str().is_empty();
+        let opened = is_named.then(|| Embedder::open(&self.embedder));
+        Ok(opened.transpose()?)
     }
 
     /// Whether this session may search the other one.

@@ -37,7 +37,9 @@ mod schema;
 mod sessions;
 mod summaries;
 mod varint;
+pub(crate) mod vectors;
 mod wire;
+pub(crate) mod worker;
 mod writer;
 
 use std::path::Path;
@@ -45,9 +47,10 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction};
 
+use crate::embed::Embedder;
 use crate::error::StoreError;
 use database::Cancelled;
-use index::worker::IndexWorker;
+use worker::Worker;
 
 pub use check::Check;
 pub use delete::Size;
@@ -104,8 +107,11 @@ impl Key {
 pub struct StoreSettings {
     /// Texts of more tokens than this are kept aside and replaced by a preview.
     pub large_tokens: u64,
-    /// Whether a thread of the store indexes in batches. Otherwise call [`Store::index_now`].
+    /// Whether threads of the store index in batches and make vectors. Otherwise call [`Store::index_now`] and
+    /// [`Store::embed_now`].
     pub background_index: bool,
+    /// Makes the vectors by which questions find what shares no word with them.
+    pub embedder: Option<Embedder>,
 }
 
 impl Default for StoreSettings {
@@ -113,6 +119,7 @@ impl Default for StoreSettings {
         Self {
             large_tokens: 10_000,
             background_index: true,
+            embedder: None,
         }
     }
 }
@@ -125,8 +132,9 @@ pub struct Store {
 }
 
 struct Handle {
-    // Dropped first, which ends the thread: the last connection to close must be the writer.
-    worker: Option<IndexWorker>,
+    // Dropped first, which ends the threads: the last connection to close must be the writer.
+    worker: Option<Worker>,
+    embedding: Option<Worker>,
     database: Arc<Database>,
 }
 
@@ -150,15 +158,29 @@ impl Store {
             .and_then(|_| create::make_where_none_is(&path))
             .and_then(|()| Database::open(&path, settings));
         let database = Arc::new(opened.map_err(|error| error.at(&path))?);
-        let worker = background
-            .then(|| IndexWorker::start(Arc::clone(&database)))
-            .transpose()
-            .map_err(|cause| StoreError::File {
-                path: directory.to_owned(),
-                cause,
-            })?;
+        let unstarted = |cause| StoreError::File {
+            path: directory.to_owned(),
+            cause,
+        };
+        let worker = background.then(|| {
+            let database = Arc::clone(&database);
+            Worker::start("lcm-index", move |orders| {
+                index::worker::run(&database, orders)
+            })
+        });
+        let embedder = database.settings.embedder.clone().filter(|_| background);
+        let embedding = embedder.map(|embedder| {
+            let database = Arc::clone(&database);
+            Worker::start("lcm-embed", move |orders| {
+                vectors::run(&database, &embedder, orders)
+            })
+        });
         Ok(Self {
-            handle: Arc::new(Handle { worker, database }),
+            handle: Arc::new(Handle {
+                worker: worker.transpose().map_err(unstarted)?,
+                embedding: embedding.transpose().map_err(unstarted)?,
+                database,
+            }),
             cancelled: None,
         })
     }
@@ -178,6 +200,7 @@ impl Store {
         Ok(Self {
             handle: Arc::new(Handle {
                 worker: None,
+                embedding: None,
                 database: Arc::new(database),
             }),
             cancelled: None,

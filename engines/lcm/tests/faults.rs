@@ -986,7 +986,7 @@ fn another_programs_file_and_a_newer_ones_are_left_alone() {
     type Expected = fn(&StoreError) -> bool;
     let (bytes, _) = sample();
     let foreign: Expected = |error| matches!(error, StoreError::Foreign(_));
-    let newer: Expected = |error| matches!(error, StoreError::NewerSchema { found: 2, .. });
+    let newer: Expected = |error| matches!(error, StoreError::NewerSchema { found: 3, .. });
     let nothing: Expected =
         |error| matches!(error, StoreError::Damaged(_) | StoreError::NothingLeft);
     let cases: [(&str, Expected); 3] = [
@@ -995,7 +995,7 @@ fn another_programs_file_and_a_newer_ones_are_left_alone() {
             foreign,
         ),
         (
-            "PRAGMA user_version = 2; ALTER TABLE live ADD COLUMN more",
+            "PRAGMA user_version = 3; ALTER TABLE live ADD COLUMN more",
             newer,
         ),
         ("", nothing),

@@ -20,6 +20,7 @@ fn settings() -> StoreSettings {
     StoreSettings {
         large_tokens: 1_000,
         background_index: false,
+        ..StoreSettings::default()
     }
 }
 

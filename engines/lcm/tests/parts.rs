@@ -49,6 +49,7 @@ fn store_of(messages: &[Message]) -> (tempfile::TempDir, Store, SessionId) {
     let settings = StoreSettings {
         large_tokens: 12,
         background_index: false,
+        ..StoreSettings::default()
     };
     let store = Store::open(directory.path(), settings).unwrap();
     let session = store.open_session("s", 0).unwrap();

@@ -65,6 +65,7 @@ fn store_of(texts: &[String]) -> (tempfile::TempDir, Store, SessionId) {
     let settings = StoreSettings {
         large_tokens: 60,
         background_index: false,
+        ..StoreSettings::default()
     };
     let store = Store::open(directory.path(), settings).unwrap();
     let session = store.open_session("s", 0).unwrap();

@@ -144,11 +144,12 @@ fn people() -> Vec<Set> {
     CHATS.iter().zip(by.into_iter().cycle()).map(set).collect()
 }
 
-/// A chat of so many messages: those of all chats, again and again.
-pub(crate) fn one_chat(messages: usize) -> Set {
+/// A chat of so many messages: those of all chats, again and again; or each of them once.
+pub(crate) fn one_chat(messages: Option<usize>) -> Set {
     let chats = CHATS.map(|name| chat(name, Speaker::Name));
     let all: Vec<Message> = (chats.iter()).flat_map(|(said, _)| said.clone()).collect();
     let questions = chats.into_iter().flat_map(|(_, questions)| questions);
+    let messages = messages.unwrap_or(all.len());
     let messages = all.iter().cycle().take(messages).cloned().collect();
     Set::one_session(messages, questions.collect())
 }

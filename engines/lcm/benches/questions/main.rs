@@ -5,6 +5,8 @@
 //! sitting (a hit from the sitting in which it was said) where a conversation has several.
 //! `-- --ablate` leaves each weight and rule out in turn; `-- --misses KIND` lists what was not found;
 //! `-- --growth` shows how the time of a question grows with a chat.
+//! `-- --embedder FOLDER` makes vectors with the sentence encoder in it (`tests/real/install embedder` installs one), and
+//! shows what they add, also with other weights; with `--growth` what they cost.
 //!
 //! The invented chats are those of `tests/questions`; what is real is in `../shared/data`. The rest is
 //! generated: each line of a `.txt` beside this file is a fact in a few values and a question on it in
@@ -22,6 +24,7 @@ mod zip;
 
 use std::time::Instant;
 
+use contexture_lcm::Embedder;
 use contexture_lcm::search::Weights;
 use kinds::{Set, kinds, one_chat};
 use ranking::{Ours, floor};
@@ -34,8 +37,8 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(set: Set) -> Self {
-        let ours = ours(&set);
+    fn new(set: Set, embedder: Option<&Embedder>) -> Self {
+        let ours = ours(&set, embedder);
         let floor = floor(&set.sessions.concat());
         let floor = set.questions.iter().map(|asked| floor(&asked.text));
         Self {
@@ -46,9 +49,9 @@ impl Ready {
     }
 }
 
-fn ours(set: &Set) -> Ours {
+fn ours(set: &Set, embedder: Option<&Embedder>) -> Ours {
     let sessions: Vec<_> = set.sessions.iter().map(Vec::as_slice).collect();
-    Ours::in_sessions(&sessions)
+    Ours::in_sessions(&sessions, embedder)
 }
 
 /// How many of the questions were answered among the first ten, by message and by sitting.
@@ -128,6 +131,7 @@ const WITHOUT: &[Without] = &[
     ("wanted", |weights| weights.wanted = 0.0),
     ("size", |weights| weights.size = (1.0, 1.0)),
     ("passages", |weights| weights.passage = usize::MAX),
+    ("likeness", |weights| weights.alike = 0.0),
 ];
 
 fn ablate(kinds: &[(&str, Vec<Ready>)]) {
@@ -154,21 +158,92 @@ fn ablate(kinds: &[(&str, Vec<Ready>)]) {
 }
 
 /// How long a question takes in a chat of so many messages.
-fn growth() {
-    println!("{:<10}{:>10}{:>10}", "messages", "ms each", "slowest");
+fn growth(embedder: Option<&Embedder>) {
+    println!(
+        "{:<10}{:>9}{:>9}{:>9}{:>9}",
+        "messages", "ms each", "fastest", "median", "slowest"
+    );
+    // Of a chat that is repeated, each message needs its vectors once.
+    let once = embedder.map(|_| {
+        let once = ours(&one_chat(None), embedder);
+        once.embed();
+        once
+    });
     for messages in [2_000, 20_000, 100_000] {
-        let set = one_chat(messages);
-        let ours = ours(&set);
-        let mut took: Vec<f64> = Vec::new();
-        for asked in &set.questions {
-            let begun = Instant::now();
-            ours.first(&asked.text);
-            took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+        let set = one_chat(Some(messages));
+        let ours = ours(&set, embedder);
+        if let Some(once) = &once {
+            ours.embed_as(once);
         }
-        let mean = took.iter().sum::<f64>() / took.len() as f64;
-        let slowest = took.iter().copied().fold(0.0, f64::max);
-        println!("{messages:<10}{mean:>10.1}{slowest:>10.1}");
+        each_takes(&messages.to_string(), &set, |question| {
+            drop(ours.first(question))
+        });
     }
+    if let Some(embedder) = embedder {
+        each_takes("(vector)", &one_chat(None), |question| {
+            drop(embedder.vector_of(question))
+        });
+    }
+}
+
+/// Prints how long each question of a set takes, in ms.
+fn each_takes(what: &str, set: &Set, ask: impl Fn(&str)) {
+    let mut took: Vec<f64> = Vec::new();
+    for asked in &set.questions {
+        let begun = Instant::now();
+        ask(&asked.text);
+        took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+    }
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    took.sort_unstable_by(f64::total_cmp);
+    let (fastest, median, slowest) = (took[0], took[took.len() / 2], took[took.len() - 1]);
+    println!("{what:<10}{mean:>9.1}{fastest:>9.1}{median:>9.1}{slowest:>9.1}");
+}
+
+/// The weights of likeness that are tried.
+const TRIED: [f64; 7] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0];
+
+/// Makes the vectors of all kinds, and prints what likeness in meaning adds by its weight; and for each kind what the
+/// weight adds that is best for the other kinds.
+fn likeness(kinds: &[(&str, Vec<Ready>)]) {
+    println!(
+        "{:<10}{:>9}{:>12}{:>14}",
+        "kind", "messages", "ms each", "bytes each"
+    );
+    for (name, kind) in kinds {
+        let begun = Instant::now();
+        let bytes: i64 = kind.iter().map(|ready| ready.ours.embed()).sum();
+        let took = begun.elapsed().as_secs_f64() * 1_000.0;
+        let messages: usize = kind.iter().map(|ready| ready.set.sittings.len()).sum();
+        let (each, size) = (took / messages as f64, bytes as f64 / messages as f64);
+        println!("{name:<10}{messages:>9}{each:>12.1}{size:>14.0}");
+    }
+    let names: Vec<String> = kinds.iter().map(|(name, _)| format!("{name:>9}")).collect();
+    println!("\n{:<18}{:>8}{}", "weight", "mean", names.join(""));
+    let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len() as f64;
+    let row = |what: &str, shares: &[f64]| {
+        let cells: Vec<String> = shares.iter().map(|share| format!("{share:>9.3}")).collect();
+        println!("{what:<18}{:>8.4}{}", mean(shares), cells.join(""));
+    };
+    let measured = TRIED.map(|alike| {
+        let weights = Weights {
+            alike,
+            ..Weights::default()
+        };
+        let found = kinds.iter().map(|(_, kind)| ask(kind, &weights, false));
+        let shares: Vec<f64> = found.map(|found| found.share(found.message)).collect();
+        row(&format!("{alike}"), &shares);
+        shares
+    });
+    let by_others = (0..kinds.len()).map(|left_out| {
+        let others = |shares: &Vec<f64>| mean(shares) * shares.len() as f64 - shares[left_out];
+        let best = measured
+            .iter()
+            .max_by(|a, b| others(a).total_cmp(&others(b)));
+        best.map_or(0.0, |shares| shares[left_out])
+    });
+    row("best for others", &by_others.collect::<Vec<_>>());
+    println!();
 }
 
 fn main() {
@@ -177,25 +252,52 @@ fn main() {
         let at = options.iter().position(|other| other == option)?;
         Some(options.get(at + 1).cloned().unwrap_or_default())
     };
+    let embedder = after("--embedder").map(|folder| {
+        let folder = std::path::absolute(folder).unwrap();
+        Embedder::open(&folder).unwrap_or_else(|error| panic!("{error}"))
+    });
+    let embedder = embedder.as_ref();
     if after("--growth").is_some() {
-        return growth();
+        return growth(embedder);
     }
     let missed = after("--misses");
     let kinds: Vec<(&str, Vec<Ready>)> = kinds()
         .into_iter()
         .filter(|(name, _)| missed.as_ref().is_none_or(|missed| missed == name))
-        .map(|(name, sets)| (name, sets.into_iter().map(Ready::new).collect()))
+        .map(|(name, sets)| {
+            (
+                name,
+                sets.into_iter()
+                    .map(|set| Ready::new(set, embedder))
+                    .collect(),
+            )
+        })
         .collect();
+    if embedder.is_some() {
+        likeness(&kinds);
+    }
     if after("--ablate").is_some() {
         return ablate(&kinds);
     }
+    let without = Weights {
+        alike: 0.0,
+        ..Weights::default()
+    };
+    table(&kinds, &without, missed.is_some() && embedder.is_none());
+    if embedder.is_some() {
+        println!("\nwith the embedder");
+        table(&kinds, &Weights::default(), missed.is_some());
+    }
+}
+
+fn table(kinds: &[(&str, Vec<Ready>)], weights: &Weights, show_misses: bool) {
     println!(
         "{:<10}{:>9}{:>7}{:>8}{:>8}{:>8}{:>12}{:>8}{:>10}",
         "kind", "messages", "asked", "ours", "FTS5", "", "by sitting", "FTS5", "ms each"
     );
-    for (name, kind) in &kinds {
+    for (name, kind) in kinds {
         let begun = Instant::now();
-        let ours = ask(kind, &Weights::default(), missed.is_some());
+        let ours = ask(kind, weights, show_misses);
         let each = begun.elapsed().as_secs_f64() * 1_000.0 / ours.asked as f64;
         let mut floor = Found::default();
         for ready in kind {

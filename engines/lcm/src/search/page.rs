@@ -160,7 +160,7 @@ impl Search<'_> {
     pub(super) fn show(
         &mut self,
         page: Vec<Found>,
-        places: impl Fn(&Body<'_>) -> Places,
+        places: impl Fn(Key, &Body<'_>) -> Places,
     ) -> Result<Vec<Hit>, StoreError> {
         let mut current: HashMap<SessionId, CurrentMessages> = HashMap::new();
         let context = self.query.context_lines;
@@ -174,7 +174,7 @@ impl Search<'_> {
                     };
                     let summary = summary_in(self.connection, key)?;
                     let snippet = summary.map(|summary| {
-                        let (places, span) = places(&Body::of_text(&summary.text));
+                        let (places, span) = places(key, &Body::of_text(&summary.text));
                         (snippet(&summary.text, &places, context), span)
                     });
                     let (snippet, span) = snippet.unwrap_or_default();
@@ -205,7 +205,7 @@ impl Search<'_> {
                     };
                     let live = current.contains(key);
                     let shown = self.with_body(key, |body| {
-                        let (places, span) = places(body);
+                        let (places, span) = places(key, body);
                         (snippet(body.as_str(), &places, context), span)
                     })?;
                     let (snippet, span) = shown.unwrap_or_default();

@@ -6,10 +6,14 @@
 //! often the words occur, whether they are asked or told, who speaks ([`speaker`]), and whether the text
 //! contains what is asked for ([`answer`]): a time, a number, a place, a person.
 //!
+//! Where there is an embedder, messages that are most like the question in meaning ([`alike`]) are read too, and how
+//! like it a message is counts as one sign more.
+//!
 //! [`Weights`] are those of the literature, or log-odds: a sign adds to the score how much likelier it is in a
 //! message that answers than in one that does not (Robertson & Spärck Jones 1976). Where they were chosen by
 //! their effect, it was to one digit. What each earns is printed by `cargo bench --bench questions`.
 
+mod alike;
 mod answer;
 mod parse;
 mod period;
@@ -23,18 +27,20 @@ use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
+use self::alike::Alike;
 use self::answer::Wanted;
 use self::period::Period;
 use super::run::Search;
 use crate::error::StoreError;
 use crate::store::Key;
 
+pub(super) use self::alike::Sense;
 pub use self::weights::Weights;
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// A parsed question.
-pub(super) struct Question {
+pub(super) struct Question<'e> {
     weights: Weights,
     /// The question's text, folded.
     text: String,
@@ -51,6 +57,9 @@ pub(super) struct Question {
     is_own: bool,
     /// The mean size of the texts that were read, in words.
     mean_size: f64,
+    /// Where there is an embedder.
+    sense: Option<Sense<'e>>,
+    alike: Alike,
 }
 
 /// A word of the question, or a substitute for it.
@@ -70,12 +79,15 @@ enum Form {
     Gram(String),
 }
 
-impl Question {
+impl Question<'_> {
     /// Messages by score, best first.
     pub(super) fn rank(&mut self, search: &mut Search<'_>) -> Result<Vec<(Key, f64)>, StoreError> {
         let sessions = self.look_up(search)?;
         let participants = self.participants(search, &sessions)?;
-        let (candidates, weighed) = self.retrieve(search, sessions)?;
+        let (mut candidates, weighed) = self.retrieve(search, sessions)?;
+        candidates.extend(self.compare(search)?);
+        candidates.sort_unstable();
+        candidates.dedup();
         let readings = self.read_all(search, candidates)?;
         self.score(search, &readings, &weighed, &participants)
     }

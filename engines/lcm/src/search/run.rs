@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::cursor::{Cursor, Extent, extent_of};
 use super::matcher::Matcher;
 use super::page::{Found, Places, density};
-use super::question::{Question, Weights};
+use super::question::{Question, Sense, Weights};
 use super::snippet::MAX_COUNTED;
 use super::{Answer, Ask, Query, Scope, Searched, Sort};
 use crate::error::StoreError;
@@ -24,6 +24,7 @@ pub(super) fn search(
     store: &Store,
     query: &Query,
     weights: &Weights,
+    sense: Option<Sense<'_>>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Answer, StoreError> {
     let mut query = query.clone();
@@ -51,7 +52,7 @@ pub(super) fn search(
                 let (matcher, need) = Matcher::new(pattern)?;
                 search.pattern(&matcher, &need, cursor.as_ref())
             }
-            Ask::Question(text) => search.question(text, weights, cursor.as_ref()),
+            Ask::Question(text) => search.question(text, weights, sense, cursor.as_ref()),
         }
     })
 }
@@ -107,7 +108,7 @@ impl Search<'_> {
                 found.extend(summaries);
             }
         }
-        let places = |body: &Body<'_>| (matcher.places(body, MAX_COUNTED), None);
+        let places = |_, body: &Body<'_>| (matcher.places(body, MAX_COUNTED), None);
         self.answer(total, true, found, cursor, places)
     }
 
@@ -115,9 +116,10 @@ impl Search<'_> {
         mut self,
         text: &str,
         weights: &Weights,
+        sense: Option<Sense<'_>>,
         cursor: Option<&Cursor>,
     ) -> Result<Answer, StoreError> {
-        let mut question = Question::new(text, weights)?;
+        let mut question = Question::new(text, weights, sense)?;
         // Summaries are also scored by the rarity of words in the conversation.
         let ranked = question.rank(&mut self)?;
         let mut found = Vec::new();
@@ -144,8 +146,8 @@ impl Search<'_> {
         }
         found.retain(|found| self.is_within(found));
         let total = found.len() as u64;
-        self.answer(total, false, found, cursor, |body| {
-            let (places, span) = question.places(body.as_str());
+        self.answer(total, false, found, cursor, |key, body| {
+            let (places, span) = question.places(key, body.as_str());
             (places, Some(span))
         })
     }
@@ -156,7 +158,7 @@ impl Search<'_> {
         total_is_exact: bool,
         found: Vec<Found>,
         cursor: Option<&Cursor>,
-        places: impl Fn(&Body<'_>) -> Places,
+        places: impl Fn(Key, &Body<'_>) -> Places,
     ) -> Result<Answer, StoreError> {
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;

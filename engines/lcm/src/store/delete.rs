@@ -193,6 +193,7 @@ fn size_of(connection: &Connection, session: SessionId) -> Result<Size, StoreErr
          FROM segments s
          JOIN term_chunks t ON t.segment = s.id JOIN posting_chunks l ON l.id = t.id
          WHERE s.session = ?1 AND ?2 <= ?3",
+        "SELECT coalesce(sum(length(data) + 16), 0) FROM vectors WHERE ?1 = ?1 AND message BETWEEN ?2 AND ?3",
     ];
     Ok(Size {
         messages: count("SELECT count(*) FROM messages WHERE ?1 = ?1 AND id BETWEEN ?2 AND ?3")?,

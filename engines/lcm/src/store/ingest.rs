@@ -89,6 +89,7 @@ impl Store {
         if waiting >= INDEX_BATCH {
             self.index_soon(session);
         }
+        self.embed_soon(session);
         Ok(ingested)
     }
 }

@@ -17,7 +17,7 @@ const APPLICATION_ID: i64 = 0x4374_784c;
 
 /// The migration to each version from the one before. Each changes at least one definition, so that the
 /// tables reveal the version if the header is wrong.
-const MIGRATIONS: &[&str] = &[VERSION_1];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 const VERSION_1: &str = r"
 -- Numbers are never used twice: an open engine holds its session's for as long as it lives.
@@ -162,6 +162,15 @@ CREATE TABLE posting_chunks(
     id     INTEGER PRIMARY KEY REFERENCES term_chunks(id) ON DELETE CASCADE,
     lists  BLOB NOT NULL,                   -- the texts that hold each term
     places BLOB                             -- where in them, of pairs of a spaceless script
+);
+";
+
+const VERSION_2: &str = r"
+-- Vectors of messages' passages, where there is an embedder; all of them can be made anew from the messages.
+CREATE TABLE vectors(
+    message  INTEGER PRIMARY KEY REFERENCES messages(id) ON DELETE CASCADE,
+    embedder INTEGER NOT NULL,              -- its fingerprint
+    data     BLOB NOT NULL                  -- a signed byte for each dimension, passage by passage
 );
 ";
 

@@ -26,7 +26,7 @@ pub(super) fn run(
     let (store, session) = (&context.session.store, context.session.id);
     let stored = store.session_info(session)?.messages;
     let files = store.payloads(session)?;
-    let sections = [
+    let mut sections = vec![
         ("messages", json!(stored)),
         (
             "in_conversation",
@@ -51,6 +51,10 @@ pub(super) fn run(
         ("background", engine["background"].clone()),
         ("settings", engine["settings"].clone()),
     ];
+    if let Some(embedded) = store.embedded(session)? {
+        let without = json!(u64::from(stored).saturating_sub(embedded));
+        sections.insert(5, ("messages_without_vectors", without));
+    }
     let services = &context.session.services;
     within(arguments.max_tokens, services, |room, meter| {
         let answer = |kept: usize| {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use contexture_engine_api::{MessageId, MessageView};
 use contexture_lcm::search::{Answer, Ask, HitKind, Query, Weights};
-use contexture_lcm::{SessionId, Store, StoreSettings};
+use contexture_lcm::{Embedder, SessionId, Store, StoreSettings};
 use serde_json::Value;
 
 use crate::ingest::Ingest;
@@ -105,13 +105,18 @@ pub struct Ours {
 
 impl Ours {
     pub fn new(messages: &[Message]) -> Self {
-        Self::in_sessions(&[messages])
+        Self::in_sessions(&[messages], None)
     }
 
     /// Each slice is a session; messages are numbered through all of them.
-    pub fn in_sessions(parts: &[&[Message]]) -> Self {
+    pub fn in_sessions(parts: &[&[Message]], embedder: Option<&Embedder>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), StoreSettings::default()).unwrap();
+        let settings = StoreSettings {
+            background_index: false,
+            embedder: embedder.cloned(),
+            ..StoreSettings::default()
+        };
+        let store = Store::open(directory.path(), settings).unwrap();
         let mut ids = 0..;
         let sessions = (0..)
             .zip(parts)
@@ -138,6 +143,26 @@ impl Ours {
             store,
             sessions,
         }
+    }
+
+    /// Makes all vectors, and returns how many bytes they take.
+    pub fn embed(&self) -> i64 {
+        for session in &self.sessions {
+            self.store.embed_now(*session).unwrap();
+        }
+        let connection = rusqlite::Connection::open(self.store.path()).unwrap();
+        let sum = "SELECT coalesce(sum(length(data)), 0) FROM vectors";
+        connection.query_row(sum, [], |row| row.get(0)).unwrap()
+    }
+
+    /// Takes the vectors of a store whose messages these repeat again and again.
+    pub fn embed_as(&self, repeated: &Self) {
+        let connection = rusqlite::Connection::open(self.store.path()).unwrap();
+        let path = repeated.store.path().to_str().unwrap();
+        connection.execute("ATTACH ?1 AS other", [path]).unwrap();
+        let insert = "INSERT INTO vectors SELECT m.id, v.embedder, v.data FROM messages m JOIN other.vectors v
+             ON v.message & 4294967295 = (m.id & 4294967295) % (SELECT count(*) FROM other.vectors)";
+        connection.execute(insert, []).unwrap();
     }
 
     pub fn ask(&self, question: &str, weights: &Weights) -> Answer {

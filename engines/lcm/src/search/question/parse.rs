@@ -1,5 +1,6 @@
 //! Parses a question.
 
+use super::alike::{Alike, Sense};
 use super::answer::{Wanted, is_measure};
 use super::period::Period;
 use super::speaker::short_forms;
@@ -9,12 +10,16 @@ use crate::search::lexicon::lexicon;
 use crate::text::fold::{fold, in_original};
 use crate::text::terms::{Class, for_each_gram, runs};
 
-impl Question {
+impl<'e> Question<'e> {
     /// Parses a question.
     ///
     /// # Errors
     /// A question without any word.
-    pub(in crate::search) fn new(text: &str, weights: &Weights) -> Result<Self, StoreError> {
+    pub(in crate::search) fn new(
+        text: &str,
+        weights: &Weights,
+        sense: Option<Sense<'e>>,
+    ) -> Result<Self, StoreError> {
         let folded = fold(text);
         let mut plain: Vec<(&str, bool)> = Vec::new();
         let mut grams: Vec<&str> = Vec::new();
@@ -73,6 +78,8 @@ impl Question {
                 .any(|word| matches!(*word, "i" | "me" | "my" | "mine" | "myself"))
                 || folded.replace("我们", "").contains('我'),
             mean_size: 40.0,
+            sense,
+            alike: Alike::default(),
         };
         question.add_words(&asked);
         question.add_grams(&grams);
@@ -166,7 +173,7 @@ mod tests {
     use super::*;
 
     fn stems(question: &str) -> Vec<String> {
-        let question = Question::new(question, &Weights::default()).unwrap();
+        let question = Question::new(question, &Weights::default(), None).unwrap();
         question.by_stem.into_keys().collect()
     }
 
@@ -183,6 +190,6 @@ mod tests {
         assert!(!stems("How long was the walk?").contains(&"long".to_owned()));
         assert!(stems("Who wore the long coat?").contains(&"long".to_owned()));
         assert!(!stems("Who am I?").is_empty());
-        assert!(Question::new("?!", &Weights::default()).is_err());
+        assert!(Question::new("?!", &Weights::default(), None).is_err());
     }
 }

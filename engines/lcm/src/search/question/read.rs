@@ -49,13 +49,13 @@ pub(super) struct Occurrence {
 
 /// Reads texts, reusing its buffers.
 pub(super) struct Reader<'q> {
-    question: &'q Question,
+    question: &'q Question<'q>,
     folded: String,
     /// Which terms a word is a form of.
     known: Map<String, Vec<usize>>,
 }
 
-impl Question {
+impl Question<'_> {
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader {
             question: self,
@@ -64,13 +64,12 @@ impl Question {
         }
     }
 
-    /// Reads the messages, in the order in which they are stored.
+    /// Reads the messages, which come in the order in which they are stored.
     pub(super) fn read_all(
         &mut self,
         search: &mut Search<'_>,
-        mut messages: Vec<Key>,
+        messages: Vec<Key>,
     ) -> Result<Vec<(Key, Reading)>, StoreError> {
-        messages.sort_unstable();
         let mut readings = Vec::with_capacity(messages.len());
         let mut reader = self.reader();
         for key in messages {
@@ -100,7 +99,11 @@ impl Question {
 
     /// The positions of the terms in a text, first those of the passage by which it is ranked, the densest
     /// first; and where that passage is.
-    pub(in crate::search) fn places(&self, text: &str) -> (Vec<Range<usize>>, Range<usize>) {
+    pub(in crate::search) fn places(
+        &self,
+        key: Key,
+        text: &str,
+    ) -> (Vec<Range<usize>>, Range<usize>) {
         let Reading {
             occurrences,
             passage,
@@ -138,7 +141,13 @@ impl Question {
         let mut span = [span];
         in_original(text, &mut span);
         in_original(text, &mut places);
-        let [span] = span;
+        let [mut span] = span;
+        if places.is_empty()
+            && let Some(passage) = self.passage_alike(key, text)
+        {
+            places.push(passage.start..passage.start);
+            span = passage;
+        }
         (places, span)
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn idf(with: usize, all: usize) -> f64 {
     (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
 }
 
-impl Question {
+impl Question<'_> {
     /// The question's terms in the index, per session.
     pub(super) fn look_up(&self, search: &mut Search<'_>) -> Result<Vec<Holders>, StoreError> {
         let mut sessions = Vec::new();

@@ -15,7 +15,7 @@ use crate::store::{Key, row_in};
 
 type Set<T> = HashSet<T, FxBuildHasher>;
 
-impl Question {
+impl Question<'_> {
     /// The size of a text among others, in words: of a long one that of the passage by which it is ranked.
     pub(super) fn size(&self, reading: &Reading) -> usize {
         reading.words.min(self.weights.passage)
@@ -61,6 +61,7 @@ impl Question {
             score += (self.size(reading) as f64 / self.mean_size)
                 .clamp(least, most)
                 .ln();
+            score += weights.alike * self.alike.of(*key);
             if reading.has_wanted {
                 score += wanted_weight;
             }

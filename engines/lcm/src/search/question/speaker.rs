@@ -45,7 +45,7 @@ const SAMPLE: usize = 40;
 /// The fewest mentions of a participant.
 const MIN_NAMED: usize = 4;
 
-impl Question {
+impl Question<'_> {
     /// Finds the participants that the question names. Their names are then no longer searched for, unless
     /// nothing else is left.
     pub(super) fn participants(
@@ -118,7 +118,7 @@ struct Carried<'q> {
 
 impl<'q> Carried<'q> {
     fn of(
-        question: &'q Question,
+        question: &'q Question<'q>,
         search: &Search<'_>,
         holders: &Holders,
     ) -> Result<Self, StoreError> {

@@ -44,6 +44,11 @@ pub struct Weights {
     pub repeated: f64,
     /// How many messages the second round reads, at most.
     pub candidates: usize,
+    /// How like the question a message is in meaning, for each standard deviation above the mean of all messages. It is
+    /// the same for every kind of conversation.
+    pub alike: f64,
+    /// How many of the messages that are most like the question the second round reads, whatever their words.
+    pub alike_candidates: usize,
     /// A synonym, relative to the word itself: it may well mean something else here.
     pub synonym: f64,
     /// A pair of neighbours of a spaceless script, relative to a word: they overlap, and are about three times as
@@ -74,6 +79,8 @@ impl Default for Weights {
             chances: 1.0,
             repeated: 2.0,
             candidates: 300,
+            alike: 1.0,
+            alike_candidates: 100,
             synonym: 0.5,
             pair: 0.3,
             member: 0.4,

@@ -20,7 +20,7 @@ const fn table(name: &'static str, key: &'static str) -> Table {
     }
 }
 
-/// All tables except those of the search index, which is rebuilt.
+/// All tables except those of the search index, which is rebuilt, and the vectors, which are made anew.
 const TABLES: [Table; 10] = [
     table("sessions", "rowid"),
     table("live", "session"),

@@ -1,0 +1,269 @@
+//! The words of a text as an uncased BERT takes them: without case and accents, in pieces of its vocabulary.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use rustc_hash::FxBuildHasher;
+use unicode_normalization::char::decompose_canonical;
+
+type Ids = HashMap<Box<str>, u32, FxBuildHasher>;
+
+/// A longer word has no pieces, in characters.
+const LONGEST_WORD: usize = 100;
+
+/// A vocabulary.
+pub(super) struct WordPieces {
+    /// The pieces that begin a word.
+    beginnings: Ids,
+    /// Those that go on with one.
+    continuations: Ids,
+    /// Stands for a word that has none.
+    pub(super) unknown: u32,
+    /// Stands before the pieces of a text.
+    pub(super) first: u32,
+    /// Stands behind them.
+    pub(super) last: u32,
+}
+
+/// A piece, and where its word is in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) id: u32,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// Whether it may end a sentence.
+    pub(super) is_stop: bool,
+}
+
+impl WordPieces {
+    /// Reads a `vocab.txt`, with a piece on each line, or a `tokenizer.json`.
+    pub(super) fn read(file: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(file).map_err(|error| format!("it is no text: {error}"))?;
+        let (mut beginnings, mut continuations) = (Ids::default(), Ids::default());
+        let mut add = |piece: &str, id: u32| match piece.strip_prefix("##") {
+            Some(rest) if !rest.is_empty() => continuations.insert(rest.into(), id),
+            _ => beginnings.insert(piece.into(), id),
+        };
+        if text.trim_start().starts_with('{') {
+            let json: serde_json::Value =
+                serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+            let listed = json["model"]["vocab"].as_object();
+            let listed = listed.ok_or("it has no `model.vocab`")?;
+            for (piece, id) in listed {
+                let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+                add(
+                    piece,
+                    id.ok_or_else(|| format!("`{piece}` has no number in it"))?,
+                );
+            }
+        } else {
+            for (id, piece) in (0..).zip(text.lines()) {
+                add(piece, id);
+            }
+        }
+        let special = |name: &str| {
+            let id = beginnings.get(name).copied();
+            id.ok_or_else(|| format!("it has no {name}, so it is no vocabulary of a BERT"))
+        };
+        Ok(Self {
+            unknown: special("[UNK]")?,
+            first: special("[CLS]")?,
+            last: special("[SEP]")?,
+            beginnings,
+            continuations,
+        })
+    }
+
+    /// One past the largest number of a piece.
+    pub(super) fn end(&self) -> usize {
+        let ids = self.beginnings.values().chain(self.continuations.values());
+        ids.max().map_or(0, |last| *last as usize + 1)
+    }
+
+    /// The first pieces of a text, at least `enough` of them where it has so many.
+    pub(super) fn of(&self, text: &str, enough: usize) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut word = String::new();
+        let mut start = 0;
+        for (at, c) in text.char_indices() {
+            let kind = Kind::of(c);
+            if word.is_empty() {
+                start = at;
+            }
+            match kind {
+                Kind::Nothing => {}
+                Kind::Letter => push_plain(c, &mut word),
+                Kind::Space | Kind::Alone => {
+                    self.end_word(&mut word, start, at, &mut pieces);
+                    if kind == Kind::Alone {
+                        push_plain(c, &mut word);
+                        self.end_word(&mut word, at, at + c.len_utf8(), &mut pieces);
+                    }
+                }
+            }
+            if pieces.len() >= enough {
+                return pieces;
+            }
+        }
+        self.end_word(&mut word, start, text.len(), &mut pieces);
+        pieces
+    }
+
+    fn end_word(&self, word: &mut String, start: usize, end: usize, pieces: &mut Vec<Piece>) {
+        if word.is_empty() {
+            return;
+        }
+        let is_stop = matches!(word.as_str(), "." | "!" | "?" | "。" | "！" | "？");
+        let before = pieces.len();
+        let mut add = |id| {
+            pieces.push(Piece {
+                id,
+                start,
+                end,
+                is_stop,
+            });
+        };
+        let mut rest = word.as_str();
+        let mut known = &self.beginnings;
+        let is_long = word.chars().nth(LONGEST_WORD).is_some();
+        while !rest.is_empty() && !is_long {
+            let mut ends = rest.char_indices().rev().map(|(at, c)| at + c.len_utf8());
+            let Some((end, id)) = ends.find_map(|end| Some((end, *known.get(&rest[..end])?)))
+            else {
+                break;
+            };
+            add(id);
+            rest = &rest[end..];
+            known = &self.continuations;
+        }
+        if !rest.is_empty() {
+            pieces.truncate(before);
+            pieces.push(Piece {
+                id: self.unknown,
+                start,
+                end,
+                is_stop,
+            });
+        }
+        word.clear();
+    }
+}
+
+/// What a character is to the division into words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Letter,
+    Space,
+    /// A word of its own: punctuation, and each Chinese character.
+    Alone,
+    /// Left out.
+    Nothing,
+}
+
+// These expressions are constant, and the tests compile each.
+#[expect(clippy::unwrap_used)]
+fn one(class: &str) -> Regex {
+    Regex::new(&format!("^{class}$")).unwrap()
+}
+
+static PUNCTUATION: LazyLock<Regex> = LazyLock::new(|| one(r"\p{P}"));
+static CONTROL: LazyLock<Regex> = LazyLock::new(|| one(r"[\p{C}\x{FFFD}]"));
+static ACCENT: LazyLock<Regex> = LazyLock::new(|| one(r"\p{Mn}"));
+
+fn is_in(class: &Regex, c: char) -> bool {
+    class.is_match(c.encode_utf8(&mut [0; 4]))
+}
+
+impl Kind {
+    fn of(c: char) -> Self {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => Self::Letter,
+            _ if c.is_whitespace() => Self::Space,
+            _ if c.is_ascii_punctuation() => Self::Alone,
+            '\u{3400}'..='\u{4dbf}'
+            | '\u{4e00}'..='\u{9fff}'
+            | '\u{f900}'..='\u{faff}'
+            | '\u{20000}'..='\u{2a6df}'
+            | '\u{2a700}'..='\u{2ceaf}'
+            | '\u{2f800}'..='\u{2fa1f}' => Self::Alone,
+            _ if is_in(&CONTROL, c) => Self::Nothing,
+            _ if !c.is_ascii() && is_in(&PUNCTUATION, c) => Self::Alone,
+            _ => Self::Letter,
+        }
+    }
+}
+
+/// Appends a character without its case and accents.
+fn push_plain(c: char, word: &mut String) {
+    if c.is_ascii() {
+        word.push(c.to_ascii_lowercase());
+        return;
+    }
+    decompose_canonical(c, |part| {
+        if part.is_ascii() || !is_in(&ACCENT, part) {
+            word.extend(part.to_lowercase());
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let vocabulary =
+            "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\ncafe\n,\n我\n们\n!\nstraße\n##s\ni";
+        let pieces = WordPieces::read(vocabulary.as_bytes()).unwrap();
+        let lines: Vec<&str> = vocabulary.lines().collect();
+        let found = pieces.of(text, 100).into_iter();
+        found
+            .map(|piece| {
+                format!(
+                    "{}={}",
+                    lines[piece.id as usize],
+                    &text[piece.start..piece.end]
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_word_is_the_longest_pieces_without_case_and_accents() {
+        assert_eq!(
+            words("UNaffable"),
+            ["un=UNaffable", "##aff=UNaffable", "##able=UNaffable"]
+        );
+        assert_eq!(
+            words("Cafés, Café!"),
+            ["cafe=Cafés", "##s=Cafés", ",=,", "cafe=Café", "!=!"]
+        );
+        assert_eq!(words("我们 straße"), ["我=我", "们=们", "straße=straße"]);
+        assert_eq!(
+            words("un\u{200b}\u{0}aff xyz İ"),
+            [
+                "un=un\u{200b}\u{0}aff",
+                "##aff=un\u{200b}\u{0}aff",
+                "[UNK]=xyz",
+                "i=İ"
+            ]
+        );
+        let long = "un".repeat(60);
+        assert_eq!(words(&long), [format!("[UNK]={long}")]);
+        assert!(words(" \n\t").is_empty());
+    }
+
+    #[test]
+    fn either_file_is_read_and_another_is_said() {
+        let json =
+            r###"{"model": {"vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 7, "##b": 3}}}"###;
+        let pieces = WordPieces::read(json.as_bytes()).unwrap();
+        let ids: Vec<u32> = pieces.of("ab", 9).iter().map(|piece| piece.id).collect();
+        assert_eq!((ids, pieces.end()), (vec![7, 3], 8));
+        for (file, what) in [("{", "JSON"), ("{}", "model.vocab"), ("a\nb", "[UNK]")] {
+            let error = WordPieces::read(file.as_bytes()).err().unwrap();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

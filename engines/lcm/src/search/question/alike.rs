@@ -1,0 +1,110 @@
+//! How like the question messages are in meaning, by their vectors.
+
+use super::{Map, Question};
+use crate::embed::{Embedder, Probe};
+use crate::error::StoreError;
+use crate::search::run::Search;
+use crate::store::Key;
+use crate::store::vectors::for_each_vectors;
+
+/// The embedder, and the question's vector.
+pub(in crate::search) struct Sense<'e> {
+    embedder: &'e Embedder,
+    probe: Probe,
+}
+
+impl<'e> Sense<'e> {
+    /// None of a question that the embedder cannot read.
+    pub(in crate::search) fn new(embedder: &'e Embedder, question: &str) -> Option<Self> {
+        let probe = embedder.probe(question)?;
+        Some(Self { embedder, probe })
+    }
+}
+
+/// How like the question the messages are that have vectors.
+#[derive(Default)]
+pub(super) struct Alike {
+    /// The cosine, and the passage that has it.
+    best: Map<Key, (f32, usize)>,
+    mean: f64,
+    deviation: f64,
+}
+
+impl Alike {
+    /// By how many standard deviations a message is more like the question than the mean of all. Nothing is known of one
+    /// without vectors, so that it is as the mean.
+    pub(super) fn of(&self, key: Key) -> f64 {
+        let cosine = self.best.get(&key).map(|(cosine, _)| f64::from(*cosine));
+        cosine.map_or(0.0, |cosine| (cosine - self.mean) / self.deviation)
+    }
+}
+
+impl Question<'_> {
+    /// Compares the question with all messages, and returns those that are most like it.
+    pub(super) fn compare(&mut self, search: &Search<'_>) -> Result<Vec<Key>, StoreError> {
+        let Some(sense) = &self.sense else {
+            return Ok(Vec::new());
+        };
+        let mut alike = Alike::default();
+        let mut ranked = Vec::new();
+        for &session in &search.query.sessions {
+            let end = search.extent(session).messages;
+            let compared = for_each_vectors(
+                search.connection,
+                session,
+                end,
+                sense.embedder,
+                |key, vectors| {
+                    if let Some(best) = sense.probe.best(vectors) {
+                        alike.best.insert(key, best);
+                        ranked.push((best.0, key));
+                    }
+                },
+            );
+            match compared {
+                // They can be made anew; until then words alone count.
+                Ok(()) | Err(StoreError::Damaged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let count = ranked.len().max(1) as f64;
+        let mean_of = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+        alike.mean = mean_of(&mut ranked.iter().map(|(cosine, _)| f64::from(*cosine)));
+        let squares = |(cosine, _): &(f32, Key)| (f64::from(*cosine) - alike.mean).powi(2);
+        alike.deviation = mean_of(&mut ranked.iter().map(squares)).sqrt().max(1e-6);
+        ranked.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+        // What is less like the question than most is no candidate.
+        ranked.retain(|(cosine, _)| f64::from(*cosine) > alike.mean);
+        // The filters read each message's row, so apply them only until there are enough.
+        let most = self.weights.alike_candidates;
+        let mut first = Vec::new();
+        for some in ranked.chunks(most.max(1)) {
+            for run in some.chunk_by(|one, next| one.1.session() == next.1.session()) {
+                let mut ordinals = run.iter().map(|(_, key)| key.ordinal()).collect();
+                let session = run[0].1.session();
+                search.filter(session, &mut ordinals)?;
+                first.extend(
+                    ordinals
+                        .into_iter()
+                        .map(|ordinal| Key::new(session, ordinal)),
+                );
+            }
+            if first.len() >= most {
+                break;
+            }
+        }
+        first.truncate(most);
+        self.alike = alike;
+        Ok(first)
+    }
+
+    /// Where the passage lies by which a message is like the question, for one that shares no word with it.
+    pub(super) fn passage_alike(&self, key: Key, text: &str) -> Option<std::ops::Range<usize>> {
+        let (_, passage) = self.alike.best.get(&key)?;
+        let passages = self.sense.as_ref()?.embedder.passages(text);
+        passages
+            .into_iter()
+            .nth(*passage)
+            .map(|passage| passage.range)
+    }
+}
