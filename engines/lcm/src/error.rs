@@ -188,6 +188,10 @@ impl From<rusqlite::Error> for StoreError {
                 cause: error.to_string(),
             },
             Some(Code::OperationInterrupted) => Self::Cancelled,
+            // The description of a table is damaged: every statement is right for one that is not.
+            Some(Code::Unknown) if error.to_string().contains("foreign key mismatch") => {
+                Self::Damaged(error.to_string())
+            }
             // Nothing too big is ever written, so a length must be damaged.
             Some(Code::DatabaseCorrupt | Code::NotADatabase | Code::TooBig) => {
                 Self::Damaged(error.to_string())

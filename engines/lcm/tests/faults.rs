@@ -672,6 +672,16 @@ fn flipped_bytes_are_noticed_and_never_returned() {
     });
 }
 
+#[test]
+fn a_column_of_another_name_is_damage() {
+    let (bytes, count) = sample();
+    let description = "CREATE TABLE term_chunks(\n    id ";
+    let at = memchr::memmem::find(&bytes, description.as_bytes()).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[at + description.len() - 2] ^= 1;
+    assert_survives(&damaged, count, "another table's key points nowhere");
+}
+
 /// Where the cells of a page begin that holds rows of a table, each of 128 bytes to 16 KiB: its size in two
 /// bytes, then its key in five.
 fn cells(page: &[u8]) -> Vec<usize> {
