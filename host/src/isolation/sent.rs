@@ -48,15 +48,14 @@ fn hash_of(message: &MessageView<'_>) -> u64 {
     add(message.text());
     add(message.raw());
     for call in message.tool_calls() {
-        [call.id(), call.name(), call.arguments()].map(&mut add);
+        add(call.id());
+        add(call.name());
+        add(call.arguments());
     }
-    let texts = [
-        message.name(),
-        message.tool_call_id(),
-        message.tool_name(),
-        message.state(),
-    ];
-    texts.map(|text| add(text.unwrap_or_default()));
+    add(message.name().unwrap_or_default());
+    add(message.tool_call_id().unwrap_or_default());
+    add(message.tool_name().unwrap_or_default());
+    add(message.state().unwrap_or_default());
     let figures = (
         message.kind(),
         message.time(),

@@ -24,6 +24,9 @@ use crate::hygiene::{self, Hygiene};
 use crate::prompt_cache::{self, CacheStatus};
 use contexture_engine_api::MessageKind;
 
+/// How often what a compaction leaves too large is compacted further in the same turn.
+const FURTHER: usize = 2;
+
 /// The result of a turn.
 #[derive(Debug)]
 pub struct Turn<'b> {
@@ -164,7 +167,9 @@ impl Session {
         let compaction = match options.compact {
             Compact::Never => None,
             Compact::Auto if !is_automatic => self.does_not_fit(),
-            Compact::Auto if self.settled && rewrite.is_none() && self.fits_roughly() => None,
+            Compact::Auto if self.settled && rewrite.is_none() && self.is_as_small_as_it_gets() => {
+                None
+            }
             Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
             Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
         };
@@ -425,10 +430,31 @@ impl Session {
             pruned.notes.extend(report.map(|report| report.reason));
             report = Some(pruned);
         }
+        for _ in 0..FURTHER {
+            if !compacted(&report) || self.fits_roughly() {
+                break;
+            }
+            match self.compact(ask) {
+                Ok(further) if further.outcome == OutcomeKind::Compacted => {
+                    report = report.map(|first| further.after(first));
+                }
+                Ok(_) => break,
+                // What is in force stays so.
+                Err(error) => {
+                    self.warn(error.to_string());
+                    break;
+                }
+            }
+        }
         if report.is_some() {
             self.new_since_compaction = false;
         }
         Ok(report)
+    }
+
+    /// Whether the last compaction did what there was to do: it fits, or nothing has come since.
+    fn is_as_small_as_it_gets(&self) -> bool {
+        !self.new_since_compaction || self.fits_roughly()
     }
 
     /// The last step: markers for the provider's prompt cache, where the configuration has them for this model.
