@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use contexture_engine_api::protocol::{Call, Create, Frame, Open, read, serve, write};
 use contexture_engine_api::{
-    ContextEngine, EngineError, EngineFactory, HostInfo, MessageId, MessageView, OwnedMessage, Plugin, StoreCommand,
-    with_views,
+    ContextEngine, EngineError, EngineFactory, HostInfo, MessageId, MessageView, OwnedMessage,
+    Plugin, StoreCommand, with_views,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -168,8 +168,9 @@ impl Shared {
                     };
                     match &call.window {
                         None => with_views(&new, run),
-                        Some(ids) => (window.after(new, ids))
-                            .and_then(|messages| with_views(&messages, run)),
+                        Some(ids) => {
+                            (window.after(new, ids)).and_then(|messages| with_views(&messages, run))
+                        }
                     }
                 }
             };

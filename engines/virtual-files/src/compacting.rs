@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
-    Entry, FailureKind, Floor, LogLevel, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure,
-    Outcome, Replacement, WindowState, grouped, in_flight,
+    Entry, FailureKind, Floor, LogLevel, MessageId, MessageKind, MessageView, ModelAnswer,
+    ModelFailure, Outcome, Replacement, WindowState, grouped, in_flight,
 };
 use contexture_summaries::{
     Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,

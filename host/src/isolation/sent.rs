@@ -87,7 +87,10 @@ mod tests {
         assert_eq!(new("observe", &[one]), (vec![1], None));
         assert_eq!(new("rewrite", &[one, two]), (vec![1, 2], all.clone()));
         assert_eq!(new("compress", &[one, two]), (vec![], all.clone()));
-        let short = [one.with_kind(contexture_engine_api::MessageKind::Replaced), two];
+        let short = [
+            one.with_kind(contexture_engine_api::MessageKind::Replaced),
+            two,
+        ];
         assert_eq!(new("rewrite", &short), (vec![1], all.clone()));
         let stated = [short[0], two.with_state("{}")];
         assert_eq!(new("rewrite", &stated), (vec![2], all));

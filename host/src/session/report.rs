@@ -71,7 +71,11 @@ impl CompactionReport {
     pub(super) fn after(self, first: Self) -> Self {
         let from = |tokens: u64| format!("{} →", grouped(tokens));
         Self {
-            reason: (self.reason).replacen(&from(self.tokens_before), &from(first.tokens_before), 1),
+            reason: (self.reason).replacen(
+                &from(self.tokens_before),
+                &from(first.tokens_before),
+                1,
+            ),
             messages_before: first.messages_before,
             tokens_before: first.tokens_before,
             dropped: first.dropped + self.dropped,
