@@ -70,8 +70,7 @@ impl<'a> Event<'a> {
         };
         let text = format!("{MARK}{}]", self.topic());
         let compacted = self.compacted_to(&text, strategy);
-        let is_smaller = compacted.text.is_some() || !compacted.arguments.is_empty();
-        is_smaller.then_some(compacted)
+        compacted.text.is_some().then_some(compacted)
     }
 
     /// Its compacted form with this text, where that is smaller, made by this strategy.
@@ -81,7 +80,9 @@ impl<'a> Event<'a> {
         let mut tokens_saved = saved.unwrap_or(0);
         let mut arguments = Vec::new();
         let mut originals = Vec::new();
-        for (index, call) in message.tool_calls().iter().enumerate() {
+        // Only beside a text with a mark: without one, nothing would tell a client's shorter form from what was said.
+        let calls = message.tool_calls().iter().filter(|_| saved.is_some());
+        for (index, call) in calls.enumerate() {
             if call.arguments().chars().nth(LONG_ARGUMENTS).is_none() {
                 continue;
             }

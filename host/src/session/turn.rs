@@ -164,19 +164,20 @@ impl Session {
             decision = self.should_compress()?;
         }
         let keep_from = self.lend(options.keep_from);
+        let is_settled = self.settled && rewrite.is_none();
+        let is_as_small_as_it_gets = is_settled && !self.new_since_compaction;
         let compaction = match options.compact {
             Compact::Never => None,
             Compact::Auto if !is_automatic => self.does_not_fit(),
-            Compact::Auto if self.settled && rewrite.is_none() && self.is_as_small_as_it_gets() => {
-                None
-            }
+            Compact::Auto if is_settled && self.fits_roughly() => None,
+            Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
             Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
             Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
         };
         let is_final = |report: &CompactionReport| report.outcome == OutcomeKind::Compacted;
         let is_decided = compaction.as_ref().is_none_or(is_final);
         let is_compacted = compaction.as_ref().is_some_and(is_final);
-        self.settled = options.compact != Compact::Never && is_decided;
+        self.settled = options.compact != Compact::Never && (is_decided || is_as_small_as_it_gets);
         if is_compacted {
             self.offer_tools(request, true)?;
         }
@@ -452,9 +453,16 @@ impl Session {
         Ok(report)
     }
 
-    /// Whether the last compaction did what there was to do: it fits, or nothing has come since.
-    fn is_as_small_as_it_gets(&self) -> bool {
-        !self.new_since_compaction || self.fits_roughly()
+    /// Where the same request comes again, of which the last compaction made as much as there is to make.
+    fn still_too_large(&self) -> CompactionReport {
+        let state = self.state();
+        let reason = format!(
+            "the prompt has {} tokens, still above the {} that the window has room for, and nothing has come since it \
+             was compacted",
+            grouped(state.best_prompt_tokens()),
+            grouped(state.usable_tokens())
+        );
+        self.unchanged(&self.engine, OutcomeKind::NothingToDo, reason)
     }
 
     /// The last step: markers for the provider's prompt cache, where the configuration has them for this model.
