@@ -77,7 +77,7 @@ fn engines_of_layers_with_a_client_that_does_all() {
 #[cfg(target_os = "linux")]
 fn engines_however_they_are_carried() {
     let engines: &[&str] = match is_long() {
-        true => &["keep-tail", "tiered", "two-layer", "virtual-files"],
+        true => &["lcm", "keep-tail", "tiered", "two-layer", "virtual-files"],
         false => &["lcm"],
     };
     for engine in engines {
