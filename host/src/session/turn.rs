@@ -165,7 +165,7 @@ impl Session {
         }
         let keep_from = self.lend(options.keep_from);
         let is_settled = self.settled && rewrite.is_none();
-        let is_as_small_as_it_gets = is_settled && !self.new_since_compaction;
+        let is_as_small_as_it_gets = is_settled && !self.new_since_compaction && !self.fits();
         let compaction = match options.compact {
             Compact::Never => None,
             Compact::Auto if !is_automatic => self.does_not_fit(),
@@ -432,7 +432,7 @@ impl Session {
             report = Some(pruned);
         }
         for _ in 0..FURTHER {
-            if !compacted(&report) || self.fits_roughly() {
+            if !compacted(&report) || self.fits() {
                 break;
             }
             match self.compact(ask) {
