@@ -7,6 +7,7 @@ use crate::delivery::Delivery;
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, Observed};
 use crate::model::{ModelAnswer, ModelFailure};
+use crate::protocol::follow::{Follow, Followed, one_by_one};
 use crate::services::OpenRequest;
 use crate::store::StoreCommand;
 use crate::tool::{ToolCall, ToolSpec};
@@ -88,6 +89,15 @@ pub trait ContextEngine: Send {
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
         let _ = delivery;
         Ok(())
+    }
+
+    /// Some of these calls in one, as a host makes them; an engine leaves it as it is.
+    ///
+    /// # Errors
+    /// As [`observe`](Self::observe).
+    #[doc(hidden)]
+    fn follow(&mut self, step: &Follow<'_>) -> Result<Followed, EngineError> {
+        one_by_one(self, step)
     }
 
     /// Learns what the provider reported for the last answer.

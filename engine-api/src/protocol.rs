@@ -11,6 +11,7 @@
 //!    [`HostServices`](crate::HostServices) meanwhile.
 
 pub(crate) mod engine_side;
+pub(crate) mod follow;
 #[cfg(feature = "host")]
 pub(crate) mod host_side;
 mod pipe;
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::about::HostInfo;
 use crate::compaction::CurrentCompaction;
-use crate::delivery::Cut;
+use crate::delivery::{Cut, Delivery};
 use crate::engine::FactoryRequest;
 use crate::error::EngineError;
 use crate::message::{MessageId, MessageView, OwnedMessage};
@@ -31,6 +32,7 @@ use crate::services::{OpenRequest, Services};
 use crate::window::WindowState;
 
 pub use engine_side::{LentServices, serve};
+pub use follow::{Expected, Follow, Followed, preflight};
 #[cfg(feature = "host")]
 pub use host_side::{RemoteEngine, serve_services};
 pub use pipe::Frame;
@@ -71,6 +73,10 @@ pub struct Call {
     /// The messages that it is about.
     #[serde(default)]
     pub messages: Vec<OwnedMessage>,
+    /// Where it is about a window, the ids of all that stands there, in order: what is not among `messages` is as it was
+    /// in the last such call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Vec<MessageId>>,
 }
 
 impl Call {
@@ -80,6 +86,16 @@ impl Call {
             method: method.to_owned(),
             argument: argument.to_owned(),
             messages: messages.iter().map(OwnedMessage::from).collect(),
+            window: None,
+        }
+    }
+
+    /// The same about a window in which these stand.
+    #[must_use]
+    pub fn of_window(self, window: Vec<MessageId>) -> Self {
+        Self {
+            window: Some(window),
+            ..self
         }
     }
 }
@@ -168,6 +184,23 @@ pub(crate) struct Delivered {
     pub chain: u64,
 }
 
+impl Delivered {
+    #[cfg(feature = "host")]
+    pub(crate) fn of(delivery: &Delivery<'_>) -> Self {
+        Self {
+            cut: delivery.cut,
+            revisions: delivery.revisions.to_vec(),
+            chain: delivery.chain,
+        }
+    }
+
+    pub(crate) fn over<'a>(&'a self, messages: &'a [MessageView<'a>]) -> Delivery<'a> {
+        Delivery::new(messages, self.chain)
+            .after(self.cut)
+            .with_revisions(&self.revisions)
+    }
+}
+
 pub(crate) type AnswerToCall = Result<ModelAnswer, ModelFailure>;
 
 methods! {
@@ -177,6 +210,7 @@ methods! {
         Compress = "compress",
         ObservedThrough = "observed_through",
         Observe = "observe",
+        Follow = "follow",
         UpdateUsage = "update_usage",
         ShouldCompressPreflight = "should_compress_preflight",
         DefersPreflight = "defers_preflight_to_reported_usage",

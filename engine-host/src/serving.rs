@@ -1,5 +1,6 @@
 //! The connections: what the host asks, and who answers.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use contexture_engine_api::protocol::{Call, Create, Frame, Open, read, serve, write};
 use contexture_engine_api::{
-    ContextEngine, EngineError, EngineFactory, HostInfo, Plugin, StoreCommand, with_views,
+    ContextEngine, EngineError, EngineFactory, HostInfo, MessageId, MessageView, OwnedMessage,
+    Plugin, StoreCommand, with_views,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -109,6 +111,28 @@ fn limit_memory(most: &OsString) -> Result<()> {
     Ok(())
 }
 
+/// The window that the last call about one was about.
+#[derive(Default)]
+struct Window(HashMap<MessageId, OwnedMessage>);
+
+impl Window {
+    /// The messages of these ids, some of which are new.
+    fn after(
+        &mut self,
+        new: Vec<OwnedMessage>,
+        ids: &[MessageId],
+    ) -> std::result::Result<Vec<&OwnedMessage>, EngineError> {
+        self.0
+            .extend(new.into_iter().map(|message| (message.id, message)));
+        let stand: HashSet<MessageId> = ids.iter().copied().collect();
+        self.0.retain(|id, _| stand.contains(id));
+        let never = |id| EngineError::Protocol(format!("the host never sent {id}"));
+        (ids.iter())
+            .map(|id| self.0.get(id).ok_or_else(|| never(id)))
+            .collect()
+    }
+}
+
 fn receive(from: &mut UnixStream) -> Result<Frame> {
     Frame::receive(from).map_err(Error::other)
 }
@@ -121,7 +145,8 @@ impl Shared {
     /// Answers the calls of one connection until it is closed.
     fn serve(&self, mut host: UnixStream) {
         let mut session: Option<Box<dyn ContextEngine>> = None;
-        while let Ok(Frame::Call(call)) = Frame::receive(&mut host) {
+        let mut window = Window::default();
+        while let Ok(Frame::Call(mut call)) = Frame::receive(&mut host) {
             let answer = match (&mut session, call.method.as_str()) {
                 (None, "create") => self.create(&call),
                 (None, "manage") => self.manage(&call),
@@ -136,9 +161,18 @@ impl Shared {
                     Ok("null".to_owned())
                 }
                 (None, _) => Err(EngineError::UnknownMethod(call.method)),
-                (Some(engine), _) => with_views(&call.messages, |messages| {
-                    serve(engine.as_mut(), &call.method, &call.argument, messages)
-                }),
+                (Some(engine), _) => {
+                    let new = std::mem::take(&mut call.messages);
+                    let run = |messages: &[MessageView<'_>]| {
+                        serve(engine.as_mut(), &call.method, &call.argument, messages)
+                    };
+                    match &call.window {
+                        None => with_views(&new, run),
+                        Some(ids) => {
+                            (window.after(new, ids)).and_then(|messages| with_views(&messages, run))
+                        }
+                    }
+                }
             };
             if send(&mut host, answer).is_err() {
                 return;

@@ -4,6 +4,7 @@
 
 mod factory;
 mod process;
+mod sent;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

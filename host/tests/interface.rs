@@ -63,6 +63,35 @@ impl ContextEngine for DecidesLate {
     }
 }
 
+register_engine!("halves", Halves);
+
+/// An engine that makes what stands before the last message half as long, however long that still is.
+struct Halves;
+
+impl StandaloneEngine for Halves {
+    fn open(_request: &OpenRequest<'_>) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+}
+
+impl ContextEngine for Halves {
+    fn should_compress(&self, window: &WindowState) -> Decision {
+        match window.best_prompt_tokens() > 5_000 {
+            true => Decision::Yes("long".into()),
+            false => Decision::No("short".into()),
+        }
+    }
+
+    fn compress(&mut self, request: &CompressRequest<'_>) -> Result<Outcome, EngineError> {
+        let (last, old) = request.messages.split_last().unwrap();
+        let words = old.iter().map(|message| message.text().split(' ').count());
+        let text = "word ".repeat(words.sum::<usize>() / 2);
+        let covers = old.iter().map(MessageView::id).collect();
+        let entries = vec![Entry::summary(text, covers), Entry::Keep(last.id())];
+        Ok(Outcome::Compacted(Compaction::new(entries)))
+    }
+}
+
 /// A home, and an engine's session in it.
 struct Agent {
     home: TempDir,
@@ -894,4 +923,38 @@ fn an_engine_that_rewrites_decides_once_it_was_shown_the_window() {
     let turn = turn(&mut session, &body);
     assert!(turn.rewrite.is_none() && turn.decision.is_yes());
     assert_eq!(turn.compaction.unwrap().outcome, OutcomeKind::NothingToDo);
+}
+
+/// What does not fit yet is compacted further at once, and not when the client asks the same again: that body is the same.
+#[test]
+fn what_a_compaction_leaves_too_large_is_compacted_further_in_the_same_turn() {
+    for (words, fits) in [(25_000, true), (200_000, false)] {
+        let agent = Agent::new(&format!("halves {words}"), "halves", "");
+        let mut session = agent.session();
+        let mut messages: Vec<Value> = (0..4)
+            .map(|at| message(["user", "assistant"][at % 2], &"word ".repeat(words / 4)))
+            .collect();
+        messages.push(message("user", "go on"));
+        let body = chat(&messages);
+        let first = turn(&mut session, &body);
+        let report = first.compaction.unwrap();
+        assert_eq!(report.outcome, OutcomeKind::Compacted);
+        assert!(report.tokens_before > words as u64, "{report:?}");
+        assert_eq!((report.messages_before, report.messages_after), (5, 2));
+        assert_eq!(report.tokens_after <= 9_900, fits, "{report:?}");
+        let has_no_room = report.reason.contains("that the window has room for");
+        assert_eq!(has_no_room, !fits, "{report:?}");
+        let again = turn(&mut session, &body);
+        assert_eq!(again.body, first.body);
+        let outcome = again.compaction.map(|report| report.outcome);
+        assert_eq!(outcome, (!fits).then_some(OutcomeKind::NothingToDo));
+        // What is new is a reason to try once more.
+        messages.extend([message("assistant", "yes"), message("user", "and now?")]);
+        let next = chat(&messages);
+        let next = turn(&mut session, &next);
+        assert_eq!(
+            next.compaction.is_some(),
+            !fits || report.tokens_after > 5_000
+        );
+    }
 }

@@ -4,7 +4,9 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use contexture_engine_api::protocol::{Call, Carrier, RemoteEngine, serve};
+use contexture_engine_api::protocol::{
+    Call, Carrier, Expected, Follow, Followed, RemoteEngine, serve,
+};
 use contexture_engine_api::{
     CompressOrder, CompressRequest, ContextEngine, Cut, Decision, Delivery, EngineError, Entry,
     MessageId, MessageKind, MessageView, Outcome, ToolCall, ToolCallView, WindowState, with_views,
@@ -168,4 +170,27 @@ fn what_the_other_side_has_no_method_for_is_answered_as_the_default_bodies_do() 
     assert_eq!(engine.status(), serde_json::json!({}));
     assert!(engine.has_content_to_compress(&[]));
     engine.end();
+}
+
+#[test]
+fn what_comes_with_each_request_is_one_call_where_the_other_side_knows_it() {
+    let messages = [MessageView::new(MessageId(1), "user").with_text("hello")];
+    let window = WindowState::default().context_length(9).prompt_tokens(3);
+    let sides: [fn(&str) -> bool; 2] = [|_| true, |method| method != "follow"];
+    for knows in sides {
+        let mut engine = child(knows);
+        let mut followed = |remembers| {
+            let expected = Some(Expected::new(None, remembers));
+            let delivery = Some(Delivery::new(&messages, 7));
+            engine.follow(&Follow::new(expected, delivery, Some(&window)))
+        };
+        let yes = Decision::Yes("3 of 9".to_owned());
+        assert_eq!(followed(false), Ok(Followed::Seen(None, Some(yes))));
+        // One that has lost what it knew is told nothing.
+        assert_eq!(followed(true), Ok(Followed::Disagrees(None)));
+        let order = CompressOrder::default();
+        let outcome = engine.compress(&CompressRequest::new(&messages, &order));
+        let shown = format!("{outcome:?}");
+        assert_eq!(shown.matches("7 m1 user").count(), 1, "{shown}");
+    }
 }

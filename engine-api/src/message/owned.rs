@@ -1,5 +1,7 @@
 //! A message as it crosses where nothing can be lent: to another process, or into another language.
 
+use std::borrow::Borrow;
+
 use serde::{Deserialize, Serialize};
 
 use super::{MessageId, MessageKind, MessageView, ToolCallView};
@@ -84,11 +86,14 @@ impl From<&MessageView<'_>> for OwnedMessage {
 }
 
 /// Lends owned messages as an engine sees them.
-pub fn with_views<T>(messages: &[OwnedMessage], work: impl FnOnce(&[MessageView<'_>]) -> T) -> T {
+pub fn with_views<T>(
+    messages: &[impl Borrow<OwnedMessage>],
+    work: impl FnOnce(&[MessageView<'_>]) -> T,
+) -> T {
     let calls: Vec<Vec<ToolCallView<'_>>> = messages
         .iter()
         .map(|message| {
-            let calls = message.tool_calls.iter();
+            let calls = message.borrow().tool_calls.iter();
             calls
                 .map(|call| ToolCallView::new(&call.id, &call.name, &call.arguments))
                 .collect()
@@ -97,7 +102,7 @@ pub fn with_views<T>(messages: &[OwnedMessage], work: impl FnOnce(&[MessageView<
     let views: Vec<MessageView<'_>> = messages
         .iter()
         .zip(&calls)
-        .map(|(message, calls)| message.view(calls))
+        .map(|(message, calls)| message.borrow().view(calls))
         .collect();
     work(&views)
 }

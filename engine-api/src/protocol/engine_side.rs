@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::follow::Following;
 use super::{AnswerToCall, Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
 use crate::compaction::{CompressOrder, CompressRequest};
-use crate::delivery::Delivery;
 use crate::engine::ContextEngine;
 use crate::error::EngineError;
 use crate::message::MessageView;
@@ -30,8 +30,11 @@ pub fn serve(
         Method::ObservedThrough => write(&engine.observed_through()),
         Method::Observe => {
             let told: Delivered = read(argument)?;
-            let delivery = Delivery::new(messages, told.chain).after(told.cut);
-            write(&engine.observe(&delivery.with_revisions(&told.revisions))?)
+            write(&engine.observe(&told.over(messages))?)
+        }
+        Method::Follow => {
+            let told: Following = read(argument)?;
+            write(&engine.follow(&told.over(messages))?)
         }
         Method::UpdateUsage => write(&engine.update_usage(&read(argument)?)),
         Method::ShouldCompressPreflight => {

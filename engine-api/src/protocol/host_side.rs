@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::follow::{Follow, Followed, Following, one_by_one};
 use super::{Carrier, Delivered, EngineMethod as Method, ServiceMethod, read, write};
 use crate::background::BackgroundCall;
 use crate::compaction::{Committed, Compaction, CompressRequest, Outcome};
@@ -82,13 +83,18 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
     }
 
     fn observe(&mut self, delivery: &Delivery<'_>) -> Result<(), EngineError> {
-        let told = Delivered {
-            cut: delivery.cut,
-            revisions: delivery.revisions.to_vec(),
-            chain: delivery.chain,
-        };
+        let told = Delivered::of(delivery);
         let default = || Plain.observe(delivery);
         self.ask(Method::Observe, &told, delivery.messages, default)
+    }
+
+    fn follow(&mut self, step: &Follow<'_>) -> Result<Followed, EngineError> {
+        let told = write(&Following::of(step))?;
+        let messages = step.delivery.map_or(&[][..], |delivery| delivery.messages);
+        match self.0.call(Method::Follow.name(), &told, messages) {
+            Err(EngineError::UnknownMethod(_)) => one_by_one(self, step),
+            answer => read(&answer?),
+        }
     }
 
     fn update_usage(&mut self, usage: &Usage) {

@@ -49,7 +49,8 @@ impl Frame {
         if length > MAX_FRAME {
             return Err(EngineError::Protocol(format!("a frame of {length} bytes")));
         }
-        let mut text = String::new();
+        // Room for it at once, within reason: one read then takes all of it.
+        let mut text = String::with_capacity(length.min(1 << 20) as usize);
         let read_bytes = from.take(length).read_to_string(&mut text).map_err(gone)?;
         if (read_bytes as u64) < length {
             return Err(EngineError::Gone("the stream ended in a frame".to_owned()));

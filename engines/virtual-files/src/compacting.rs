@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
-    Entry, FailureKind, Floor, MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure,
-    Outcome, Replacement, WindowState, grouped, in_flight,
+    Entry, FailureKind, Floor, LogLevel, MessageId, MessageKind, MessageView, ModelAnswer,
+    ModelFailure, Outcome, Replacement, WindowState, grouped, in_flight,
 };
 use contexture_summaries::{
     Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,
@@ -18,6 +18,7 @@ use crate::engine::VirtualFiles;
 use crate::folder::File;
 use crate::headings::HEADINGS;
 use crate::notice;
+use crate::originals::Original;
 use crate::plan::{Plan, kept_tokens};
 use crate::preview::{FILE_MARK, may_be_file};
 
@@ -44,6 +45,8 @@ pub(crate) struct Proposal {
     threshold: u64,
     /// The window before it, and its last message.
     window: (MessageId, File),
+    /// The messages that leave.
+    originals: Vec<Original>,
 }
 
 /// What a summary would be about.
@@ -224,6 +227,9 @@ impl VirtualFiles {
             .filter(|at| !stays(*at) && messages[*at].kind() != MessageKind::Notice)
             .map(|at| messages[at].id())
             .collect();
+        let leaves = |(at, message)| (!stays(at)).then_some(message);
+        let leave = messages.iter().enumerate().filter_map(leaves);
+        let originals = leave.filter_map(Original::of).collect();
         let mut entries = Vec::with_capacity(messages.len());
         entries.extend(summary.map(|text| Entry::summary(text, covers)));
         for (at, message) in messages.iter().enumerate() {
@@ -244,6 +250,7 @@ impl VirtualFiles {
             after,
             threshold,
             window: (last, file.clone()),
+            originals,
         });
         if is_due {
             // The file is on the list from the commit on, with which the notice comes.
@@ -295,6 +302,9 @@ impl VirtualFiles {
         self.compactions += 1;
         self.pending = None;
         self.staged = None;
+        if let Err(error) = self.folder.keep_originals(&proposal.originals) {
+            self.services.log(LogLevel::Warn, &error.to_string());
+        }
         let (last, file) = proposal.window;
         self.link(vec![(last, file)]);
     }

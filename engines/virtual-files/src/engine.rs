@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::compacting::Proposal;
 use crate::folder::{File, Folder, Kept, Said, Step};
 use crate::notice::{self, NOTICE_MARK};
+use crate::originals::Original;
 use crate::preview::{FILE_MARK, is_longer, may_be_file, named_in, preview};
 use crate::settings::{Limits, Settings};
 use crate::tools;
@@ -135,7 +136,11 @@ impl VirtualFiles {
         let file = self.file(name, &of, text);
         let short = preview(&file, text, preview_tokens, &self.services);
         match short {
-            Some(_) => self.link(vec![(message.id(), file)]),
+            Some(_) => {
+                let original: Vec<Original> = Original::of(message).into_iter().collect();
+                self.folder.keep_originals(&original)?;
+                self.link(vec![(message.id(), file)]);
+            }
             None => self.folder.discard(&file.name),
         }
         Ok(short)
@@ -306,6 +311,11 @@ impl ContextEngine for VirtualFiles {
         self.drop_proposal();
         let line = format!("proposal {compaction} was refused: {reason}");
         self.services.log(LogLevel::Warn, &line);
+    }
+
+    fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
+        let mut kept = self.folder.originals()?;
+        Ok(ids.iter().map(|id| kept.remove(id)).collect())
     }
 
     fn may_call_tools(&self, _window: &WindowState) -> Decision {

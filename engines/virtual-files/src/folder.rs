@@ -47,7 +47,7 @@ pub(crate) struct Step {
     session: Option<String>,
     /// Everything after the message of this id is gone; 0 for everything.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cut: Option<u64>,
+    pub(crate) cut: Option<u64>,
     /// Messages that have another form now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) replaced: Vec<MessageId>,
@@ -184,15 +184,24 @@ impl Folder {
         Ok(())
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn removed(&self) -> FolderError {
+        FolderError::Removed {
+            path: self.path.clone(),
+        }
+    }
+
     /// Writes a step down, then takes it.
     pub(crate) fn take(&mut self, step: Step) -> Result<(), FolderError> {
+        self.let_go_of(&step)?;
         let path = self.path.join(JOURNAL);
         let mut journal = match fs::OpenOptions::new().write(true).open(&path) {
             Ok(journal) => journal,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let removed = FolderError::Removed {
-                    path: self.path.clone(),
-                };
+                let removed = self.removed();
                 // From now on it has seen nothing, and is shown everything again.
                 self.read()?;
                 return Err(removed);
@@ -249,9 +258,7 @@ impl Folder {
         write().map_err(|error| {
             let _ = fs::remove_file(&new);
             match error.kind() {
-                ErrorKind::NotFound => FolderError::Removed {
-                    path: self.path.clone(),
-                },
+                ErrorKind::NotFound => self.removed(),
                 _ => failed(&path, "written")(error),
             }
         })
@@ -390,7 +397,7 @@ fn line_of(step: &Step) -> String {
     line
 }
 
-fn failed<'p>(
+pub(crate) fn failed<'p>(
     path: &'p Path,
     tried: &'static str,
 ) -> impl FnOnce(std::io::Error) -> FolderError + 'p {

@@ -30,7 +30,8 @@
 //! in them, and a journal of which message is in which file. A file is complete before it has its name; the journal is
 //! only appended to, and what a crash left of a line is cut off when it is opened again. The files of messages that were
 //! cut off are listed no more; they stay on the disk, and under their names readable, for the client may come back to
-//! the branch that shows them.
+//! the branch that shows them. Every message that has left the window, whole or for a preview, is in `originals.jsonl` as
+//! it was on the wire, until it is cut off: a host that has lost it, or has chosen another engine, gets it back.
 
 mod compacting;
 mod engine;
@@ -38,6 +39,7 @@ mod error;
 mod folder;
 mod headings;
 mod notice;
+mod originals;
 mod plan;
 mod preview;
 mod settings;

@@ -255,3 +255,39 @@ fn a_forgotten_conversation_leaves_nothing() {
     let is_real = |view: &MessageView<'_>| view.is_real_user();
     assert!(chat.with_views(|views| views.iter().any(is_real)));
 }
+
+#[test]
+fn what_has_left_the_window_is_given_back_until_it_is_cut_off() {
+    let host = ScriptedHost::without_model();
+    let mut chat = full();
+    chat.user("word ".repeat(8_000));
+    chat.push("assistant", "yes");
+    chat.user("go on");
+    let window = chat.window(20_000, 0);
+    let mut session = Session::open::<VirtualFiles>(&host, "{}", &window);
+    session.observe(&chat).unwrap();
+    let (after, _) = session.compacted(&chat, &order(window));
+    let is_gone = |id| {
+        let there = after.messages.iter().find(|there| there.id == id);
+        there.is_none_or(|there| there.kind == MessageKind::Replaced)
+    };
+    let gone: Vec<_> = (chat.messages.iter())
+        .filter(|message| is_gone(message.id))
+        .map(|message| (message.id, message.raw()))
+        .collect();
+    assert!(gone.len() > 50, "{} messages", gone.len());
+    let ids: Vec<_> = gone.iter().map(|(id, _)| *id).collect();
+    let said: Vec<_> = gone.iter().map(|(_, raw)| Some(raw.clone())).collect();
+    assert_eq!(session.engine.recall(&ids).unwrap(), said);
+    // It is the folder that has them, not the object.
+    let window = after.window(20_000, 0);
+    session.engine = Box::new(VirtualFiles::open(&host.open_request("{}", &window)).unwrap());
+    assert_eq!(session.engine.recall(&ids).unwrap(), said);
+    session.cut(Some(ids[9])).unwrap();
+    let left = session.engine.recall(&ids).unwrap();
+    assert_eq!(left[..10], said[..10]);
+    assert!(left[10..].iter().all(Option::is_none), "{left:?}");
+    session.engine.reset().unwrap();
+    let left = session.engine.recall(&ids).unwrap();
+    assert!(left.iter().all(Option::is_none));
+}

@@ -11,6 +11,7 @@ use contexture_engine_api::{
 
 use super::Isolated;
 use super::process::Process;
+use super::sent::Sent;
 use crate::supervision::lock;
 
 /// Opens sessions in the engine's process, and has the factory made there where a new process needs one.
@@ -53,7 +54,7 @@ impl EngineFactory for IsolatedFactory {
         let number = process.lend(Arc::clone(&services));
         let session = |connection| IsolatedSession {
             process: Arc::clone(&process),
-            connection: Mutex::new(connection),
+            connection: Mutex::new((connection, Sent::default())),
             services: Arc::clone(&services),
             number,
         };
@@ -90,7 +91,7 @@ impl Drop for IsolatedFactory {
 /// One session's engine, over its connection.
 struct IsolatedSession {
     process: Arc<Process>,
-    connection: Mutex<UnixStream>,
+    connection: Mutex<(UnixStream, Sent)>,
     services: Arc<dyn HostServices>,
     number: u64,
 }
@@ -102,17 +103,17 @@ impl Carrier for IsolatedSession {
         argument: &str,
         messages: &[MessageView<'_>],
     ) -> Result<String, EngineError> {
-        let call = Call::new(method, argument, messages);
+        let (connection, sent) = &mut *lock(&self.connection);
+        let call = sent.call(method, argument, messages);
         let services = Some(self.services.as_ref());
-        self.process
-            .exchange(&mut lock(&self.connection), call, services)
+        self.process.exchange(connection, call, services)
     }
 }
 
 impl Drop for IsolatedSession {
     fn drop(&mut self) {
         if !self.process.has_ended() {
-            let connection = &mut lock(&self.connection);
+            let (connection, _) = &mut *lock(&self.connection);
             let _ = connection.set_read_timeout(Some(self.process.deadline));
             let close = Call::new("close", "null", &[]);
             if self

@@ -1,8 +1,9 @@
 //! What a session asks its engine and tells it outside of a turn, and what stands in for one that fails.
 
+use contexture_engine_api::protocol::preflight;
 use contexture_engine_api::{ContextEngine, Decision, ToolCall, ToolSpec, WindowState};
 
-use super::show::{self, LatePiece};
+use super::show::LatePiece;
 use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::engines::{Occasion, OpenError, Opened};
@@ -25,7 +26,7 @@ impl Session {
         let answer = self
             .engine
             .call("should_compress_preflight", Pace::Short, move |engine| {
-                Ok(show::preflight(engine, &asked))
+                Ok(preflight(engine, &asked))
             });
         answer.or_else(|error| self.decide_without_engine(error, &state))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use contexture_engine_api::grouped;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -63,4 +64,26 @@ pub struct CompactionReport {
     /// What the engine keeps with messages of the window, by their ids.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub states: BTreeMap<u64, Value>,
+}
+
+impl CompactionReport {
+    /// This and the one before it, of the same turn, as one.
+    pub(super) fn after(self, first: Self) -> Self {
+        let from = |tokens: u64| format!("{} →", grouped(tokens));
+        Self {
+            reason: (self.reason).replacen(
+                &from(self.tokens_before),
+                &from(first.tokens_before),
+                1,
+            ),
+            messages_before: first.messages_before,
+            tokens_before: first.tokens_before,
+            dropped: first.dropped + self.dropped,
+            degraded: first.degraded || self.degraded,
+            model_calls: first.model_calls + self.model_calls,
+            elapsed_ms: first.elapsed_ms + self.elapsed_ms,
+            notes: [first.notes, self.notes].concat(),
+            ..self
+        }
+    }
 }

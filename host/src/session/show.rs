@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use contexture_engine_api::{
-    ContextEngine, Cut, Decision, Delivery, MessageId, Observed, WindowState,
-};
+use contexture_engine_api::protocol::{Expected, Follow, Followed};
+use contexture_engine_api::{Cut, Decision, Delivery, MessageId, Observed, WindowState};
 
 use super::ids::{IdMap, Ids};
 use super::request::Request;
@@ -29,14 +28,6 @@ pub(super) struct Start {
     pub(super) cut: Option<Option<MessageId>>,
 }
 
-/// An engine's answer to the messages it was shown.
-enum Shown {
-    /// It saw it: what it says to have seen now, and whether to compact; none where that needs exact figures.
-    Seen(Option<Observed>, Option<Decision>),
-    /// It has not seen what the host thinks, but this.
-    Disagrees(Option<Observed>),
-}
-
 /// Messages that the engine was shown in a call that was given up.
 #[derive(Debug)]
 pub(super) struct LatePiece {
@@ -51,25 +42,6 @@ pub(super) struct LatePiece {
 impl LatePiece {
     pub(super) fn was_seen(&self) -> bool {
         self.seen.load(Ordering::Acquire)
-    }
-}
-
-/// What the host thinks an engine has seen.
-#[derive(Clone, Copy)]
-enum Expected {
-    /// This, and whether the engine has said so itself before.
-    This(Option<Observed>, bool),
-    Anything,
-}
-
-impl Expected {
-    fn allows(&self, seen: Option<Observed>) -> bool {
-        match (self, seen) {
-            (Self::Anything, _) => true,
-            // An engine that remembers nothing is shown what is new. One that did remember lost its store.
-            (Self::This(_, remembers), None) => !remembers,
-            (Self::This(believed, _), seen) => *believed == seen,
-        }
     }
 }
 
@@ -105,8 +77,8 @@ impl Session {
             cut,
         };
         let mut expected = match self.history.distrusted {
-            true => Expected::Anything,
-            false => Expected::This(believed, remembers),
+            true => None,
+            false => Some(Expected::new(believed, remembers)),
         };
         let shows_again = remembers && self.show_again_what_it_lacked(&mut start);
         // What was cut off while the engine could not be told of it is not part of the conversation. (What is cut off
@@ -117,7 +89,7 @@ impl Session {
             && believed.is_some_and(|believed| !self.history.agrees(believed))
         {
             start = self.agreement(believed)?;
-            expected = Expected::Anything;
+            expected = None;
         }
         let mut answer = self.show_from(request, start, expected, progress)?;
         // A call that was given up long ago may have come to its end meanwhile, and shown it more.
@@ -125,9 +97,9 @@ impl Session {
             && let Ok(seen) = self.observed_through()
             && seen.map(|seen| seen.last) > believed_last
         {
-            answer = Ok(Shown::Disagrees(seen));
+            answer = Ok(Followed::Disagrees(seen));
         }
-        if let Ok(Shown::Disagrees(seen)) = answer {
+        if let Ok(Followed::Disagrees(seen)) = answer {
             start = self.agreement(seen)?;
             if seen.is_some() {
                 self.show_again_what_it_lacked(&mut start);
@@ -141,11 +113,11 @@ impl Session {
                     .after
                     .map_or("nothing".to_owned(), |id| id.to_string()),
             );
-            answer = self.show_from(request, start, Expected::Anything, progress)?;
+            answer = self.show_from(request, start, None, progress)?;
         }
         // A cut into the middle of what was shown at once leaves an engine at the end of what was shown
         // before it: it is shown the rest again.
-        if let Ok(Shown::Seen(Some(seen), _)) = &answer
+        if let Ok(Followed::Seen(Some(seen), _)) = &answer
             && start.cut.is_some()
             && Some(*seen) != self.history.end()
             && self.history.agrees(*seen)
@@ -154,10 +126,10 @@ impl Session {
                 after: Some(seen.last),
                 cut: None,
             };
-            answer = self.show_from(request, start, Expected::Anything, progress)?;
+            answer = self.show_from(request, start, None, progress)?;
         }
         match answer {
-            Ok(Shown::Seen(seen, decision)) => {
+            Ok(Followed::Seen(seen, decision)) => {
                 self.note_shown(seen, start.after);
                 match decision {
                     Some(decision) => Ok(decision),
@@ -165,7 +137,7 @@ impl Session {
                 }
             }
             // It was asked for nothing in particular, so it cannot disagree.
-            Ok(Shown::Disagrees(_)) => self.should_compress(),
+            Ok(_) => self.should_compress(),
             Err(error) => {
                 let state = self.state();
                 self.decide_without_engine(error, &state)
@@ -205,9 +177,9 @@ impl Session {
         &mut self,
         request: Option<&Request<'_>>,
         mut start: Start,
-        expected: Expected,
+        mut expected: Option<Expected>,
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Result<Shown, CallError>, SessionError> {
+    ) -> Result<Result<Followed, CallError>, SessionError> {
         let mut messages = self.messages_after(request, start.after, start.cut.is_some())?;
         if let Some(before) = self.history.before_outdated_forms(start.after) {
             start = Start {
@@ -228,12 +200,11 @@ impl Session {
         let mut pieces = self.pieces(messages, start.after);
         let last = pieces.pop().unwrap_or((Window::new(), chain));
         let mut cut = start.cut.map(Cut::after);
-        let mut expected = Some(expected);
         // Much at once (a first opening, an import) is shown in pieces, for each call has its deadline.
         for piece in pieces {
             let messages = piece.0.len();
             let answer = self.show_piece(piece, &revisions, cut.take(), expected.take(), None);
-            if !matches!(answer, Ok(Shown::Seen(..))) {
+            if !matches!(answer, Ok(Followed::Seen(..))) {
                 return Ok(answer);
             }
             progress(messages);
@@ -241,7 +212,7 @@ impl Session {
         let messages = last.0.len();
         let answer = self.show_piece(last, &revisions, cut, expected, state);
         progress(messages);
-        if matches!(answer, Ok(Shown::Seen(..))) {
+        if matches!(answer, Ok(Followed::Seen(..))) {
             self.history.no_longer_lacks(&shown);
         }
         Ok(answer)
@@ -256,7 +227,7 @@ impl Session {
         cut: Option<Cut>,
         expected: Option<Expected>,
         state: Option<WindowState>,
-    ) -> Result<Shown, CallError> {
+    ) -> Result<Followed, CallError> {
         let ids: Ids = piece.slots().iter().map(Slot::id).collect();
         let revisions = revisions.iter().filter(|(id, _)| ids.contains(id));
         let revised: Vec<_> = revisions.copied().collect();
@@ -273,30 +244,28 @@ impl Session {
         let seen = Arc::clone(&late.seen);
         let piece = Arc::new(piece);
         let counted = Arc::clone(&piece);
-        let shown = self.engine.call("observe", allowance, move |engine| {
-            if let Some(expected) = expected {
-                let seen = engine.observed_through();
-                if !expected.allows(seen) {
-                    return Ok(Shown::Disagrees(seen));
-                }
-            }
-            if cut.is_some() || !piece.is_empty() {
-                let calls = piece.call_views(0);
-                let messages = piece.views(0, &calls);
+        let window = state.clone();
+        let mut shown = self.engine.call("observe", allowance, move |engine| {
+            let calls = piece.call_views(0);
+            let messages = piece.views(0, &calls);
+            let delivery = (cut.is_some() || !piece.is_empty()).then(|| {
                 let delivery = Delivery::new(&messages, chain);
-                engine.observe(&delivery.after(cut).with_revisions(&revised))?;
-            }
-            seen.store(true, Ordering::Release);
-            let decision = match state {
+                delivery.after(cut).with_revisions(&revised)
+            });
+            let answer = engine.follow(&Follow::new(expected, delivery, window.as_ref()))?;
+            seen.store(matches!(answer, Followed::Seen(..)), Ordering::Release);
+            Ok(answer)
+        });
+        if let Ok(Followed::Seen(_, decision)) = &mut shown {
+            match &state {
+                None => *decision = Some(Decision::No("nothing is sent now".into())),
                 // A yes by a rough figure needs an exact one.
                 Some(state) if state.estimated => {
-                    Some(preflight(engine, &state)).filter(|decision| !decision.is_yes())
+                    decision.take_if(|decision| decision.is_yes());
                 }
-                Some(state) => Some(engine.should_compress(&state)),
-                None => Some(Decision::No("nothing is sent now".into())),
-            };
-            Ok(Shown::Seen(engine.observed_through(), decision))
-        });
+                Some(_) => {}
+            }
+        }
         match shown {
             // An engine may ask for the tokens of what it is shown.
             Ok(_) => self.window.learn_counts(&counted),
@@ -409,16 +378,6 @@ impl Session {
         }
         Ok(ids.iter().filter_map(|id| at_hand.remove(id)).collect())
     }
-}
-
-/// The engine's decision before anything is counted.
-pub(super) fn preflight(engine: &dyn ContextEngine, state: &WindowState) -> Decision {
-    let decision = engine.should_compress_preflight(state);
-    if decision.is_yes() && engine.defers_preflight_to_reported_usage(state) {
-        let reason = "the estimate waits for the usage that the provider reports";
-        return Decision::No(reason.to_owned());
-    }
-    decision
 }
 
 fn place_of(seen: Option<Observed>) -> String {

@@ -53,6 +53,12 @@ impl Session {
         rough.best_prompt_tokens() <= rough.usable_tokens()
     }
 
+    /// Whether the prompt fits the window.
+    pub(super) fn fits(&self) -> bool {
+        let fits = |state: WindowState| state.best_prompt_tokens() <= state.usable_tokens();
+        self.fits_roughly() || fits(self.state())
+    }
+
     pub(super) fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
         empty_state(&self.agent)
             .prompt_tokens(self.correction.apply(tokens))

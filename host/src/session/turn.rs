@@ -24,6 +24,9 @@ use crate::hygiene::{self, Hygiene};
 use crate::prompt_cache::{self, CacheStatus};
 use contexture_engine_api::MessageKind;
 
+/// How often what a compaction leaves too large is compacted further in the same turn.
+const FURTHER: usize = 2;
+
 /// The result of a turn.
 #[derive(Debug)]
 pub struct Turn<'b> {
@@ -161,17 +164,20 @@ impl Session {
             decision = self.should_compress()?;
         }
         let keep_from = self.lend(options.keep_from);
+        let is_settled = self.settled && rewrite.is_none();
+        let is_as_small_as_it_gets = is_settled && !self.new_since_compaction && !self.fits();
         let compaction = match options.compact {
             Compact::Never => None,
             Compact::Auto if !is_automatic => self.does_not_fit(),
-            Compact::Auto if self.settled && rewrite.is_none() && self.fits_roughly() => None,
+            Compact::Auto if is_settled && self.fits_roughly() => None,
+            Compact::Auto if is_as_small_as_it_gets => Some(self.still_too_large()),
             Compact::Auto => self.compact_if_due(&decision, &self.ask(options, keep_from))?,
             Compact::Force => Some(self.compact(&self.ask(options, keep_from))?),
         };
         let is_final = |report: &CompactionReport| report.outcome == OutcomeKind::Compacted;
         let is_decided = compaction.as_ref().is_none_or(is_final);
         let is_compacted = compaction.as_ref().is_some_and(is_final);
-        self.settled = options.compact != Compact::Never && is_decided;
+        self.settled = options.compact != Compact::Never && (is_decided || is_as_small_as_it_gets);
         if is_compacted {
             self.offer_tools(request, true)?;
         }
@@ -425,10 +431,38 @@ impl Session {
             pruned.notes.extend(report.map(|report| report.reason));
             report = Some(pruned);
         }
+        for _ in 0..FURTHER {
+            if !compacted(&report) || self.fits() {
+                break;
+            }
+            match self.compact(ask) {
+                Ok(further) if further.outcome == OutcomeKind::Compacted => {
+                    report = report.map(|first| further.after(first));
+                }
+                Ok(_) => break,
+                // What is in force stays so.
+                Err(error) => {
+                    self.warn(error.to_string());
+                    break;
+                }
+            }
+        }
         if report.is_some() {
             self.new_since_compaction = false;
         }
         Ok(report)
+    }
+
+    /// Where the same request comes again, of which the last compaction made as much as there is to make.
+    fn still_too_large(&self) -> CompactionReport {
+        let state = self.state();
+        let reason = format!(
+            "the prompt has {} tokens, still above the {} that the window has room for, and nothing has come since it \
+             was compacted",
+            grouped(state.best_prompt_tokens()),
+            grouped(state.usable_tokens())
+        );
+        self.unchanged(&self.engine, OutcomeKind::NothingToDo, reason)
     }
 
     /// The last step: markers for the provider's prompt cache, where the configuration has them for this model.
