@@ -15,13 +15,18 @@ pub(super) fn check(
     last_user: Option<usize>,
     limits: &Limits,
 ) -> Result<(), Violation> {
+    let round = last_user.map_or(0, |at| at + 1);
     let window = GroupingCheck {
         messages,
         account,
         pairs: Pairs::of(messages),
         thinking_from: match limits.grouping {
             Grouping::Chat => messages.len(),
-            Grouping::Anthropic => last_user.map_or(0, |at| at + 1),
+            Grouping::Anthropic => round,
+            Grouping::Responses => 0,
+        },
+        thinks_from: match limits.grouping {
+            Grouping::Chat | Grouping::Anthropic => round,
             Grouping::Responses => 0,
         },
     };
@@ -41,6 +46,8 @@ struct GroupingCheck<'a> {
     pairs: Pairs,
     /// The position from which thinking may not be parted from what follows it.
     thinking_from: usize,
+    /// The position from which what a message says and calls beside its thinking may not be shortened.
+    thinks_from: usize,
 }
 
 impl GroupingCheck<'_> {
@@ -103,7 +110,8 @@ impl GroupingCheck<'_> {
 
     fn check_thinking(&self) -> Result<(), Violation> {
         for at in 0..self.messages.len() {
-            if self.messages[at].has_thinking()
+            if at >= self.thinks_from
+                && self.messages[at].has_thinking()
                 && self.account.dispositions[at] == Disposition::Replaced
             {
                 return Err(Violation::ThinkingReplaced { id: self.id(at) });

@@ -46,7 +46,8 @@ pub enum Grouping {
     /// OpenAI chat completions and what follows them.
     Chat,
     /// Anthropic messages: the first message is the user's, and since the last real user message
-    /// thinking is kept whole or leaves whole.
+    /// a message with thinking is kept whole or leaves whole. (Before it what it says and calls may be shortened; the
+    /// thinking itself stays byte for byte.)
     Anthropic,
     /// OpenAI responses: reasoning stays with the item after it.
     Responses,

@@ -539,6 +539,26 @@ fn thinking_is_kept_whole_or_leaves_whole() {
         assert!(verdict(grouping, whole()).is_ok());
     }
     assert!(verdict(Grouping::Anthropic, parted_before()).is_ok());
+    // What is shortened is what a message says beside its thinking, before the user's last message.
+    let messages = [
+        MessageView::new(id(1), "user").with_text(LONG),
+        MessageView::new(id(2), "assistant")
+            .with_text(LONG)
+            .with_thinking(true),
+        MessageView::new(id(3), "user").with_text("go on"),
+    ];
+    let shortened = |grouping| {
+        let limits = Limits {
+            grouping,
+            ..limits()
+        };
+        let proposal = Compaction::new(vec![keep(1), shorten(2, &short), keep(3)]);
+        check(&messages, &proposal, &limits, count)
+    };
+    assert!(shortened(Grouping::Anthropic).is_ok());
+    assert!(shortened(Grouping::Chat).is_ok());
+    let refused = Violation::ThinkingReplaced { id: id(2) };
+    assert_eq!(shortened(Grouping::Responses), Err(refused));
     assert_eq!(verdict(Grouping::Responses, parted_before()), parted(2));
     assert!(verdict(Grouping::Chat, parted_now()).is_ok());
 }

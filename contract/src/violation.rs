@@ -192,9 +192,9 @@ pub enum Violation {
         /// What is wrong with them.
         reason: String,
     },
-    /// A message with thinking is changed.
+    /// A message with thinking is changed in the round whose answers the provider wants back as they were.
     #[error(
-        "{id} holds thinking, which must go back unchanged; keep the message whole or remove it"
+        "{id} holds thinking about what the user said last; keep the message whole or remove it"
     )]
     ThinkingReplaced {
         /// The message.

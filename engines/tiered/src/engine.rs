@@ -320,7 +320,7 @@ impl<S: Steps> Tiered<S> {
             let is_old = message.kind() == MessageKind::Original
                 && question != Some(at)
                 && !self.restored.contains(&message.id())
-                && !is_thought(messages, at);
+                && !is_thought(messages, at, question);
             if !is_old {
                 continue;
             }
@@ -360,13 +360,14 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// Whether a message holds thinking or is what thinking leads to: it is left as it is or leaves.
-fn is_thought(messages: &[MessageView<'_>], at: usize) -> bool {
+/// Whether a message is left as it is, or leaves, for its thinking: it thinks about the question, or follows a message
+/// that is nothing but thinking.
+fn is_thought(messages: &[MessageView<'_>], at: usize, question: Option<usize>) -> bool {
     let leads_here = at.checked_sub(1).is_some_and(|before| {
         let before = &messages[before];
         before.has_thinking() && before.text().trim().is_empty() && before.tool_calls().is_empty()
     });
-    messages[at].has_thinking() || leads_here
+    leads_here || messages[at].has_thinking() && question.is_none_or(|question| at > question)
 }
 
 fn share(tokens: u64, share: f64) -> u64 {

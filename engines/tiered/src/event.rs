@@ -36,7 +36,7 @@ pub struct Event<'a> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Compacted {
-    /// What stands in its place: `[COMPACTED: topic]`.
+    /// What stands in its place: `[COMPACTED: topic]`; none leaves its text as it is.
     pub text: Option<String>,
     /// Its calls' arguments that were cut.
     pub arguments: Vec<ShortArguments>,
@@ -70,7 +70,8 @@ impl<'a> Event<'a> {
         };
         let text = format!("{MARK}{}]", self.topic());
         let compacted = self.compacted_to(&text, strategy);
-        compacted.text.is_some().then_some(compacted)
+        let is_smaller = compacted.text.is_some() || !compacted.arguments.is_empty();
+        is_smaller.then_some(compacted)
     }
 
     /// Its compacted form with this text, where that is smaller, made by this strategy.
@@ -80,9 +81,7 @@ impl<'a> Event<'a> {
         let mut tokens_saved = saved.unwrap_or(0);
         let mut arguments = Vec::new();
         let mut originals = Vec::new();
-        // Only beside a text with a mark: without one, nothing would tell a client's shorter form from what was said.
-        let calls = message.tool_calls().iter().filter(|_| saved.is_some());
-        for (index, call) in calls.enumerate() {
+        for (index, call) in message.tool_calls().iter().enumerate() {
             if call.arguments().chars().nth(LONG_ARGUMENTS).is_none() {
                 continue;
             }

@@ -274,9 +274,14 @@ fn what_cannot_be_changed_is_left_alone() {
     let host = ScriptedHost::without_model();
     let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 0}}"#);
     let mut chat = Chat::default();
+    let long = format!(r#"{{"content":"{}"}}"#, filler(5, 2_000));
     chat.user(filler(1, 2_000));
     chat.assistant(filler(2, 2_000)).has_thinking = true;
+    chat.calls("", &[("x", "write", &long)]).has_thinking = true;
+    chat.result("x", "write", "ok");
+    // From the question on it is thought about.
     chat.user(filler(3, 2_000));
+    chat.assistant(filler(6, 2_000)).has_thinking = true;
     chat.calls("", &[("a", "read", "{}"), ("b", "read", "{}")]);
     chat.result("a", "read", filler(4, 2_000));
     let (after, _) = compacted(
@@ -284,8 +289,13 @@ fn what_cannot_be_changed_is_left_alone() {
         &chat,
         &order(chat.window(WINDOW, 0)).force(true),
     );
-    assert!(after.messages[0].text.starts_with("[COMPACTED: "));
-    assert_eq!(after.messages[1..], chat.messages[1..]);
+    for message in &after.messages[..2] {
+        assert!(message.text.starts_with("[COMPACTED: "), "{message:?}");
+    }
+    let short = &after.messages[2];
+    assert!(short.calls[0].arguments.contains("… [COMPACTED]"), "{short:?}");
+    assert_eq!(short.text, "");
+    assert_eq!(after.messages[3..], chat.messages[3..]);
 }
 
 #[test]
