@@ -318,12 +318,18 @@ fn tiers_keep_real_conversations_within_the_contract_and_save_seventy_percent() 
         "--report",
     ];
     let report = home.path("report.json");
-    let ran = home.run(args.into_iter().chain([report.as_str()]));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let report = json(&home.read("report.json"));
-    let (before, after) = (
-        report["tokens_before"].as_u64(),
-        report["tokens_after"].as_u64(),
-    );
-    assert!(after.unwrap() * 10 <= before.unwrap() * 3, "{report}");
+    // By itself a summary is due there; forced, the reversible tier alone.
+    for (force, summarises) in [(None, true), (Some("--force"), false)] {
+        let args = args.into_iter().chain([report.as_str()]).chain(force);
+        let ran = home.run(args);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let report = json(&home.read("report.json"));
+        let (before, after) = (
+            report["tokens_before"].as_u64(),
+            report["tokens_after"].as_u64(),
+        );
+        assert!(after.unwrap() * 10 <= before.unwrap() * 3, "{report}");
+        let summarised = report["summarised"].as_u64().unwrap();
+        assert_eq!(summarised > 0, summarises, "{report}");
+    }
 }

@@ -293,7 +293,10 @@ fn what_cannot_be_changed_is_left_alone() {
         assert!(message.text.starts_with("[COMPACTED: "), "{message:?}");
     }
     let short = &after.messages[2];
-    assert!(short.calls[0].arguments.contains("… [COMPACTED]"), "{short:?}");
+    assert!(
+        short.calls[0].arguments.contains("… [COMPACTED]"),
+        "{short:?}"
+    );
     assert_eq!(short.text, "");
     assert_eq!(after.messages[3..], chat.messages[3..]);
 }

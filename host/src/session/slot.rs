@@ -166,8 +166,7 @@ impl Slot {
 
     /// Whether the message is at hand as it was said.
     pub(super) fn has_original(&self) -> bool {
-        self.message()
-            .is_some_and(|message| message.kind == MessageKind::Original)
+        self.kind == MessageKind::Original && self.source.is_some()
     }
 
     /// The same as what pruning left of it.

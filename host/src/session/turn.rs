@@ -128,7 +128,11 @@ impl Session {
         formats::RenderPlan {
             entries: self.window.plan_entries(
                 |slot| index.get(&slot.id()).copied(),
-                |at| conversation.messages()[at].kind == MessageKind::Replaced,
+                |at| {
+                    units
+                        .get(at)
+                        .is_some_and(|unit| matches!(unit.origin, Origin::Shortened(_)))
+                },
             ),
             system_note: self.window.system_note().filter(|_| self.options.note),
             own_summaries: self.options.own_summaries,
