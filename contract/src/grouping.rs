@@ -25,10 +25,7 @@ pub(super) fn check(
             Grouping::Anthropic => round,
             Grouping::Responses => 0,
         },
-        thinks_from: match limits.grouping {
-            Grouping::Chat | Grouping::Anthropic => round,
-            Grouping::Responses => 0,
-        },
+        thinks_from: round,
     };
     window.check_in_flight()?;
     window.check_pairs()?;

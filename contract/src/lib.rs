@@ -40,14 +40,14 @@ pub const SUMMARY_SEAL: &str = "\n\n[END OF CONTEXT COMPACTION] #01234567";
 /// What the host closes a notice with, to count its tokens.
 pub const NOTICE_SEAL: &str = "\n[notice #01234567]";
 
-/// Whose grouping rules a window is held to.
+/// Whose grouping rules a window is held to. In all, from the last real user message on a message with thinking is kept
+/// whole or leaves whole. Before it what it says and calls may be shortened; the thinking itself stays byte for byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
     /// OpenAI chat completions and what follows them.
     Chat,
-    /// Anthropic messages: the first message is the user's, and since the last real user message
-    /// a message with thinking is kept whole or leaves whole. (Before it what it says and calls may be shortened; the
-    /// thinking itself stays byte for byte.)
+    /// Anthropic messages: the first message is the user's, and since the last real user message thinking that stands
+    /// alone stays with the message after it.
     Anthropic,
     /// OpenAI responses: reasoning stays with the item after it.
     Responses,
