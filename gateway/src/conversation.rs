@@ -145,7 +145,7 @@ pub(crate) fn read(
         system,
         messages: &said,
         answer: answer.and_then(|at| said.get(at)).copied(),
-        is_continued: session_key::is_continued(&wire),
+        is_continued: session_key::is_continued(&wire) || !wire.compacted.is_empty(),
         is_exact: key.is_exact,
     };
     let found = lineage::find(shared.host.record(), &name, &seen)

@@ -116,18 +116,6 @@ pub(crate) fn is_continued(wire: &WireBody<'_>) -> bool {
     first.copied().any(|first| holds(first, CONTINUED))
 }
 
-/// Whether a message is, or holds, what the provider made of those before it: nobody else can read it, and what it stands
-/// for must not be touched.
-fn is_compacted(raw: &str) -> bool {
-    if memchr::memmem::find(raw.as_bytes(), b"\"compaction\"").is_none() {
-        return false;
-    }
-    let message: Value = serde_json::from_str(raw).unwrap_or_default();
-    let is_it = |value: &Value| value["type"] == "compaction";
-    let blocks = message["content"].as_array();
-    is_it(&message) || blocks.is_some_and(|blocks| blocks.iter().any(is_it))
-}
-
 /// Why a request cannot be managed: the provider keeps or manages the conversation itself.
 pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
     let is_set = |name: &str| wire.member(name).is_some_and(|value| value != "null");
@@ -155,8 +143,14 @@ pub(crate) fn provider_manages(wire: &WireBody<'_>) -> Option<&'static str> {
             return Some("context_management");
         }
     }
-    if wire.messages.iter().any(|raw| is_compacted(raw)) {
-        return Some("compaction block");
+    // It is asked for one.
+    let is_trigger = |raw: &&str| {
+        memchr::memmem::find(raw.as_bytes(), b"compaction_trigger").is_some()
+            && serde_json::from_str::<Value>(raw)
+                .is_ok_and(|item| item["type"] == "compaction_trigger")
+    };
+    if wire.messages.last().is_some_and(is_trigger) {
+        return Some("compaction_trigger");
     }
     let choices = wire.member("n").and_then(|n| n.parse::<u64>().ok());
     choices.is_some_and(|n| n > 1).then_some("n")

@@ -415,3 +415,75 @@ async fn nobodys_model_is_asked_who_was_not_named() {
             .any(|request| is_question(&request))
     );
 }
+
+/// What the provider made of a conversation, and what stands before it, stays byte for byte; what follows is managed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compaction_of_the_providers_own_is_a_boundary() {
+    for (engine, api) in [
+        ("compressor", Api::Messages),
+        ("lcm", Api::Messages),
+        ("compressor", Api::Responses),
+        ("lcm", Api::Responses),
+    ] {
+        let stage = Stage::new(&config(engine));
+        stage.provider.answer_with(|request| {
+            let coder = Coder {
+                rounds: 24,
+                ..Coder::default()
+            };
+            coder.answer(request)
+        });
+        let mut gateways = vec![stage.gateway().await];
+        let mut agent = Agent::new(api, &gateways[0].base, "s");
+        agent.user("Run the first check.");
+        let said = agent.go_on().await;
+        agent.results(&said, "ok");
+        let block = |number: usize| match api {
+            Api::Messages => {
+                let block = json!({"type": "compaction", "content": format!("Summary {number}.")});
+                let text = json!({"type": "text", "text": "I go on."});
+                json!({"role": "assistant", "content": [block, text]})
+            }
+            _ => json!({"type": "compaction", "encrypted_content": format!("opaque{number}")}),
+        };
+        agent.history.push(block(1));
+        for part in 2..4 {
+            agent.user("Run all checks.");
+            let heads = agent.history.len() - 1;
+            let head: Vec<String> = (agent.history[..heads].iter())
+                .map(ToString::to_string)
+                .collect();
+            let asked = stage.provider.requests().len();
+            let mut calls = 0;
+            for _ in 0..12 {
+                let said = agent.go_on().await;
+                let status = said.header("x-contexture-status");
+                assert_eq!(status, "managed", "{engine} {api:?}");
+                assert_eq!(said.header("x-contexture-session"), "s", "{engine} {api:?}");
+                calls += said.calls.len();
+                if said.calls.is_empty() {
+                    break;
+                }
+                agent.results(&said, &"line of the report; ".repeat(600));
+                if calls % 5 == 4 {
+                    // A restart knows the boundary, too.
+                    gateways.push(stage.gateway().await);
+                    agent.base = gateways[gateways.len() - 1].base.clone();
+                }
+            }
+            assert!(calls > 5, "{engine} {api:?}: {calls}");
+            let requests = stage.provider.requests();
+            for request in &requests[asked..] {
+                let body = std::str::from_utf8(&request.body).unwrap();
+                assert!(body.contains(&head.join(",")), "{engine} {api:?}: {body}");
+            }
+            let last = &requests[requests.len() - 1];
+            let whole = serde_json::to_string(&agent.history).unwrap().len();
+            assert!(last.body.len() < whole * 2 / 3, "{engine} {api:?} {whole}");
+            // The next one stands for all before it, and the client sends that no more.
+            agent.history = vec![json!({"role": "user", "content": "Run the first check."})];
+            agent.history.push(block(part));
+        }
+        stage.nothing_was_refused();
+    }
+}

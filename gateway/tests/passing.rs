@@ -278,9 +278,9 @@ async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
     );
 }
 
-/// What the provider compacted stays as it is, however its JSON is spelled, with all that stands around it.
+/// What the provider compacted stays as it is, however its JSON is spelled, with all that stands before it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_that_the_provider_compacted_passes_byte_for_byte() {
+async fn a_conversation_that_the_provider_compacted_keeps_its_bytes() {
     let stage = Stage::new("context: {engine: lcm}\nmodel: {context_length: 8000}\n");
     let gateway = stage.gateway().await;
     stage.provider.answer_with(|_| Answer::text("Yes."));
@@ -293,6 +293,7 @@ async fn a_conversation_that_the_provider_compacted_passes_byte_for_byte() {
     agent
         .history
         .push(json!({"role": "assistant", "content": [block, text]}));
+    let at = agent.history.len();
     agent.user("And?");
     let body = agent.body();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -306,11 +307,25 @@ async fn a_conversation_that_the_provider_compacted_passes_byte_for_byte() {
             .header("anthropic-version", "2023-06-01")
             .header("x-contexture-session", "s");
         let answer = request.body(body.clone()).send().await.unwrap();
-        let reason = &answer.headers()["x-contexture-reason"];
-        assert_eq!(reason, "compaction block");
+        assert_eq!(answer.headers()["x-contexture-status"], "managed");
         let sent = stage.provider.requests().pop().unwrap();
-        assert_eq!(sent.body, body.as_bytes());
+        let kept = contexture::formats::split(&body, None).unwrap();
+        assert_eq!(kept.compacted.len(), at);
+        let sent = std::str::from_utf8(&sent.body).unwrap();
+        let head = body.find(kept.compacted[0]).unwrap();
+        let end = body.find(kept.messages[0]).unwrap();
+        assert!(sent.contains(&body[head..end]), "{sent}");
     }
+    agent.history.pop();
+    let item = json!({"type": "compaction_trigger"});
+    let body = json!({"model": "gpt-5", "input": [{"role": "user", "content": "Hello"}, item]});
+    let request = http.post(format!("{}/v1/responses", gateway.base));
+    let answer = request.bearer_auth("k").body(body.to_string()).send().await;
+    let answer = answer.unwrap();
+    assert_eq!(
+        answer.headers()["x-contexture-reason"],
+        "compaction_trigger"
+    );
 }
 
 /// What the provider refuses of what was made of a request, it is asked as it came; and that is seen.

@@ -5,6 +5,7 @@
 
 mod anatomy;
 mod body;
+mod compacted;
 mod continued;
 mod conversation;
 mod convert;
@@ -30,6 +31,7 @@ use std::str::FromStr;
 
 pub(crate) use body::{Beginning, split_again};
 pub use body::{WireBody, split};
+pub(crate) use compacted::compacted_through;
 pub(crate) use continued::continued;
 pub use conversation::Conversation;
 pub use error::FormatError;

@@ -1411,3 +1411,40 @@ fn the_same_words_of_two_people_are_two_messages() {
     assert_ne!(said(r#""name":"ana","#), said(""));
     assert_eq!(said(r#""name":null,"#), said(""));
 }
+
+/// What a provider compacted itself is none of the messages, and stays as it is; another provider could not read it.
+#[test]
+fn what_the_provider_compacted_itself_stays_as_it_is() {
+    let anthropic = r#"{"system":"You help.","messages":[{"role":"user","content":"one"},
+        {"role":"assistant","content":[ {"type":"compaction","content":"one"}, {"type":"text","text":"two"}]},
+        {"role":"user","content":"three"},{"role":"assistant","content":"four"},{"role":"user","content":"five"}]}"#;
+    let responses = r#"{"instructions":"You help.","input":[{"role":"user","content":"one"},
+        {"type":"compaction", "encrypted_content":"opaque"},
+        {"role":"user","content":"three"},{"role":"assistant","content":"four"},{"role":"user","content":"five"}]}"#;
+    for document in [anthropic, responses] {
+        let conversation = one(document);
+        assert_eq!(roles(&conversation), ["user", "assistant", "user"]);
+        let whole = conversation.render(&RenderPlan::whole(3)).unwrap();
+        assert_eq!(whole, document);
+        let summary = PlanEntry::Summary {
+            text: "earlier",
+            in_system_role: false,
+        };
+        let mut plan = window(vec![summary, PlanEntry::Message(2)]);
+        plan.system_note = Some("a note");
+        let shorter = conversation.render(&plan).unwrap();
+        let kept = &document[document.find(r#"{"role":"user","content":"one"}"#).unwrap()
+            ..document
+                .find(r#"{"role":"user","content":"three"}"#)
+                .unwrap()];
+        assert!(shorter.contains(kept.trim_end()), "{shorter}");
+        assert!(
+            !shorter.contains("three") && shorter.contains("five"),
+            "{shorter}"
+        );
+        assert_eq!(one(&shorter).system(), Some("You help.\n\na note"));
+        let elsewhere = conversation.convert(&RenderPlan::whole(3), Format::OpenAiChat);
+        let error = elsewhere.unwrap_err().to_string();
+        assert!(error.contains("its provider compacted"), "{error}");
+    }
+}

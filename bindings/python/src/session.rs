@@ -77,7 +77,7 @@ struct Walked {
     text: String,
     list_key: &'static str,
     own: Vec<Py<PyAny>>,
-    /// The messages of the system prompt that lead the list.
+    /// The messages that lead the list: of the system prompt, and what the provider compacted itself.
     leading: usize,
 }
 
@@ -163,6 +163,13 @@ impl Session {
             )));
         };
         text.push('}');
+        // What a provider compacted itself stands behind the system prompt, and is none of the session's.
+        let leading = match self.format {
+            Format::Anthropic | Format::OpenAiResponses if text.contains("compaction") => {
+                formats::split(&text, Some(self.format)).map_or(leading, |wire| wire.leading())
+            }
+            _ => leading,
+        };
         self.length.store(text.len(), Ordering::Relaxed);
         Ok(Walked {
             given: match dict {

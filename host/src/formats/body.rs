@@ -8,6 +8,7 @@ use contexture_engine_api::SUMMARY_END_MARK;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::anatomy::{PieceKind, anatomy};
+use super::compacted::{is_compacted, through};
 use super::json::{
     JsonError, Raw, skip_space, value_end, walk_array, walk_array_on, walk_object, walk_object_on,
 };
@@ -34,6 +35,8 @@ pub(super) struct Body {
     pub(super) list_key: &'static str,
     /// How many items were asked for their dialect, and what they said.
     asked: (usize, Option<Format>),
+    /// How many items were looked at for what a provider compacted itself, and the newest that is or holds such.
+    compacted: (usize, Option<usize>),
     /// Whether a member stands there twice, of which the last counts.
     repeats: bool,
 }
@@ -126,6 +129,19 @@ impl Body {
             .map(raw)
             .take_while(|item| is_prompt(*item))
             .count()
+    }
+
+    /// How many items behind the `leading` ones of the system prompt stand up to the newest compaction of the provider's
+    /// own.
+    pub(super) fn compacted(&mut self, text: &str, leading: usize) -> usize {
+        let raw = |at: usize| Some(Raw::trusted(text, self.items.get(at)?.clone()));
+        let (looked, newest) = self.compacted;
+        let new = looked.max(leading)..self.items.len();
+        let found = new.rev().find(|at| raw(*at).is_some_and(is_compacted));
+        let newest = found.or(newest);
+        let through = newest.map_or(leading, |newest| through(newest, raw));
+        self.compacted = (self.items.len(), newest);
+        through - leading
     }
 
     /// Whether the messages are OpenAI's or Anthropic's, by the first thing that only one of them has.
@@ -247,7 +263,10 @@ pub struct WireBody<'a> {
     pub tools: Option<&'a str>,
     /// The model's name.
     pub model: Option<Cow<'a, str>>,
-    /// The JSON of each wire message after the system prompt, in order.
+    /// The JSON of what stands behind them up to the newest compaction that the provider made itself: a block or item that
+    /// nobody else can read. It is kept as it is, and none of the messages.
+    pub compacted: Vec<&'a str>,
+    /// The JSON of each wire message after these, in order.
     pub messages: Vec<&'a str>,
     text: &'a str,
     body: Body,
@@ -257,6 +276,11 @@ impl WireBody<'_> {
     /// The whole of it.
     pub(crate) fn text(&self) -> &str {
         self.text
+    }
+
+    /// How many wire messages stand before [`messages`](Self::messages).
+    pub fn leading(&self) -> usize {
+        self.system_messages.len() + self.compacted.len()
     }
 
     /// The JSON of a member of the body that is not its list of messages.
@@ -280,7 +304,7 @@ impl WireBody<'_> {
     /// The body with other messages, and with `note` appended to the system prompt. With each message comes its
     /// index in [`messages`](Self::messages) where it is one of them, byte for byte.
     pub fn with_messages(&self, note: Option<&str>, messages: &[(Option<usize>, &str)]) -> String {
-        let leading = self.system_messages.len();
+        let (system, leading) = (self.system_messages.len(), self.leading());
         let messages: Vec<_> = (messages.iter())
             .map(|(index, text)| (index.map(|index| index + leading), *text))
             .collect();
@@ -288,7 +312,8 @@ impl WireBody<'_> {
             document: self.text,
             format: self.format,
             body: &self.body,
-            system_items: self.body.items.get(..leading).unwrap_or(&[]),
+            system_items: self.body.items.get(..system).unwrap_or(&[]),
+            compacted_items: self.body.items.get(system..leading).unwrap_or(&[]),
         };
         rewrite.document_with(note, &messages)
     }
@@ -394,11 +419,14 @@ fn split_scanned<'a>(
     }
     let slice = |span: &Range<usize>| body.get(span.clone()).unwrap_or("");
     let leading = found.leading_system(body);
+    let compacted = found.compacted(body, leading);
     let (system_messages, messages) = found.items.split_at(leading);
+    let (compacted, messages) = messages.split_at(compacted);
     Ok(WireBody {
         format,
         system: found.system.as_ref().map(slice),
         system_messages: system_messages.iter().map(slice).collect(),
+        compacted: compacted.iter().map(slice).collect(),
         tools: found.tools.as_ref().map(slice),
         model: found
             .model

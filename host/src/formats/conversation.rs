@@ -17,6 +17,8 @@ pub struct Conversation {
     pub(super) container: Container,
     /// The messages at the head that are the system prompt.
     pub(super) system_items: Vec<Range<usize>>,
+    /// What stands behind them up to the newest compaction of the provider's own.
+    pub(super) compacted_items: Vec<Range<usize>>,
     pub(super) items: Vec<ItemSpan>,
     pub(super) messages: Vec<Message>,
     /// The JSON of messages whose lines do not follow one another, by message.
@@ -93,6 +95,12 @@ impl Conversation {
     /// The messages, in order; the system prompt is not among them.
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// The JSON of what stands before the messages up to the newest compaction of the provider's own.
+    pub(crate) fn compacted(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let items = self.compacted_items.iter();
+        items.filter_map(|span| self.document.get(span.clone()))
     }
 
     /// What a reader of this conversation should know: a cut line, a lost parent.

@@ -21,6 +21,9 @@ impl Conversation {
     /// Where the window does not fit the conversation, or `to` is a format that has no writer.
     pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
         match to {
+            _ if to != self.format() && !self.compacted_items.is_empty() => {
+                Err(FormatError::OnlyItsProvider(to))
+            }
             Format::ClaudeCode => write_log(self, plan),
             _ if to == self.format() && to != Format::Codex => self.render_alone(plan),
             Format::OpenAiChat => self.to_chat(plan),

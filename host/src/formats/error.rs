@@ -53,6 +53,11 @@ pub enum FormatError {
     /// A window that does not fit the conversation.
     #[error("the window does not fit the conversation: {0}")]
     Window(String),
+    /// It holds what its provider compacted itself.
+    #[error(
+        "a conversation that its provider compacted cannot be written as `{0}`: nobody else can read that; leave out --to"
+    )]
+    OnlyItsProvider(Format),
     /// There is no writer for this format.
     #[error(
         "a conversation cannot be converted to `{0}`; choose one of openai, anthropic, responses, claude-code"

@@ -66,6 +66,7 @@ pub(crate) fn excerpt(
         format,
         container: Container::Lines(0..end),
         system_items: Vec::new(),
+        compacted_items: Vec::new(),
         items,
         messages,
         scattered: HashMap::new(),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::body::{Body, is_prompt, system_text};
+use super::compacted::{is_compacted, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::json::{JsonError, Raw, skip_space, value_end};
 use super::logs::{self, Log, LoggedUsage};
@@ -270,7 +271,10 @@ fn read_body(
         .into_iter()
         .collect();
     let items = match only_frame {
-        true => body.leading_system(document),
+        true => {
+            let leading = body.leading_system(document);
+            leading + body.compacted(document, leading)
+        }
         false => body.items.len(),
     };
     let items = body.items.iter().take(items).cloned();
@@ -513,7 +517,18 @@ impl<'d> Builder<'d> {
             .iter()
             .take_while(|item| is_prompt(raw(&item.body)))
             .count();
-        let items = self.items.split_off(leading);
+        // A log is no request: what its agent's provider compacted, the log tells in its own way.
+        let is_request = !matches!(container, Container::Log);
+        let newest = (leading..self.items.len())
+            .rev()
+            .find(|at| is_request && is_compacted(raw(&self.items[*at].body)));
+        let all = newest.map_or(leading, |newest| {
+            through(newest, |at| Some(raw(&self.items.get(at)?.body)))
+        });
+        let items = self.items.split_off(all);
+        let compacted_items = self.items.split_off(leading).into_iter();
+        let compacted_items: Vec<_> = compacted_items.map(|item| item.body).collect();
+        let leading = all;
         let system_items: Vec<_> = self.items.into_iter().map(|item| item.body).collect();
         self.system.extend(
             system_items
@@ -539,6 +554,7 @@ impl<'d> Builder<'d> {
             format: self.format,
             container,
             system_items,
+            compacted_items,
             items,
             messages,
             scattered: HashMap::new(),

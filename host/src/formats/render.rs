@@ -94,7 +94,7 @@ impl Conversation {
         let items = self.outgoing(plan, &|item| item)?;
         match &self.container {
             Container::List(body) => {
-                let leading = self.system_items.len();
+                let leading = self.system_items.len() + self.compacted_items.len();
                 let messages: Vec<_> = items
                     .iter()
                     .map(|item| match item {
@@ -107,6 +107,7 @@ impl Conversation {
                     format: self.format(),
                     body,
                     system_items: &self.system_items,
+                    compacted_items: &self.compacted_items,
                 };
                 rewrite.edit(note, &messages, edits);
             }
@@ -116,6 +117,7 @@ impl Conversation {
                 let lines: Vec<_> = system
                     .iter()
                     .map(Cow::as_ref)
+                    .chain(self.compacted())
                     .chain(items.iter().map(|item| self.text_of(item)))
                     .collect();
                 edits.replace(span.clone(), lines.join("\n"));

@@ -18,6 +18,8 @@ pub(super) struct Rewrite<'a> {
     pub(super) body: &'a Body,
     /// The messages at the head of the list that are the system prompt.
     pub(super) system_items: &'a [Range<usize>],
+    /// What the provider compacted itself stands behind them.
+    pub(super) compacted_items: &'a [Range<usize>],
 }
 
 impl Rewrite<'_> {
@@ -87,6 +89,11 @@ impl Rewrite<'_> {
             .iter()
             .enumerate()
             .map(|(at, text)| (at.checked_sub(was_leading), Cow::Borrowed(text.as_ref())));
+        let leading = self.system_items.len();
+        let compacted = self.compacted_items.iter().enumerate().map(|(at, span)| {
+            let text = self.document.get(span.clone()).unwrap_or("");
+            (Some(leading + at), Cow::Borrowed(text))
+        });
         let messages = messages.iter().map(|(origin, text)| {
             // A bare string is a message only as the whole of `input`.
             let text = match text.starts_with('{') {
@@ -116,7 +123,7 @@ impl Rewrite<'_> {
         out.push('[');
         out.push_str(if is_list { between(0) } else { "" });
         let mut previous = None;
-        for (at, (origin, text)) in system.chain(messages).enumerate() {
+        for (at, (origin, text)) in system.chain(compacted).chain(messages).enumerate() {
             if at > 0 {
                 match origin {
                     Some(index) if index > 0 && previous == Some(index - 1) => {

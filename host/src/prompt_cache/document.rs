@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{BreakpointTarget, CacheProvider, LOOK_BACK, MarkError, ROLLING_MESSAGES, Shape, Ttl};
-use crate::formats::WireBody;
+use crate::formats::{WireBody, compacted_through};
 
 /// A position in the order in which the provider reads a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +58,9 @@ pub(super) struct Document<'a> {
     text: &'a str,
     shape: Shape,
     messages: Vec<&'a str>,
+    /// How many of them stand up to the newest compaction of the provider's own; of a body without one those of the system
+    /// prompt, or none.
+    compacted: usize,
     system: Option<&'a str>,
     tools: Option<&'a str>,
     cache_control: Option<&'a str>,
@@ -131,10 +134,12 @@ impl<'a> Document<'a> {
         }
         .map_err(MarkError::NotARequest)?;
         let get = |part: Option<&'a RawValue>| part.map(RawValue::get);
+        let messages: Vec<&str> = body.messages.into_iter().map(RawValue::get).collect();
         Ok(Self {
             text,
             shape,
-            messages: body.messages.into_iter().map(RawValue::get).collect(),
+            compacted: compacted_through(&messages),
+            messages,
             system: get(body.system),
             tools: get(body.tools),
             cache_control: get(body.cache_control),
@@ -143,10 +148,11 @@ impl<'a> Document<'a> {
 
     /// The same of a body that was split before.
     pub(super) fn of(wire: &'a WireBody<'a>, shape: Shape) -> Self {
-        let leading = wire.system_messages.iter();
+        let leading = wire.system_messages.iter().chain(&wire.compacted);
         Self {
             text: wire.text(),
             shape,
+            compacted: wire.leading(),
             messages: leading.chain(&wire.messages).copied().collect(),
             system: wire.system,
             tools: wire.tools,
@@ -234,7 +240,9 @@ impl<'a> Document<'a> {
         let mut rolling = 0;
         // Automatic caching puts its breakpoint on the last message.
         let mut taken_by_request = is_marked(Position::Request);
-        for index in (leading..self.messages.len()).rev() {
+        // What the provider compacted stays byte for byte.
+        let first_own = leading.max(self.compacted);
+        for index in (first_own..self.messages.len()).rev() {
             if rolling == ROLLING_MESSAGES {
                 break;
             }
@@ -257,7 +265,7 @@ impl<'a> Document<'a> {
         if wanted.iter().filter(is_rolling).count() == ROLLING_MESSAGES
             && let Some(last) = wanted.last_mut()
             && let Position::Message(first) = last.position
-            && let Some(moved) = self.out_of_reach(leading, first, provider)?
+            && let Some(moved) = self.out_of_reach(first_own, first, provider)?
             && !is_marked(moved.position)
         {
             *last = moved;
@@ -269,13 +277,13 @@ impl<'a> Document<'a> {
     /// marker on the message `first`.
     fn out_of_reach(
         &self,
-        leading: usize,
+        first_own: usize,
         first: usize,
         provider: CacheProvider,
     ) -> Result<Option<Wanted>, MarkError> {
         let mut blocks = 0;
         let mut is_answered = false;
-        for index in (leading..=first).rev() {
+        for index in (first_own..=first).rev() {
             let message = self.message(index)?;
             let site = match is_answered && !message.is_system() {
                 true => self.in_message(index, &message, provider),

@@ -2,10 +2,10 @@
 
 use contexture_engine_api::ShortArguments;
 
-use crate::formats::{self, Conversation, MediaKind, Message};
+use crate::formats::{self, Conversation, Format, MediaKind, Message};
 use crate::tokens::{self, Detail, MESSAGE_TOKENS, MessageParts, TokenCounter, image_size};
 
-/// The tokens of the system prompt and the tools.
+/// The tokens of the system prompt, of what the provider compacted itself, and of the tools.
 pub(crate) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) -> u64 {
     let system = conversation
         .system()
@@ -15,7 +15,14 @@ pub(crate) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) 
         .and_then(|raw| serde_json::from_str(raw).ok())
         .unwrap_or_default();
     let tools: Vec<&str> = tools.iter().map(|tool| tool.get()).collect();
-    system + counter.count_tools(&tools)
+    // Anthropic leaves out what stands before its block.
+    let seen = match conversation.format() {
+        Format::Anthropic => 1,
+        _ => usize::MAX,
+    };
+    let compacted = conversation.compacted().rev().take(seen);
+    let compacted = compacted.map(|raw| counter.count_text(raw) + MESSAGE_TOKENS);
+    system + compacted.sum::<u64>() + counter.count_tools(&tools)
 }
 
 /// The tokens of an unchanged message.

@@ -10,7 +10,7 @@ use crate::formats::{self, Beginning, Conversation, Format, FormatError, Message
 /// What a client sends: a request body, or a conversation that was read from a document of any format.
 pub(super) struct Request<'b> {
     pub(super) format: Format,
-    /// The hash of each wire message after the system prompt.
+    /// The hash of each wire message after the system prompt, and after what the provider compacted itself.
     pub(super) raw: Vec<u64>,
     pub(super) source: Source<'b>,
 }
@@ -29,6 +29,8 @@ pub(super) struct BodyBefore {
     beginning: Beginning,
     /// [`Request::raw`] of it.
     raw: Vec<u64>,
+    /// How many wire messages stood before these.
+    leading: usize,
 }
 
 /// A message that was read, and the wire messages of the request that it stands in.
@@ -63,8 +65,10 @@ impl<'b> Request<'b> {
     ) -> Result<Self, FormatError> {
         let earlier = before.as_ref().map(|before| &before.beginning);
         let (wire, beginning, known) = formats::split_again(text, format, earlier)?;
-        let known = known.saturating_sub(wire.system_messages.len());
-        let mut raw = before.take().map_or_else(Vec::new, |before| before.raw);
+        let leading = wire.leading();
+        let known = known.saturating_sub(leading);
+        let before_it = before.take().filter(|before| before.leading == leading);
+        let mut raw = before_it.map_or_else(Vec::new, |before| before.raw);
         raw.truncate(known);
         raw.extend(
             wire.messages
@@ -75,6 +79,7 @@ impl<'b> Request<'b> {
         *before = beginning.map(|beginning| BodyBefore {
             beginning,
             raw: raw.clone(),
+            leading,
         });
         Ok(Self {
             format: wire.format,

@@ -359,6 +359,8 @@ impl Session {
             .iter()
             .chain(&wire.tools)
             .chain(&wire.system_messages);
+        // It is never changed, only replaced by a newer one.
+        let parts = parts.chain(wire.compacted.last());
         let hash = parts.fold(wire.format as u64, |hash, part| {
             hash.rotate_left(1) ^ raw_hash(part)
         });

@@ -1,0 +1,74 @@
+//! What a provider compacted itself. Nobody else can read it, so that it is kept as it is, with all that stands before it.
+
+use memchr::memmem;
+
+use super::json::Raw;
+
+/// The types of what it leaves: a block of a message of [Anthropic's](https://platform.claude.com/docs/en/build-with-claude/compaction),
+/// an item of [OpenAI's](https://platform.openai.com/docs/guides/compaction), which Codex has by two more names.
+const KINDS: [&str; 3] = ["compaction", "compaction_summary", "context_compaction"];
+
+/// Whether a wire message holds, or is, what the provider made of those before it.
+pub(super) fn is_compacted(item: Raw<'_>) -> bool {
+    if memmem::find(item.text().as_bytes(), b"compaction").is_none() {
+        return false;
+    }
+    let is_one = |part: Raw<'_>| has_type(part, &KINDS);
+    is_one(item) || blocks(item).any(is_one)
+}
+
+/// How many wire messages stand up to the newest of these, which is at `newest`: with it go the results of its calls.
+pub(super) fn through<'t>(newest: usize, item: impl Fn(usize) -> Option<Raw<'t>>) -> usize {
+    let calls = item(newest).is_some_and(|it| blocks(it).any(|part| has_type(part, &["tool_use"])));
+    let is_answered = calls && item(newest + 1).is_some();
+    newest + 1 + usize::from(is_answered)
+}
+
+/// How many of these wire messages stand up to the newest of them, itself counted.
+pub(crate) fn compacted_through(messages: &[&str]) -> usize {
+    let raw = |at: usize| {
+        let text = *messages.get(at)?;
+        Some(Raw::trusted(text, 0..text.len()))
+    };
+    let newest = (0..messages.len())
+        .rev()
+        .find(|at| raw(*at).is_some_and(is_compacted));
+    newest.map_or(0, |newest| through(newest, raw))
+}
+
+fn blocks(item: Raw<'_>) -> impl Iterator<Item = Raw<'_>> {
+    item.get("content").into_iter().flat_map(Raw::elements)
+}
+
+fn has_type(part: Raw<'_>, kinds: &[&str]) -> bool {
+    let kind = part.get("type").and_then(Raw::string);
+    kind.is_some_and(|kind| kinds.contains(&kind.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compacted_through;
+
+    #[test]
+    fn the_newest_compaction_counts_with_the_results_of_its_calls() {
+        let said = r#"{"role":"user","content":"What is a \"compaction\"?"}"#;
+        let block = r#"{"role":"assistant","content":[{"type":"compaction","content":"x"}]}"#;
+        let calls = r#"{"role":"assistant","content":[{"type":"compaction","content":"x"},
+            {"type":"tool_use","id":"a","name":"read","input":{}}]}"#;
+        let results =
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"y"}]}"#;
+        let quoted =
+            r#"{"role":"user","content":[{"type":"text","text":"{\"type\":\"compaction\"}"}]}"#;
+        for (messages, through) in [
+            (vec![said, quoted], 0),
+            (vec![said, block], 2),
+            (vec![said, block, said, block, said], 4),
+            (vec![said, calls, results, said], 3),
+            (vec![said, calls], 2),
+            (vec![said, r#"{"type": "compaction_summary"}"#, said], 2),
+            (vec![r#"{"type":"context_compaction"}"#], 1),
+        ] {
+            assert_eq!(compacted_through(&messages), through, "{messages:?}");
+        }
+    }
+}
