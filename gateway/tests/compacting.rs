@@ -5,6 +5,7 @@ mod support;
 
 use std::time::Duration;
 
+use contexture::{Host, HostOptions, ToolCall};
 use contexture_stand_in::{Answer, Coder, Fault, Request};
 use serde_json::json;
 use support::Stage;
@@ -485,5 +486,18 @@ async fn a_compaction_of_the_providers_own_is_a_boundary() {
             agent.history.push(block(part));
         }
         stage.nothing_was_refused();
+        if engine == "lcm" {
+            // What was said before stays kept, and is found.
+            tokio::task::block_in_place(|| {
+                let host = Host::open(&HostOptions::in_home(stage.home.path())).unwrap();
+                let mut session = host.session("s").model("m", 24_000).open().unwrap();
+                session.tools().unwrap();
+                for said in ["Run the first check.", "Run all checks."] {
+                    let asked = json!({"pattern": said}).to_string();
+                    let found = session.call_tool(ToolCall::new("lcm_grep", asked)).unwrap();
+                    assert!(found.contains(said), "{found}");
+                }
+            });
+        }
     }
 }

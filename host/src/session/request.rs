@@ -107,6 +107,14 @@ impl<'b> Request<'b> {
         }
     }
 
+    /// Whether it begins with a compaction of the provider's own.
+    pub(super) fn is_compacted(&self) -> bool {
+        match &self.source {
+            Source::Body { wire, .. } => !wire.compacted.is_empty(),
+            Source::Document(conversation) => conversation.compacted().next().is_some(),
+        }
+    }
+
     /// Whether a message may stand in several wire messages.
     pub(super) fn joins(&self) -> bool {
         matches!(self.source, Source::Document(_))

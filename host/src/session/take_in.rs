@@ -41,10 +41,11 @@ impl Session {
         self.layout = self.layout.take().filter(|layout| layout.wires <= sent);
         let mut compared = self.compare_with(request)?;
         let mut arrival = Arrival::default();
-        // A single message may be the first one, edited.
-        let single = compared.kept + compared.incoming.len() == 1;
+        // A single message may be the first one, edited; not behind a compaction of the provider's own.
+        let is_compacted = request.is_compacted();
+        let single = compared.kept + compared.incoming.len() == 1 && !is_compacted;
         if !self.history.branch().is_empty() && !compared.is_related() && !single {
-            if self.options.unrelated == Unrelated::Refuse {
+            if self.options.unrelated == Unrelated::Refuse && !is_compacted {
                 return Err(SessionError::Unrelated {
                     session: self.id.clone(),
                 });
