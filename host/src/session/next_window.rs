@@ -177,13 +177,23 @@ impl Session {
         let mut since = self.slots_of(request, read, |id| missing.contains(&id))?;
         let branch = self.history.branch().iter().enumerate();
         let order: IdMap<usize> = branch.map(|(at, known)| (known.id, at)).collect();
+        // What the client sends of the host's own stands behind the message that it is sent behind.
+        let mut at = 0;
+        let units = self.history.sent.units.iter().map(|unit| unit.origin.id());
+        let as_sent: IdMap<usize> = units
+            .map(|id| {
+                at = order.get(&id).copied().unwrap_or(at);
+                (id, at)
+            })
+            .collect();
         let mut at = 0;
         let mut places: Vec<usize> = Vec::with_capacity(next.len());
         for slot in &next {
             // A summary stands where the last message under it does.
             let covers = self.history.written.covers(slot.id());
             let id = covers.and_then(IdSet::last).unwrap_or(slot.id());
-            at = order.get(&id).copied().unwrap_or(at);
+            let place = order.get(&id).or_else(|| as_sent.get(&id));
+            at = place.copied().unwrap_or(at);
             places.push(at);
         }
         for known in self.history.branch() {

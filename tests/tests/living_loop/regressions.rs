@@ -703,3 +703,44 @@ fn what_another_engine_had_while_the_record_was_lost_leaves_no_ids_behind() {
     ];
     check(Wire::Anthropic, 3_000, &acts);
 }
+
+#[test]
+fn what_a_tool_said_in_the_words_of_the_host_stays_though_the_record_is_lost() {
+    let say = |words, reply| turn(Originals, words, reply);
+    check_with(
+        "two-layer",
+        Wire::Chat,
+        8_000,
+        &[
+            Act::ChangeEngine,
+            say(Chinese, answer(584)),
+            say(Plain(4), calls(4, 1)),
+            say(Plain(4), calls(99, 1)),
+            say(Plain(4), calls(90, 1)),
+            say(Plain(76), answer(40)),
+            say(Plain(96), answer(749)),
+            say(Image, REPLY),
+            say(Plain(4), answer(87)),
+            say(Plain(112), answer(112)),
+            say(Plain(65), REPLY),
+            say(
+                Chinese,
+                Reply {
+                    words: SummaryMark,
+                    ..REPLY
+                },
+            ),
+            say(Plain(4), calls(119, 1)),
+            say(Plain(4), answer(322)),
+            say(Plain(383), calls(32, 1)),
+            say(Plain(62), answer(115)),
+            say(ClosedSummary, calls(4, 3)),
+            Act::Restart { in_order: true },
+            say(Cleared, REPLY),
+            Act::LoseRecord,
+            turn(Handed, Plain(4), REPLY),
+            Act::Rewind(Place(64_946)),
+            say(Plain(4), REPLY),
+        ],
+    );
+}
