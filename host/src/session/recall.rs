@@ -100,7 +100,10 @@ impl Session {
     pub(super) fn recover_from_engine(&mut self, format: Format) {
         // What another engine had meanwhile may begin with a summary that hides what this one has.
         let is_new = self.history.branch().is_empty();
-        let is_hidden = self.history.shown().0.is_none() && self.history.written.covers_unknown();
+        // (Who sent what a summary hid since, sent everything behind it as new.)
+        let first = self.history.branch().iter().map(|known| known.id).min();
+        let is_hidden =
+            self.history.shown().0.is_none() && self.history.written.covers_unknown_since(first);
         if self.recovered || !(is_new || is_hidden) {
             return;
         }

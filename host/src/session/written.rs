@@ -77,10 +77,10 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Whether something of it may stand for messages of which nothing is known.
-    pub(super) fn covers_unknown(&self) -> bool {
+    /// Whether something of it that was written after this message may stand for messages of which nothing is known.
+    pub(super) fn covers_unknown_since(&self, first: Option<MessageId>) -> bool {
         let mut texts = self.texts.iter();
-        texts.any(|text| !text.shortens && text.covers.is_empty())
+        texts.any(|text| !text.shortens && text.covers.is_empty() && Some(text.id) > first)
     }
 
     /// Adds a text, unless it is there already; says whether it was added.

@@ -744,3 +744,52 @@ fn what_a_tool_said_in_the_words_of_the_host_stays_though_the_record_is_lost() {
         ],
     );
 }
+
+#[test]
+fn an_engine_goes_on_after_another_one_without_a_record() {
+    let say = |words| turn(Originals, Plain(words), REPLY);
+    check(
+        Wire::Chat,
+        3_000,
+        &[
+            turn(
+                Originals,
+                Plain(114),
+                Reply {
+                    same_ids: true,
+                    ..calls(4, 1)
+                },
+            ),
+            say(4),
+            say(4),
+            turn(Originals, Plain(99), answer(60)),
+            Act::Edit(Place(29_021), GoOn),
+            turn(Originals, Chinese, REPLY),
+            turn(
+                Originals,
+                Plain(43),
+                Reply {
+                    same_ids: true,
+                    ..calls(114, 1)
+                },
+            ),
+            say(867),
+            Act::ChangeEngine,
+            say(4),
+            say(4),
+            say(4),
+            Act::LoseRecord,
+            turn(Handed, Plain(4), REPLY),
+            turn(
+                Originals,
+                Plain(4),
+                Reply {
+                    words: GoOn,
+                    ..REPLY
+                },
+            ),
+            Act::ChangeEngine,
+            turn(Handed, Plain(4), REPLY),
+        ],
+    );
+}
