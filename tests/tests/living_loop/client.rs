@@ -711,6 +711,9 @@ impl Client {
             let calls = ["tool_calls", "tool_use", "function_call"]
                 .iter()
                 .any(|call| entry.bytes.contains(call));
+            // Words beside results of tools stay where the results are summarised.
+            let carries = carried(&entry.bytes).map_err(wrong("body"))?;
+            let is_marked = is_marked || self.truth.has_part(&carries);
             if !is_marked && !calls && entry.holds.is_empty() {
                 return Err(wrong("unmarked")(entry.bytes.clone()));
             }

@@ -793,3 +793,38 @@ fn an_engine_goes_on_after_another_one_without_a_record() {
         ],
     );
 }
+
+#[test]
+fn a_word_beside_a_result_stays_where_the_result_is_summarised() {
+    let say = |words| turn(Originals, Plain(words), REPLY);
+    let asks = |words, reply| turn(Originals, Plain(words), reply);
+    let acts = [
+        asks(4, calls(4, 1)),
+        turn(Originals, GoOn, REPLY),
+        Act::LoseAnswer,
+        Act::ChangeEngine,
+        asks(4, calls(4, 2)),
+        asks(4, calls(4, 3)),
+        asks(109, calls(4, 2)),
+        asks(4, answer(92)),
+        say(4),
+        Act::Rewind(Place(41_573)),
+        asks(35, untold(calls(67, 1))),
+        Act::Turn {
+            words: Plain(119),
+            holds: Originals,
+            dialect: Dialect::Spaced,
+            tries: 1,
+            reply: answer(111),
+        },
+        asks(
+            4,
+            Reply {
+                thinks: true,
+                ..answer(39)
+            },
+        ),
+        say(686),
+    ];
+    check(Wire::Anthropic, 4_000, &acts);
+}

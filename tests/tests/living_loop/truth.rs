@@ -95,6 +95,12 @@ impl Truth {
             .any(|said| said.carries == *carries || is_part(carries, &said.carries))
     }
 
+    /// Whether it is some of the parts of a message of the conversation, in order.
+    pub(crate) fn has_part(&self, carries: &Value) -> bool {
+        let mut branch = self.branch.iter();
+        branch.any(|said| is_part(carries, &said.carries))
+    }
+
     /// Compares what a store exports with the conversation. Each message is there once, in order; one that is not
     /// `required` may be missing, or parts of it, and what is `forgiven` may stand there though it was left. Answers
     /// what is there whole, or the first thing that is wrong.
