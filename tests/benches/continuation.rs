@@ -1,6 +1,7 @@
 //! What of a conversation is still there when the agent goes on after a compaction: real coding sessions are cut at
 //! ten places each and compacted there, and the identifiers that the agent uses from there on, before a tool shows
-//! them again, are looked for in the summary and in the whole window.
+//! them again, are looked for in the summary and in the whole window. What stands in no message that was summarised can be
+//! in no summary: the table says how many could be.
 //!
 //! The identifiers are found by patterns that share nothing with the digest's scan.
 //!
@@ -41,13 +42,14 @@ fn main() {
     ]
     .map(|(name, files)| (name, files.into_iter().map(Played::of).collect::<Vec<_>>()));
     println!(
-        "{:<12}{:<12}{:>8}{:>8}{:>8}{:>12}{:>8}{:>12}{:>8}{:>12}{:>8}",
+        "{:<12}{:<12}{:>8}{:>8}{:>8}{:>12}{:>8}{:>8}{:>12}{:>8}{:>12}{:>8}",
         "",
         "",
         "window",
         "places",
         "needed",
         "in summary",
+        "could",
         "chars",
         "in window",
         "tokens",
@@ -86,6 +88,7 @@ struct Counted {
     places: usize,
     needed: usize,
     in_summary: usize,
+    in_summarised: usize,
     in_window: usize,
     summary_chars: usize,
     window_tokens: u64,
@@ -99,6 +102,7 @@ impl std::ops::AddAssign for Counted {
         self.places += other.places;
         self.needed += other.needed;
         self.in_summary += other.in_summary;
+        self.in_summarised += other.in_summarised;
         self.in_window += other.in_window;
         self.summary_chars += other.summary_chars;
         self.window_tokens += other.window_tokens;
@@ -118,10 +122,11 @@ impl Counted {
         };
         let each = self.places.max(1);
         println!(
-            "{name:<12}{engine:<12}{window:>8}{:>8}{:>8}{:>12}{:>8}{:>12}{:>8}{:>12}{:>8}",
+            "{name:<12}{engine:<12}{window:>8}{:>8}{:>8}{:>12}{:>8}{:>8}{:>12}{:>8}{:>12}{:>8}",
             self.places,
             self.needed,
             share(self.in_summary, self.needed),
+            share(self.in_summarised, self.needed),
             self.summary_chars / each,
             share(self.in_window, self.needed),
             self.window_tokens / each as u64,
@@ -184,11 +189,15 @@ impl Played {
         let held = |names: &BTreeSet<String>, text: &str| {
             names.iter().filter(|name| text.contains(*name)).count()
         };
+        let left = before.iter().map(words_of);
+        let left: Vec<String> = left.filter(|text| !kept.contains(text.as_str())).collect();
+        let left = left.join("\n");
         let in_window = |name: &String| summary.contains(name) || kept.contains(name);
         Counted {
             places: 1,
             needed: needed.len(),
             in_summary: held(&needed, &summary),
+            in_summarised: held(&needed, &left),
             in_window: needed.iter().filter(|name| in_window(name)).count(),
             summary_chars: summary.chars().count(),
             window_tokens: report.tokens_after,

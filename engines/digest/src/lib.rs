@@ -9,8 +9,8 @@
 //! 1. What users said, rules first, quoted; what they answered to a question.
 //! 2. What is under way or blocked at the end of the span; the last to-do list.
 //! 3. Facts by their value per character: those in errors over others, those in files that were written
-//!    over files that were read, recent over old. What is said in one message alone comes first where all of
-//!    it takes about the budget; the less of it fits, the more weighs what is used again and again. What a fact
+//!    over files that were read, recent over old. What is said in one message alone counts more where there is
+//!    room for all of it; the less of it fits, the more weighs what is used again and again. What a fact
 //!    belongs to (a file, a command, a report) is written once for all of its facts, so the facts of a rich
 //!    source cost less.
 //! 4. With the rest of the budget, bare names become quotes of the line they are in.

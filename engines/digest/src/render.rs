@@ -17,15 +17,12 @@ use crate::text::{chars, contains, line_around};
 
 /// The share of the budget for new lines without facts: at least the first, and up to the second where
 /// the facts leave as much.
-const NEW_SHARE: (f32, f32) = (0.18, 0.35);
+const NEW_SHARE: (f32, f32) = (0.12, 0.35);
 /// The share of the budget for what an earlier summary said.
 const CARRIED_SHARE: f32 = 0.45;
-/// Facts that are said once come before all others where they take up to so many times the room: some of them stand
-/// in the heads of lines, and take none.
-const MAY_FIT: f32 = 1.25;
-/// What a fact that is said again is worth where those that are said once take just the room, beside one of them. It
-/// grows with how much they take, up to the second: the less of them fits, the more counts what is in use.
-const AGAIN: (f32, f32) = (0.15, 0.6);
+/// What a fact that is said again is worth beside one that is said once: little where there is room for all of those,
+/// and this much more where they would take twice the room. The less of it all fits, the more counts what is in use.
+const AGAIN: (f32, f32) = (0.05, 0.6);
 /// The heading above the sections of progress.
 const PROGRESS: &str = "## Progress\n";
 /// No fact costs less than this many characters.
@@ -134,11 +131,8 @@ impl<'d, 'l> Page<'d, 'l> {
             }
         }
         let pressure = self.demand() as f32 / self.room.max(1) as f32;
-        self.again = (AGAIN.0 * pressure).min(AGAIN.1);
-        if pressure <= MAY_FIT {
-            self.choose_facts(|fact| fact.messages == 1);
-        }
-        self.choose_facts(|_| true);
+        self.again = (AGAIN.1 * (pressure - 1.0)).clamp(AGAIN.0, 1.0);
+        self.choose_facts();
         let mut excerpts = self.excerpts();
         self.name_places(&mut excerpts);
         self.quote(&mut excerpts);
@@ -153,7 +147,7 @@ impl<'d, 'l> Page<'d, 'l> {
     /// The facts that `summary` lacks, as lines.
     pub(crate) fn missing(mut self, summary: &str) -> String {
         self.say(summary, Mention::InHead);
-        self.choose_facts(|_| true);
+        self.choose_facts();
         for at in 0..self.facts.all.len() {
             if self.chosen_facts[at] && contains(summary, self.fact_text(at)) {
                 self.chosen_facts[at] = false;
@@ -250,10 +244,10 @@ impl<'d, 'l> Page<'d, 'l> {
     }
 
     /// Chooses facts by value per character, as many as there is room for.
-    fn choose_facts(&mut self, is_wanted: impl Fn(&Fact) -> bool) {
+    fn choose_facts(&mut self) {
         // An upper bound of how many fit; some of the best contain each other.
         let most = 4 * (self.room / LEAST_COST + 1);
-        let mut ranked = self.ranked(is_wanted);
+        let mut ranked = self.ranked();
         if ranked.len() > most {
             ranked.select_nth_unstable(most);
             ranked.truncate(most);
@@ -277,12 +271,12 @@ impl<'d, 'l> Page<'d, 'l> {
     }
 
     /// The facts that are not mentioned yet, to be sorted by value.
-    fn ranked(&self, is_wanted: impl Fn(&Fact) -> bool) -> Vec<Candidate> {
+    fn ranked(&self) -> Vec<Candidate> {
         let mut ranked = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             let first = ranked.len();
             for fact in &line.facts {
-                if self.said[*fact] == Mention::Nowhere && is_wanted(self.fact(*fact)) {
+                if self.said[*fact] == Mention::Nowhere {
                     ranked.push(Candidate {
                         rank: 0,
                         fact: *fact,

@@ -45,7 +45,7 @@ fn nine_of_ten_identifiers_of_a_real_session_are_kept() {
     let once = mentioned_once(middle);
     with_views(middle, |views| {
         let digest = Digest::of(views, None);
-        let shares = [(12_000, 0.93), (6_000, 0.45)].map(|(budget, least)| {
+        let shares = [(12_000, 0.93), (6_000, 0.35)].map(|(budget, least)| {
             let text = digest.render(Budget::chars(budget));
             let kept = share(&once, &text);
             println!(
