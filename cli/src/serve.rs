@@ -2,7 +2,7 @@
 
 use contexture::HostOptions;
 use contexture_gateway::{Gateway, GatewayError, Handle};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use crate::error::CliError;
 use crate::{Global, OK, terminal};
@@ -42,8 +42,7 @@ pub(crate) fn run(args: &ServeArgs, global: &Global) -> Result<u8, CliError> {
 
 /// What the gateway runs on.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
-    let runtime = Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(|error| CliError::Gateway(GatewayError::Serve(error)))
+    contexture_gateway::runtime().map_err(|error| CliError::Gateway(GatewayError::Serve(error)))
 }
 
 /// A gateway of the command's configuration.

@@ -75,7 +75,7 @@ fn gateway(home: &std::path::Path) -> String {
     let (sender, receiver) = std::sync::mpsc::channel();
     let options = HostOptions::in_home(home);
     std::thread::spawn(move || {
-        let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+        let runtime = contexture_gateway::runtime().unwrap();
         runtime.block_on(async {
             let gateway = Gateway::open(options, Some("127.0.0.1:0")).await.unwrap();
             sender

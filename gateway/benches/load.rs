@@ -93,7 +93,7 @@ fn provider() -> String {
 
 /// What the program is where it is run again.
 fn serve(home: &str) {
-    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = contexture_gateway::runtime().unwrap();
     runtime.block_on(async {
         let options = HostOptions::in_home(home);
         let gateway = Gateway::open(options, Some("127.0.0.1:0")).await.unwrap();

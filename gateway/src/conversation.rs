@@ -11,7 +11,7 @@ use contexture::session::{
     AgentWindow, CompactionReport, OutcomeKind, Session, SessionError, SessionOptions,
 };
 use contexture::{Compact, ToolCall, TurnOptions, Usage};
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::OwnedMutexGuard;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::account::{self, Over};
@@ -81,6 +81,7 @@ pub(crate) struct Asked {
 }
 
 /// What a turn made of a request.
+#[derive(Debug)]
 pub(crate) struct Turned {
     /// What goes to the model.
     pub(crate) body: Bytes,
@@ -257,13 +258,15 @@ impl Asked {
     }
 
     /// Takes the request through the host, and tells of it before the rest of it is written: that overlaps the model's
-    /// answer, whose end waits for the place.
+    /// answer.
     pub(crate) fn turn_in(
         &self,
         shared: &Shared,
+        slot: &Slot,
         mut place: OwnedMutexGuard<Place>,
         tell: impl FnOnce(Result<Turned, Failure>),
     ) {
+        let ended = take_in_ended(shared, slot, &mut place, true);
         let turned = self.turn(shared, &mut place);
         let is_taken_in = turned.is_ok();
         tell(turned);
@@ -271,6 +274,8 @@ impl Asked {
             tracing::warn!("session `{}`: {error}", self.opening.id);
         }
         place.let_go();
+        drop(place);
+        ended.iter().for_each(|rounds| rounds.note(shared));
     }
 
     /// The body that would be sent for this one, with nothing taken in; none where it goes on with no session.
@@ -438,7 +443,11 @@ impl Turned {
     }
 }
 
+/// How long an answer is left for the next request, before it is taken in by itself.
+const SOON: Duration = Duration::from_millis(1);
+
 /// The rounds of one answer.
+#[derive(Debug)]
 pub(crate) struct Rounds {
     asked: Arc<Asked>,
     turned: Turned,
@@ -531,7 +540,7 @@ impl Rounds {
 
     /// As [`end`](Self::end), where waiting does not block. A failure costs the client nothing, and is logged. Answers
     /// the usage of all rounds, once nothing is left that only the gateway knows: what the client is given whole, it
-    /// brings back with its next request, which waits for the place.
+    /// brings back with its next request, which finds it left for it.
     pub(crate) async fn end_in(
         mut self,
         shared: &Arc<Shared>,
@@ -543,40 +552,29 @@ impl Rounds {
         self.count(shared, &round);
         let usage = self.usage;
         let session = self.turned.session.clone();
-        let (sender, ended) = oneshot::channel::<()>();
-        let place = Arc::clone(slot).try_lock_owned().ok();
-        let needs_no_wait = place.is_some() && visible.is_none();
-        let (own, slot, of) = (Arc::clone(shared), Arc::clone(slot), session.clone());
-        tokio::spawn(async move {
-            let mut place = match place {
-                Some(place) => place,
-                None => slot.lock_owned().await,
-            };
-            // Who waits is told by its end.
-            let sender = visible.is_some().then_some(sender);
-            let shared = Arc::clone(&own);
-            let work = move || {
-                let ended = self.end(&own, &mut place, round, visible);
-                // Nobody need wait for the rest.
-                drop((sender, place));
-                self.note(&own);
-                ended
-            };
-            if let Err(failure) = shared.work.done(work).await.and_then(|ended| ended) {
-                tracing::warn!(
-                    session = of,
-                    reason = failure.reason,
-                    "an answer was not taken in: {}",
-                    failure.detail
-                );
-            }
+        let is_whole = visible.is_none();
+        slot.leave(Ended {
+            rounds: self,
+            round,
+            visible,
         });
-        if !needs_no_wait
-            && tokio::time::timeout(settings.max_hold, ended)
+        let (shared, slot) = (Arc::clone(shared), slot.clone());
+        if is_whole {
+            tokio::spawn(async move {
+                // A request that comes at once takes it in with its own turn.
+                tokio::time::sleep(SOON).await;
+                if slot.has_ended() {
+                    take_in_left(&shared, slot).await;
+                }
+            });
+        } else {
+            let taken_in = tokio::spawn(async move { take_in_left(&shared, slot).await });
+            if tokio::time::timeout(settings.max_hold, taken_in)
                 .await
                 .is_err()
-        {
-            tracing::warn!(session, "an answer was not taken in yet");
+            {
+                tracing::warn!(session, "an answer was not taken in yet");
+            }
         }
         usage
     }
@@ -653,7 +651,7 @@ impl Rounds {
     }
 
     /// Feeds the last round of the answer back; `visible` is what the client has of all of them, where that is not
-    /// what came. Where the session has gone on meanwhile, the next request brings the answer.
+    /// what came. Where the session has gone on meanwhile, or the next request `is_here`, that brings the answer.
     ///
     /// # Errors
     /// The answer could not be taken in.
@@ -661,14 +659,22 @@ impl Rounds {
         &mut self,
         shared: &Shared,
         place: &mut Place,
-        round: Round,
-        visible: Option<Vec<String>>,
+        (round, visible): (Round, Option<Vec<String>>),
+        is_here: bool,
     ) -> Result<(), Failure> {
-        let is_current = place.turns == self.turned.turn;
-        let held = place.hold_again()?;
-        let Some(mut held) = held.filter(|_| is_current) else {
+        if place.turns != self.turned.turn {
+            return Ok(());
+        }
+        let Some(mut held) = place.hold_again()? else {
             return Ok(());
         };
+        held.stays = true;
+        if visible.is_none() && is_here {
+            if let Some(usage) = &round.usage {
+                held.session.update_usage(usage);
+            }
+            return Ok(());
+        }
         let answers = call_all(shared, &mut held, round.calls);
         if !round.items.is_empty() {
             let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
@@ -693,6 +699,50 @@ impl Rounds {
                 .map_err(|error| Failure::new("record", error))?;
         }
         Ok(())
+    }
+}
+
+/// An answer that came to its end.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    rounds: Rounds,
+    round: Round,
+    visible: Option<Vec<String>>,
+}
+
+/// Takes in the answers that were left in a slot, before the next request where that `is_here`, and answers what is to be
+/// noted of them.
+fn take_in_ended(shared: &Shared, slot: &Slot, place: &mut Place, is_here: bool) -> Vec<Rounds> {
+    let take_in = |ended: Ended| {
+        let mut rounds = ended.rounds;
+        let answer = (ended.round, ended.visible);
+        if let Err(failure) = rounds.end(shared, place, answer, is_here) {
+            let (session, reason) = (&rounds.turned.session, failure.reason);
+            tracing::warn!(
+                session,
+                reason,
+                "an answer was not taken in: {}",
+                failure.detail
+            );
+        }
+        rounds
+    };
+    slot.take_ended().into_iter().map(take_in).collect()
+}
+
+/// The same for nobody's turn, where waiting does not block.
+async fn take_in_left(shared: &Arc<Shared>, slot: Slot) {
+    let mut place = Arc::clone(&slot.place).lock_owned().await;
+    let own = Arc::clone(shared);
+    let work = move || {
+        let ended = take_in_ended(&own, &slot, &mut place, false);
+        place.let_go();
+        // Nobody need wait for the rest.
+        drop(place);
+        ended.iter().for_each(|rounds| rounds.note(&own));
+    };
+    if let Err(failure) = shared.work.done(work).await {
+        tracing::warn!("an answer was not taken in: {}", failure.detail);
     }
 }
 
@@ -741,7 +791,7 @@ pub(crate) async fn with_place<T: Send + 'static>(
     slot: &Slot,
     work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    let mut place = Arc::clone(slot).lock_owned().await;
+    let mut place = Arc::clone(&slot.place).lock_owned().await;
     room.done(move || work(&mut place))
         .await
         .and_then(|done| done)

@@ -125,9 +125,10 @@ async fn read_and_turn(
             && !settings.observe
         {
             let asked = Arc::clone(noted.get_or_init(|| Arc::clone(asked)));
-            if let Ok(place) = slot(&own, &settings, &asked).try_lock_owned() {
+            let slot = slot(&own, &settings, &asked);
+            if let Ok(place) = Arc::clone(&slot.place).try_lock_owned() {
                 let turned = |turned| tell(Begun::Turned(Arc::clone(&asked), turned));
-                return asked.turn_in(&own, place, turned);
+                return asked.turn_in(&own, &slot, place, turned);
             }
         }
         tell(Begun::Read(read));
@@ -149,13 +150,13 @@ fn slot(shared: &Shared, settings: &Settings, asked: &Asked) -> Slot {
 
 /// Begins a turn once nobody else is at its session.
 fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> Turning {
-    let (shared, slot, asked) = (Arc::clone(shared), Arc::clone(slot), Arc::clone(asked));
+    let (shared, slot, asked) = (Arc::clone(shared), slot.clone(), Arc::clone(asked));
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
-        let place = slot.lock_owned().await;
+        let place = Arc::clone(&slot.place).lock_owned().await;
         let own = Arc::clone(&shared);
         // Nobody may be waiting any more.
-        let work = move || asked.turn_in(&own, place, |turned| drop(sender.send(turned)));
+        let work = move || asked.turn_in(&own, &slot, place, |turned| drop(sender.send(turned)));
         shared.work.begin(work).await;
     });
     receiver

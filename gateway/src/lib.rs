@@ -41,6 +41,7 @@ use sessions::Sessions;
 use settings::Settings;
 pub use settings::SettingsError;
 use work::Work;
+pub use work::runtime;
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]

@@ -9,14 +9,38 @@ use std::time::Duration;
 use contexture::session::{AgentWindow, Session, SessionError};
 use contexture::{Host, SessionBuilder};
 
+use crate::conversation::Ended;
 use crate::diff::Sent;
 use crate::hidden::{self, Hidden};
 use crate::metrics::Metrics;
 
-/// A session's place: one turn at a time.
-pub(crate) type Slot = Arc<tokio::sync::Mutex<Place>>;
+/// A session in memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slot {
+    /// One turn at a time.
+    pub(crate) place: Arc<tokio::sync::Mutex<Place>>,
+    ended: Arc<Mutex<Vec<Ended>>>,
+}
 
-/// What is in it.
+impl Slot {
+    /// Leaves an answer for whoever is next at the place.
+    pub(crate) fn leave(&self, ended: Ended) {
+        let mut all = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(ended);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let all = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        !all.is_empty()
+    }
+
+    /// The answers that were left.
+    pub(crate) fn take_ended(&self) -> Vec<Ended> {
+        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A session's place.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     open: Option<Open>,
@@ -186,11 +210,11 @@ impl Sessions {
         let mut gone = Vec::new();
         let (slot, used) = slots.entry(id.to_owned()).or_default();
         *used = now;
-        let slot = Arc::clone(slot);
+        let slot = slot.clone();
         while slots.len() > most {
             let idle = slots
                 .iter()
-                .filter(|(_, (slot, _))| Arc::strong_count(slot) == 1);
+                .filter(|(_, (slot, _))| Arc::strong_count(&slot.place) == 1);
             let oldest = idle.min_by_key(|(_, (_, used))| *used);
             let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
                 break;

@@ -480,6 +480,12 @@ impl History {
         self.in_force = in_force;
     }
 
+    /// Whether the engine may know messages by their ids once this process is gone: the record then has to know them
+    /// first.
+    pub(super) fn may_be_remembered(&self) -> bool {
+        self.shown.is_none() || self.remembers
+    }
+
     /// Whether more than how far the engine was shown the conversation has changed since the last
     /// [`save`](Self::save). That alone can wait for the next one: where it is lost, the engine says what it has
     /// seen, or remembers nothing and is shown it again.

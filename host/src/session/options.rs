@@ -102,7 +102,7 @@ pub struct TurnOptions {
     /// Whether the engine's tools are kept out of this request, for its sender forbids tools.
     pub without_tools: bool,
     /// Whether the caller lets go of the session ([`Session::let_go`](super::Session::let_go)), or feeds it an answer,
-    /// before it counts on what this turn took in: the turn then writes nothing itself, and is over sooner.
+    /// before it counts on what this turn took in: the turn then writes no more than its engine needs, and is over sooner.
     pub saves_later: bool,
 }
 

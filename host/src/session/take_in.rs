@@ -237,7 +237,6 @@ impl Session {
         self.new_since_compaction |= !arrival.new.is_empty();
         self.settled &= arrival.new.is_empty() && arrival.branched.is_none();
         self.history.resumed = false;
-        self.save();
         Ok(arrival)
     }
 

@@ -151,6 +151,9 @@ impl Session {
         self.recover_from_engine(request.format);
         self.missing = 0;
         let arrival = self.take_in(request)?;
+        if !options.saves_later || self.history.may_be_remembered() {
+            self.save();
+        }
         self.deliver_background()?;
         // Before anything is counted: they are part of the prompt.
         self.offer_tools(request, false)?;
