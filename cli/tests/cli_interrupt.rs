@@ -193,15 +193,12 @@ fn an_interrupted_backup_is_whole_or_not_there() {
 
 #[test]
 fn a_check_is_stopped_and_the_next_one_is_not() {
-    // An optimised check of fewer is over before it can be told.
-    let home = home(
-        if cfg!(debug_assertions) {
-            6_000
-        } else {
-            60_000
-        },
-        0,
-    );
+    // A check of fewer is over before it is told: it is asked to stop every 50 ms.
+    let messages = match cfg!(debug_assertions) {
+        true => 30_000,
+        false => 150_000,
+    };
+    let home = home(messages, 0);
     for command in [["sessions", "verify"], ["sessions", "repair"]] {
         let stopped = (0..TRIES).any(|attempt| {
             let (end, stderr) = interrupted(&home, &command, attempt % 10, false);
