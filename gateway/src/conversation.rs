@@ -1,60 +1,28 @@
-//! A request on its way through the host, and the rounds of its answer. Everything here blocks.
+//! A request on its way through the host. Everything here blocks.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use contexture::formats::{self, Format};
+use contexture::formats;
 use contexture::providers::ModelClient;
 use contexture::session::{
     AgentWindow, CompactionReport, OutcomeKind, Session, SessionError, SessionOptions,
 };
-use contexture::{Compact, ToolCall, TurnOptions, Usage};
-use tokio::sync::OwnedMutexGuard;
+use contexture::{Compact, TurnOptions};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::account::{self, Over};
 use crate::agent_model;
 use crate::api::Api;
 use crate::diff::Sent;
+use crate::failure::Failure;
 use crate::heal;
-use crate::hidden::{self, Hidden};
+use crate::hidden;
 use crate::lineage::{self, Seen};
 use crate::session_key::{self, Key};
-use crate::sessions::{Held, Opening, Place, Slot};
-use crate::stream::{Call, Round, Tools, result_blocks, results};
-use crate::work::Work;
+use crate::sessions::{Held, Opening, Place};
+use crate::stream::Tools;
 use crate::{Shared, settings::Settings, window};
-
-/// Why a request leaves as it came.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// In a word, for the metrics.
-    pub(crate) reason: &'static str,
-    pub(crate) detail: String,
-}
-
-impl Failure {
-    pub(crate) fn new(reason: &'static str, detail: impl ToString) -> Self {
-        Self {
-            reason,
-            detail: detail.to_string(),
-        }
-    }
-}
-
-impl From<SessionError> for Failure {
-    fn from(error: SessionError) -> Self {
-        let reason = match error {
-            SessionError::InUse(_) => "session_in_use",
-            SessionError::Format(_) => "format",
-            SessionError::Open(_) => "engine_not_open",
-            _ => "engine",
-        };
-        Self::new(reason, error)
-    }
-}
 
 /// What a request is, before anything is done with it.
 pub(crate) enum Kind {
@@ -75,7 +43,7 @@ pub(crate) struct Asked {
     found: lineage::Found,
     without_tools: bool,
     /// What the last message says.
-    last: u64,
+    pub(crate) last: u64,
     /// What each message says, where hidden rounds may have to be put back.
     said: Vec<u64>,
 }
@@ -89,18 +57,18 @@ pub(crate) struct Turned {
     /// The names of the engine's tools in it.
     pub(crate) tools: Tools,
     /// The body with the hidden rounds in it, which the next round goes on from.
-    restored: Bytes,
+    pub(crate) restored: Bytes,
     pub(crate) turn: u64,
     pub(crate) compaction: Option<String>,
     pub(crate) prompt_tokens: u64,
     /// What the compaction was, and what it changed.
-    report: Option<Compacted>,
+    pub(crate) report: Option<Compacted>,
 }
 
 /// A compaction that was made.
-type Compacted = Arc<(CompactionReport, serde_json::Value)>;
+pub(crate) type Compacted = Arc<(CompactionReport, serde_json::Value)>;
 
-fn as_text(body: &Bytes) -> Result<&str, Failure> {
+pub(crate) fn as_text(body: &Bytes) -> Result<&str, Failure> {
     std::str::from_utf8(body).map_err(|error| Failure::new("not_text", error))
 }
 
@@ -257,25 +225,11 @@ impl Asked {
         })
     }
 
-    /// Takes the request through the host, and tells of it before the rest of it is written: that overlaps the model's
-    /// answer.
-    pub(crate) fn turn_in(
-        &self,
-        shared: &Shared,
-        slot: &Slot,
-        mut place: OwnedMutexGuard<Place>,
-        tell: impl FnOnce(Result<Turned, Failure>),
-    ) {
-        let ended = take_in_ended(shared, slot, &mut place, true);
-        let turned = self.turn(shared, &mut place);
-        let is_taken_in = turned.is_ok();
-        tell(turned);
-        if is_taken_in && let Err(error) = self.found.note(shared.host.record()) {
+    /// Notes that its conversation had it. A failure is logged.
+    pub(crate) fn note(&self, shared: &Shared) {
+        if let Err(error) = self.found.note(shared.host.record()) {
             tracing::warn!("session `{}`: {error}", self.opening.id);
         }
-        place.let_go();
-        drop(place);
-        ended.iter().for_each(|rounds| rounds.note(shared));
     }
 
     /// The body that would be sent for this one, with nothing taken in; none where it goes on with no session.
@@ -324,7 +278,7 @@ impl Asked {
         })
     }
 
-    fn run(
+    pub(crate) fn run(
         &self,
         shared: &Shared,
         held: Held<'_>,
@@ -441,358 +395,4 @@ impl Turned {
             report: None,
         }
     }
-}
-
-/// How long an answer is left for the next request, before it is taken in by itself.
-const SOON: Duration = Duration::from_millis(1);
-
-/// The rounds of one answer.
-#[derive(Debug)]
-pub(crate) struct Rounds {
-    asked: Arc<Asked>,
-    turned: Turned,
-    /// Wire messages that stand in place of what the client has.
-    real: Vec<String>,
-    /// Results that join those of the client's tools.
-    results: Vec<String>,
-    pub(crate) hidden: u32,
-    /// Of all rounds, and of the last one.
-    usage: Usage,
-    last_usage: Usage,
-    /// How long the request was held up.
-    held: Duration,
-}
-
-impl Rounds {
-    pub(crate) fn new(asked: Arc<Asked>, turned: Turned, held: Duration) -> Self {
-        Self {
-            asked,
-            turned,
-            real: Vec::new(),
-            results: Vec::new(),
-            hidden: 0,
-            usage: Usage::default(),
-            last_usage: Usage::default(),
-            held,
-        }
-    }
-
-    /// Notes what the turn was, for the page. A failure is logged.
-    fn note(&self, shared: &Shared) {
-        let report = self.turned.report.as_deref();
-        if self.usage == Usage::default() && report.is_none() {
-            return;
-        }
-        let (asked, session) = (&self.asked, &self.turned.session);
-        let has_markers = memchr::memmem::find(&asked.body, b"\"cache_control\"").is_some();
-        let over = Over {
-            api: asked.api,
-            model: &asked.opening.agent.model,
-            window: asked.opening.agent.context_length,
-            held_ms: self.held.as_secs_f64() * 1e3,
-            last: self.last_usage,
-            all: self.usage,
-            hidden_rounds: self.hidden,
-            asked_bytes: asked.body.len(),
-            sent_bytes: self.turned.body.len(),
-            has_markers,
-            compaction: report.map(|(report, _)| report),
-        };
-        // One at a time.
-        let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-        match account::note(shared.host.record(), session, &over) {
-            Ok(turn) => {
-                if let Some((_, diff)) = report {
-                    diffs.push(session, turn, diff.clone());
-                }
-            }
-            Err(error) => tracing::warn!(session, "the page lacks a turn: {error}"),
-        }
-    }
-
-    pub(crate) fn tools(&self) -> Tools {
-        Arc::clone(&self.turned.tools)
-    }
-
-    /// Whether the model had its say about being called too often, and calls all the same.
-    pub(crate) fn is_exhausted(&self, settings: &Settings) -> bool {
-        self.hidden > settings.max_rounds
-    }
-
-    /// As [`next`](Self::next), where waiting does not block.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn next_in(
-        mut self,
-        shared: &Arc<Shared>,
-        settings: &Settings,
-        slot: &Slot,
-        round: Round,
-    ) -> Result<(Self, Bytes), Failure> {
-        let (own, most) = (Arc::clone(shared), settings.max_rounds);
-        let work = with_place(&shared.work, slot, move |place| {
-            let body = self.next(&own, place, round, most)?;
-            Ok((self, body))
-        });
-        work.await
-    }
-
-    /// As [`end`](Self::end), where waiting does not block. A failure costs the client nothing, and is logged. Answers
-    /// the usage of all rounds, once nothing is left that only the gateway knows: what the client is given whole, it
-    /// brings back with its next request, which finds it left for it.
-    pub(crate) async fn end_in(
-        mut self,
-        shared: &Arc<Shared>,
-        settings: &Settings,
-        slot: &Slot,
-        round: Round,
-        visible: Option<Vec<String>>,
-    ) -> Usage {
-        self.count(shared, &round);
-        let usage = self.usage;
-        let session = self.turned.session.clone();
-        let is_whole = visible.is_none();
-        slot.leave(Ended {
-            rounds: self,
-            round,
-            visible,
-        });
-        let (shared, slot) = (Arc::clone(shared), slot.clone());
-        if is_whole {
-            tokio::spawn(async move {
-                // A request that comes at once takes it in with its own turn.
-                tokio::time::sleep(SOON).await;
-                if slot.has_ended() {
-                    take_in_left(&shared, slot).await;
-                }
-            });
-        } else {
-            let taken_in = tokio::spawn(async move { take_in_left(&shared, slot).await });
-            if tokio::time::timeout(settings.max_hold, taken_in)
-                .await
-                .is_err()
-            {
-                tracing::warn!(session, "an answer was not taken in yet");
-            }
-        }
-        usage
-    }
-
-    fn count(&mut self, shared: &Shared, round: &Round) {
-        let Some(usage) = round.usage else { return };
-        let kinds = [
-            ("input", usage.input_tokens),
-            ("output", usage.output_tokens),
-            ("cache_read", usage.cache_read_tokens),
-            ("cache_write", usage.cache_write_tokens),
-        ];
-        for (kind, tokens) in kinds {
-            shared
-                .metrics
-                .add("tokens_total", &format!("kind=\"{kind}\""), tokens as f64);
-        }
-        self.last_usage = usage;
-        self.usage.input_tokens += usage.input_tokens;
-        self.usage.output_tokens += usage.output_tokens;
-        self.usage.cache_read_tokens += usage.cache_read_tokens;
-        self.usage.cache_write_tokens += usage.cache_write_tokens;
-    }
-
-    /// Answers the engine's calls of a round and goes on with the conversation: the body of the next round.
-    ///
-    /// # Errors
-    /// The answer cannot go on.
-    fn next(
-        &mut self,
-        shared: &Shared,
-        place: &mut Place,
-        round: Round,
-        most: u32,
-    ) -> Result<Bytes, Failure> {
-        self.count(shared, &round);
-        self.hidden += 1;
-        shared.metrics.add("hidden_rounds_total", "", 1.0);
-        if place.turns != self.turned.turn {
-            return Err(Failure::new(
-                "overtaken",
-                "another request of the session came in between",
-            ));
-        }
-        let Some(mut held) = place.hold_again()? else {
-            return Err(Failure::new(
-                "overtaken",
-                "another gateway went on with the session",
-            ));
-        };
-        let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
-        held.session.answer(&items, round.usage.as_ref())?;
-        let answers = match self.hidden > most {
-            false => call_all(shared, &mut held, round.calls),
-            true => round
-                .calls
-                .into_iter()
-                .map(|call| (call, Err(too_often(most))))
-                .collect(),
-        };
-        let added: Vec<String> = (round.items.into_iter())
-            .chain(results(self.asked.api, &answers))
-            .collect();
-        let restored = append(self.asked.api.format(), &self.turned.restored, &added)?;
-        self.real.extend(added);
-        let turned = self.asked.run(shared, held, restored, Compact::Auto)?;
-        let body = turned.body.clone();
-        self.turned = Turned {
-            turn: self.turned.turn,
-            report: turned.report.or(self.turned.report.take()),
-            ..turned
-        };
-        Ok(body)
-    }
-
-    /// Feeds the last round of the answer back; `visible` is what the client has of all of them, where that is not
-    /// what came. Where the session has gone on meanwhile, or the next request `is_here`, that brings the answer.
-    ///
-    /// # Errors
-    /// The answer could not be taken in.
-    fn end(
-        &mut self,
-        shared: &Shared,
-        place: &mut Place,
-        (round, visible): (Round, Option<Vec<String>>),
-        is_here: bool,
-    ) -> Result<(), Failure> {
-        if place.turns != self.turned.turn {
-            return Ok(());
-        }
-        let Some(mut held) = place.hold_again()? else {
-            return Ok(());
-        };
-        held.stays = true;
-        if visible.is_none() && is_here {
-            if let Some(usage) = &round.usage {
-                held.session.update_usage(usage);
-            }
-            return Ok(());
-        }
-        let answers = call_all(shared, &mut held, round.calls);
-        if !round.items.is_empty() {
-            let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
-            held.session.answer(&items, round.usage.as_ref())?;
-        }
-        self.results = match self.asked.api {
-            Api::Messages => result_blocks(&answers)
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            _ => results(self.asked.api, &answers),
-        };
-        self.real.extend(round.items);
-        if let Some(visible) = visible {
-            let one = Hidden {
-                before: self.asked.last,
-                visible: shared.identities.of(self.asked.api.format(), &visible),
-                real: std::mem::take(&mut self.real),
-                results: std::mem::take(&mut self.results),
-            };
-            hidden::keep(shared.host.record(), &self.turned.session, held.hidden, one)
-                .map_err(|error| Failure::new("record", error))?;
-        }
-        Ok(())
-    }
-}
-
-/// An answer that came to its end.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    rounds: Rounds,
-    round: Round,
-    visible: Option<Vec<String>>,
-}
-
-/// Takes in the answers that were left in a slot, before the next request where that `is_here`, and answers what is to be
-/// noted of them.
-fn take_in_ended(shared: &Shared, slot: &Slot, place: &mut Place, is_here: bool) -> Vec<Rounds> {
-    let take_in = |ended: Ended| {
-        let mut rounds = ended.rounds;
-        let answer = (ended.round, ended.visible);
-        if let Err(failure) = rounds.end(shared, place, answer, is_here) {
-            let (session, reason) = (&rounds.turned.session, failure.reason);
-            tracing::warn!(
-                session,
-                reason,
-                "an answer was not taken in: {}",
-                failure.detail
-            );
-        }
-        rounds
-    };
-    slot.take_ended().into_iter().map(take_in).collect()
-}
-
-/// The same for nobody's turn, where waiting does not block.
-async fn take_in_left(shared: &Arc<Shared>, slot: Slot) {
-    let mut place = Arc::clone(&slot.place).lock_owned().await;
-    let own = Arc::clone(shared);
-    let work = move || {
-        let ended = take_in_ended(&own, &slot, &mut place, false);
-        place.let_go();
-        // Nobody need wait for the rest.
-        drop(place);
-        ended.iter().for_each(|rounds| rounds.note(&own));
-    };
-    if let Err(failure) = shared.work.done(work).await {
-        tracing::warn!("an answer was not taken in: {}", failure.detail);
-    }
-}
-
-fn too_often(most: u32) -> String {
-    format!(
-        "this tool was called {most} times in a row, which is as often as it may be: answer now, with what you have"
-    )
-}
-
-fn call_all(
-    shared: &Shared,
-    held: &mut Held<'_>,
-    calls: Vec<Call>,
-) -> Vec<(Call, Result<String, String>)> {
-    let mut one = |call: Call| {
-        shared
-            .metrics
-            .add("tool_calls_total", &format!("tool=\"{}\"", call.name), 1.0);
-        let asked = ToolCall::new(call.name.clone(), call.arguments.clone());
-        let answer = held
-            .session
-            .call_tool(asked)
-            .map_err(|error| error.to_string());
-        (call, answer)
-    };
-    calls.into_iter().map(&mut one).collect()
-}
-
-/// A body with more messages at its end.
-fn append(format: Format, body: &Bytes, messages: &[String]) -> Result<Bytes, Failure> {
-    let wire = formats::split(as_text(body)?, Some(format)).map_err(SessionError::from)?;
-    let own = wire
-        .messages
-        .iter()
-        .enumerate()
-        .map(|(at, raw)| (Some(at), *raw));
-    let all: Vec<(Option<usize>, &str)> = own
-        .chain(messages.iter().map(|raw| (None, raw.as_str())))
-        .collect();
-    Ok(Bytes::from(wire.with_messages(None, &all)))
-}
-
-/// A slot, held for one piece of work.
-pub(crate) async fn with_place<T: Send + 'static>(
-    room: &Work,
-    slot: &Slot,
-    work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
-    let mut place = Arc::clone(&slot.place).lock_owned().await;
-    room.done(move || work(&mut place))
-        .await
-        .and_then(|done| done)
 }

@@ -15,11 +15,12 @@ use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 
 use crate::Shared;
+use crate::answer::{Slot, turn_in};
 use crate::api::Api;
-use crate::conversation::{self, Asked, Failure, Kind, Turned, with_place};
+use crate::conversation::{self, Asked, Kind, Turned};
+use crate::failure::Failure;
 use crate::headers;
 use crate::limits::Counted;
-use crate::sessions::Slot;
 use crate::settings::Settings;
 use crate::upstream::Unreachable;
 use first::managed;
@@ -128,7 +129,7 @@ async fn read_and_turn(
             let slot = slot(&own, &settings, &asked);
             if let Ok(place) = Arc::clone(&slot.place).try_lock_owned() {
                 let turned = |turned| tell(Begun::Turned(Arc::clone(&asked), turned));
-                return asked.turn_in(&own, &slot, place, turned);
+                return turn_in(&asked, &own, &slot, place, turned);
             }
         }
         tell(Begun::Read(read));
@@ -156,7 +157,11 @@ fn turn_after_others(shared: &Arc<Shared>, slot: &Slot, asked: &Arc<Asked>) -> T
         let place = Arc::clone(&slot.place).lock_owned().await;
         let own = Arc::clone(&shared);
         // Nobody may be waiting any more.
-        let work = move || asked.turn_in(&own, &slot, place, |turned| drop(sender.send(turned)));
+        let work = move || {
+            turn_in(&asked, &own, &slot, place, |turned| {
+                drop(sender.send(turned))
+            })
+        };
         shared.work.begin(work).await;
     });
     receiver
@@ -248,7 +253,7 @@ pub(crate) async fn count(
         let slot = slot(&shared, &settings, &asked);
         let own = Arc::clone(&shared);
         let work = move |place: &mut _| asked.preview(&own, place);
-        let preview = with_place(&shared.work, &slot, work).await;
+        let preview = slot.with_place(&shared.work, work).await;
         preview.ok().flatten()
     };
     let body = match settings.observe {

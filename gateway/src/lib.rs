@@ -5,10 +5,12 @@
 
 mod account;
 mod agent_model;
+mod answer;
 mod api;
 mod conversation;
 mod diff;
 mod exchange;
+mod failure;
 mod headers;
 mod heal;
 mod hidden;
@@ -35,6 +37,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use account::Diffs;
+use answer::Ended;
 use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
@@ -72,7 +75,7 @@ pub enum GatewayError {
 /// What all requests share.
 pub(crate) struct Shared {
     host: Host,
-    sessions: Sessions,
+    sessions: Sessions<Ended>,
     identities: Identities,
     metrics: Arc<Metrics>,
     work: Work,

@@ -3,40 +3,76 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use contexture::session::{AgentWindow, Session, SessionError};
 use contexture::{Host, SessionBuilder};
 
-use crate::conversation::Ended;
 use crate::diff::Sent;
+use crate::failure::Failure;
 use crate::hidden::{self, Hidden};
 use crate::metrics::Metrics;
+use crate::work::Work;
 
 /// A session in memory.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Slot {
+#[derive(Debug)]
+pub(crate) struct Slot<L> {
     /// One turn at a time.
     pub(crate) place: Arc<tokio::sync::Mutex<Place>>,
-    ended: Arc<Mutex<Vec<Ended>>>,
+    left: Arc<Mutex<Vec<L>>>,
 }
 
-impl Slot {
-    /// Leaves an answer for whoever is next at the place.
-    pub(crate) fn leave(&self, ended: Ended) {
-        let mut all = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(ended);
+impl<L> Default for Slot<L> {
+    fn default() -> Self {
+        Self {
+            place: Arc::default(),
+            left: Arc::default(),
+        }
+    }
+}
+
+impl<L> Clone for Slot<L> {
+    fn clone(&self) -> Self {
+        Self {
+            place: Arc::clone(&self.place),
+            left: Arc::clone(&self.left),
+        }
+    }
+}
+
+impl<L> Slot<L> {
+    /// Leaves something for whoever is next at the place.
+    pub(crate) fn leave(&self, one: L) {
+        self.left().push(one);
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        let all = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        !all.is_empty()
+    pub(crate) fn has_left(&self) -> bool {
+        !self.left().is_empty()
     }
 
-    /// The answers that were left.
-    pub(crate) fn take_ended(&self) -> Vec<Ended> {
-        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What was left.
+    pub(crate) fn take_left(&self) -> Vec<L> {
+        std::mem::take(&mut self.left())
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<L>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place, for one piece of work that blocks.
+    ///
+    /// # Errors
+    /// Those of the work, or that it panicked.
+    pub(crate) async fn with_place<T: Send + 'static>(
+        &self,
+        room: &Work,
+        work: impl FnOnce(&mut Place) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let mut place = Arc::clone(&self.place).lock_owned().await;
+        room.done(move || work(&mut place))
+            .await
+            .and_then(|done| done)
     }
 }
 
@@ -190,12 +226,12 @@ impl Place {
 
 /// All that are in memory.
 #[derive(Debug)]
-pub(crate) struct Sessions {
-    slots: Mutex<HashMap<String, (Slot, u64)>>,
+pub(crate) struct Sessions<L> {
+    slots: Mutex<HashMap<String, (Slot<L>, u64)>>,
     clock: AtomicU64,
 }
 
-impl Sessions {
+impl<L: Send + 'static> Sessions<L> {
     pub(crate) fn new() -> Self {
         Self {
             slots: Mutex::new(HashMap::new()),
@@ -204,7 +240,7 @@ impl Sessions {
     }
 
     /// The place of a session. Beyond `most` the one that was not used for the longest leaves memory.
-    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> Slot {
+    pub(crate) fn slot(&self, id: &str, most: usize, metrics: &Metrics) -> Slot<L> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gone = Vec::new();

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::conversation::Failure;
+use crate::failure::Failure;
 
 /// How many pieces for each core. A piece may wait: for the disk, for an engine, for another gateway.
 const EACH: usize = 8;

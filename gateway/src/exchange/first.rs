@@ -11,11 +11,11 @@ use http::StatusCode;
 use super::Exchange;
 use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whole};
 use super::rounds::answered;
+use crate::answer::{Rounds, Slot};
 use crate::api::Api;
-use crate::conversation::{Asked, Rounds, Turned, with_place};
+use crate::conversation::{Asked, Turned};
 use crate::headers;
 use crate::limits::Counted;
-use crate::sessions::Slot;
 use crate::stream::sse::Events;
 use crate::window;
 
@@ -166,10 +166,11 @@ async fn resend(
     tracing::info!(session = %turned.session, limit, "the provider says that the request does not fit");
     let (shared, asked) = (Arc::clone(&exchange.shared), Arc::clone(asked));
     let before = turned.again();
-    let again = with_place(&exchange.shared.work, slot, move |place| {
-        asked.turn_within(&shared, place, &before, limit)
-    })
-    .await;
+    let again = slot
+        .with_place(&exchange.shared.work, move |place| {
+            asked.turn_within(&shared, place, &before, limit)
+        })
+        .await;
     let again = match again {
         Ok(again) => again,
         Err(failure) => {

@@ -17,10 +17,9 @@ use tokio::time::timeout;
 
 use super::Exchange;
 use super::replies::{LONGEST_ERROR, is_stream, read_all, refuse, unreachable, whole};
-use crate::conversation::Rounds;
+use crate::answer::{Rounds, Slot};
 use crate::headers;
 use crate::limits::Counted;
-use crate::sessions::Slot;
 use crate::stream::sse::Events;
 use crate::stream::{Reader, reader};
 
