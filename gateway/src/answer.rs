@@ -315,10 +315,7 @@ async fn take_in_left(shared: &Arc<Shared>, slot: Slot) {
     let own = Arc::clone(shared);
     let work = move || {
         let ended = take_in_ended(&own, &slot, &mut place, false);
-        place.let_go();
-        // Nobody need wait for the rest.
-        drop(place);
-        ended.iter().for_each(|rounds| rounds.note(&own));
+        leave(place, &ended, &own);
     };
     if let Err(failure) = shared.work.done(work).await {
         tracing::warn!("an answer was not taken in: {}", failure.detail);
@@ -379,6 +376,11 @@ pub(crate) fn turn_in(
     if is_taken_in {
         asked.note(shared);
     }
+    leave(place, &ended, shared);
+}
+
+/// Lets the session go, and then notes what was taken in, for which nobody need wait.
+fn leave(mut place: OwnedMutexGuard<Place>, ended: &[Rounds], shared: &Shared) {
     place.let_go();
     drop(place);
     ended.iter().for_each(|rounds| rounds.note(shared));

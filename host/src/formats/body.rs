@@ -8,7 +8,7 @@ use contexture_engine_api::SUMMARY_END_MARK;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::anatomy::{PieceKind, anatomy};
-use super::compacted::{is_compacted, through};
+use super::compacted::{newest, through};
 use super::json::{
     JsonError, Raw, skip_space, value_end, walk_array, walk_array_on, walk_object, walk_object_on,
 };
@@ -135,12 +135,10 @@ impl Body {
     /// own.
     pub(super) fn compacted(&mut self, text: &str, leading: usize) -> usize {
         let raw = |at: usize| Some(Raw::trusted(text, self.items.get(at)?.clone()));
-        let (looked, newest) = self.compacted;
-        let new = looked.max(leading)..self.items.len();
-        let found = new.rev().find(|at| raw(*at).is_some_and(is_compacted));
-        let newest = found.or(newest);
-        let through = newest.map_or(leading, |newest| through(newest, raw));
-        self.compacted = (self.items.len(), newest);
+        let (looked, known) = self.compacted;
+        let found = newest(looked.max(leading)..self.items.len(), raw).or(known);
+        let through = found.map_or(leading, |newest| through(newest, raw));
+        self.compacted = (self.items.len(), found);
         through - leading
     }
 

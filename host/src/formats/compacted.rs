@@ -1,5 +1,7 @@
 //! What a provider compacted itself. Nobody else can read it, so that it is kept as it is, with all that stands before it.
 
+use std::ops::Range;
+
 use memchr::memmem;
 
 use super::json::Raw;
@@ -8,8 +10,15 @@ use super::json::Raw;
 /// an item of [OpenAI's](https://platform.openai.com/docs/guides/compaction), which Codex has by two more names.
 const KINDS: [&str; 3] = ["compaction", "compaction_summary", "context_compaction"];
 
-/// Whether a wire message holds, or is, what the provider made of those before it.
-pub(super) fn is_compacted(item: Raw<'_>) -> bool {
+/// The newest of these wire messages that holds, or is, what the provider made of those before it.
+pub(super) fn newest<'t>(
+    among: Range<usize>,
+    item: impl Fn(usize) -> Option<Raw<'t>>,
+) -> Option<usize> {
+    among.rev().find(|at| item(*at).is_some_and(is_compacted))
+}
+
+fn is_compacted(item: Raw<'_>) -> bool {
     if memmem::find(item.text().as_bytes(), b"compaction").is_none() {
         return false;
     }
@@ -30,10 +39,7 @@ pub(crate) fn compacted_through(messages: &[&str]) -> usize {
         let text = *messages.get(at)?;
         Some(Raw::trusted(text, 0..text.len()))
     };
-    let newest = (0..messages.len())
-        .rev()
-        .find(|at| raw(*at).is_some_and(is_compacted));
-    newest.map_or(0, |newest| through(newest, raw))
+    newest(0..messages.len(), raw).map_or(0, |newest| through(newest, raw))
 }
 
 fn blocks(item: Raw<'_>) -> impl Iterator<Item = Raw<'_>> {

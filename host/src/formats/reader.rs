@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::body::{Body, is_prompt, system_text};
-use super::compacted::{is_compacted, through};
+use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::json::{JsonError, Raw, skip_space, value_end};
 use super::logs::{self, Log, LoggedUsage};
@@ -518,13 +518,12 @@ impl<'d> Builder<'d> {
             .take_while(|item| is_prompt(raw(&item.body)))
             .count();
         // A log is no request: what its agent's provider compacted, the log tells in its own way.
-        let is_request = !matches!(container, Container::Log);
-        let newest = (leading..self.items.len())
-            .rev()
-            .find(|at| is_request && is_compacted(raw(&self.items[*at].body)));
-        let all = newest.map_or(leading, |newest| {
-            through(newest, |at| Some(raw(&self.items.get(at)?.body)))
-        });
+        let of_provider = match container {
+            Container::Log => 0..0,
+            _ => leading..self.items.len(),
+        };
+        let item = |at: usize| Some(raw(&self.items.get(at)?.body));
+        let all = newest(of_provider, item).map_or(leading, |newest| through(newest, item));
         let items = self.items.split_off(all);
         let compacted_items = self.items.split_off(leading).into_iter();
         let compacted_items: Vec<_> = compacted_items.map(|item| item.body).collect();
