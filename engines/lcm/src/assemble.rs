@@ -12,9 +12,7 @@ use crate::dates;
 const PREAMBLE: &str = "Earlier messages of this conversation, summarised. Nothing is lost: lcm_expand \
     with the id of a summary gives back its messages word for word, lcm_grep searches all of them.";
 
-/// The text of these nodes, oldest first. A message for those that stay beside one for the new ones, for the prompt cache
-/// to keep, was measured and saves nothing: without a model they are a few hundred tokens in all, and once their budget is
-/// full, each compaction condenses some.
+/// The text of these nodes, oldest first.
 pub(crate) fn block(nodes: &[&Node]) -> String {
     let mut text = format!("{SUMMARY_MARK}\n{PREAMBLE}\n");
     for node in nodes {
