@@ -1,5 +1,6 @@
 //! Prompt-cache markers, the outermost layer before the model: up to four `cache_control` breakpoints by
-//! the strategy `system_and_3`, one on the system prompt and three on the last messages.
+//! the strategy `system_and_3`, one on the system prompt and three on the last messages. Where summaries lead
+//! a window, one of the three stands before the last of them, which the next compaction may leave as it is.
 //!
 //! Source: "Context compression and caching", section "Prompt caching (Anthropic)". Markers are spliced
 //! into the JSON text, so that everything else leaves byte for byte, and carry a signature in white space,

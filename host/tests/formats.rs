@@ -1448,3 +1448,47 @@ fn what_the_provider_compacted_itself_stays_as_it_is() {
         assert!(error.contains("its provider compacted"), "{error}");
     }
 }
+
+#[test]
+fn each_of_several_summaries_is_a_block_of_its_own_for_anthropic() {
+    let summary = |text| PlanEntry::Summary {
+        text,
+        in_system_role: false,
+    };
+    for next in ["user", "assistant"] {
+        let document = format!(
+            r#"{{"system":"s","messages":[{{"role":"user","content":"a"}},{{"role":"{next}","content":"b"}}]}}"#
+        );
+        let document = one(&document);
+        assert_eq!(document.format(), Format::Anthropic);
+        let places = vec![summary("one"), summary("two"), PlanEntry::Message(1)];
+        let out = document.render(&window(places)).unwrap();
+        let body: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let blocks = body["messages"][0]["content"].as_array().unwrap();
+        assert!(blocks[0]["text"].as_str().unwrap().contains("one"), "{out}");
+        assert!(blocks[1]["text"].as_str().unwrap().contains("two"), "{out}");
+        // They are read back, and leave without a trace.
+        let again = one(&out);
+        let summaries = again
+            .messages()
+            .iter()
+            .filter(|message| message.is_summary());
+        assert_eq!(summaries.count(), 2, "{out}");
+        assert_eq!(
+            again.messages()[2].identity,
+            document.messages()[1].identity
+        );
+        // The first stays byte for byte where the second gives way.
+        let places = vec![
+            PlanEntry::Message(0),
+            summary("three"),
+            PlanEntry::Message(2),
+        ];
+        let later = again.render(&window(places)).unwrap();
+        let later: serde_json::Value = serde_json::from_str(&later).unwrap();
+        let later = later["messages"][0]["content"].as_array().unwrap();
+        assert_eq!(later[0], blocks[0]);
+        assert!(later[1]["text"].as_str().unwrap().contains("three"));
+        assert_eq!(later.get(2), blocks.get(2));
+    }
+}

@@ -362,8 +362,14 @@ fn place_summaries<'a>(
                 role: "assistant",
                 text,
             });
-        } else if let Some(PlannedMessage::Summary { text: before, .. }) = placed.last_mut() {
-            *before = format!("{before}\n\n{text}");
+        } else if let Some(PlannedMessage::Summary { role, text: before }) = placed.last_mut() {
+            if (wire.source, target) == (Format::Anthropic, Format::Anthropic) {
+                // They become one message, and each is a block of it, cached apart.
+                let role = *role;
+                placed.push(PlannedMessage::Summary { role, text });
+            } else {
+                *before = format!("{before}\n\n{text}");
+            }
         } else if may_answer && next.is_some_and(takes_a_summary) {
             joining.push(text);
         } else {

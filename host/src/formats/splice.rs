@@ -6,7 +6,7 @@ use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
 use super::conversation::Conversation;
 use super::json::{Edits, Raw, escape, escaped_offset, quote, skip_space};
 use super::message::Message;
-use super::plan::{Kept, Part};
+use super::plan::{Kept, Part, results_are_users};
 use super::seal::sealed_summary;
 use super::views::{ViewSpan, flatten, own_text, view_spans};
 use super::{Format, FormatError};
@@ -82,11 +82,12 @@ pub(super) fn splice(
         text: new_text.map(ToOwned::to_owned),
         after: kept.after.iter().map(|text| sealed_summary(text)).collect(),
         part_type: part_type(format, &head.role),
+        is_led_by_parts: results_are_users(format) && kept.before.len() > 1,
     };
     // Words that share their text with a summary in front of them share it with the one that takes its place.
     let first = (kept.parts.first())
         .and_then(|part| views.get(messages.get(part.index)?.view_index))
-        .filter(|view| view.from > 0);
+        .filter(|view| view.from > 0 && !insert.is_led_by_parts);
     if let Some(PieceEdit::Change(text)) =
         first.and_then(|view| piece_edits.get_mut(view.pieces.start))
     {
@@ -300,6 +301,8 @@ struct Insert {
     text: Option<String>,
     after: Vec<String>,
     part_type: &'static str,
+    /// Whether each of several summaries before a text is a part of its own, which Anthropic caches apart.
+    is_led_by_parts: bool,
 }
 
 impl Insert {
@@ -381,7 +384,7 @@ fn edit_content(
         (None, Some(string)) => string,
         (None, None) => "null".to_owned(),
         (Some(insert), None) => fresh_content(insert),
-        (Some(insert), Some(string)) if insert.after.is_empty() => {
+        (Some(insert), Some(string)) if insert.after.is_empty() && !insert.is_led_by_parts => {
             format!(
                 "\"{}{}",
                 escape(&led_by(&insert.before)),

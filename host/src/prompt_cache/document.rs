@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use contexture_engine_api::SUMMARY_MARK;
 use memchr::memmem;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -215,7 +216,8 @@ impl<'a> Document<'a> {
 
     /// The breakpoints that the strategy wants and the client did not set, the most important first: the
     /// system prompt, then the messages from the last one on. Where the earliest of these is too far from the end of
-    /// the request before for the provider to find that, it moves there.
+    /// the request before for the provider to find that, it moves there. In a compacted window the earliest gives way
+    /// to one before the last summary.
     pub(super) fn wanted(
         &self,
         provider: CacheProvider,
@@ -237,13 +239,17 @@ impl<'a> Document<'a> {
                     }),
             );
         }
-        let mut rolling = 0;
-        // Automatic caching puts its breakpoint on the last message.
-        let mut taken_by_request = is_marked(Position::Request);
         // What the provider compacted stays byte for byte.
         let first_own = leading.max(self.compacted);
+        let before_summary = (self.before_last_summary(first_own, provider)?)
+            .filter(|(at, _)| !is_marked(Position::Message(*at)));
+        let most = ROLLING_MESSAGES - usize::from(before_summary.is_some());
+        let mut rolling = Vec::new();
+        let mut places = 0;
+        // Automatic caching puts its breakpoint on the last message.
+        let mut taken_by_request = is_marked(Position::Request);
         for index in (first_own..self.messages.len()).rev() {
-            if rolling == ROLLING_MESSAGES {
+            if places == most {
                 break;
             }
             let message = self.message(index)?;
@@ -251,25 +257,25 @@ impl<'a> Document<'a> {
                 continue;
             }
             if is_marked(Position::Message(index)) || std::mem::take(&mut taken_by_request) {
-                rolling += 1;
+                places += 1;
             } else if let Some(site) = self.in_message(index, &message, provider) {
-                wanted.push(Wanted {
-                    place: BreakpointTarget::Message(index),
-                    position: Position::Message(index),
-                    site,
-                });
-                rolling += 1;
+                rolling.push((index, site));
+                places += 1;
             }
         }
-        let is_rolling = |one: &&Wanted| matches!(one.position, Position::Message(_));
-        if wanted.iter().filter(is_rolling).count() == ROLLING_MESSAGES
-            && let Some(last) = wanted.last_mut()
-            && let Position::Message(first) = last.position
-            && let Some(moved) = self.out_of_reach(first_own, first, provider)?
-            && !is_marked(moved.position)
+        if rolling.len() == most
+            && let Some(last) = rolling.last_mut()
+            && let Some(moved) = self.out_of_reach(first_own, last.0, provider)?
+            && !is_marked(Position::Message(moved.0))
         {
             *last = moved;
         }
+        rolling.extend(before_summary.filter(|new| rolling.iter().all(|(_, site)| *site != new.1)));
+        wanted.extend(rolling.into_iter().map(|(index, site)| Wanted {
+            place: BreakpointTarget::Message(index),
+            position: Position::Message(index),
+            site,
+        }));
         Ok(wanted)
     }
 
@@ -280,7 +286,7 @@ impl<'a> Document<'a> {
         first_own: usize,
         first: usize,
         provider: CacheProvider,
-    ) -> Result<Option<Wanted>, MarkError> {
+    ) -> Result<Option<(usize, MarkerSite)>, MarkError> {
         let mut blocks = 0;
         let mut is_answered = false;
         for index in (first_own..=first).rev() {
@@ -290,16 +296,50 @@ impl<'a> Document<'a> {
                 false => None,
             };
             if let Some(site) = site {
-                let position = Position::Message(index);
-                let place = BreakpointTarget::Message(index);
-                return Ok((blocks >= LOOK_BACK).then_some(Wanted {
-                    place,
-                    position,
-                    site,
-                }));
+                return Ok((blocks >= LOOK_BACK).then_some((index, site)));
             }
             is_answered |= message.role.as_deref() == Some("assistant");
             blocks += message.blocks();
+        }
+        Ok(None)
+    }
+
+    /// The end of what stands before the last summary. The next compaction writes that one anew, and may leave
+    /// everything before it as it is.
+    fn before_last_summary(
+        &self,
+        first_own: usize,
+        provider: CacheProvider,
+    ) -> Result<Option<(usize, MarkerSite)>, MarkError> {
+        let mark = format!("\"{SUMMARY_MARK}");
+        let is_summary = |text: &RawValue| text.get().starts_with(&mark);
+        for index in (first_own..self.messages.len()).rev() {
+            // Most messages hold none, and a search is much cheaper than a parse.
+            if memmem::find(self.messages[index].as_bytes(), mark.as_bytes()).is_none() {
+                continue;
+            }
+            let Some(content) = self.message(index)?.content else {
+                continue;
+            };
+            let blocks = elements(content.get());
+            let summary = blocks.iter().rposition(|block| {
+                MessageFields::parse(block).is_ok_and(|block| block.text.is_some_and(is_summary))
+            });
+            if summary.is_none() && !is_summary(content) {
+                continue;
+            }
+            let mut before = blocks[..summary.unwrap_or(0)].iter().rev();
+            if let Some(site) = before.find_map(|block| self.in_block(block)) {
+                return Ok(Some((index, site)));
+            }
+            if index == first_own {
+                return Ok(None);
+            }
+            let before = self.message(index - 1)?;
+            let site = self.in_message(index - 1, &before, provider);
+            return Ok(site
+                .filter(|_| !before.is_system())
+                .map(|site| (index - 1, site)));
         }
         Ok(None)
     }
@@ -357,18 +397,19 @@ impl<'a> Document<'a> {
                 start,
                 end: start + content.len(),
             }),
-            b'[' => {
-                let last = *elements(content).last()?;
-                let block = MessageFields::parse(last).ok()?;
-                let can_carry = match block.kind.as_deref()? {
-                    "thinking" | "redacted_thinking" => false,
-                    "text" => !is_blank_string(block.text?.get()),
-                    _ => true,
-                };
-                (can_carry && block.cache_control.is_none()).then(|| self.object(last))
-            }
+            b'[' => self.in_block(elements(content).last()?),
             _ => None,
         }
+    }
+
+    fn in_block(&self, block: &str) -> Option<MarkerSite> {
+        let fields = MessageFields::parse(block).ok()?;
+        let can_carry = match fields.kind.as_deref()? {
+            "thinking" | "redacted_thinking" => false,
+            "text" => !is_blank_string(fields.text?.get()),
+            _ => true,
+        };
+        (can_carry && fields.cache_control.is_none()).then(|| self.object(block))
     }
 
     fn object(&self, object: &str) -> MarkerSite {

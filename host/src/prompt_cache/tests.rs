@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use contexture_engine_api::SUMMARY_MARK;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -78,6 +79,60 @@ fn system_and_the_last_three_messages() {
     assert_eq!(sent["messages"][2]["content"], block("two"));
     assert_eq!(sent["messages"][3]["content"], block("three"));
     assert_eq!(sent["messages"][4]["content"], block("four"));
+}
+
+#[test]
+fn in_a_compacted_window_one_marker_stands_before_the_last_summary() {
+    let summary =
+        |at: usize| json!({"type": "text", "text": format!("{SUMMARY_MARK}\nsummary {at}")});
+    let turns = |first: Vec<Value>| {
+        let turn = |at: usize| {
+            let role = ["assistant", "user"][at % 2];
+            json!({"role": role, "content": [{"type": "text", "text": format!("turn {at}")}]})
+        };
+        let messages = std::iter::once(json!({"role": "user", "content": first}));
+        let messages: Vec<_> = messages.chain((0..4).map(turn)).collect();
+        json!({"system": "You help.", "messages": messages})
+    };
+    let marked_messages = |sent: &Value| -> Vec<usize> {
+        let messages = sent["messages"].as_array().unwrap().iter().enumerate();
+        let is_marked = |message: &Value| !markers(&json!({"messages": [message]})).is_empty();
+        messages
+            .filter(|(_, message)| is_marked(message))
+            .map(|(at, _)| at)
+            .collect()
+    };
+    // Among the blocks of one message: it stands on the one before.
+    let said = json!({"type": "text", "text": "go on"});
+    let sent = anthropic(&turns(vec![
+        summary(1),
+        summary(2),
+        summary(3),
+        said.clone(),
+    ]));
+    assert_eq!(marked_messages(&sent), [0, 3, 4]);
+    let blocks = &sent["messages"][0]["content"];
+    let places: Vec<_> = (0..4)
+        .filter(|at| blocks[*at].get("cache_control").is_some())
+        .collect();
+    assert_eq!(places, [1]);
+    // Nothing stands before a first summary but the system prompt, which has its own.
+    let sent = anthropic(&turns(vec![summary(1), said.clone()]));
+    assert_eq!(marked_messages(&sent), [2, 3, 4]);
+    // A client that marked it has done that already.
+    let mut first = vec![summary(1), summary(2)];
+    first[0]["cache_control"] = ephemeral();
+    let sent = anthropic(&turns(first));
+    assert_eq!(markers(&sent).len(), 4);
+    // Messages of their own, as other formats have them; and what somebody quotes is none.
+    let own = |at| json!({"role": "user", "content": summary(at)["text"]});
+    let quoted = json!({"role": "user", "content": format!("What is {SUMMARY_MARK}?")});
+    let messages = json!([{"role": "system", "content": "You help."}, own(1), own(2), quoted,
+        {"role": "assistant", "content": "A mark."}, {"role": "user", "content": "I see."}]);
+    assert_eq!(
+        marked_messages(&openrouter(&json!({"messages": messages}))),
+        [0, 1, 4, 5]
+    );
 }
 
 #[test]
