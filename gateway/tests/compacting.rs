@@ -6,6 +6,7 @@ mod support;
 use std::time::Duration;
 
 use contexture::{Host, HostOptions, ToolCall};
+use contexture_engine_api::SUMMARY_MARK;
 use contexture_stand_in::{Answer, Coder, Fault, Request};
 use serde_json::json;
 use support::Stage;
@@ -500,4 +501,58 @@ async fn a_compaction_of_the_providers_own_is_a_boundary() {
             });
         }
     }
+}
+
+/// The texts of a request's summaries that are blocks of their own.
+fn summaries(request: &Request) -> Vec<String> {
+    let contents = request
+        .messages()
+        .iter()
+        .filter_map(|message| message["content"].as_array());
+    let texts = contents
+        .flatten()
+        .filter_map(|block| block["text"].as_str());
+    let summaries = texts.filter(|text| text.starts_with(SUMMARY_MARK));
+    summaries.map(ToOwned::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn summaries_that_stay_are_read_from_the_providers_cache() {
+    let stage = Stage::new(&config("lcm"));
+    stage.provider.answer_with(|_| Answer::text("Yes."));
+    let gateway = stage.gateway().await;
+    let mut agent = Agent::new(Api::Messages, &gateway.base, "s");
+    agent.system = "You work on a repository. ".repeat(300);
+    let filler = "It goes on. ".repeat(80);
+    let (mut before, mut bill_before) = (Vec::new(), 0);
+    let (mut system_alone, mut compactions_with_summaries_kept) = (0, 0);
+    for part in 0..120 {
+        agent.user(&format!(
+            "Part {part} of the report is in src/part_{part}.rs. {filler}"
+        ));
+        agent.go_on().await;
+        let now = summaries(&stage.provider.requests()[part]);
+        let bill = stage.provider.bill().usage.cache_read;
+        let read = bill - bill_before;
+        let same = now
+            .iter()
+            .zip(&before)
+            .take_while(|(now, before)| now == before);
+        let same = same.count();
+        if now != before && same == 0 {
+            system_alone = read;
+        } else if now != before {
+            // The newest of them was not yet likely to stay.
+            let kept = &now[..same.min(before.len() - 1)];
+            let bytes: usize = kept.iter().map(String::len).sum();
+            assert!(
+                read >= system_alone + bytes as u64 / 6,
+                "{part}: {read} tokens, {bytes} bytes kept"
+            );
+            compactions_with_summaries_kept += usize::from(!kept.is_empty());
+        }
+        (before, bill_before) = (now, bill);
+    }
+    assert!(compactions_with_summaries_kept > 1);
+    stage.nothing_was_refused();
 }

@@ -1,6 +1,7 @@
 //! One compaction: which messages get leaves, which nodes are condensed, what the new window is.
 
 mod arrange;
+mod pieces;
 mod propose;
 mod shorten;
 mod spots;

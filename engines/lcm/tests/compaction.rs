@@ -808,3 +808,26 @@ fn a_summary_is_marked_and_the_prefix_of_the_window_stays_between_compactions() 
     assert_eq!(unannounced, 0);
     assert!(play.session.compactions > 2);
 }
+
+#[test]
+fn what_was_summarised_before_stays_as_a_message_of_its_own() {
+    let host = host_with(summary);
+    let mut play = Play::new(&host);
+    let mut before: Vec<String> = Vec::new();
+    let mut with_one_kept = 0;
+    for at in 0..80 {
+        play.chat(&format!("fact-{at}"));
+        play.turn();
+        let messages = play.chat.messages.iter();
+        let summaries = messages.filter(|message| message.kind == MessageKind::Summary);
+        let now: Vec<_> = summaries.map(|message| message.text.clone()).collect();
+        if now != before {
+            with_one_kept += usize::from(now.len() > 1 && now.first() == before.first());
+            play.sound();
+        }
+        before = now;
+    }
+    let compactions = play.session.compactions;
+    assert!(compactions > 2);
+    assert!(with_one_kept > 1, "{with_one_kept} of {compactions}");
+}

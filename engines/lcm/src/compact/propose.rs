@@ -9,8 +9,8 @@ use contexture_engine_api::{
 
 use super::arrange::Arrangement;
 use super::write::{Made, Writer};
-use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal};
-use crate::assemble::block;
+use super::{Compacted, Compactor, FRAMING_TOKENS, Proposal, pieces};
+use crate::assemble::nodes_in;
 use crate::dag::plan::PlanStep;
 use crate::dag::{Level, Node, NodeId};
 use crate::store::nodes::{self, NewNode, Placed};
@@ -96,6 +96,19 @@ impl Compactor<'_, '_> {
             .iter()
             .map(|(at, short)| (*at, short))
             .collect();
+        let nodes: HashMap<NodeId, &Node> = (arrangement.frontier.iter())
+            .map(|placed| (placed.node.id, &placed.node))
+            .collect();
+        let covered = |view: &MessageView<'_>| {
+            if view.kind() != MessageKind::Summary {
+                return Some((view.id(), view.id()));
+            }
+            let shown = nodes_in(view.text());
+            let shown: Option<Vec<&&Node>> = shown.iter().map(|one| nodes.get(&one.id)).collect();
+            let shown = shown?;
+            let first = shown.iter().map(|node| node.first).min()?;
+            Some((first, shown.iter().map(|node| node.last).max()?))
+        };
         let mut entries = Vec::new();
         let mut runs = runs.iter();
         for step in &arrangement.steps {
@@ -114,15 +127,8 @@ impl Compactor<'_, '_> {
                         .flatten()
                         .map(|made| &made.placed.node)
                         .collect();
-                    let text = block(&nodes);
                     let views = &self.views[run.places.clone()];
-                    entries.push(match views {
-                        // An unchanged summary stays, byte for byte.
-                        [one] if one.kind() == MessageKind::Summary && one.text() == text => {
-                            Entry::Keep(one.id())
-                        }
-                        _ => Entry::summary(text, views.iter().map(MessageView::id).collect()),
-                    });
+                    entries.extend(pieces::entries(views, &nodes, covered));
                 }
             }
         }
