@@ -15,6 +15,7 @@ mod prices;
 mod recording;
 mod report;
 mod script;
+mod shared;
 mod stage;
 
 pub use figures::{CompactionCost, Prompts, Spent, Work};

@@ -71,7 +71,8 @@ fn beside_summary(text: &str) -> &str {
     };
     // The end mark has a checksum.
     let behind = rest.trim_start().split_once(char::is_whitespace);
-    behind.map_or("", |(_, words)| words)
+    // There may be several.
+    behind.map_or("", |(_, words)| beside_summary(words))
 }
 
 /// The words of a message on the wire, without the summaries that share it.

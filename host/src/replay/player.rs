@@ -9,9 +9,10 @@ use super::cache::{Billed, PromptCache};
 use super::figures::{Before, CompactionCost, Prompts, Spent, Work};
 use super::recording::{Recording, Request};
 use super::script::Script;
+use super::shared::part_shared;
 use super::stage::Stage;
 use crate::engines::Source;
-use crate::formats;
+use crate::formats::{self, FormatError};
 use crate::prompt_cache::{CacheTtl, Ttl};
 use crate::session::{
     CompactionReport, OutcomeKind, Session, SessionError, SessionOptions, TurnOptions,
@@ -290,9 +291,8 @@ impl<'a> Player<'a> {
                 tokens * same.count() as u64 / body.len().max(1) as u64
             }
             Some(sent) => {
-                let same = sent.wires.iter().zip(&wires).take_while(|(a, b)| a == b);
                 let messages = self.session.window().message_tokens();
-                tokens - messages + self.session.head_tokens(same.count())
+                tokens - messages + self.shared_tokens(sent, &wires, &wire.messages)?
             }
         };
         let stood = stood(&self.cache, self.sent.is_some(), request.time_ms);
@@ -335,6 +335,26 @@ impl<'a> Player<'a> {
             tools,
         });
         Ok(usage)
+    }
+
+    /// The tokens of the messages that this prompt begins with as the one before it does. `wires` are the hashes of its
+    /// wire messages.
+    fn shared_tokens(
+        &self,
+        sent: &Sent,
+        wires: &[u64],
+        messages: &[&str],
+    ) -> Result<u64, FormatError> {
+        let head = |wires: usize| self.session.head_tokens(wires);
+        let same = sent.wires.iter().zip(wires).take_while(|(a, b)| a == b);
+        let same = same.count();
+        let (true, Some(now)) = (same < sent.wires.len(), messages.get(same)) else {
+            return Ok(head(same));
+        };
+        let before = formats::split(&sent.body, Some(self.script.format))?;
+        let before = before.messages.get(same).copied().unwrap_or_default();
+        let part = part_shared(before, now, self.script.format);
+        Ok(head(same) + ((head(same + 1) - head(same)) as f64 * part) as u64)
     }
 
     /// What the last compaction saved in this request, or what a new one costs and saves in it.
