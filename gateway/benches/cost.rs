@@ -8,16 +8,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use contexture::HostOptions;
 use contexture::config::Config;
 use contexture::formats::{self, Format, RenderPlan};
 use contexture::prompt_cache::Ttl;
-use contexture::providers::{ModelClient, NoModel, Resolved};
+use contexture::providers::{LentModel, ModelClient, NoModel, Resolved};
 use contexture::replay::{Prices, Recording, Stage, play, without_engine};
 use contexture::session::AgentWindow;
+use contexture_engine_api::{ModelAnswer, ModelRequest};
 use contexture_gateway::Gateway;
-use contexture_stand_in::{Answer, Api, Options, Request, StandIn};
+use contexture_stand_in::{Answer, Options, StandIn};
 use contexture_tests::shared_data;
 use serde_json::{Value, json};
 
@@ -58,8 +60,7 @@ fn main() {
                         model,
                     };
                     let bill = Bill::of(session, Some(&through));
-                    // `replay` is not given a model here.
-                    let by_replay = (!model).then(|| through.by_replay(session) / played_alone);
+                    let by_replay = through.by_replay(session) / played_alone;
                     let summary = if model { "model" } else { "digest" };
                     bill.print(
                         name,
@@ -91,7 +92,8 @@ impl Session {
     fn recording(&self, context_length: u64) -> Recording {
         let conversation = formats::read(self.body(&self.messages).to_string(), None).unwrap();
         let agent = AgentWindow {
-            model: MODEL.to_owned(),
+            // Its tokens are nearly the provider's, which counts four bytes as one.
+            model: "gpt-5".to_owned(),
             context_length,
             max_output_tokens: 8_000,
         };
@@ -191,9 +193,7 @@ impl Way {
             self.engine, self.window
         );
         if self.model {
-            config += &format!(
-                "auxiliary: {{compression: {{provider: openai, base_url: \"{base}/v1\", model: gpt-4o-mini}}}}\n"
-            );
+            config += "auxiliary: {compression: {provider: main}}\n";
         }
         config
     }
@@ -210,10 +210,14 @@ impl Way {
             (name == "CONTEXTURE_HOME").then(|| home.path().as_os_str().to_owned())
         })
         .unwrap();
-        let nobody = Resolved::NoModel(NoModel::Offline);
-        let client = ModelClient::new(nobody, std::time::Duration::from_secs(1), |text| {
-            text.into()
-        });
+        let client = match self.model {
+            true => ModelClient::lent(summariser(Arc::default()), |text| text.into()),
+            false => ModelClient::new(
+                Resolved::NoModel(NoModel::Offline),
+                Duration::from_secs(1),
+                |text| text.into(),
+            ),
+        };
         let stage = Stage::new(loaded, client).unwrap();
         let played = play(&session.recording(self.window), &stage, None, &mut || {}).unwrap();
         Prices::sonnet(Ttl::FiveMinutes).cost(&played.prompts)
@@ -244,10 +248,7 @@ impl Bill {
         // Which answer is due, by its place among the messages.
         let due = Arc::new(AtomicUsize::new(0));
         let (asked, said) = (due.clone(), session.messages.clone());
-        provider.answer_with(move |request| match request.api {
-            Api::Messages => answer(&said[asked.load(Ordering::SeqCst)]),
-            _ => summary(request),
-        });
+        provider.answer_with(move |_| answer(&said[asked.load(Ordering::SeqCst)]));
         let home = tempfile::tempdir().unwrap();
         // Without an engine the gateway sets its markers all the same: a window that is never full.
         let without = Way {
@@ -257,21 +258,25 @@ impl Bill {
         };
         let config = way.unwrap_or(&without).config(&provider.base_url());
         std::fs::write(home.path().join("config.yaml"), config).unwrap();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let options = HostOptions {
+            model: (way.is_some_and(|way| way.model)).then(|| summariser(calls.clone())),
+            ..HostOptions::in_home(home.path())
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .unwrap();
-        let requests = runtime.block_on(converse(session, home.path(), &due));
+        let requests = runtime.block_on(converse(session, options, &due));
         let refused = provider.violations();
         assert!(refused.is_empty(), "{:#?}", refused.first());
         let usage = provider.bill().usage;
-        let calls = provider.requests().len() - requests;
         let tokens = usage.input as f64 * 3.0
             + usage.cache_read as f64 * 0.3
             + usage.cache_write_5m as f64 * 3.75;
         Self {
             requests,
-            calls,
+            calls: calls.load(Ordering::SeqCst),
             written: usage.cache_write_5m,
             read: usage.cache_read,
             prompts: tokens / 1e6,
@@ -284,7 +289,7 @@ impl Bill {
         engine: &str,
         window: u64,
         summary: &str,
-        alone: Option<(f64, Option<f64>)>,
+        alone: Option<(f64, f64)>,
     ) {
         let share = |share: f64| format!("{:.1} %", 100.0 * share);
         println!(
@@ -297,18 +302,14 @@ impl Bill {
                 Some((alone, _)) => share(self.prompts / alone),
                 None => format!("${:.3}", self.prompts),
             },
-            alone
-                .and_then(|(_, by_replay)| by_replay)
-                .map_or_else(String::new, share),
+            alone.map_or_else(String::new, |(_, by_replay)| share(by_replay)),
         );
     }
 }
 
 /// Sends every request of the session. Answers how many.
-async fn converse(session: &Session, home: &std::path::Path, due: &AtomicUsize) -> usize {
-    let gateway = Gateway::open(HostOptions::in_home(home), Some("127.0.0.1:0"))
-        .await
-        .unwrap();
+async fn converse(session: &Session, options: HostOptions, due: &AtomicUsize) -> usize {
+    let gateway = Gateway::open(options, Some("127.0.0.1:0")).await.unwrap();
     let address = format!("http://{}/v1/messages", gateway.address());
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let serving = tokio::spawn(gateway.serve(|handle| drop(sender.send(handle))));
@@ -356,16 +357,23 @@ fn answer(message: &Value) -> Answer {
     })
 }
 
-/// A long summary: the lines of what is to be summarised, as many as fit.
-fn summary(request: &Request) -> Answer {
-    let material = request.last_text();
-    let mut notes = String::from("## Progress\n");
-    for line in material.lines().filter(|line| line.len() > 40) {
-        let line: String = line.chars().take(200).collect();
-        if notes.len() + line.len() > SUMMARY_CHARS {
-            break;
-        }
-        notes += &format!("- {line}\n");
+/// A model that writes long summaries: the lines of what it is to summarise, as many as fit.
+fn summariser(calls: Arc<AtomicUsize>) -> LentModel {
+    LentModel {
+        name: "summariser".to_owned(),
+        context_length: None,
+        ask: Arc::new(move |request: &ModelRequest| {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let most = SUMMARY_CHARS.min(request.max_tokens as usize * 4);
+            let mut notes = String::from("## Progress\n");
+            for line in request.prompt.lines().filter(|line| line.len() > 40) {
+                let line: String = line.chars().take(200).collect();
+                if notes.len() + line.len() > most {
+                    break;
+                }
+                notes += &format!("- {line}\n");
+            }
+            Ok(ModelAnswer::new(notes, "summariser"))
+        }),
     }
-    Answer::text(notes)
 }

@@ -446,6 +446,28 @@ fn a_compaction_shrinks_the_prompt_and_costs_the_cache_what_follows_it() {
 }
 
 #[test]
+fn of_a_message_that_a_summary_joins_anthropic_finds_the_blocks_before_it() {
+    register_all();
+    let mut messages = vec![json!({"role": "user", "content": words(2_000)})];
+    for call in 0..6 {
+        let id = format!("toolu_{call}");
+        let asks = json!([{"type": "tool_use", "id": id, "name": "list", "input": {}}]);
+        let says = json!([{"type": "tool_result", "tool_use_id": id, "content": words(100)}]);
+        messages.push(json!({"role": "assistant", "content": asks}));
+        messages.push(json!({"role": "user", "content": says}));
+    }
+    let body = json!({"model": "gpt-5", "max_tokens": 1_000, "messages": messages});
+    let recording = Recording::new(one(&body), agent(100_000));
+    let alone = without_engine(&recording, Ttl::default());
+    let result = played(&stage(), "cut-unwatched", &recording);
+    assert_eq!(result.work.compactions, 1);
+    // The sixth prompt begins with the first message, of which the summary became the second block.
+    let found = result.prompts.cached_tokens + result.prompts.peak_prompt_tokens;
+    let found = found - alone.cached_tokens;
+    assert!(found.abs_diff(message(2_000)) < 20, "{found}");
+}
+
+#[test]
 fn hygiene_has_an_engine_compact_that_did_not_ask_to() {
     register_all();
     let work = |context_length| {

@@ -135,7 +135,7 @@ impl Background {
         session: &SessionState,
         settings: &Settings,
         budgets: &Budgets,
-        staging: &Staging,
+        staging: &mut Staging,
         due: bool,
         most: usize,
     ) -> Result<Vec<BackgroundCall>, EngineError> {
@@ -153,6 +153,7 @@ impl Background {
                 self.plan_condensed(session, budgets, staging, most);
             }
             self.plan_better(session, budgets, staging, most)?;
+            self.write_blank(session, staging);
         }
         let mut calls = Vec::new();
         for (job, pending) in &mut self.pending {
@@ -177,6 +178,21 @@ impl Background {
             }
         }
         Ok(calls)
+    }
+
+    /// Writes what no model has anything to write from.
+    fn write_blank(&mut self, session: &SessionState, staging: &mut Staging) {
+        let blank = self
+            .pending
+            .extract_if(.., |_, pending| pending.job.is_blank());
+        for (_, Pending { purpose, job }) in blank {
+            stage(
+                purpose,
+                job.without_model(&session.services),
+                session,
+                staging,
+            );
+        }
     }
 
     fn add(&mut self, purpose: Purpose, job: Job) {

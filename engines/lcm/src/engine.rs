@@ -425,7 +425,7 @@ impl ContextEngine for Engine {
             &self.session,
             &self.settings,
             &budgets,
-            &self.staging,
+            &mut self.staging,
             due,
             most,
         );

@@ -12,7 +12,7 @@ use contexture_engine_api::{
 
 use crate::dag::Level;
 use crate::settings::LEAST_TEXT;
-use crate::transcript::{excerpt, fit, fit_and_count, pack, speaker, transcript};
+use crate::transcript::{excerpt, fit, fit_and_count, is_blank, pack, speaker, transcript};
 
 /// Characters per token of a digest, which is dense in names.
 const CHARS_PER_TOKEN: f64 = 2.33;
@@ -38,6 +38,7 @@ pub(crate) struct Job {
     source_tokens: u64,
     budget: u64,
     focus: Option<String>,
+    is_blank: bool,
 }
 
 /// The material of one call.
@@ -116,6 +117,7 @@ impl Job {
             source_tokens: messages.iter().map(MessageView::tokens).sum(),
             budget,
             focus: focus.map(|focus| mask_secrets(focus).into_owned()),
+            is_blank: messages.iter().all(is_blank),
         }
     }
 
@@ -152,7 +154,13 @@ impl Job {
             source_tokens,
             budget,
             focus: focus.map(|focus| mask_secrets(focus).into_owned()),
+            is_blank: false,
         }
+    }
+
+    /// Whether nothing was said that a model could write from.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.is_blank
     }
 
     /// The approximate budget of the text, in tokens.
@@ -283,7 +291,10 @@ impl Job {
         Written {
             tokens,
             text,
-            level: Level::Deterministic,
+            level: match self.is_blank {
+                true => Level::Verbatim,
+                false => Level::Deterministic,
+            },
             model: None,
         }
     }

@@ -13,16 +13,20 @@ const EXCERPTS: [usize; 6] = [6_000, 2_400, 1_000, 400, 160, 60];
 /// The longest name. OpenAI allows 64 characters.
 const NAME_BYTES: usize = 256;
 
-/// The messages as text, in as few parts as possible of at most `max_tokens` each.
+/// The messages as text, in as few parts as possible of at most `max_tokens` each; none where nothing was said.
 pub(crate) fn transcript(
     messages: &[MessageView<'_>],
     max_tokens: u64,
     services: &Services,
 ) -> Vec<String> {
-    let texts = messages
-        .iter()
-        .map(|message| whole_or_excerpt(message, max_tokens, services));
+    let said = messages.iter().filter(|message| !is_blank(message));
+    let texts = said.map(|message| whole_or_excerpt(message, max_tokens, services));
     pack(texts.collect(), max_tokens, services)
+}
+
+/// Whether a message says nothing that a summary could hold.
+pub(crate) fn is_blank(message: &MessageView<'_>) -> bool {
+    message.text().trim().is_empty() && message.tool_calls().is_empty() && !message.has_media()
 }
 
 /// Joins texts to as few parts as possible, about equally long. No text is split.

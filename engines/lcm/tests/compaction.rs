@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use contexture_engine_api::{
     BackgroundCall, CompressOrder, Cut, Delivery, Entry, FailureKind, MessageId, MessageKind,
@@ -184,6 +185,37 @@ fn texts_that_the_model_refuses_cost_two_calls_each_and_hold_nothing_up() {
         "{} calls while nothing was said",
         host.model.calls() - calls
     );
+    play.sound();
+}
+
+#[test]
+fn where_nothing_was_said_no_model_is_asked_and_nothing_waits_for_one() {
+    let blank = Arc::new(AtomicUsize::new(0));
+    let seen = blank.clone();
+    let host = host_with(move |request| match request.prompt.trim().is_empty() {
+        true => {
+            seen.fetch_add(1, Ordering::Relaxed);
+            // As providers do.
+            Err(FailureKind::Other)
+        }
+        false => summary(request),
+    });
+    let mut play = Play::new(&host);
+    let mut most = 0;
+    for at in 0..60 {
+        play.chat(&format!("fact-{at}"));
+        play.say("assistant", "");
+        if at == 20 {
+            // More than a leaf of it.
+            (0..300).for_each(|_| play.say("assistant", " "));
+        }
+        most = most.max(play.tokens());
+        play.turn();
+    }
+    assert_eq!(blank.load(Ordering::Relaxed), 0);
+    assert!(most < 5_600, "a compaction waited up to {most} tokens");
+    assert!(play.session.compactions > 3, "{}", play.session.compactions);
+    assert_eq!(play.to_redo(), 0);
     play.sound();
 }
 
