@@ -211,7 +211,7 @@ impl Way {
         })
         .unwrap();
         let client = match self.model {
-            true => ModelClient::lent(summariser(Arc::default()), |text| text.into()),
+            true => ModelClient::lent(summariser(), |text| text.into()),
             false => ModelClient::new(
                 Resolved::NoModel(NoModel::Offline),
                 Duration::from_secs(1),
@@ -248,7 +248,19 @@ impl Bill {
         // Which answer is due, by its place among the messages.
         let due = Arc::new(AtomicUsize::new(0));
         let (asked, said) = (due.clone(), session.messages.clone());
-        provider.answer_with(move |_| answer(&said[asked.load(Ordering::SeqCst)]));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let asked_for_summaries = calls.clone();
+        provider.answer_with(move |request| {
+            let at = asked.load(Ordering::SeqCst);
+            let last = request.messages().last().map(Value::to_string);
+            match last.is_some_and(|last| last.contains(&end_of(&said[at - 1]))) {
+                true => answer(&said[at]),
+                false => {
+                    asked_for_summaries.fetch_add(1, Ordering::SeqCst);
+                    Answer::text(long_summary(&request.last_text(), 2_000))
+                }
+            }
+        });
         let home = tempfile::tempdir().unwrap();
         // Without an engine the gateway sets its markers all the same: a window that is never full.
         let without = Way {
@@ -258,11 +270,7 @@ impl Bill {
         };
         let config = way.unwrap_or(&without).config(&provider.base_url());
         std::fs::write(home.path().join("config.yaml"), config).unwrap();
-        let calls = Arc::new(AtomicUsize::new(0));
-        let options = HostOptions {
-            model: (way.is_some_and(|way| way.model)).then(|| summariser(calls.clone())),
-            ..HostOptions::in_home(home.path())
-        };
+        let options = HostOptions::in_home(home.path());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -357,22 +365,39 @@ fn answer(message: &Value) -> Answer {
     })
 }
 
-/// A model that writes long summaries: the lines of what it is to summarise, as many as fit.
-fn summariser(calls: Arc<AtomicUsize>) -> LentModel {
+/// What tells a message of the session from a question about it: the end of its JSON.
+fn end_of(message: &Value) -> String {
+    let blocks = message["content"].as_array();
+    let last = blocks.map_or(&message["content"], |blocks| &blocks[blocks.len() - 1]);
+    let said = last["tool_use_id"]
+        .as_str()
+        .or(last["text"].as_str())
+        .or(last.as_str());
+    let said = json!(said.unwrap_or_default()).to_string();
+    said.trim_matches('"').to_owned()
+}
+
+/// A long summary: the lines of what is to be summarised, as many as fit.
+fn long_summary(material: &str, max_tokens: u64) -> String {
+    let mut notes = String::from("## Progress\n");
+    let most = SUMMARY_CHARS.min(max_tokens as usize * 4);
+    for line in material.lines().filter(|line| line.len() > 40) {
+        let line: String = line.chars().take(200).collect();
+        if notes.len() + line.len() > most {
+            break;
+        }
+        notes += &format!("- {line}\n");
+    }
+    notes
+}
+
+/// A model that writes long summaries.
+fn summariser() -> LentModel {
     LentModel {
         name: "summariser".to_owned(),
         context_length: None,
-        ask: Arc::new(move |request: &ModelRequest| {
-            calls.fetch_add(1, Ordering::SeqCst);
-            let most = SUMMARY_CHARS.min(request.max_tokens as usize * 4);
-            let mut notes = String::from("## Progress\n");
-            for line in request.prompt.lines().filter(|line| line.len() > 40) {
-                let line: String = line.chars().take(200).collect();
-                if notes.len() + line.len() > most {
-                    break;
-                }
-                notes += &format!("- {line}\n");
-            }
+        ask: Arc::new(|request: &ModelRequest| {
+            let notes = long_summary(&request.prompt, request.max_tokens);
             Ok(ModelAnswer::new(notes, "summariser"))
         }),
     }
