@@ -4,6 +4,7 @@
 //! `cargo bench -p contexture-gateway --bench cost`: the shared session of Claude Code, and an invented one of 500 rounds
 //! made of its texts, with digests for summaries and with a model's long ones. Beside it stands what `replay` makes of the
 //! same conversation, which shares no code with the provider: both as shares of what it costs without an engine.
+//! A model's summaries come when they come, so that its rows differ a little from run to run.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::sync::Arc;
