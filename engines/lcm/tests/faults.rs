@@ -478,20 +478,54 @@ fn assert_survives(bytes: &[u8], count: u64, context: &str) {
     }
 }
 
+/// The tables of the sample that hold what cannot be made anew, and a column that tells their rows apart.
+const TABLES: [(&str, &str); 8] = [
+    ("sessions", "id"),
+    ("live", "session"),
+    ("messages", "id"),
+    ("blocks", "id"),
+    ("nodes", "id"),
+    ("node_messages", "message"),
+    ("node_children", "child"),
+    ("frontier", "position"),
+];
+
 #[test]
-fn a_summary_of_another_type_is_damage_that_a_repair_mends() {
+fn a_value_of_another_type_is_damage_that_a_repair_mends() {
     let (bytes, count) = sample();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE_NAME);
-    for column in ["data", "bytes", "hash"] {
+    for (table, key) in TABLES {
         std::fs::write(&path, &bytes).unwrap();
-        let store = rusqlite::Connection::open(&path).unwrap();
-        let damage =
-            format!("UPDATE nodes SET {column} = CASE id % 2 WHEN 0 THEN 7 ELSE 'seven' END");
-        store.execute_batch(&damage).unwrap();
-        drop(store);
-        let damaged = std::fs::read(&path).unwrap();
-        assert_survives(&damaged, count, column);
+        let columns: Vec<(String, String)> = {
+            let store = rusqlite::Connection::open(&path).unwrap();
+            let mut names = store
+                .prepare("SELECT name, type FROM pragma_table_info(?1)")
+                .unwrap();
+            let names = names.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)));
+            names.unwrap().map(Result::unwrap).collect()
+        };
+        // A key that is a row's number is of no other type in any file.
+        for (column, kind) in columns.into_iter().filter(|(name, _)| name != "id") {
+            let [one, another] = match kind.as_str() {
+                "INTEGER" => ["x'07'", "'seven'"],
+                // A number becomes a text there.
+                "TEXT" => ["x'07'", "x'08'"],
+                "BLOB" => ["7", "'seven'"],
+                other => panic!("{table}.{column} is of the type {other}"),
+            };
+            std::fs::write(&path, &bytes).unwrap();
+            let store = rusqlite::Connection::open(&path).unwrap();
+            store.pragma_update(None, "foreign_keys", false).unwrap();
+            let damage = format!(
+                "UPDATE OR IGNORE {table} SET {column} = iif({key} % 4 = 1, {one}, {another}) WHERE {key} % 2 = 1"
+            );
+            let rows = store.execute(&damage, []).unwrap();
+            assert!(rows > 0, "{table}.{column}");
+            drop(store);
+            let damaged = std::fs::read(&path).unwrap();
+            assert_survives(&damaged, count, &format!("{table}.{column}"));
+        }
     }
 }
 

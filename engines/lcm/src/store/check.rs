@@ -2,10 +2,11 @@
 
 use rusqlite::Connection;
 
+use super::definitions::Column;
 use super::read::{rows_after, whole};
 use super::sessions::{SessionInfo, sessions_in};
 use super::summaries::for_each_node_text;
-use super::{Blocks, Key, Store};
+use super::{Blocks, Key, Store, definitions};
 use crate::error::{StoreError, read_through};
 use crate::wire_items::is_whole;
 
@@ -61,9 +62,10 @@ impl Store {
     pub fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<Check, StoreError> {
         self.read(|connection| {
             let mut check = Check::default();
-            let found = file_problems(connection);
-            let problems = check.note("file", found)?;
-            check.problems.extend(problems.unwrap_or_default());
+            for problems in [file_problems, type_problems] {
+                let problems = check.note("file", problems(connection))?;
+                check.problems.extend(problems.unwrap_or_default());
+            }
             let sessions = check.note("sessions", sessions_in(connection))?;
             let sessions = sessions.unwrap_or_default();
             let total = sessions.iter().map(|info| u64::from(info.messages)).sum();
@@ -198,6 +200,38 @@ fn file_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
         problems.push(format!(
             "row{id} of {table} refers to a missing row of {parent}"
         ));
+    }
+    Ok(problems)
+}
+
+/// The tables with values of another type than their column's, which an engine could not read.
+fn type_problems(connection: &Connection) -> Result<Vec<String>, StoreError> {
+    let mut problems = Vec::new();
+    for table in definitions::of(connection)? {
+        // SQLite's own have columns of any type.
+        if table.kind != "table" || table.name.starts_with("sqlite_") {
+            continue;
+        }
+        let columns = definitions::columns(connection, &table.name)?;
+        let of_other_types = columns.iter().map(|Column { name, kind }| {
+            format!("typeof({name}) NOT IN ('null', '{}')", kind.to_lowercase())
+        });
+        let of_other_types: Vec<String> = of_other_types.collect();
+        let count: i64 = connection.query_row(
+            &format!(
+                "SELECT count(*) FROM {} WHERE {}",
+                table.name,
+                of_other_types.join(" OR ")
+            ),
+            [],
+            |row| row.get(0),
+        )?;
+        if count > 0 {
+            problems.push(format!(
+                "{count} rows of {} hold a value of another type than their column's",
+                table.name
+            ));
+        }
     }
     Ok(problems)
 }

@@ -43,6 +43,30 @@ pub(super) fn of(connection: &Connection) -> Result<Vec<Definition>, StoreError>
     Ok(definitions)
 }
 
+/// A column, and the type that its table declares.
+pub(super) struct Column {
+    pub(super) name: String,
+    /// `INTEGER`, `TEXT` or `BLOB`.
+    pub(super) kind: String,
+}
+
+/// The columns of a table.
+///
+/// # Errors
+/// They cannot be read.
+pub(super) fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, StoreError> {
+    let columns = connection
+        .prepare("SELECT name, type FROM pragma_table_info(?1)")?
+        .query_map([table], |row| {
+            Ok(Column {
+                name: row.get(0)?,
+                kind: row.get(1)?,
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    Ok(columns)
+}
+
 /// The definitions of a store of this version, in its two possible layouts: as created, and after `VACUUM`.
 /// Releasing free pages moves none of them.
 ///

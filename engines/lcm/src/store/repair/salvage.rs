@@ -4,6 +4,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Statement, params_from_iter};
 
 use crate::error::StoreError;
+use crate::store::definitions::{Column, columns};
 
 /// A table, its key, and an index that repeats all of its columns.
 struct Table {
@@ -49,10 +50,7 @@ const TABLES: [Table; 10] = [
 pub(super) fn copy(old: &Connection, new: &Connection) -> Result<u64, StoreError> {
     let before = new.total_changes();
     for table in &TABLES {
-        let columns: Vec<String> = new
-            .prepare("SELECT name FROM pragma_table_info(?1)")?
-            .query_map([table.name], |row| row.get(0))?
-            .collect::<Result<_, _>>()?;
+        let columns = columns(new, table.name)?;
         Walk::copy(old, new, table.name, table.name, table.key, &columns)?;
         if let Some((index, key)) = table.second {
             let from = format!("{} INDEXED BY {index}", table.name);
@@ -97,7 +95,7 @@ struct Walk<'c> {
     down: Statement<'c>,
     next: Statement<'c>,
     insert: Statement<'c>,
-    columns: usize,
+    columns: &'c [Column],
 }
 
 impl<'c> Walk<'c> {
@@ -107,9 +105,10 @@ impl<'c> Walk<'c> {
         table: &str,
         from: &str,
         key: &str,
-        columns: &[String],
+        columns: &'c [Column],
     ) -> Result<(), StoreError> {
-        let names = columns.join(", ");
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let names = names.join(", ");
         let marks = vec!["?"; columns.len()].join(", ");
         let insert = new.prepare(&format!(
             "INSERT OR IGNORE INTO {table}({names}) VALUES({marks})"
@@ -131,7 +130,7 @@ impl<'c> Walk<'c> {
             down,
             next,
             insert,
-            columns: columns.len(),
+            columns,
         };
         walk.run()
     }
@@ -181,7 +180,7 @@ impl<'c> Walk<'c> {
 fn copy_rows(
     select: &mut Statement<'_>,
     bounds: [i64; 2],
-    columns: usize,
+    columns: &[Column],
     insert: &mut Statement<'_>,
     last: &mut i64,
 ) -> Result<End, StoreError> {
@@ -194,8 +193,9 @@ fn copy_rows(
             Ok(None) => return Ok(End::Reached),
             Err(_) => return Ok(End::Damaged),
         };
-        let values: Option<Vec<Value>> = (1..=columns)
-            .map(|column| value(row.get_ref(column).ok()?))
+        let values: Option<Vec<Value>> = (1..)
+            .zip(columns)
+            .map(|(at, column)| value(row.get_ref(at).ok()?, &column.kind))
             .collect();
         if let Some(values) = values {
             insert.execute(params_from_iter(values))?;
@@ -207,13 +207,13 @@ fn copy_rows(
     }
 }
 
-/// A value; none for a text that is not valid UTF-8.
-fn value(found: ValueRef<'_>) -> Option<Value> {
-    Some(match found {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) => Value::Integer(number),
-        ValueRef::Real(number) => Value::Real(number),
-        ValueRef::Text(text) => Value::Text(std::str::from_utf8(text).ok()?.to_owned()),
-        ValueRef::Blob(bytes) => Value::Blob(bytes.to_owned()),
+/// A value; none for one of another type than its column's, or a text that is not valid UTF-8.
+fn value(found: ValueRef<'_>, kind: &str) -> Option<Value> {
+    Some(match (found, kind) {
+        (ValueRef::Null, _) => Value::Null,
+        (ValueRef::Integer(number), "INTEGER") => Value::Integer(number),
+        (ValueRef::Text(text), "TEXT") => Value::Text(std::str::from_utf8(text).ok()?.to_owned()),
+        (ValueRef::Blob(bytes), "BLOB") => Value::Blob(bytes.to_owned()),
+        _ => return None,
     })
 }
