@@ -514,19 +514,40 @@ fn a_value_of_another_type_is_damage_that_a_repair_mends() {
                 "BLOB" => ["7", "'seven'"],
                 other => panic!("{table}.{column} is of the type {other}"),
             };
-            std::fs::write(&path, &bytes).unwrap();
-            let store = rusqlite::Connection::open(&path).unwrap();
-            store.pragma_update(None, "foreign_keys", false).unwrap();
-            let damage = format!(
-                "UPDATE OR IGNORE {table} SET {column} = iif({key} % 4 = 1, {one}, {another}) WHERE {key} % 2 = 1"
-            );
-            let rows = store.execute(&damage, []).unwrap();
-            assert!(rows > 0, "{table}.{column}");
-            drop(store);
-            let damaged = std::fs::read(&path).unwrap();
-            assert_survives(&damaged, count, &format!("{table}.{column}"));
+            let set =
+                format!("{column} = iif({key} % 4 = 1, {one}, {another}) WHERE {key} % 2 = 1");
+            assert_changed_survives(&bytes, count, table, &set);
         }
     }
+}
+
+#[test]
+fn a_number_out_of_range_is_damage_that_a_repair_mends() {
+    let (bytes, count) = sample();
+    for (table, column) in [
+        ("sessions", "next_ordinal"),
+        ("live", "first"),
+        ("live", "end"),
+        ("messages", "session"),
+        ("nodes", "depth"),
+    ] {
+        for number in [-7, i64::MAX] {
+            assert_changed_survives(&bytes, count, table, &format!("{column} = {number}"));
+        }
+    }
+}
+
+/// [`assert_survives`], of a store with other values in a table.
+fn assert_changed_survives(bytes: &[u8], count: u64, table: &str, set: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE_NAME);
+    std::fs::write(&path, bytes).unwrap();
+    let store = rusqlite::Connection::open(&path).unwrap();
+    store.pragma_update(None, "foreign_keys", false).unwrap();
+    let change = format!("UPDATE OR IGNORE {table} SET {set}");
+    assert!(store.execute(&change, []).unwrap() > 0, "{change}");
+    drop(store);
+    assert_survives(&std::fs::read(&path).unwrap(), count, &change);
 }
 
 #[test]

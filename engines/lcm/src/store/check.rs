@@ -171,6 +171,10 @@ fn lineage_problems(
             "SELECT count(*) FROM frontier f WHERE session = ?1
                  AND NOT EXISTS(SELECT 1 FROM under WHERE top = f.node)",
         ),
+        (
+            "summaries at a depth that none has",
+            "SELECT count(*) FROM nodes WHERE session = ?1 AND depth NOT BETWEEN 0 AND 0xffffffff",
+        ),
     ];
     let mut problems = Vec::new();
     for (what, question) in questions {

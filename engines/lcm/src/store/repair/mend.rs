@@ -24,6 +24,8 @@ const LOST_TEXT: &str = "[The text of this summary was lost to a damaged file. W
 
 /// Recreates missing sessions and cursors.
 const SESSIONS: &str = "
+UPDATE sessions SET next_ordinal = 0 WHERE next_ordinal NOT BETWEEN 0 AND 4294967295;
+DELETE FROM live WHERE first NOT BETWEEN 0 AND 4294967295 OR end NOT BETWEEN 0 AND 4294967295;
 INSERT OR IGNORE INTO sessions(id, name, created_at, touched_at)
     SELECT DISTINCT session, 'recovered-' || session, 0, 0 FROM messages;
 DELETE FROM messages WHERE session <> id >> 32 OR session NOT IN (SELECT id FROM sessions);
@@ -41,7 +43,8 @@ const REFERENCES: &str = "
 UPDATE messages SET replaces = NULL WHERE replaces NOT IN (SELECT id FROM messages);
 DELETE FROM payloads WHERE id NOT IN (SELECT payload FROM messages WHERE payload NOT NULL);
 DELETE FROM payload_chunks WHERE payload NOT IN (SELECT id FROM payloads);
-DELETE FROM nodes WHERE session NOT IN (SELECT id FROM sessions) OR session <> id >> 32;
+DELETE FROM nodes WHERE session NOT IN (SELECT id FROM sessions) OR session <> id >> 32
+    OR depth NOT BETWEEN 0 AND 4294967295;
 DELETE FROM node_messages WHERE message NOT IN (SELECT id FROM messages);
 ";
 
