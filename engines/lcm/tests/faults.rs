@@ -491,20 +491,27 @@ const TABLES: [(&str, &str); 8] = [
 ];
 
 #[test]
+fn a_summary_of_another_type_is_damage_that_a_repair_mends() {
+    let (bytes, count) = sample();
+    for column in ["data", "bytes", "hash"] {
+        let set = format!("{column} = CASE id % 2 WHEN 0 THEN 7 ELSE 'seven' END");
+        assert_changed_survives(&bytes, count, "nodes", &set);
+    }
+}
+
+#[test]
 fn a_value_of_another_type_is_damage_that_a_repair_mends() {
     let (bytes, count) = sample();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE_NAME);
+    std::fs::write(&path, &bytes).unwrap();
+    let whole = rusqlite::Connection::open(&path).unwrap();
+    let mut columns_of = whole
+        .prepare("SELECT name, type FROM pragma_table_info(?1)")
+        .unwrap();
     for (table, key) in TABLES {
-        std::fs::write(&path, &bytes).unwrap();
-        let columns: Vec<(String, String)> = {
-            let store = rusqlite::Connection::open(&path).unwrap();
-            let mut names = store
-                .prepare("SELECT name, type FROM pragma_table_info(?1)")
-                .unwrap();
-            let names = names.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)));
-            names.unwrap().map(Result::unwrap).collect()
-        };
+        let columns = columns_of.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)));
+        let columns: Vec<(String, String)> = columns.unwrap().map(Result::unwrap).collect();
         // A key that is a row's number is of no other type in any file.
         for (column, kind) in columns.into_iter().filter(|(name, _)| name != "id") {
             let [one, another] = match kind.as_str() {
