@@ -4,6 +4,8 @@
 //! Messages are told apart by where they stand, never by a lookup of their text: equal messages said six
 //! times are six messages.
 
+use std::collections::HashMap;
+
 use contexture_engine_api::MessageId;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -146,7 +148,7 @@ fn pair_abridged(old: &[Known], new: &[Mark], head: usize, before: usize) -> Ali
     }
     let (known, tail) = known.split_at(known.len() - suffix);
     let between = visible.get(..end - suffix).unwrap_or(&[]);
-    let (found, hidden) = find_backwards(known, between);
+    let (found, hidden) = find_in_order(known, between);
     let mut fates: Vec<Fate> = same.iter().map(|old| Fate::Same(old.id)).collect();
     fates.extend(found);
     fates.extend(tail.iter().map(|old| Fate::Same(old.id)));
@@ -158,10 +160,67 @@ fn pair_abridged(old: &[Known], new: &[Mark], head: usize, before: usize) -> Ali
     }
 }
 
-/// Finds messages again, from the last on, each before the one that follows it; and those of `old` that are not found.
-fn find_backwards(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
+/// Finds messages again, in order; and those of `old` that are not found. What was said once tells where its
+/// neighbours belong: a "go on" that came in between is not the one that a summary hides.
+fn find_in_order(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
     let mut fates = vec![Fate::New; new.len()];
     let mut hidden: Vec<MessageId> = Vec::new();
+    let (mut old_end, mut new_end) = (old.len(), new.len());
+    let mut certain = said_once_in_order(old, new);
+    loop {
+        let last = certain.pop();
+        let (old_from, new_from) = last.map_or((0, 0), |(old, new)| (old + 1, new + 1));
+        find_backwards(
+            old.get(old_from..old_end).unwrap_or(&[]),
+            new.get(new_from..new_end).unwrap_or(&[]),
+            fates.get_mut(new_from..new_end).unwrap_or(&mut []),
+            &mut hidden,
+        );
+        let Some((in_old, in_new)) = last else {
+            return (fates, hidden);
+        };
+        if let (Some(fate), Some(old)) = (fates.get_mut(in_new), old.get(in_old)) {
+            *fate = Fate::Same(old.id);
+        }
+        (old_end, new_end) = (in_old, in_new);
+    }
+}
+
+/// The places, in `old` and in `new`, of what stands once in each: as many as keep the order of both (a longest
+/// increasing subsequence, by patience sorting).
+fn said_once_in_order(old: &[Known], new: &[Mark]) -> Vec<(usize, usize)> {
+    let mut places: HashMap<u128, (Vec<usize>, Vec<usize>)> = HashMap::new();
+    for (at, old) in old.iter().enumerate() {
+        places.entry(old.mark.identity).or_default().0.push(at);
+    }
+    for (at, new) in new.iter().enumerate() {
+        places.entry(new.identity).or_default().1.push(at);
+    }
+    let once = |(old, new): (Vec<usize>, Vec<usize>)| match (&old[..], &new[..]) {
+        ([old], [new]) => Some((*old, *new)),
+        _ => None,
+    };
+    let mut pairs: Vec<(usize, usize)> = places.into_values().filter_map(once).collect();
+    pairs.sort_unstable();
+    // The pair on top of each pile, and for each pair the one that it follows.
+    let mut tops: Vec<usize> = Vec::new();
+    let mut follows: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
+    for (at, (_, place)) in pairs.iter().enumerate() {
+        let pile = tops.partition_point(|top| pairs[*top].1 < *place);
+        follows.push(pile.checked_sub(1).map(|below| tops[below]));
+        match tops.get_mut(pile) {
+            Some(top) => *top = at,
+            None => tops.push(at),
+        }
+    }
+    let chain = std::iter::successors(tops.last().copied(), |at| follows[*at]);
+    let mut longest: Vec<(usize, usize)> = chain.map(|at| pairs[at]).collect();
+    longest.reverse();
+    longest
+}
+
+/// Finds messages again, from the last on, each before the one that follows it.
+fn find_backwards(old: &[Known], new: &[Mark], fates: &mut [Fate], hidden: &mut Vec<MessageId>) {
     let mut rest = old;
     for (fate, new) in fates.iter_mut().zip(new).rev() {
         let is_it = |old: &Known| old.mark.identity == new.identity;
@@ -176,7 +235,6 @@ fn find_backwards(old: &[Known], new: &[Mark]) -> (Vec<Fate>, Vec<MessageId>) {
         rest = earlier;
     }
     hidden.extend(rest.iter().map(|old| old.id));
-    (fates, hidden)
 }
 
 /// As [`pair_abridged`], where the request does not hold the end of the conversation: what follows its last summary
@@ -208,7 +266,7 @@ fn pair_with_end_cut_off(old: &[Known], new: &[Mark], head: usize, before: usize
     };
     let (earlier, rest) = known.split_at(at);
     let (again, after) = rest.split_at(length);
-    let (between, hidden) = find_backwards(earlier, new.get(head..before).unwrap_or(&[]));
+    let (between, hidden) = find_in_order(earlier, new.get(head..before).unwrap_or(&[]));
     fates.extend(between);
     fates.extend(again.iter().map(|old| Fate::Same(old.id)));
     fates.resize(new.len(), Fate::New);

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::align::Known;
 use super::ids::{IdMap, Ids};
 use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSession};
-use super::trail::{Trail, Unit};
+use super::trail::{Origin, Trail, Unit};
 use super::written::{Written, WrittenText};
 use crate::formats::Format;
 use crate::prompt_cache::Pauses;
@@ -51,7 +51,7 @@ pub(super) struct History {
     /// The tools of the calls seen so far, by the call's id.
     pub(super) names: HashMap<String, String>,
     /// The last message of those that were taken over from an engine's store, without a record of what the host
-    /// wrote for them.
+    /// wrote for them; none once the client sends them all in their own words.
     recovered: Option<MessageId>,
     /// The history comes from the record, and the window does not hold its messages yet.
     pub(super) resumed: bool,
@@ -423,6 +423,18 @@ impl History {
         self.sent.units.truncate(kept);
         self.sent.units.extend(units);
         self.format = Some(format);
+        self.recovered = self.recovered.filter(|last| !self.was_sent_whole(*last));
+    }
+
+    /// Whether the client has the words of all messages up to this one: no short form stands for any.
+    fn was_sent_whole(&self, last: MessageId) -> bool {
+        let said = self.sent.units.iter().filter_map(|unit| match unit.origin {
+            Origin::Said(id) => Some(id),
+            Origin::Shortened(_) | Origin::Host(_) => None,
+        });
+        let said: Ids = said.collect();
+        let mut up_to = self.branch.iter().filter(|known| known.id <= last);
+        up_to.all(|known| said.contains(&known.id))
     }
 
     /// Adds the answer to what the client sent and to what was handed out.

@@ -828,3 +828,42 @@ fn a_word_beside_a_result_stays_where_the_result_is_summarised() {
     ];
     check(Wire::Anthropic, 4_000, &acts);
 }
+
+#[test]
+fn words_said_twice_stay_in_their_places_when_the_record_is_lost() {
+    let say = |words, reply| turn(Originals, words, reply);
+    let acts = [
+        Act::Window {
+            tokens: 3_000,
+            at_once: true,
+        },
+        say(Plain(4), REPLY),
+        say(GoOn, answer(113)),
+        say(Plain(599), answer(373)),
+        say(Plain(105), calls(28, 1)),
+        say(GoOn, answer(110)),
+        say(Plain(53), REPLY),
+        Act::Insert(Place(43_131), GoOn, true),
+        Act::LoseRecord,
+        turn(Handed, Plain(4), REPLY),
+    ];
+    check(Wire::Chat, 8_000, &acts);
+}
+
+/// Who has just sent a result in its own words clears it itself, whatever was lost before.
+#[test]
+fn a_result_that_the_client_clears_after_the_record_was_lost_is_cleared() {
+    for wire in Wire::ALL {
+        for place in 0..16 {
+            let acts = [
+                turn(Originals, Plain(4), calls(4, 1)),
+                turn(Originals, Plain(4), REPLY),
+                Act::LoseRecord,
+                turn(Originals, Plain(4), REPLY),
+                Act::Edit(Place(place * 4_096), Cleared),
+                turn(Originals, Plain(4), REPLY),
+            ];
+            check(wire, 8_000, &acts);
+        }
+    }
+}
