@@ -72,14 +72,8 @@ pub fn tool_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> 
 /// providers take as one: disjoint, in order.
 pub fn whole_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>> {
     let mut groups = tool_groups(messages);
-    for (at, pair) in messages.windows(2).enumerate() {
-        let alone = pair[0].has_thinking()
-            && pair[0].text().trim().is_empty()
-            && pair[0].tool_calls().is_empty();
-        if alone && pair[1].role() == "assistant" {
-            groups.push(at..at + 2);
-        }
-    }
+    let led_to = (1..messages.len()).filter(|at| thinking_leads_to(messages, *at));
+    groups.extend(led_to.map(|at| at - 1..at + 1));
     groups.sort_unstable_by_key(|group| group.start);
     let mut joined: Vec<std::ops::Range<usize>> = Vec::with_capacity(groups.len());
     for group in groups {
@@ -89,6 +83,18 @@ pub fn whole_groups(messages: &[MessageView<'_>]) -> Vec<std::ops::Range<usize>>
         }
     }
     joined
+}
+
+/// Whether the message at this place is the model's and follows one that is nothing but thinking.
+pub fn thinking_leads_to(messages: &[MessageView<'_>], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| messages.get(before));
+    let follows = before.is_some_and(|before| {
+        before.has_thinking() && before.text().trim().is_empty() && before.tool_calls().is_empty()
+    });
+    follows
+        && messages
+            .get(at)
+            .is_some_and(|message| message.role() == "assistant")
 }
 
 /// The message whose calls are still waited for: the last that the assistant said, or that calls, where one of its

@@ -10,7 +10,7 @@ use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
     ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
-    ToolCall, ToolSpec, WindowState, grouped, in_flight,
+    ToolCall, ToolSpec, WindowState, grouped, in_flight, thinking_leads_to,
 };
 use contexture_summaries::Pending;
 use serde_json::{Map, Value, json};
@@ -363,11 +363,8 @@ impl<S: Steps> Tiered<S> {
 /// Whether a message is left as it is, or leaves, for its thinking: it thinks about the question, or follows a message
 /// that is nothing but thinking.
 fn is_thought(messages: &[MessageView<'_>], at: usize, question: Option<usize>) -> bool {
-    let leads_here = at.checked_sub(1).is_some_and(|before| {
-        let before = &messages[before];
-        before.has_thinking() && before.text().trim().is_empty() && before.tool_calls().is_empty()
-    });
-    leads_here || messages[at].has_thinking() && question.is_none_or(|question| at > question)
+    thinking_leads_to(messages, at)
+        || messages[at].has_thinking() && question.is_none_or(|question| at > question)
 }
 
 fn share(tokens: u64, share: f64) -> u64 {

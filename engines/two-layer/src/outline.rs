@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use contexture_engine_api::{MessageKind, MessageView, in_flight, whole_groups};
+use contexture_engine_api::{MessageKind, MessageView, in_flight, thinking_leads_to, whole_groups};
 
 /// A conversation, read once.
 pub(crate) struct Outline<'m, 'a> {
@@ -90,14 +90,11 @@ impl<'m, 'a> Outline<'m, 'a> {
         self.units.partition_point(|unit| unit.end <= at)
     }
 
-    /// Whether this message has to be left as it is or leave: thinking, what it leads to, and calls in flight.
+    /// Whether this message has to be left as it is or leave: thinking, what of the model's it leads to, and calls in
+    /// flight.
     pub(crate) fn is_untouchable(&self, at: usize) -> bool {
-        let leads_here = at.checked_sub(1).is_some_and(|before| {
-            let before = &self.messages[before];
-            before.has_thinking()
-                && before.text().trim().is_empty()
-                && before.tool_calls().is_empty()
-        });
-        self.messages[at].has_thinking() || leads_here || at >= self.waits_from
+        self.messages[at].has_thinking()
+            || thinking_leads_to(self.messages, at)
+            || at >= self.waits_from
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::act::{Act, Holds, Place, Reply, Words};
 use crate::flaky::{Failure, Fault};
-use crate::regressions::{check, turn};
+use crate::regressions::{check, check_with, turn};
 use crate::wire::{Dialect, Wire};
 
 use Holds::{Handed, Originals};
@@ -2223,4 +2223,278 @@ fn what_an_engine_lacks_stays_so_until_a_call_that_shows_it_succeeds() {
         },
     ];
     check(Wire::Chat, 8_000, &acts);
+}
+
+#[test]
+fn two_layer_is_done_with_a_request_at_once() {
+    let acts = [
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::LoseAnswer,
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(87),
+                thinks: false,
+                calls: 1,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(91),
+                thinks: true,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Empty,
+                thinks: true,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(82),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Insert(Place(4046), Empty, false),
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(99),
+                thinks: false,
+                calls: 3,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(98),
+                thinks: false,
+                calls: 1,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(69),
+                thinks: false,
+                calls: 2,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::LoseAnswer,
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Empty,
+                thinks: true,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(66),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(43),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(68),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(57),
+                thinks: true,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 1,
+            reply: Reply {
+                words: Plain(103),
+                thinks: true,
+                calls: 0,
+                ..SHORT
+            },
+        },
+        Act::Turn {
+            words: Plain(4),
+            holds: Originals,
+            dialect: Dialect::AsIs,
+            tries: 2,
+            reply: Reply {
+                words: Plain(4),
+                thinks: false,
+                calls: 0,
+                ..SHORT
+            },
+        },
+    ];
+    check_with("two-layer", Wire::Responses, 3_000, &acts);
 }

@@ -14,7 +14,7 @@ pub(crate) fn check(wire: Wire, window: u64, acts: &[Act]) {
     check_with("lcm", wire, window, acts);
 }
 
-fn check_with(engine: &'static str, wire: Wire, window: u64, acts: &[Act]) {
+pub(crate) fn check_with(engine: &'static str, wire: Wire, window: u64, acts: &[Act]) {
     let script = Script {
         engine,
         carrier: Carrier::Linked,

@@ -6,18 +6,16 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::Query;
 use crate::error::StoreError;
-use crate::store::{Key, SessionId};
-
-/// Distinguishes a summary's key from a message's: a summary sorts after the message it ends with.
-const SUMMARY: i64 = 1 << 62;
+use crate::store::{Key, SessionId, SummaryTimes};
 
 /// The position of a hit among the others of its query, independent of later changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HitPosition {
     /// The score, in millionths; 0 in an order by time.
     pub(super) rank: u64,
-    /// Its time, which never goes back within a session, then its key.
-    pub(super) when: (i64, i64),
+    /// Its time, which never goes back within a session, then its message, then its number, if it is a summary: that
+    /// sorts after the message it ends with.
+    pub(super) when: (i64, Key, Option<u32>),
 }
 
 /// Scores, which may be negative, in millionths from the least.
@@ -29,14 +27,16 @@ impl HitPosition {
     pub(super) fn message(score: f64, order_at: i64, key: Key) -> Self {
         Self {
             rank: rank(score),
-            when: (order_at, key.0),
+            when: (order_at, key, None),
         }
     }
 
-    pub(super) fn summary(score: f64, at: i64, key: Key) -> Self {
+    pub(super) fn summary(score: f64, times: SummaryTimes, key: Key) -> Self {
+        let at = times.last_at.unwrap_or(times.created_at);
+        let last = times.last.unwrap_or(Key::new(key.session(), u32::MAX));
         Self {
             rank: rank(score),
-            when: (at, key.0 | SUMMARY),
+            when: (at, last, Some(key.ordinal())),
         }
     }
 }
@@ -69,21 +69,25 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// The cursor as text, such as `1f2e3d.0.1767225600000.0m41.812s9`: the query that it belongs to, the
-    /// rank and time of the last hit, that hit by session and number, and the extents.
+    /// rank and time of the last hit, its session and message (and summary: `0m41s8`), and the extents.
     pub(super) fn write(query: &Query, last: HitPosition, extents: &[Extent]) -> String {
-        let (at, key) = last.when;
-        let kind = if key & SUMMARY == 0 { 'm' } else { 's' };
-        let key = Key(key & !SUMMARY);
-        let session = query.sessions.iter().position(|id| *id == key.session());
+        let (at, message, summary) = last.when;
+        let session = query
+            .sessions
+            .iter()
+            .position(|id| *id == message.session());
         let mut text = format!(
-            "{:06x}.{}.{at}.{}{kind}{}",
+            "{:06x}.{}.{at}.{}m{}",
             fingerprint(query),
             last.rank,
             session.unwrap_or(0),
-            key.ordinal()
+            message.ordinal()
         );
+        // Writing to a string does not fail.
+        if let Some(number) = summary {
+            let _ = write!(text, "s{number}");
+        }
         for extent in extents {
-            // Writing to a string does not fail.
             let _ = write!(text, ".{}s{}", extent.messages, extent.summaries);
         }
         text
@@ -112,12 +116,13 @@ impl Cursor {
         }
         let rank = parts.next()?.parse().ok()?;
         let at = parts.next()?.parse().ok()?;
-        let last = parts.next()?;
-        let kind = last.find(['m', 's'])?;
-        let session: usize = last[..kind].parse().ok()?;
-        let number = last[kind + 1..].parse().ok()?;
-        let key = Key::new(*query.sessions.get(session)?, number).0;
-        let is_summary = last.as_bytes()[kind] == b's';
+        let (session, place) = parts.next()?.split_once('m')?;
+        let (ordinal, summary) = match place.split_once('s') {
+            Some((ordinal, number)) => (ordinal, Some(number.parse().ok()?)),
+            None => (place, None),
+        };
+        let session: usize = session.parse().ok()?;
+        let message = Key::new(*query.sessions.get(session)?, ordinal.parse().ok()?);
         let extents = parts
             .map(|part| {
                 let (messages, summaries) = part.split_once('s')?;
@@ -130,7 +135,7 @@ impl Cursor {
         (extents.len() == query.sessions.len()).then_some(Self {
             last: HitPosition {
                 rank,
-                when: (at, if is_summary { key | SUMMARY } else { key }),
+                when: (at, message, summary),
             },
             extents,
         })
@@ -180,11 +185,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             rank in any::<u64>(), at in any::<i64>(), ordinal in any::<u32>(),
-            second in any::<bool>(), is_summary in any::<bool>(), extents in any::<[u32; 4]>(),
+            second in any::<bool>(), summary in any::<Option<u32>>(), extents in any::<[u32; 4]>(),
         ) {
             let session = SessionId(if second { 9 } else { 7 });
-            let key = Key::new(session, ordinal).0;
-            let last = HitPosition { rank, when: (at, if is_summary { key | SUMMARY } else { key }) };
+            let last = HitPosition { rank, when: (at, Key::new(session, ordinal), summary) };
             let extents = vec![
                 Extent { messages: extents[0], summaries: extents[1] },
                 Extent { messages: extents[2], summaries: extents[3] },

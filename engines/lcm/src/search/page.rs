@@ -40,7 +40,7 @@ impl Found {
 
     pub(super) fn summary(key: Key, times: SummaryTimes, score: f64) -> Self {
         Self {
-            place: HitPosition::summary(score, times.last_at.unwrap_or(times.created_at), key),
+            place: HitPosition::summary(score, times, key),
             score,
             what: What::Summary(key),
         }

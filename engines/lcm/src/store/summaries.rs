@@ -18,7 +18,7 @@ pub(crate) struct StoredSummary {
     pub(crate) times: SummaryTimes,
 }
 
-/// The times of a summary's messages, and of the summary itself, in ms since the Unix epoch.
+/// The times of a summary's messages, and of the summary itself, in ms since the Unix epoch; and where they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SummaryTimes {
     pub(crate) first_at: Option<i64>,
@@ -26,6 +26,8 @@ pub(crate) struct SummaryTimes {
     pub(crate) created_at: i64,
     /// Whether the messages' times are exact; else they are times of arrival.
     pub(crate) last_is_exact: bool,
+    /// The last of the messages, if it is stored.
+    pub(crate) last: Option<Key>,
 }
 
 /// The columns of [`SummaryTimes`].
@@ -34,7 +36,8 @@ const TIMES: &str = "
                         WHERE m.session = nodes.session AND m.host = nodes.first)),
     coalesce(last_at, (SELECT max(nullif(order_at, 0)) FROM messages m
                        WHERE m.session = nodes.session AND m.host = nodes.last)),
-    created_at, last_at IS NOT NULL";
+    created_at, last_at IS NOT NULL,
+    (SELECT max(id) FROM messages m WHERE m.session = nodes.session AND m.host = nodes.last)";
 
 /// One past the number of a session's last summary; 0 where it has none.
 pub(crate) fn summaries_end(
@@ -97,7 +100,7 @@ pub(crate) fn for_each_summary(
     let mut unreadable = 0;
     let mut rows = statement.query(keys(session, numbers))?;
     while let Some(row) = rows.next()? {
-        let text = match text_in(row, 5) {
+        let text = match text_in(row, 6) {
             Ok(text) => text,
             Err(StoreError::Damaged(_)) => {
                 unreadable += 1;
@@ -106,7 +109,7 @@ pub(crate) fn for_each_summary(
             Err(error) => return Err(error),
         };
         let summary = StoredSummary {
-            key: Key(row.get(4)?),
+            key: Key(row.get(5)?),
             text,
             times: times_of(row)?,
         };
@@ -162,5 +165,6 @@ fn times_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<SummaryTimes> {
         last_at: row.get(1)?,
         created_at: row.get(2)?,
         last_is_exact: row.get(3)?,
+        last: row.get::<_, Option<i64>>(4)?.map(Key),
     })
 }
