@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use contexture_lcm::search::{Ask, Mode, Pattern, Query, Scope, Sort};
+use contexture_lcm::search::{Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
 use contexture_lcm::{Lcm, Store, StoreSettings};
 use contexture_testkit::{Chat, ScriptedHost, Session, order};
 
-/// A session of 900 messages, compacted to a few summaries over many.
-fn compacted(host: &Arc<ScriptedHost>) {
+/// A session of 900 messages, a minute or no time between each, compacted to a few summaries over many.
+fn compacted(host: &Arc<ScriptedHost>, minute_ms: i64) {
     let mut chat = Chat::default();
     for at in 0..900 {
         let role = if at % 2 == 0 { "user" } else { "assistant" };
@@ -18,7 +18,7 @@ fn compacted(host: &Arc<ScriptedHost>) {
             if at % 3 == 0 { "ready" } else { "late" },
             "More words follow here. ".repeat(12)
         );
-        chat.push(role, text).time_ms = Some(1_700_000_000_000 + (at + 1) * 60_000);
+        chat.push(role, text).time_ms = Some(1_700_000_000_000 + (at + 1) * minute_ms);
     }
     let window = chat.window(8_000, 0).max_output_tokens(500);
     let mut session = Session::open_by::<Lcm>(host, "{}", &window);
@@ -73,7 +73,7 @@ fn answers(store: &Store) -> Vec<(u64, Vec<String>)> {
 #[test]
 fn the_index_of_summaries_changes_nothing_but_the_time() {
     let host = ScriptedHost::without_model();
-    compacted(&host);
+    compacted(&host, 60_000);
     let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
     let session = store.find_session("s").unwrap().unwrap();
     let database = rusqlite::Connection::open(store.path()).unwrap();
@@ -102,4 +102,44 @@ fn the_index_of_summaries_changes_nothing_but_the_time() {
     let without_it = answers(&store);
     store.index_now(session).unwrap();
     assert_eq!(answers(&store), without_it);
+}
+
+#[test]
+fn a_summary_stands_after_the_message_it_ends_with_though_all_came_at_once() {
+    let host = ScriptedHost::without_model();
+    compacted(&host, 0);
+    let store = Store::open(host.data_dir(), StoreSettings::default()).unwrap();
+    let session = store.find_session("s").unwrap().unwrap();
+    let database = rusqlite::Connection::open(store.path()).unwrap();
+    // The host counts from 1.
+    let last_of = |number: u32| -> u32 {
+        let sql = "SELECT last FROM nodes WHERE id = (session << 32) + ?1";
+        database
+            .query_row(sql, [number], |row| row.get::<_, u32>(0))
+            .unwrap()
+            - 1
+    };
+    for sort in [Sort::Oldest, Sort::Recency] {
+        let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::Literal, "file_")));
+        (query.sort, query.limit) = (Some(sort), 50);
+        let mut places = Vec::new();
+        loop {
+            let answer = store.search(&query, &|| false).unwrap();
+            places.extend(answer.hits.iter().map(|hit| match hit.kind {
+                HitKind::Summary { .. } => (last_of(hit.key.ordinal()), Some(hit.key.ordinal())),
+                _ => (hit.key.ordinal(), None),
+            }));
+            query.cursor = answer.next_cursor;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        if sort == Sort::Recency {
+            places.reverse();
+        }
+        assert!(places.is_sorted(), "{sort:?}: {places:?}");
+        let summaries = places.iter().filter(|(_, summary)| summary.is_some());
+        assert!(summaries.count() > 1);
+        assert!(places.len() > 900);
+    }
 }
