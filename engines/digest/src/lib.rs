@@ -8,8 +8,8 @@
 //! # How facts are ranked
 //! 1. What users said, rules first, quoted; what they answered to a question.
 //! 2. What is under way or blocked at the end of the span; the last to-do list.
-//! 3. Facts by their value per character: those in errors over others, those in files that were written
-//!    over files that were read, recent over old. What is said in one message alone counts more where there is
+//! 3. Facts by their value per character: what users named, what was written over what was read, recent over
+//!    old; names of directories alone last. What is said in one message alone counts more where there is
 //!    room for all of it; the less of it fits, the more weighs what is used again and again. What a fact
 //!    belongs to (a file, a command, a report) is written once for all of its facts, so the facts of a rich
 //!    source cost less.

@@ -117,35 +117,33 @@ impl Facts {
     }
 }
 
-/// The value of a fact. What users said comes first, then errors, then what was written over what was read. What
-/// stands in one message counts little less for being old; what is said again counts by how often somebody used it,
-/// rather than being shown it, and by how lately.
+/// The value of a fact. What users said comes first, then what was written over what was read. What stands in one
+/// message counts little less for being old; what is said again counts by how often somebody used it, rather than
+/// being shown it, and by how lately. A directory's name alone is for where there is room.
 fn worth(fact: &Fact, span: &Span<'_>) -> f32 {
+    if fact.kind == Kind::Path && is_bare_directory(fact.text(span)) {
+        return 0.0;
+    }
     let source = &span.sources[fact.source];
-    let kind = match fact.kind {
-        // `src/` or `/config` alone carries little information.
-        Kind::Path if bare_segment(fact.text(span)) => 0.3,
-        _ => 1.0,
-    };
     let origin = match source.origin {
         Origin::User => 3.0,
-        Origin::Assistant => 1.1,
-        Origin::Argument(call) => match span.calls[call].action {
-            Action::Write | Action::Edit => 1.2,
-            _ => 1.0,
-        },
-        Origin::Result(call) if span.calls[call].failed => 1.5,
-        Origin::Result(_) => 1.0,
+        Origin::Argument(call)
+            if matches!(span.calls[call].action, Action::Write | Action::Edit) =>
+        {
+            1.2
+        }
+        Origin::Assistant | Origin::Argument(_) | Origin::Result(_) => 1.0,
     };
     let age = |message: usize| 1.0 - message as f32 / span.messages.max(1) as f32;
     let said = match fact.messages {
         1 => 1.15 - 0.3 * age(source.message),
         _ => (1.0 + 0.3 * fact.used.min(8) as f32) * (1.15 - 0.7 * age(fact.last_message)),
     };
-    kind * origin * said
+    origin * said
 }
 
-fn bare_segment(path: &str) -> bool {
-    let trimmed = path.trim_matches('/');
-    trimmed.len() < path.len() && !trimmed.contains(['/', '.', '_'])
+/// Whether a path is the name of a directory and nothing more, as `src/` is.
+fn is_bare_directory(path: &str) -> bool {
+    path.strip_suffix('/')
+        .is_some_and(|name| !name.contains(['/', '.', '_']))
 }
