@@ -126,7 +126,7 @@ fn a_summary_stands_after_the_message_it_ends_with_though_all_came_at_once() {
         loop {
             let answer = store.search(&query, &|| false).unwrap();
             places.extend(answer.hits.iter().map(|hit| match hit.kind {
-                HitKind::Summary { .. } => (last_of(hit.key.ordinal()), Some(hit.key.ordinal())),
+                HitKind::Summary => (last_of(hit.key.ordinal()), Some(hit.key.ordinal())),
                 _ => (hit.key.ordinal(), None),
             }));
             query.cursor = answer.next_cursor;
