@@ -791,7 +791,7 @@ impl Client {
         };
         let before = self.tail.replace(tail);
         // What those keep is counted in messages and turns.
-        if matches!(self.driver.engine(), "two-layer" | "tiered") {
+        if matches!(self.driver.engine(), "keep-tail" | "two-layer" | "tiered") {
             return Ok(());
         }
         // One that does not fit its window was no compaction's doing.
