@@ -331,6 +331,8 @@ impl Session {
         let mut ids: Vec<Option<MessageId>> = Vec::new();
         let mut taken: HashSet<usize> = HashSet::new();
         let mut remembered = HashMap::new();
+        // Where in the request the last of these texts ends.
+        let mut end = None;
         for slot in window
             .slots()
             .iter()
@@ -340,6 +342,12 @@ impl Session {
             let in_request = unit_of.get(&slot.id());
             match in_request.filter(|unit| unit.is_said() || !slot.is_original()) {
                 Some(unit) if taken.insert(unit.wires.start) => {
+                    if request.joins() && end != Some(unit.wires.start) {
+                        texts.push(NOBODYS);
+                        wires.push(None);
+                        ids.push(None);
+                    }
+                    end = Some(unit.wires.end);
                     for wire in unit.wires.clone() {
                         texts.push(request.wire_text(wire));
                         wires.push(Some(wire));
@@ -352,6 +360,12 @@ impl Session {
                 None => {
                     let Some(wire) = slot.wire() else { continue };
                     let first = *remembered.entry(wire.key).or_insert_with(|| {
+                        if request.joins() {
+                            texts.push(NOBODYS);
+                            wires.push(None);
+                            ids.push(None);
+                        }
+                        end = None;
                         wires.extend(wire.texts.iter().map(|_| None));
                         texts.extend(wire.texts);
                         ids.extend(std::iter::repeat_n(None, wire.views));
@@ -435,6 +449,9 @@ impl Session {
         Ok(trail)
     }
 }
+
+/// Stands between messages that are no neighbours in the request, lest they be read as one.
+const NOBODYS: &str = r#"{"type":"message","role":"user","content":""}"#;
 
 /// The messages of a window, read.
 struct Material {

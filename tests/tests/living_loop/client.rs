@@ -771,7 +771,7 @@ impl Client {
     }
 
     /// Over like compactions what stays word for word behind the summary does not shrink, in messages and in tokens.
-    /// Where one turn is a quarter of it or more, what stays is a matter of chance.
+    /// Where one turn is a large part of it, what stays is a matter of chance.
     fn check_tail(&mut self, entries: &[Entry], stood_in: bool) -> Result<(), Wrong> {
         let marks = ["[CONTEXT COMPACTION]", "【历史摘要】"];
         let is_summary = |entry: &Entry| marks.iter().any(|mark| entry.bytes.contains(mark));
@@ -812,7 +812,7 @@ impl Client {
         }
         let shrinks =
             tail.messages + longest < before.messages && tail.tokens + largest < before.tokens;
-        match shrinks && largest * 4 < before.tokens {
+        match shrinks && largest * 3 < before.tokens {
             false => Ok(()),
             true => Err(wrong("tail")(format!(
                 "{tail:?} after {before:?}, and the largest turn has {largest} tokens"

@@ -140,6 +140,10 @@ impl Driver {
         );
         let body = turn.body.into_owned();
         let warnings = session.take_warnings();
+        if let Some(warning) = (warnings.iter()).find(|text| text.contains("could not be applied"))
+        {
+            return Err(warning.clone());
+        }
         excuses.extend(warnings.iter().cloned());
         Ok(Outcome {
             body,

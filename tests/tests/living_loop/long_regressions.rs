@@ -2227,274 +2227,92 @@ fn what_an_engine_lacks_stays_so_until_a_call_that_shows_it_succeeds() {
 
 #[test]
 fn two_layer_is_done_with_a_request_at_once() {
+    let say = |words, reply| turn(Originals, words, reply);
+    let answer = |words| Reply { words, ..SHORT };
+    let thinks = |words| Reply {
+        thinks: true,
+        ..answer(words)
+    };
+    let calls = |words, calls| Reply {
+        calls,
+        ..answer(words)
+    };
     let acts = [
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
         Act::LoseAnswer,
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(87),
-                thinks: false,
-                calls: 1,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(91),
-                thinks: true,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Empty,
-                thinks: true,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(82),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
+        say(Plain(4), calls(Plain(87), 1)),
+        say(Plain(4), thinks(Plain(91))),
+        say(Plain(4), thinks(Empty)),
+        say(Plain(82), SHORT),
         Act::Insert(Place(4046), Empty, false),
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(99),
-                thinks: false,
-                calls: 3,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(98),
-                thinks: false,
-                calls: 1,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(69),
-                thinks: false,
-                calls: 2,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), calls(Plain(99), 3)),
+        say(Plain(4), SHORT),
+        say(Plain(4), calls(Plain(98), 1)),
+        say(Plain(4), calls(Plain(69), 2)),
+        say(Plain(4), SHORT),
         Act::LoseAnswer,
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Empty,
-                thinks: true,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(66),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(43),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(68),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(57),
-                thinks: true,
-                calls: 0,
-                ..SHORT
-            },
-        },
-        Act::Turn {
-            words: Plain(4),
-            holds: Originals,
-            dialect: Dialect::AsIs,
-            tries: 1,
-            reply: Reply {
-                words: Plain(103),
-                thinks: true,
-                calls: 0,
-                ..SHORT
-            },
-        },
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), thinks(Empty)),
+        say(Plain(66), answer(Plain(43))),
+        say(Plain(68), thinks(Plain(57))),
+        say(Plain(4), thinks(Plain(103))),
         Act::Turn {
             words: Plain(4),
             holds: Originals,
             dialect: Dialect::AsIs,
             tries: 2,
-            reply: Reply {
-                words: Plain(4),
-                thinks: false,
-                calls: 0,
-                ..SHORT
-            },
+            reply: SHORT,
         },
     ];
     check_with("two-layer", Wire::Responses, 3_000, &acts);
+}
+
+#[test]
+fn a_summary_between_an_answer_and_a_call_is_applied() {
+    let say = |words, reply| turn(Originals, words, reply);
+    let answer = |words| Reply { words, ..SHORT };
+    let thinks = |words| Reply {
+        thinks: true,
+        ..answer(words)
+    };
+    let calls = |words, calls| Reply {
+        calls,
+        ..answer(words)
+    };
+    let acts = [
+        say(
+            Plain(4),
+            Reply {
+                calls: 3,
+                ..thinks(Plain(115))
+            },
+        ),
+        say(Plain(72), SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), thinks(Plain(35))),
+        say(Plain(4), calls(Plain(40), 2)),
+        say(Plain(19), calls(Plain(89), 1)),
+        say(Plain(4), calls(Plain(31), 1)),
+        say(Plain(47), answer(Plain(68))),
+        say(Plain(716), calls(Empty, 2)),
+        say(GoOn, SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), calls(Plain(4), 3)),
+        say(Plain(83), calls(Plain(4), 1)),
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), calls(Plain(4), 1)),
+        say(Plain(4), SHORT),
+        Act::Rewind(Place(35455)),
+        say(Image, SHORT),
+        say(Plain(4), SHORT),
+        say(Plain(4), SHORT),
+    ];
+    check(Wire::Responses, 4_000, &acts);
 }
