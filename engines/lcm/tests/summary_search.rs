@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use contexture_lcm::search::{Ask, HitKind, Mode, Pattern, Query, Scope, Sort};
+use contexture_lcm::search::{Ask, Hit, HitKind, Mode, Pattern, Query, Scope, Sort};
 use contexture_lcm::{Lcm, Store, StoreSettings};
 use contexture_testkit::{Chat, ScriptedHost, Session, order};
 
@@ -43,6 +43,19 @@ fn patterns() -> Vec<Pattern> {
     .collect()
 }
 
+/// The total that a query finds, and its hits over all pages.
+fn all_pages(store: &Store, mut query: Query) -> (u64, Vec<Hit>) {
+    let mut hits = Vec::new();
+    loop {
+        let answer = store.search(&query, &|| false).unwrap();
+        hits.extend(answer.hits);
+        query.cursor = answer.next_cursor;
+        if query.cursor.is_none() {
+            return (answer.total, hits);
+        }
+    }
+}
+
 /// What each pattern finds in summaries: the total, and the keys in order, over all pages.
 fn answers(store: &Store) -> Vec<(u64, Vec<String>)> {
     let session = store.find_session("s").unwrap().unwrap();
@@ -53,15 +66,8 @@ fn answers(store: &Store) -> Vec<(u64, Vec<String>)> {
                 let mut query = Query::new(session, Ask::Pattern(pattern.clone()));
                 query.scope = Scope::Summaries;
                 (query.sort, query.since_ms, query.limit) = (Some(sort), since_ms, 3);
-                let mut keys = Vec::new();
-                let total = loop {
-                    let answer = store.search(&query, &|| false).unwrap();
-                    keys.extend(answer.hits.iter().map(|hit| format!("{:?}", hit.key)));
-                    query.cursor = answer.next_cursor;
-                    if query.cursor.is_none() {
-                        break answer.total;
-                    }
-                };
+                let (total, hits) = all_pages(store, query);
+                let keys: Vec<String> = hits.iter().map(|hit| format!("{:?}", hit.key)).collect();
                 assert_eq!(total, keys.len() as u64, "{pattern:?}");
                 all.push((total, keys));
             }
@@ -122,18 +128,12 @@ fn a_summary_stands_after_the_message_it_ends_with_though_all_came_at_once() {
     for sort in [Sort::Oldest, Sort::Recency] {
         let mut query = Query::new(session, Ask::Pattern(Pattern::new(Mode::Literal, "file_")));
         (query.sort, query.limit) = (Some(sort), 50);
-        let mut places = Vec::new();
-        loop {
-            let answer = store.search(&query, &|| false).unwrap();
-            places.extend(answer.hits.iter().map(|hit| match hit.kind {
-                HitKind::Summary => (last_of(hit.key.ordinal()), Some(hit.key.ordinal())),
-                _ => (hit.key.ordinal(), None),
-            }));
-            query.cursor = answer.next_cursor;
-            if query.cursor.is_none() {
-                break;
-            }
-        }
+        let (_, hits) = all_pages(&store, query);
+        let place = |hit: &Hit| match hit.kind {
+            HitKind::Summary => (last_of(hit.key.ordinal()), Some(hit.key.ordinal())),
+            _ => (hit.key.ordinal(), None),
+        };
+        let mut places: Vec<_> = hits.iter().map(place).collect();
         if sort == Sort::Recency {
             places.reverse();
         }
