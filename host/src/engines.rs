@@ -294,6 +294,11 @@ impl Opened {
         &self.origin
     }
 
+    /// What its calls share with their services.
+    pub(crate) fn call_state(&self) -> Arc<CallState> {
+        self.supervised.state()
+    }
+
     /// What it says of itself.
     pub fn about(&self) -> &About {
         &self.about

@@ -127,6 +127,11 @@ impl CallState {
         }
     }
 
+    /// Asks the call that is under way to stop.
+    pub(crate) fn cancel(&self) {
+        self.cancel.store(true, Ordering::Release);
+    }
+
     /// A model call begins, and is under way until the answer is dropped.
     pub(crate) fn call_model(&self) -> impl Drop {
         struct Underway<'a>(&'a CallState);
@@ -542,6 +547,11 @@ fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
 }
 
 impl Supervised {
+    /// What its calls share with their services.
+    pub(crate) fn state(&self) -> Arc<CallState> {
+        Arc::clone(&self.state)
+    }
+
     /// The engine's name.
     pub(crate) fn engine(&self) -> &str {
         &self.engine

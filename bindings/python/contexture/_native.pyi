@@ -1,6 +1,9 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, final
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 Message = Mapping[str, Any]
 
@@ -8,6 +11,12 @@ __version__: str
 
 class ContextureError(Exception): ...
 class SessionInUse(ContextureError): ...
+class SessionDiffers(ContextureError):
+    model: str
+    context_length: int
+    max_output_tokens: int
+
+class ArgumentError(ContextureError, ValueError): ...
 class ToolError(ContextureError): ...
 class EngineFailed(ContextureError): ...
 class FormatError(ContextureError): ...
@@ -129,6 +138,12 @@ def replay(
     config: str | os.PathLike[str] | None = None,
     offline: bool = False,
 ) -> dict[str, Any]: ...
+
+@final
+class Interrupt:
+    def run(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T: ...
+    def set(self) -> None: ...
+
 @final
 class Services:
     def call(self, service: str, argument: Any = None) -> Any: ...
