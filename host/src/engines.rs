@@ -294,11 +294,6 @@ impl Opened {
         &self.origin
     }
 
-    /// What its calls share with their services.
-    pub(crate) fn call_state(&self) -> Arc<CallState> {
-        self.supervised.state()
-    }
-
     /// What it says of itself.
     pub fn about(&self) -> &About {
         &self.about
@@ -662,6 +657,7 @@ impl Engines {
         let data_dir = self.make_data_dir(name)?;
         let settings = found.settings;
         let state = Arc::new(CallState::of(found.isolated));
+        occasion.asking.add_caller(&state);
         let key = (found.source, name.to_owned());
         let factory = self.factory(key, &settings, &data_dir, found.create)?;
         let services = SessionServices::lend(

@@ -44,10 +44,11 @@ use crate::engines::{Engines, Occasion, Opened};
 use crate::formats::Format;
 use crate::prompt_cache::{CacheTtl, Ttl};
 use crate::providers::ModelClient;
-use crate::supervision::{CallState, Pace};
+use crate::supervision::Pace;
 use crate::tokens::{Correction, TokenCounter};
 
 pub(crate) use asking::Asking;
+pub use asking::Canceller;
 pub use background::{BackgroundAnswer, BackgroundBy, BackgroundWork};
 pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use error::SessionError;
@@ -290,10 +291,10 @@ impl Session {
         &self.engine
     }
 
-    /// What stops a long call of the engine from another thread, as when a person presses Ctrl-C.
+    /// What stops, from another thread, what this session does next. One that was set before stops nothing any more.
     pub fn canceller(&self) -> Canceller {
-        let engines = std::iter::once(&self.engine).chain(&self.fallback);
-        Canceller(engines.map(Opened::call_state).collect())
+        self.asking.resume();
+        Canceller(Arc::clone(&self.asking))
     }
 
     /// What a person should know of the choice of engine and of failures since, and forgets it.
@@ -410,18 +411,6 @@ impl Drop for Session {
         if self.let_go.is_none() {
             self.save();
         }
-    }
-}
-
-/// Stops what an engine does, see [`Session::canceller`].
-#[derive(Debug, Clone, Default)]
-pub struct Canceller(Vec<Arc<CallState>>);
-
-impl Canceller {
-    /// Asks the engine's call that is under way to stop: its model calls fail, and the turn goes on as where a model
-    /// fails. Nothing happens between two calls.
-    pub fn cancel(&self) {
-        self.0.iter().for_each(|state| state.cancel());
     }
 }
 

@@ -547,11 +547,6 @@ fn panicked(engine: &str, method: &'static str, message: String) -> CallError {
 }
 
 impl Supervised {
-    /// What its calls share with their services.
-    pub(crate) fn state(&self) -> Arc<CallState> {
-        Arc::clone(&self.state)
-    }
-
     /// The engine's name.
     pub(crate) fn engine(&self) -> &str {
         &self.engine

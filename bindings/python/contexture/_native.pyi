@@ -103,13 +103,13 @@ class Model(Protocol):
 
 @final
 class Host:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         home: str | os.PathLike[str] | None = None,
         config: str | os.PathLike[str] | None = None,
         offline: bool = False,
         model: Model | None = None,
-    ) -> None: ...
+    ) -> Host: ...
     def engines(self) -> list[dict[str, Any]]: ...
     def tools(self, engine: str | None = None) -> list[dict[str, Any]]: ...
     def session(

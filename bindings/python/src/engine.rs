@@ -3,8 +3,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
 use contexture::engines::register_context_engine;
-use contexture_engine_api::protocol::{Carrier, Open, RemoteEngine, read, serve_services, write};
+use contexture_engine_api::protocol::{Carrier, Open, RemoteEngine, serve_services, write};
 use contexture_engine_api::{
     About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
     MessageView, OpenRequest, OwnedMessage, Owner, Services, with_views,
@@ -231,6 +232,15 @@ fn register_engine(
     description: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let name = argument::name(name, "name")?;
+    let wrong = match name.as_str() {
+        BUILT_IN => Some("is the built-in's".to_owned()),
+        name if is_engine_name(name) => None,
+        _ => Some(format!("is no engine's: it must be {NAME_RULE}")),
+    };
+    if let Some(wrong) = wrong {
+        let text = format!("the `name` {name:?} {wrong}");
+        return Err(ArgumentError::new_err(py, text));
+    }
     let version = version.map(|version| argument::text(version, "version"));
     let version = version.transpose()?.unwrap_or_else(|| "0".to_owned());
     let description = description.map(|text| argument::text(text, "description"));
@@ -321,8 +331,9 @@ fn check(
 #[pyfunction]
 fn safe_cut(messages: &Bound<'_, PyAny>, index: &Bound<'_, PyAny>) -> PyResult<usize> {
     let text = walk::json(messages)?;
-    let owned: Vec<OwnedMessage> =
-        read(&text).map_err(|error| FormatError::new_err(error.to_string()))?;
+    let owned: Vec<OwnedMessage> = serde_json::from_str(&text).map_err(|error| {
+        FormatError::new_err(format!("`messages` are none as an engine is given them: {error}"))
+    })?;
     let index = match index.lt(0).unwrap_or(false) {
         true => 0,
         false => argument::whole(index, "index", 0)?,

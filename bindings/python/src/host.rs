@@ -88,8 +88,20 @@ impl OpenHost {
             offline,
             model: lent,
         };
+        let host = contexture::Host::open(&options).map_err(of_host)?;
+        // What is unknown in the configuration is no more than a warning to a program that many share.
+        let unknown: Vec<_> = host
+            .engines()
+            .loaded()
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if !unknown.is_empty() {
+            return Err(ContextureError::new_err(unknown.join("\n")));
+        }
         let host = Arc::new(Self {
-            host: contexture::Host::open(&options).map_err(of_host)?,
+            host,
             config,
             offline,
             model,

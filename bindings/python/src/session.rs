@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     pub(crate) id: String,
     state: Mutex<State>,
     /// What stops the call that is under way.
-    canceller: Mutex<Canceller>,
+    canceller: Mutex<Option<Canceller>>,
 }
 
 #[derive(Default)]
@@ -191,7 +191,9 @@ impl Session {
         // Another holder's call that this one waits for is left alone.
         let cancel = move || {
             if caller.swap(GIVEN_UP, Ordering::AcqRel) == RUNS {
-                lock(&shared_with.canceller).cancel();
+                if let Some(canceller) = &*lock(&shared_with.canceller) {
+                    canceller.cancel();
+                }
             }
         };
         wait_for(py, cancel, move || {
@@ -199,7 +201,7 @@ impl Session {
             let Some(session) = &state.session else {
                 return Err(closed(&shared.id));
             };
-            *lock(&shared.canceller) = session.canceller();
+            *lock(&shared.canceller) = Some(session.canceller());
             if call.swap(RUNS, Ordering::AcqRel) == GIVEN_UP {
                 return Err(ContextureError::new_err("the call was given up"));
             }

@@ -136,16 +136,31 @@ def log_of(home: Path) -> str:
     return "".join(path.read_text(errors="replace") for path in (home / "logs").glob("*.log"))
 
 
+def hermes(home: Path, *arguments: str) -> str:
+    environment = {**os.environ, "HERMES_HOME": str(home), "HOME": str(home), "COLUMNS": "200"}
+    command = [str(HERMES / "bin" / "hermes"), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, input="")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
 def test_hermes_shows_and_enables_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "HERMES_HOME": str(tmp_path), "HOME": str(tmp_path), "COLUMNS": "200"}
-
-    def hermes(*arguments: str) -> str:
-        command = [str(HERMES / "bin" / "hermes"), *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, input="")
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout + ran.stderr
-
-    hermes("plugins", "enable", "contexture")
-    hermes("config", "set", "context.engine", "contexture")
-    assert "contexture" in hermes("plugins", "list")
+    hermes(tmp_path, "plugins", "enable", "contexture")
+    assert "Hermes runs its own engine `compressor`" in hermes(tmp_path, "contexture")
+    hermes(tmp_path, "config", "set", "context.engine", "contexture")
+    listed = hermes(tmp_path, "plugins", "list")
+    assert "contexture" in listed and "hermes contexture" in " ".join(listed.split())
     assert "contexture" in (tmp_path / "config.yaml").read_text()
+    told = hermes(tmp_path, "contexture")
+    assert "Context engine: lcm (contexture" in told and "Nothing was compacted yet." in told
+    hermes(tmp_path, "config", "set", "context.engines.contexture.engin", "lcm")
+    assert "has the setting `engin`" in hermes(tmp_path, "contexture")
+
+
+def test_hermes_shows_what_the_engine_did(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    result = play("plain", home)
+    told = hermes(home, "contexture")
+    times = result["compactions"]
+    assert f"{times} compaction" in told and f"plain: {times} by lcm; the last: " in told and "% less" in told
+    assert "Summaries are made without a model." in told

@@ -258,6 +258,6 @@ pub(super) fn lost() -> ModelFailure {
     )
 }
 
-pub(super) fn cancelled() -> ModelFailure {
+pub(crate) fn cancelled() -> ModelFailure {
     ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }
