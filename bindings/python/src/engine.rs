@@ -332,7 +332,9 @@ fn check(
 fn safe_cut(messages: &Bound<'_, PyAny>, index: &Bound<'_, PyAny>) -> PyResult<usize> {
     let text = walk::json(messages)?;
     let owned: Vec<OwnedMessage> = serde_json::from_str(&text).map_err(|error| {
-        FormatError::new_err(format!("`messages` are none as an engine is given them: {error}"))
+        FormatError::new_err(format!(
+            "`messages` are none as an engine is given them: {error}"
+        ))
     })?;
     let index = match index.lt(0).unwrap_or(false) {
         true => 0,

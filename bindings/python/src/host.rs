@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contexture::catalog::{BUILT_IN, Choice, resolve};
 use contexture::formats::Format;
 use contexture::providers::LentModel;
-use contexture::{HostOptions, PerProcess, ToolSpec, Unrelated};
+use contexture::session::RecordError;
+use contexture::{HostOptions, PerProcess, SessionError, ToolSpec, Unrelated};
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -34,6 +36,12 @@ type Hosts = Mutex<Option<HashMap<PathBuf, Weak<OpenHost>>>>;
 
 /// How long a session that is open in another process is waited for, unless the caller says it.
 const WAIT: Duration = Duration::from_secs(2);
+
+/// How often who waits looks whether the wait is given up.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A wait that ends before the clock does.
+const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 const FORMATS: [(&str, Format); 3] = [
     ("openai", Format::OpenAiChat),
@@ -139,7 +147,14 @@ impl OpenHost {
     }
 
     /// Opens a session, or goes on with it, for one more holder.
-    fn session(self: Arc<Self>, id: String, spec: Spec, format: Format) -> PyResult<Session> {
+    /// The wait for another process ends early when `given_up` is set.
+    fn session(
+        self: Arc<Self>,
+        id: String,
+        spec: Spec,
+        format: Format,
+        given_up: &AtomicBool,
+    ) -> PyResult<Session> {
         let shared = {
             let mut sessions = lock(&self.sessions);
             let fresh = || (Arc::new(Shared::new(id.clone())), 0);
@@ -165,17 +180,38 @@ impl OpenHost {
                 }
             };
         }
-        let mut builder = self.host.session(&id).wait(spec.wait);
-        builder = builder.unrelated(spec.unrelated).note(spec.note);
-        builder = builder.model(&agent.model, agent.context_length);
-        builder = builder.max_output_tokens(agent.max_output_tokens);
-        if spec.own_summaries {
-            builder = builder.own_summaries();
-        }
-        if let Some(engine) = &spec.engine {
-            builder = builder.engine(engine);
-        }
-        state.session = Some(builder.open().map_err(of_session)?);
+        let builder = |wait| {
+            let mut builder = self.host.session(&id).wait(wait);
+            builder = builder.unrelated(spec.unrelated).note(spec.note);
+            builder = builder.model(&agent.model, agent.context_length);
+            builder = builder.max_output_tokens(agent.max_output_tokens);
+            if spec.own_summaries {
+                builder = builder.own_summaries();
+            }
+            if let Some(engine) = &spec.engine {
+                builder = builder.engine(engine);
+            }
+            builder
+        };
+        let ends = Instant::now() + spec.wait.min(LONGEST_WAIT);
+        let opened = loop {
+            let left = ends.saturating_duration_since(Instant::now());
+            match builder(left.min(LOOK)).open() {
+                Err(SessionError::InUse(RecordError::InUse { session, by, .. })) => {
+                    if left <= LOOK || given_up.load(Ordering::Acquire) {
+                        let waited = spec.wait;
+                        let error = RecordError::InUse {
+                            session,
+                            by,
+                            waited,
+                        };
+                        return Err(of_session(SessionError::InUse(error)));
+                    }
+                }
+                opened => break opened.map_err(of_session)?,
+            }
+        };
+        state.session = Some(opened);
         state.agent = Some(agent);
         state.spec = Some(spec);
         drop(state);
@@ -429,7 +465,12 @@ impl Host {
         };
         let format = format.transpose()?.unwrap_or(Format::OpenAiChat);
         let open = self.open()?;
-        wait_for(py, || {}, move || open.session(id, spec, format))
+        let given_up = Arc::new(AtomicBool::new(false));
+        let gives_up = Arc::clone(&given_up);
+        let give_up = move || gives_up.store(true, Ordering::Release);
+        wait_for(py, give_up, move || {
+            open.session(id, spec, format, &given_up)
+        })
     }
 
     /// Nothing is left open by a host; its sessions are closed on their own.

@@ -40,7 +40,8 @@ pub(crate) fn wait_for<T: Send + 'static>(
         catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(a_bug(panic.as_ref())))
     };
     let interrupt = INTERRUPT.with_borrow(Option::clone);
-    if interrupt.is_none() && !is_main_thread(py)? {
+    // At the interpreter's end `threading` may be gone, and signals with it.
+    if interrupt.is_none() && !is_main_thread(py).unwrap_or(false) {
         return py.detach(act);
     }
     let (sender, mut answer) = sync_channel(1);

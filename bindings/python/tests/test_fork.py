@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import signal
@@ -22,6 +23,7 @@ import contexture
 from contexture import ContextureError, Host, Session
 
 from conftest import chat
+from hermes_driver import Model as Server
 from test_engine import LastTen
 
 pytestmark = [
@@ -333,6 +335,25 @@ def test_a_model_of_the_program_answers_in_the_child(tmp_path: Path) -> None:
             places: list[Any] = session.turn(chat(40), compact="force").places
             texts = [place.text for place in places if isinstance(place, contexture.Summary)]
             assert any(f"Written by {os.getpid()}." in text for text in texts), texts
+
+    compact("of the parent")
+    in_child(lambda: compact("of the child"))
+
+
+def test_a_model_behind_the_network_answers_in_the_child(tmp_path: Path) -> None:
+    server = Server()
+    server.says = "What the model makes of it."
+    home = tmp_path / "home"
+    home.mkdir()
+    model = {"provider": "openai", "base_url": server.url, "model": "small"}
+    config = {"compression": {"wait_for_model": True}, "auxiliary": {"compression": model}}
+    (home / "config.yaml").write_text(json.dumps(config))
+
+    def compact(id: str) -> None:
+        with Host(home).session(id, "gpt-4o", 16_000, engine="lcm") as session:
+            turn = session.turn(chat(40), compact="force")
+            texts = [place.text for place in turn.places if isinstance(place, contexture.Summary)]
+            assert any("What the model makes" in text for text in texts), (texts, turn.report)
 
     compact("of the parent")
     in_child(lambda: compact("of the child"))

@@ -104,6 +104,11 @@ def test_a_wait_for_a_session(home: Path) -> None:
     with held(home, "s"):
         with interrupted():
             host.session("s", "gpt-4o", 16_000, wait_s=60)
+        # Who comes next waits as long as it says.
+        began = time.monotonic()
+        with pytest.raises(contexture.SessionInUse, match="1 seconds"):
+            host.session("s", "gpt-4o", 16_000, wait_s=1)
+        assert 1 <= time.monotonic() - began < 3
     with host.session("s", "gpt-4o", 16_000, wait_s=10) as session:
         assert not session.turn(chat(2)).changed
 
