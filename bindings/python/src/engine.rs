@@ -304,15 +304,21 @@ fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefini
     at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
 }
 
-/// Plays all that every engine is held to, to a class. Answers the table, and whether every row held.
+/// Plays all that every engine is held to, to a class: scenes that are written down, and so many conversations that are
+/// generated. Answers the table, and whether every row held.
 #[pyfunction]
-#[pyo3(name = "check_engine")]
+#[pyo3(name = "check_engine", signature = (name, engine, conversations=None),
+       text_signature = "(name, engine, conversations=24)")]
 fn check(
     py: Python<'_>,
     name: &Bound<'_, PyAny>,
     engine: Bound<'_, PyAny>,
+    conversations: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(bool, String)> {
     let name = argument::name(name, "name")?;
+    let conversations = conversations.map(|number| argument::whole(number, "conversations", 0));
+    let mut checking = Checking::default();
+    checking.generated = conversations.transpose()?.unwrap_or(checking.generated);
     check_class(&engine)?;
     let class = Arc::new(engine.unbind());
     let play = move || {
@@ -320,7 +326,7 @@ fn check(
             let class = with_python(|py| Ok(class.clone_ref(py)))?;
             Ok(Box::new(Factory(class)))
         });
-        let report = check_engine(subject, Checking::default());
+        let report = check_engine(subject, checking);
         Ok((report.broken().next().is_none(), report.to_string()))
     };
     wait_for(py, || {}, play)

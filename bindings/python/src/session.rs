@@ -190,10 +190,10 @@ impl Session {
         let (call, caller) = (Arc::clone(&stage), stage);
         // Another holder's call that this one waits for is left alone.
         let cancel = move || {
-            if caller.swap(GIVEN_UP, Ordering::AcqRel) == RUNS {
-                if let Some(canceller) = &*lock(&shared_with.canceller) {
-                    canceller.cancel();
-                }
+            if caller.swap(GIVEN_UP, Ordering::AcqRel) == RUNS
+                && let Some(canceller) = &*lock(&shared_with.canceller)
+            {
+                canceller.cancel();
             }
         };
         wait_for(py, cancel, move || {

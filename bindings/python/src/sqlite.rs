@@ -11,13 +11,16 @@
 /// Sees to it, for the SQLite that is linked into this package. To be called before the first store is opened.
 #[cfg(all(unix, target_pointer_width = "64"))]
 pub(crate) fn tell_processes_apart() {
-    use std::ffi::{CStr, c_char, c_int};
+    use std::ffi::{c_char, c_int};
     use std::mem::transmute;
 
     use libc::stat;
     use rusqlite::ffi;
 
-    /// What is another one in every process.
+    /// A system call, as SQLite's table of them has it.
+    type Call = unsafe extern "C" fn();
+
+    /// Puts the mark of this process on what is found.
     fn mark(found: c_int, out: *mut stat) -> c_int {
         if found == 0 {
             // SAFETY: a call that succeeded has filled in what SQLite gave a place for.
@@ -43,15 +46,10 @@ pub(crate) fn tell_processes_apart() {
         let Some(set) = vfs.as_ref().and_then(|vfs| vfs.xSetSystemCall) else {
             return;
         };
-        let replace = |name: &CStr, call: unsafe extern "C" fn()| {
-            set(vfs, name.as_ptr(), Some(call));
-        };
-        let (of_file, of_path): (
-            extern "C" fn(c_int, *mut stat) -> c_int,
-            extern "C" fn(*const c_char, *mut stat) -> c_int,
-        ) = (of_file, of_path);
-        replace(c"fstat", transmute::<_, unsafe extern "C" fn()>(of_file));
-        replace(c"stat", transmute::<_, unsafe extern "C" fn()>(of_path));
+        let call = transmute::<extern "C" fn(c_int, *mut stat) -> c_int, Call>(of_file);
+        set(vfs, c"fstat".as_ptr(), Some(call));
+        let call = transmute::<extern "C" fn(*const c_char, *mut stat) -> c_int, Call>(of_path);
+        set(vfs, c"stat".as_ptr(), Some(call));
     }
 }
 

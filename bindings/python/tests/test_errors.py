@@ -115,6 +115,7 @@ def test_arguments_of_every_call(tmp_path: Path, host: Host, session: Session) -
         ("engine", lambda it: registers("an-engine", it), [5, None, object, object(), LastTen({"session": "s"}, None)]),  # type: ignore[arg-type]
         ("name", lambda it: contexture.check_engine(it, LastTen), [*NO_TEXT, None]),
         ("engine", lambda it: contexture.check_engine("an-engine", it), [5, None, object]),
+        ("conversations", lambda it: contexture.check_engine("an-engine", LastTen, it), NO_TOKENS),
         ("index", lambda it: contexture.safe_cut([], it), [True, 1.5, "5", None, b"", HUGE]),
         ("", lambda it: contexture.safe_cut(it, 0), [5, None, "x", [5], [{"id": -1}], object(), DEEP]),
     ]  # fmt: skip

@@ -87,6 +87,10 @@ def test_a_conversation_is_compacted_and_nothing_is_lost(case: str, tmp_path: Pa
     assert (result.get("session") == "plain") == (case == "kept_in_place") or "session" not in result
     assert "lcm_grep" in result.get("tools", ["lcm_grep"])
     assert result.get("found", 1) and result.get("smaller", True)
+    if case == "plain":
+        told = hermes(home, "contexture")
+        assert f"plain: {result['compactions']} by lcm; the last: " in told and "% less" in told
+        assert "Summaries are made without a model." in told
 
 
 def test_the_provider_refuses_for_want_of_room(tmp_path: Path) -> None:
@@ -155,12 +159,3 @@ def test_hermes_shows_and_enables_it(tmp_path: Path) -> None:
     assert "Context engine: lcm (contexture" in told and "Nothing was compacted yet." in told
     hermes(tmp_path, "config", "set", "context.engines.contexture.engin", "lcm")
     assert "has the setting `engin`" in hermes(tmp_path, "contexture")
-
-
-def test_hermes_shows_what_the_engine_did(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    result = play("plain", home)
-    told = hermes(home, "contexture")
-    times = result["compactions"]
-    assert f"{times} compaction" in told and f"plain: {times} by lcm; the last: " in told and "% less" in told
-    assert "Summaries are made without a model." in told
