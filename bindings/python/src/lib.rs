@@ -138,7 +138,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("EngineFailed", py.get_type::<errors::EngineFailed>())?;
     module.add("SessionDiffers", py.get_type::<errors::SessionDiffers>())?;
     module.add("ArgumentError", errors::ArgumentError::class(py)?)?;
-    module.add_class::<waiting::Interrupt>()?;
+    waiting::add(module)?;
     module.add("FormatError", py.get_type::<errors::FormatError>())?;
     module.add_function(wrap_pyfunction!(count_tokens, module)?)?;
     module.add_function(wrap_pyfunction!(play, module)?)?;

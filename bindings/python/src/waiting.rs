@@ -4,17 +4,19 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
+use contexture::PerProcess;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::ContextureError;
+use crate::host::lock;
 
 /// How often a wait looks for signals.
 const LOOK: Duration = Duration::from_millis(20);
@@ -37,6 +39,7 @@ pub(crate) fn wait_for<T: Send + 'static>(
     act: impl FnOnce() -> PyResult<T> + Send + 'static,
 ) -> PyResult<T> {
     let act = move || {
+        let _call = Call::begin();
         catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(a_bug(panic.as_ref())))
     };
     let interrupt = INTERRUPT.with_borrow(Option::clone);
@@ -93,6 +96,101 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
         .call_method0("main_thread")?
         .getattr("ident")?
         .eq(this)
+}
+
+/// How long a fork waits for the calls that are under way.
+const FORK_WAITS: Duration = Duration::from_secs(2);
+
+/// The calls of this process that are under way. What is made once, at its first use, is made in one of them: a child that
+/// is forked meanwhile would wait for it for ever.
+#[derive(Default)]
+struct Calls {
+    under_way: Mutex<UnderWay>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    calls: usize,
+    forks: usize,
+}
+
+static CALLS: PerProcess<Calls> = PerProcess::new(Calls {
+    under_way: Mutex::new(UnderWay { calls: 0, forks: 0 }),
+    changed: Condvar::new(),
+});
+
+impl Calls {
+    fn change(&self, change: impl FnOnce(&mut UnderWay)) {
+        change(&mut lock(&self.under_way));
+        self.changed.notify_all();
+    }
+}
+
+/// A call that is under way, until it is dropped.
+struct Call {
+    process: u32,
+}
+
+impl Call {
+    /// Begins one, once no thread is about to fork.
+    fn begin() -> Self {
+        let calls = CALLS.get();
+        let under_way = lock(&calls.under_way);
+        let waited = calls
+            .changed
+            .wait_timeout_while(under_way, 2 * FORK_WAITS, |now| now.forks > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.calls += 1;
+        Self {
+            process: std::process::id(),
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // A child that was forked in the call counts its own.
+        if self.process == std::process::id() {
+            CALLS.get().change(|now| now.calls -= 1);
+        }
+    }
+}
+
+/// Python is about to fork: waits for what is under way, but not for a model that takes long.
+#[pyfunction]
+fn before_fork(py: Python<'_>) {
+    py.detach(|| {
+        let calls = CALLS.get();
+        let mut under_way = lock(&calls.under_way);
+        under_way.forks += 1;
+        let waited = calls
+            .changed
+            .wait_timeout_while(under_way, FORK_WAITS, |now| now.calls > 0);
+        drop(waited);
+    });
+}
+
+/// It has forked, and this is the parent.
+#[pyfunction]
+fn after_fork(py: Python<'_>) {
+    py.detach(|| {
+        CALLS
+            .get()
+            .change(|now| now.forks = now.forks.saturating_sub(1))
+    });
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Interrupt>()?;
+    let os = module.py().import("os")?;
+    if !os.hasattr("register_at_fork")? {
+        return Ok(());
+    }
+    let hooks = PyDict::new(module.py());
+    hooks.set_item("before", wrap_pyfunction!(before_fork, module)?)?;
+    hooks.set_item("after_in_parent", wrap_pyfunction!(after_fork, module)?)?;
+    os.call_method("register_at_fork", (), Some(&hooks))?;
+    Ok(())
 }
 
 /// What ends the wait of a call in another thread: that of a call which `asyncio` cancelled.

@@ -227,6 +227,7 @@ def test_forks_beside_threads_that_use_the_host(tmp_path: Path) -> None:
         gc.collect()
 
     try:
+        # At once, while what is made at its first use is being made.
         for at in range(8):
             in_child(lambda: open(at))
     finally:
@@ -357,3 +358,25 @@ def test_a_model_behind_the_network_answers_in_the_child(tmp_path: Path) -> None
 
     compact("of the parent")
     in_child(lambda: compact("of the child"))
+
+
+def test_a_fork_beside_the_first_calls_of_a_process(tmp_path: Path) -> None:
+    """What the package makes once, such as the tables of tokens, is made by one thread, which is not in the child."""
+    script = textwrap.dedent(
+        """
+        import contexture, os, sys, threading, time
+        def count():
+            contexture.count_tokens("some words", "gpt-4o")
+        thread = threading.Thread(target=count)
+        thread.start()
+        time.sleep(float(sys.argv[1]))
+        child = os.fork()
+        if child == 0:
+            count()
+            os._exit(0)
+        thread.join()
+        assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    for pause in ("0", "0.002", "0.01", "0.03"):
+        subprocess.run([sys.executable, "-W", "ignore", "-c", script, pause], check=True, timeout=30)
