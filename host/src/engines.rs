@@ -657,6 +657,7 @@ impl Engines {
         let data_dir = self.make_data_dir(name)?;
         let settings = found.settings;
         let state = Arc::new(CallState::of(found.isolated));
+        occasion.asking.add_caller(&state);
         let key = (found.source, name.to_owned());
         let factory = self.factory(key, &settings, &data_dir, found.create)?;
         let services = SessionServices::lend(

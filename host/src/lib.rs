@@ -86,6 +86,7 @@ mod isolation;
 #[cfg(not(unix))]
 #[path = "no_isolation.rs"]
 mod isolation;
+mod per_process;
 mod private;
 pub mod prompt_cache;
 pub mod providers;
@@ -100,7 +101,8 @@ pub use contexture_contract as contract;
 pub use contexture_digest::mask_secrets;
 pub use contexture_engine_api::{Decision, MessageId, ToolCall, ToolSpec, Usage, WindowState};
 pub use host::{Host, HostError, HostOptions, SessionBuilder};
+pub use per_process::PerProcess;
 pub use session::{
-    BodyMessage, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn, TurnOptions,
-    Unrelated,
+    BodyMessage, Canceller, Compact, CompactionReport, OutcomeKind, Session, SessionError, Turn,
+    TurnOptions, Unrelated,
 };

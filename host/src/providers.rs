@@ -34,8 +34,8 @@ mod network;
 mod resolve;
 mod settings;
 
-pub(crate) use client::Question;
 pub use client::{Ask, LentModel, Mask, ModelClient};
+pub(crate) use client::{Question, cancelled};
 pub use configured::{configured_agent, configured_client, resolve_configured};
 pub use endpoint::Endpoint;
 pub use resolve::{NoModel, ProviderError, Resolved, resolve};

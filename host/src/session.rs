@@ -48,6 +48,7 @@ use crate::supervision::Pace;
 use crate::tokens::{Correction, TokenCounter};
 
 pub(crate) use asking::Asking;
+pub use asking::Canceller;
 pub use background::{BackgroundAnswer, BackgroundBy, BackgroundWork};
 pub(crate) use counting::{fixed_tokens, message_tokens};
 pub use error::SessionError;
@@ -288,6 +289,12 @@ impl Session {
     /// The engine that the session runs under, and where it comes from.
     pub fn engine(&self) -> &Opened {
         &self.engine
+    }
+
+    /// What stops, from another thread, what this session does next. One that was set before stops nothing any more.
+    pub fn canceller(&self) -> Canceller {
+        self.asking.resume();
+        Canceller(Arc::clone(&self.asking))
     }
 
     /// What a person should know of the choice of engine and of failures since, and forgets it.

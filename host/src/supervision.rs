@@ -127,6 +127,11 @@ impl CallState {
         }
     }
 
+    /// Asks the call that is under way to stop.
+    pub(crate) fn cancel(&self) {
+        self.cancel.store(true, Ordering::Release);
+    }
+
     /// A model call begins, and is under way until the answer is dropped.
     pub(crate) fn call_model(&self) -> impl Drop {
         struct Underway<'a>(&'a CallState);

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ._aio import AsyncHost, AsyncSession
 from ._native import (
+    ArgumentError,
     Changed,
     ContextureError,
     Decision,
@@ -24,6 +25,7 @@ from ._native import (
     Kept,
     Services,
     Session,
+    SessionDiffers,
     SessionInUse,
     Summary,
     ToolError,
@@ -38,6 +40,7 @@ from ._native import (
 )
 
 __all__ = [
+    "ArgumentError",
     "AsyncHost",
     "AsyncSession",
     "Changed",
@@ -49,6 +52,7 @@ __all__ = [
     "Kept",
     "Services",
     "Session",
+    "SessionDiffers",
     "SessionInUse",
     "Summary",
     "ToolError",

@@ -1,7 +1,9 @@
 """Contexture as the context engine of Hermes Agent.
 
 ``hermes plugins enable contexture`` and ``context.engine: contexture`` in Hermes' ``config.yaml`` are all there is to do.
-Settings, all optional, stand there under ``context.engines.contexture``:
+``hermes contexture``, and ``/contexture`` in a conversation, say which engine runs and what it did.
+
+Settings, all optional, stand in that file under ``context.engines.contexture``:
 
 - ``engine``: the engine of Contexture's that runs, ``lcm`` by default.
 - ``home``: where Contexture keeps its data, ``contexture`` in Hermes' home by default.
@@ -19,7 +21,6 @@ such a lineage, and remembers which id belongs to which in Contexture's home.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import logging
 import os
@@ -30,7 +31,8 @@ from typing import Any, cast
 
 from agent.context_engine import ContextEngine  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-from . import Changed, ContextureError, Host, Kept, Session, SessionInUse, Summary, count_tokens
+from . import Changed, ContextureError, Host, Kept, Session, SessionDiffers, SessionInUse, Summary, __version__, count_tokens
+from . import _hermes_status as status
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,29 @@ def register(ctx: Any) -> None:
     ctx.register_context_engine(Engine())
     ctx.register_hook("pre_api_request", _before_request)
     ctx.register_hook("post_llm_call", _after_turn)
+    ctx.register_cli_command(NAME, "The context engine, and what it did", lambda parser: None, lambda args: print(overview()))
+    ctx.register_command(NAME, lambda arguments: overview(), "The context engine, and what it did")
+
+
+def overview() -> str:
+    """Which engine runs, with what, and what it did."""
+    from hermes_cli.config import load_config  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    try:
+        settings = _settings()
+        with_engines = {one["name"] for one in Host(settings["home"], _write_config(settings), model=_auxiliary).engines()}
+    except Exception as error:
+        return f"Context engine: none of Contexture's can run.\n{error}"
+    chosen = str(((load_config() or {}).get("context") or {}).get("engine") or "compressor")
+    engine = settings["engine"]
+    told = [f"Context engine: {engine} (contexture {__version__})"]
+    if engine not in with_engines:
+        told[0] += f", which there is not: there are {', '.join(sorted(with_engines))}"
+    if chosen != NAME:
+        told.append(f"Hermes runs its own engine `{chosen}`: `hermes config set context.engine {NAME}` chooses this one.")
+    told.append(f"Compacts from {float(settings['threshold']):.0%} of the window on; data in {settings['home']}.")
+    told.append(f"Summaries are written by {_auxiliary.name}." if _auxiliary.is_there else "Summaries are made without a model.")
+    return "\n".join([*told, *status.lines(Path(settings["home"]))])
 
 
 def _before_request(**request: Any) -> None:
@@ -215,17 +240,7 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
         return self._settings
 
     def _host(self) -> Host:
-        settings = self.settings
-        home = Path(settings["home"])
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config = home / "hermes.yaml"
-        # JSON is YAML.
-        text = json.dumps(settings["config"], indent=2, sort_keys=True)
-        if not config.exists() or config.read_text() != text:
-            scratch = config.with_suffix(f".{os.getpid()}")
-            scratch.write_text(text)
-            scratch.replace(config)
-        return Host(home, config, model=_auxiliary)
+        return Host(self.settings["home"], _write_config(self.settings), model=_auxiliary)
 
     # -- the life of a session --------------------------------------------------------------------------------------
 
@@ -278,8 +293,7 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
                 self._warn("did not close well", error)
 
     def _lineage(self, session_id: str) -> Path:
-        name = hashlib.sha256(session_id.encode()).hexdigest()[:32]
-        return Path(self.settings["home"]) / "hermes.lineage" / name
+        return Path(self.settings["home"]) / "hermes.lineage" / status.file_of(session_id)
 
     def _root_of(self, session_id: str) -> str:
         try:
@@ -303,6 +317,11 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
                 # Another process has it. This one must get on with its own, under a name of its own.
                 self._warn("goes on under another name", error)
                 self._session = host.session(f"{root}~{os.getpid()}", self.model, window, engine=engine, note=False)
+            except SessionDiffers as open:
+                # Another agent of this process has it, with another model: this agent's is the one from now on.
+                agent = (open.model, open.context_length, open.max_output_tokens)
+                self._session = host.session(root, *agent, engine=engine, note=False)
+                self._session.set_model(self.model, window)
             if self._usage is not None:
                 self._session.usage(self._usage)
                 self._usage = None
@@ -387,7 +406,7 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
         try:
             self.threshold_percent = float(self.settings["threshold"])
             if self._session is not None:
-                self._session.set_model(model, self.context_length)
+                self._session.set_model(model, self.context_length or 128_000)
         except Exception as error:
             self._warn("did not take the model", error)
         self._threshold_tokens = int(self.context_length * self.threshold_percent)
@@ -452,6 +471,8 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
             focus=focus or None,
             memory=memory.strip() or None,
         )
+        if turn.report["compaction"] is not None:
+            status.note(Path(self.settings["home"]), self._open().id, turn.report["compaction"])
         result: list[Message] = []
         changed = False
         for place in turn.places:
@@ -576,8 +597,21 @@ def _settings() -> dict[str, Any]:
 
     config: dict[str, Any] = load_config() or {}
     own = ((config.get("context") or {}).get("engines") or {}).get(NAME) or {}
+    keys = ("engine", "home", "threshold", "config")
+    unknown = [str(key) for key in own if key not in keys] if isinstance(own, dict) else [str(own)]
+    if unknown:
+        raise ContextureError(
+            f"`context.engines.{NAME}` in Hermes' config.yaml has the setting `{unknown[0]}`, which there is not: there are "
+            f"{', '.join(keys)}"
+        )
     threshold = own.get("threshold") or (config.get("compression") or {}).get("threshold") or 0.5
-    engine = own.get("engine") or "lcm"
+    try:
+        threshold = float(threshold)
+    except (TypeError, ValueError):
+        threshold = 0.0
+    if not 0 < threshold <= 1:
+        raise ContextureError("`threshold` in Hermes' config.yaml is a share of the window, above 0 and at most 1")
+    engine = own.get("engine", "lcm")
     mine: dict[str, Any] = dict(own.get("config") or {})
     mine["context"] = {"engine": engine, **(mine.get("context") or {})}
     # `auto` is the model that is lent, see `_Auxiliary`.
@@ -588,6 +622,20 @@ def _settings() -> dict[str, Any]:
         "threshold": threshold,
         "config": mine,
     }
+
+
+def _write_config(settings: dict[str, Any]) -> Path:
+    """Contexture's own configuration, as a file in its home."""
+    home = Path(settings["home"])
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    config = home / "hermes.yaml"
+    # JSON is YAML.
+    text = json.dumps(settings["config"], indent=2, sort_keys=True)
+    if not config.exists() or config.read_text() != text:
+        scratch = config.with_suffix(f".{os.getpid()}")
+        scratch.write_text(text)
+        scratch.replace(config)
+    return config
 
 
 @atexit.register

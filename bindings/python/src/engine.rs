@@ -3,8 +3,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use contexture::catalog::{BUILT_IN, NAME_RULE, is_engine_name};
 use contexture::engines::register_context_engine;
-use contexture_engine_api::protocol::{Carrier, Open, RemoteEngine, read, serve_services, write};
+use contexture_engine_api::protocol::{Carrier, Open, RemoteEngine, serve_services, write};
 use contexture_engine_api::{
     About, ContextEngine, EngineDefinition, EngineError, EngineFactory, FactoryRequest,
     MessageView, OpenRequest, OwnedMessage, Owner, Services, with_views,
@@ -14,8 +15,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyTuple};
 
-use crate::errors::{ContextureError, FormatError};
-use crate::walk;
+use crate::errors::{ArgumentError, ContextureError, FormatError};
+use crate::waiting::wait_for;
+use crate::{argument, walk};
 
 /// The classes that are registered. A definition is plain functions, so that each class has a place of its own.
 static CLASSES: Mutex<[Option<Py<PyAny>>; PLACES]> = Mutex::new([const { None }; PLACES]);
@@ -27,7 +29,10 @@ struct Factory(Py<PyAny>);
 impl Factory {
     fn open_with(&self, request: &OpenRequest<'_>) -> Result<Box<dyn ContextEngine>, EngineError> {
         let open = write(&Open::of(request))?;
-        let services = Lent(request.services.clone());
+        let services = Lent {
+            services: request.services.clone(),
+            process: std::process::id(),
+        };
         let object = with_python(|py| {
             let open = walk::parse(py, &open)?;
             Ok(self.0.bind(py).call1((open, services))?.unbind())
@@ -159,7 +164,32 @@ fn with_python<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Engi
 
 /// What the host lends an engine.
 #[pyclass(frozen, name = "Services", module = "contexture")]
-struct Lent(Services);
+struct Lent {
+    services: Services,
+    /// Whose they are, see [`crate::host::OpenHost::check_process`].
+    process: u32,
+}
+
+impl Lent {
+    fn services(&self) -> PyResult<&Services> {
+        match self.process == std::process::id() {
+            true => Ok(&self.services),
+            false => Err(ContextureError::new_err(format!(
+                "these services were lent in the process {}, and this is a child of it, made by a fork: use those of a \
+                 session that is opened here",
+                self.process
+            ))),
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.services.clone());
+        }
+    }
+}
 
 #[pymethods]
 impl Lent {
@@ -168,42 +198,54 @@ impl Lent {
     fn call<'py>(
         &self,
         py: Python<'py>,
-        service: &str,
+        service: &Bound<'py, PyAny>,
         argument: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut text = String::new();
-        match argument {
-            Some(argument) => walk::write(&mut text, argument, 1)?,
-            None => text.push_str("null"),
-        }
-        let answer = py.detach(|| serve_services(self.0.host().as_ref(), service, &text));
+        let service = argument::name(service, "service")?;
+        let text = match argument {
+            Some(argument) => walk::json(argument)?,
+            None => "null".to_owned(),
+        };
+        let services = self.services()?;
+        let answer = py.detach(|| serve_services(services.host().as_ref(), &service, &text));
         let answer = answer.map_err(|error| ContextureError::new_err(error.to_string()))?;
         walk::parse(py, &answer)
     }
 
     /// The tokens of a text, as the agent's model counts them.
-    fn count_tokens(&self, py: Python<'_>, text: &str) -> u64 {
-        py.detach(|| self.0.count_tokens(text))
+    fn count_tokens(&self, py: Python<'_>, text: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let text = argument::text(text, "text")?;
+        let services = self.services()?;
+        Ok(py.detach(|| services.count_tokens(&text)))
     }
 }
 
 /// Registers a class as the engine `name`: hosts that are opened from now on have it.
 #[pyfunction]
-#[pyo3(signature = (name, engine, version="0", description=""))]
+#[pyo3(signature = (name, engine, version=None, description=None),
+       text_signature = "(name, engine, version='0', description='')")]
 fn register_engine(
     py: Python<'_>,
-    name: String,
+    name: &Bound<'_, PyAny>,
     engine: Bound<'_, PyAny>,
-    version: &str,
-    description: &str,
+    version: Option<&Bound<'_, PyAny>>,
+    description: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    for method in ["should_compress", "compress"] {
-        if !engine.hasattr(method)? {
-            return Err(PyTypeError::new_err(format!(
-                "an engine has a method `{method}`"
-            )));
-        }
+    let name = argument::name(name, "name")?;
+    let wrong = match name.as_str() {
+        BUILT_IN => Some("is the built-in's".to_owned()),
+        name if is_engine_name(name) => None,
+        _ => Some(format!("is no engine's: it must be {NAME_RULE}")),
+    };
+    if let Some(wrong) = wrong {
+        let text = format!("the `name` {name:?} {wrong}");
+        return Err(ArgumentError::new_err(py, text));
     }
+    let version = version.map(|version| argument::text(version, "version"));
+    let version = version.transpose()?.unwrap_or_else(|| "0".to_owned());
+    let description = description.map(|text| argument::text(text, "description"));
+    let description = description.transpose()?.unwrap_or_default();
+    check_class(&engine)?;
     let place = {
         let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
         let free = classes.iter().position(Option::is_none).ok_or_else(|| {
@@ -218,8 +260,8 @@ fn register_engine(
     let text = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let owner = Owner {
         name: "Python",
-        version: text(version),
-        description: text(description),
+        version: text(&version),
+        description: text(&description),
     };
     let definition = definition_at(place, text(&name), owner);
     let registered = py.detach(|| register_context_engine(definition));
@@ -228,6 +270,26 @@ fn register_engine(
         classes[place] = None;
         ContextureError::new_err(error.to_string())
     })
+}
+
+/// An engine is made by a call, and has the methods that every engine has to have.
+fn check_class(engine: &Bound<'_, PyAny>) -> PyResult<()> {
+    let wrong = |what: &str| {
+        let text = format!(
+            "`engine` is a class of an engine: {} {what}",
+            argument::shown(engine)
+        );
+        Err(ArgumentError::new_err(engine.py(), text))
+    };
+    if !engine.is_callable() {
+        return wrong("cannot be called");
+    }
+    for method in ["should_compress", "compress"] {
+        if !engine.hasattr(method)? {
+            return wrong(&format!("has no method `{method}`"));
+        }
+    }
+    Ok(())
 }
 
 fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefinition {
@@ -242,30 +304,49 @@ fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefini
     at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
 }
 
-/// Plays all that every engine is held to, to a class. Answers the table, and whether every row held.
+/// Plays all that every engine is held to, to a class: scenes that are written down, and so many conversations that are
+/// generated. Answers the table, and whether every row held.
 #[pyfunction]
-#[pyo3(name = "check_engine")]
-fn check(py: Python<'_>, name: String, engine: Bound<'_, PyAny>) -> (bool, String) {
+#[pyo3(name = "check_engine", signature = (name, engine, conversations=None),
+       text_signature = "(name, engine, conversations=24)")]
+fn check(
+    py: Python<'_>,
+    name: &Bound<'_, PyAny>,
+    engine: Bound<'_, PyAny>,
+    conversations: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(bool, String)> {
+    let name = argument::name(name, "name")?;
+    let conversations = conversations.map(|number| argument::whole(number, "conversations", 0));
+    let mut checking = Checking::default();
+    checking.generated = conversations.transpose()?.unwrap_or(checking.generated);
+    check_class(&engine)?;
     let class = Arc::new(engine.unbind());
-    py.detach(|| {
+    let play = move || {
         let subject = Subject::new(name, About::default(), move |_| {
             let class = with_python(|py| Ok(class.clone_ref(py)))?;
             Ok(Box::new(Factory(class)))
         });
-        let report = check_engine(subject, Checking::default());
-        (report.broken().next().is_none(), report.to_string())
-    })
+        let report = check_engine(subject, checking);
+        Ok((report.broken().next().is_none(), report.to_string()))
+    };
+    wait_for(py, || {}, play)
 }
 
 /// The largest index at or below `index` at which these messages, as an engine is given them, can be cut without parting
-/// a call from its results.
+/// a call from its results; the start for an index below it.
 #[pyfunction]
-fn safe_cut(messages: &Bound<'_, PyAny>, index: isize) -> PyResult<usize> {
-    let mut text = String::new();
-    walk::write(&mut text, messages, 1)?;
-    let owned: Vec<OwnedMessage> =
-        read(&text).map_err(|error| FormatError::new_err(error.to_string()))?;
-    let index = usize::try_from(index).unwrap_or(0);
+fn safe_cut(messages: &Bound<'_, PyAny>, index: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let text = walk::json(messages)?;
+    let owned: Vec<OwnedMessage> = serde_json::from_str(&text).map_err(|error| {
+        FormatError::new_err(format!(
+            "`messages` are none as an engine is given them: {error}"
+        ))
+    })?;
+    let index = match index.lt(0).unwrap_or(false) {
+        true => 0,
+        false => argument::whole(index, "index", 0)?,
+    };
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
     Ok(with_views(&owned, |views| {
         contexture_engine_api::safe_cut(views, index)
     }))

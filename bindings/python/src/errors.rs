@@ -1,9 +1,12 @@
 //! What Python sees of the host's errors.
 
+use contexture::session::AgentWindow;
 use contexture::{HostError, SessionError};
 use pyo3::create_exception;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
 
 create_exception!(
     contexture,
@@ -16,6 +19,13 @@ create_exception!(
     SessionInUse,
     ContextureError,
     "The session is open in another process."
+);
+create_exception!(
+    contexture,
+    SessionDiffers,
+    ContextureError,
+    "The session is open in this process in another way: with another model, window, engine or option.\n\n\
+     `model`, `context_length` and `max_output_tokens` are those that it has."
 );
 create_exception!(
     contexture,
@@ -33,8 +43,54 @@ create_exception!(
     contexture,
     FormatError,
     ContextureError,
-    "A message or a body cannot be read."
+    "A message, a body or a usage cannot be read."
 );
+
+const TEXT: &str =
+    "An argument is of another type, out of range, or none of the words that there are.";
+
+/// An argument that cannot be meant. It is a `ValueError`, too, which `create_exception!` cannot say.
+pub(crate) struct ArgumentError;
+
+impl ArgumentError {
+    /// The class.
+    pub(crate) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let make = || {
+            let bases = (
+                py.get_type::<ContextureError>(),
+                py.get_type::<PyValueError>(),
+            );
+            let members = PyDict::new(py);
+            members.set_item("__module__", "contexture")?;
+            members.set_item("__doc__", TEXT)?;
+            let class = py
+                .get_type::<PyType>()
+                .call1(("ArgumentError", bases, members))?;
+            Ok::<_, PyErr>(class.cast_into::<PyType>()?.unbind())
+        };
+        CLASS.get_or_try_init(py, make).map(|class| class.bind(py))
+    }
+
+    /// One of it.
+    pub(crate) fn new_err(py: Python<'_>, text: String) -> PyErr {
+        match Self::class(py) {
+            Ok(class) => PyErr::from_type(class.clone(), text),
+            Err(error) => error,
+        }
+    }
+}
+
+/// The session is open in another way; the error has what it is open with.
+pub(crate) fn differs(py: Python<'_>, text: String, open: &AgentWindow) -> PyErr {
+    let error = SessionDiffers::new_err(text);
+    let value = error.value(py);
+    let set = value
+        .setattr("model", &open.model)
+        .and_then(|()| value.setattr("context_length", open.context_length))
+        .and_then(|()| value.setattr("max_output_tokens", open.max_output_tokens));
+    set.map_or_else(|failed| failed, |()| error)
+}
 
 pub(crate) fn of_session(error: SessionError) -> PyErr {
     let text = error.to_string();

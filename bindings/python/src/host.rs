@@ -2,23 +2,24 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use contexture::catalog::{BUILT_IN, Choice, resolve};
 use contexture::formats::Format;
 use contexture::providers::LentModel;
-use contexture::session::AgentWindow;
-use contexture::{HostOptions, ToolSpec, Unrelated};
+use contexture::session::RecordError;
+use contexture::{HostOptions, PerProcess, SessionError, ToolSpec, Unrelated};
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde_json::{Value, json};
 
-use crate::errors::{ContextureError, of_host, of_session};
-use crate::session::{Session, Shared, State, set_model};
-use crate::walk;
+use crate::errors::{ArgumentError, ContextureError, differs, of_host, of_session};
+use crate::session::{Session, Shared, Spec};
+use crate::waiting::wait_for;
+use crate::{argument, walk};
 
 /// A host, and the sessions of it that are open in this process with how many have them open.
 pub(crate) struct OpenHost {
@@ -27,11 +28,38 @@ pub(crate) struct OpenHost {
     offline: bool,
     model: Option<Py<PyAny>>,
     sessions: Mutex<HashMap<String, (Arc<Shared>, usize)>>,
+    /// Who opened it. A child made by `fork` has none of its threads: it neither uses nor drops it.
+    process: u32,
 }
 
-static HOSTS: Mutex<Option<HashMap<PathBuf, Weak<OpenHost>>>> = Mutex::new(None);
+type Hosts = Mutex<Option<HashMap<PathBuf, Weak<OpenHost>>>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// How long a session that is open in another process is waited for, unless the caller says it.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// How often who waits looks whether the wait is given up.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A wait that ends before the clock does.
+const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+const FORMATS: [(&str, Format); 3] = [
+    ("openai", Format::OpenAiChat),
+    ("responses", Format::OpenAiResponses),
+    ("anthropic", Format::Anthropic),
+];
+
+/// Whether summaries stand in messages of their own.
+const SUMMARIES: [(&str, bool); 2] = [("own", true), ("folded", false)];
+
+const UNRELATED: [(&str, Unrelated); 2] = [
+    ("new_root", Unrelated::NewRoot),
+    ("refuse", Unrelated::Refuse),
+];
+
+static HOSTS: PerProcess<Hosts> = PerProcess::new(Mutex::new(None));
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,7 +72,7 @@ impl OpenHost {
         model: Option<(Py<PyAny>, LentModel)>,
     ) -> PyResult<Arc<Self>> {
         let place = place_of(home.as_deref());
-        let mut hosts = lock(&HOSTS);
+        let mut hosts = lock(HOSTS.get());
         let hosts = hosts.get_or_insert_default();
         if let Some(host) = place.as_ref().and_then(|place| hosts.get(place)?.upgrade()) {
             let is_same = match (&host.model, &model) {
@@ -68,12 +96,25 @@ impl OpenHost {
             offline,
             model: lent,
         };
+        let host = contexture::Host::open(&options).map_err(of_host)?;
+        // What is unknown in the configuration is no more than a warning to a program that many share.
+        let unknown: Vec<_> = host
+            .engines()
+            .loaded()
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if !unknown.is_empty() {
+            return Err(ContextureError::new_err(unknown.join("\n")));
+        }
         let host = Arc::new(Self {
-            host: contexture::Host::open(&options).map_err(of_host)?,
+            host,
             config,
             offline,
             model,
             sessions: Mutex::default(),
+            process: std::process::id(),
         });
         hosts.retain(|_, host| host.strong_count() > 0);
         // The home is there now, so that a link to it is the same place.
@@ -85,6 +126,96 @@ impl OpenHost {
 
     pub(crate) fn engines(&self) -> Arc<contexture::engines::Engines> {
         self.host.engines()
+    }
+
+    /// Whether this process opened it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// # Errors
+    /// Another process opened it: this one is a child of that, made by a fork.
+    pub(crate) fn check_process(&self, what: &str) -> PyResult<()> {
+        match self.is_here() {
+            true => Ok(()),
+            false => Err(ContextureError::new_err(format!(
+                "{what} was opened by the process {}, and this is a child of it, made by a fork: open a \
+                 `contexture.Host` and its sessions here, in the child",
+                self.process
+            ))),
+        }
+    }
+
+    /// Opens a session, or goes on with it, for one more holder.
+    /// The wait for another process ends early when `given_up` is set.
+    fn session(
+        self: Arc<Self>,
+        id: String,
+        spec: Spec,
+        format: Format,
+        given_up: &AtomicBool,
+    ) -> PyResult<Session> {
+        let shared = {
+            let mut sessions = lock(&self.sessions);
+            let fresh = || (Arc::new(Shared::new(id.clone())), 0);
+            let (shared, holders) = sessions.entry(id.clone()).or_insert_with(fresh);
+            *holders += 1;
+            Arc::clone(shared)
+        };
+        // Dropped, it lets go of the session.
+        let agent = spec.agent.clone();
+        let session = Session::new(Arc::clone(&self), Arc::clone(&shared), format, &spec);
+        let mut state = shared.lock();
+        if let (Some(open), Some(agent), Some(first)) = (&state.session, &state.agent, &state.spec)
+        {
+            return match spec.differs_from(first, agent, open.engine().name()) {
+                None => Ok(session),
+                Some(how) => {
+                    let text = format!(
+                        "the session `{id}` is open in this process with {how}: open it with the same, or close it where \
+                         it is open; who has it open changes its model with `set_model`"
+                    );
+                    Err(Python::try_attach(|py| differs(py, text.clone(), agent))
+                        .unwrap_or_else(|| ContextureError::new_err(text)))
+                }
+            };
+        }
+        let builder = |wait| {
+            let mut builder = self.host.session(&id).wait(wait);
+            builder = builder.unrelated(spec.unrelated).note(spec.note);
+            builder = builder.model(&agent.model, agent.context_length);
+            builder = builder.max_output_tokens(agent.max_output_tokens);
+            if spec.own_summaries {
+                builder = builder.own_summaries();
+            }
+            if let Some(engine) = &spec.engine {
+                builder = builder.engine(engine);
+            }
+            builder
+        };
+        let ends = Instant::now() + spec.wait.min(LONGEST_WAIT);
+        let opened = loop {
+            let left = ends.saturating_duration_since(Instant::now());
+            match builder(left.min(LOOK)).open() {
+                Err(SessionError::InUse(RecordError::InUse { session, by, .. })) => {
+                    if left <= LOOK || given_up.load(Ordering::Acquire) {
+                        let waited = spec.wait;
+                        let error = RecordError::InUse {
+                            session,
+                            by,
+                            waited,
+                        };
+                        return Err(of_session(SessionError::InUse(error)));
+                    }
+                }
+                opened => break opened.map_err(of_session)?,
+            }
+        };
+        state.session = Some(opened);
+        state.agent = Some(agent);
+        state.spec = Some(spec);
+        drop(state);
+        Ok(session)
     }
 
     /// Lets go of a session; who had it open last closes it.
@@ -118,8 +249,26 @@ impl OpenHost {
 
 /// The caller's own model: an object with a `name`, a `context_length` or none, and a method `complete`.
 fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
+    let member = |name: &str| {
+        model.getattr(name).map_err(|_| {
+            let text = format!(
+                "`model` is an object with a `name`, a `context_length` and a method `complete`: {} has no `{name}`",
+                argument::shown(model)
+            );
+            ArgumentError::new_err(model.py(), text)
+        })
+    };
     let object = Arc::new(model.clone().unbind());
-    let name: String = model.getattr("name")?.extract()?;
+    let name = argument::name(&member("name")?, "model.name")?;
+    if !member("complete")?.is_callable() {
+        let text = "`model.complete` is a method".to_owned();
+        return Err(ArgumentError::new_err(model.py(), text));
+    }
+    let context_length = member("context_length")?;
+    let context_length = match context_length.is_none() {
+        true => None,
+        false => Some(argument::whole(&context_length, "model.context_length", 1)?),
+    };
     let answering = name.clone();
     let ask = move |request: &ModelRequest| {
         let failed = |kind, text: String| Err(ModelFailure::new(kind, text));
@@ -140,7 +289,7 @@ fn lent(model: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, LentModel)> {
     };
     let lent = LentModel {
         name,
-        context_length: model.getattr("context_length")?.extract()?,
+        context_length,
         ask: Arc::new(ask),
     };
     Ok((model.clone().unbind(), lent))
@@ -175,32 +324,70 @@ fn place_of(home: Option<&Path>) -> Option<PathBuf> {
         .ok()
 }
 
+/// The arguments by which a host is found.
+pub(crate) fn place(
+    home: Option<&Bound<'_, PyAny>>,
+    config: Option<&Bound<'_, PyAny>>,
+    offline: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(Option<PathBuf>, Option<PathBuf>, bool)> {
+    let home = home.map(|home| argument::path(home, "home")).transpose()?;
+    let config = config.map(|config| argument::path(config, "config"));
+    let offline = offline.map(|offline| argument::flag(offline, "offline"));
+    Ok((
+        home,
+        config.transpose()?,
+        offline.transpose()?.unwrap_or(false),
+    ))
+}
+
 /// The engines of a configuration and the record of their sessions.
 #[pyclass(frozen, module = "contexture")]
 pub(crate) struct Host {
     open: Arc<OpenHost>,
 }
 
+impl Drop for Host {
+    fn drop(&mut self) {
+        if !self.open.is_here() {
+            std::mem::forget(Arc::clone(&self.open));
+        }
+    }
+}
+
+impl Host {
+    fn open(&self) -> PyResult<Arc<OpenHost>> {
+        self.open.check_process("this host")?;
+        Ok(Arc::clone(&self.open))
+    }
+}
+
 #[pymethods]
 impl Host {
     #[new]
-    #[pyo3(signature = (home=None, config=None, offline=false, model=None))]
+    #[pyo3(signature = (home=None, config=None, offline=None, model=None),
+           text_signature = "(home=None, config=None, offline=False, model=None)")]
     fn new(
         py: Python<'_>,
-        home: Option<PathBuf>,
-        config: Option<PathBuf>,
-        offline: bool,
+        home: Option<&Bound<'_, PyAny>>,
+        config: Option<&Bound<'_, PyAny>>,
+        offline: Option<&Bound<'_, PyAny>>,
         model: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let (home, config, offline) = place(home, config, offline)?;
         let model = model.map(lent).transpose()?;
-        let open = py.detach(|| OpenHost::of(home, config, offline, model))?;
+        let open = wait_for(
+            py,
+            || {},
+            move || OpenHost::of(home, config, offline, model),
+        )?;
         Ok(Self { open })
     }
 
     /// The engines that there are: name, description, and whether the configuration names it.
     fn engines<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let engines = py.detach(|| {
-            let engines = self.open.host.engines();
+        let open = self.open()?;
+        let engines = move || {
+            let engines = open.host.engines();
             let catalog = engines.catalog();
             let resolution = resolve(catalog, engines.config(), None).ok();
             let chosen = resolution.map(|resolution| match resolution.engine {
@@ -221,119 +408,69 @@ impl Host {
                     "chosen": chosen.as_deref() == Some(name),
                 })
             };
-            Value::Array(catalog.names().into_iter().map(one).collect())
-        });
-        walk::parse(py, &engines.to_string())
+            Ok(Value::Array(catalog.names().into_iter().map(one).collect()).to_string())
+        };
+        walk::parse(py, &wait_for(py, || {}, engines)?)
     }
 
     /// The tools that an engine gives to agents, without any session: OpenAI's form of a function.
     #[pyo3(signature = (engine=None))]
-    fn tools<'py>(&self, py: Python<'py>, engine: Option<String>) -> PyResult<Bound<'py, PyAny>> {
-        let tools = py.detach(|| self.open.host.tools(engine.as_deref()).map_err(of_host))?;
-        walk::parse(py, &functions(&tools).to_string())
+    fn tools<'py>(
+        &self,
+        py: Python<'py>,
+        engine: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = engine.map(|engine| argument::text(engine, "engine"));
+        let (engine, open) = (engine.transpose()?, self.open()?);
+        let tools = move || open.host.tools(engine.as_deref()).map_err(of_host);
+        walk::parse(py, &functions(&wait_for(py, || {}, tools)?).to_string())
     }
 
-    /// Opens a session, or goes on with it. In one process a session is shared by all who open it.
-    #[pyo3(signature = (id, model, context_length, max_output_tokens=0, engine=None, wait_s=2.0, format="openai",
-                        summaries="own", note=true, unrelated="new_root"))]
+    /// Opens a session, or goes on with it. In one process a session is shared by all who open it, with the same model,
+    /// window and options.
+    #[pyo3(signature = (id, model, context_length, max_output_tokens=None, engine=None, wait_s=None, format=None,
+                        summaries=None, note=None, unrelated=None),
+           text_signature = "($self, id, model, context_length, max_output_tokens=0, engine=None, wait_s=2.0, format='openai', \
+                             summaries='own', note=True, unrelated='new_root')")]
     #[allow(clippy::too_many_arguments)] // The names are Python's.
-    fn session(
+    fn session<'py>(
         &self,
-        py: Python<'_>,
-        id: String,
-        model: String,
-        context_length: u64,
-        max_output_tokens: u64,
-        engine: Option<String>,
-        wait_s: f64,
-        format: &str,
-        summaries: &str,
-        note: bool,
-        unrelated: &str,
+        py: Python<'py>,
+        id: &Bound<'py, PyAny>,
+        model: &Bound<'py, PyAny>,
+        context_length: &Bound<'py, PyAny>,
+        max_output_tokens: Option<&Bound<'py, PyAny>>,
+        engine: Option<&Bound<'py, PyAny>>,
+        wait_s: Option<&Bound<'py, PyAny>>,
+        format: Option<&Bound<'py, PyAny>>,
+        summaries: Option<&Bound<'py, PyAny>>,
+        note: Option<&Bound<'py, PyAny>>,
+        unrelated: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Session> {
-        let wrong = |what: String| PyValueError::new_err(what);
-        let format = match format {
-            "openai" => Format::OpenAiChat,
-            "responses" => Format::OpenAiResponses,
-            "anthropic" => Format::Anthropic,
-            other => {
-                let text = "`format` is \"openai\", \"responses\" or \"anthropic\", not";
-                return Err(wrong(format!("{text} {other:?}")));
-            }
+        let id = argument::name(id, "id")?;
+        let agent = argument::agent(model, context_length, max_output_tokens)?;
+        let engine = engine.map(|engine| argument::text(engine, "engine"));
+        let wait = wait_s.map(|wait| argument::seconds(wait, "wait_s"));
+        let format = format.map(|format| argument::choice(format, "format", &FORMATS));
+        let own = summaries.map(|words| argument::choice(words, "summaries", &SUMMARIES));
+        let note = note.map(|note| argument::flag(note, "note"));
+        let unrelated = unrelated.map(|words| argument::choice(words, "unrelated", &UNRELATED));
+        let spec = Spec {
+            agent,
+            engine: engine.transpose()?,
+            wait: wait.transpose()?.unwrap_or(WAIT),
+            own_summaries: own.transpose()?.unwrap_or(true),
+            note: note.transpose()?.unwrap_or(true),
+            unrelated: unrelated.transpose()?.unwrap_or(Unrelated::NewRoot),
         };
-        let own = match summaries {
-            "own" => true,
-            "folded" => false,
-            other => {
-                return Err(wrong(format!(
-                    "`summaries` is \"own\" or \"folded\", not {other:?}"
-                )));
-            }
-        };
-        let unrelated = match unrelated {
-            "new_root" => Unrelated::NewRoot,
-            "refuse" => Unrelated::Refuse,
-            other => {
-                let text = format!("`unrelated` is \"new_root\" or \"refuse\", not {other:?}");
-                return Err(wrong(text));
-            }
-        };
-        let wait = Duration::try_from_secs_f64(wait_s)
-            .map_err(|_| wrong(format!("`wait_s` is a number of seconds, not {wait_s}")))?;
-        let agent = AgentWindow {
-            model,
-            context_length,
-            max_output_tokens,
-        };
-        let shared = py.detach(|| {
-            let shared = {
-                let mut sessions = lock(&self.open.sessions);
-                let fresh = || {
-                    let shared = Shared {
-                        id: id.clone(),
-                        state: Mutex::new(State::default()),
-                    };
-                    (Arc::new(shared), 0)
-                };
-                let (shared, holders) = sessions.entry(id.clone()).or_insert_with(fresh);
-                *holders += 1;
-                Arc::clone(shared)
-            };
-            let opened = {
-                let mut state = shared.lock();
-                match &state.session {
-                    Some(session) => match &engine {
-                        Some(engine) if session.engine().name() != engine => {
-                            Err(ContextureError::new_err(format!(
-                                "the session `{id}` is open in this process with the engine `{}`: close it there first",
-                                session.engine().name()
-                            )))
-                        }
-                        _ => set_model(&mut state, agent.clone()),
-                    },
-                    None => {
-                        let mut builder = self.open.host.session(&id).wait(wait).unrelated(unrelated);
-                        builder = builder.model(&agent.model, agent.context_length);
-                        builder = builder.max_output_tokens(agent.max_output_tokens).note(note);
-                        if own {
-                            builder = builder.own_summaries();
-                        }
-                        if let Some(engine) = &engine {
-                            builder = builder.engine(engine);
-                        }
-                        builder.open().map_err(of_session).map(|session| {
-                            state.session = Some(session);
-                            state.agent = Some(agent.clone());
-                        })
-                    }
-                }
-            };
-            if opened.is_err() {
-                let _ = self.open.let_go(&shared);
-            }
-            opened.map(|()| shared)
-        })?;
-        Ok(Session::new(Arc::clone(&self.open), shared, format, note))
+        let format = format.transpose()?.unwrap_or(Format::OpenAiChat);
+        let open = self.open()?;
+        let given_up = Arc::new(AtomicBool::new(false));
+        let gives_up = Arc::clone(&given_up);
+        let give_up = move || gives_up.store(true, Ordering::Release);
+        wait_for(py, give_up, move || {
+            open.session(id, spec, format, &given_up)
+        })
     }
 
     /// Nothing is left open by a host; its sessions are closed on their own.

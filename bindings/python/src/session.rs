@@ -1,34 +1,95 @@
 //! Sessions: one conversation each, behind one lock, shared by all who open it in this process.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use contexture::formats::{self, Format};
 use contexture::session::AgentWindow;
-use contexture::{BodyMessage, Compact, ToolCall, TurnOptions};
-use pyo3::exceptions::PyValueError;
+use contexture::{BodyMessage, Canceller, Compact, ToolCall, TurnOptions, Unrelated};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use serde_json::{Value, json};
 
-use crate::errors::{ContextureError, FormatError, of_session, of_tool};
-use crate::host::OpenHost;
+use crate::errors::{ArgumentError, ContextureError, FormatError, of_session, of_tool};
+use crate::host::{OpenHost, lock};
 use crate::turn::{Given, Place, Turn};
-use crate::{usage, walk};
+use crate::waiting::wait_for;
+use crate::{argument, usage, walk};
+
+/// How a session is opened.
+pub(crate) struct Spec {
+    pub(crate) agent: AgentWindow,
+    pub(crate) engine: Option<String>,
+    pub(crate) wait: Duration,
+    pub(crate) own_summaries: bool,
+    pub(crate) note: bool,
+    pub(crate) unrelated: Unrelated,
+}
+
+impl Spec {
+    /// How a session that was opened as `first`, and has this agent and engine now, is another than this says; none
+    /// where it is not.
+    pub(crate) fn differs_from(
+        &self,
+        first: &Self,
+        agent: &AgentWindow,
+        engine: &str,
+    ) -> Option<String> {
+        let wanted = self.engine.as_deref().unwrap_or(engine);
+        if wanted != engine {
+            return Some(format!("the engine `{engine}`, not `{wanted}`"));
+        }
+        if &self.agent != agent {
+            return Some(format!("{}, not {}", worded(agent), worded(&self.agent)));
+        }
+        let options = [
+            ("summaries", self.own_summaries == first.own_summaries),
+            ("note", self.note == first.note),
+            ("unrelated", self.unrelated == first.unrelated),
+        ];
+        let (name, _) = options.into_iter().find(|(_, is_same)| !is_same)?;
+        Some(format!("another `{name}`"))
+    }
+}
+
+/// An agent's model and window, in words.
+fn worded(agent: &AgentWindow) -> String {
+    let answer = match agent.max_output_tokens {
+        0 => String::new(),
+        tokens => format!(" with {tokens} for the answer"),
+    };
+    format!(
+        "the model `{}` and a window of {} tokens{answer}",
+        agent.model, agent.context_length
+    )
+}
 
 /// A session that is open in this process, for everybody who opened it.
 pub(crate) struct Shared {
     pub(crate) id: String,
-    pub(crate) state: Mutex<State>,
+    state: Mutex<State>,
+    /// What stops the call that is under way.
+    canceller: Mutex<Option<Canceller>>,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) session: Option<contexture::Session>,
     pub(crate) agent: Option<AgentWindow>,
+    /// How it was opened.
+    pub(crate) spec: Option<Spec>,
 }
 
 impl Shared {
+    pub(crate) fn new(id: String) -> Self {
+        Self {
+            id,
+            state: Mutex::default(),
+            canceller: Mutex::default(),
+        }
+    }
+
     /// The session is between two calls whatever happened in one of them.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -43,9 +104,17 @@ pub(crate) struct Session {
     format: Format,
     note: bool,
     closed: AtomicBool,
+    /// The agent that this holder knows of.
+    agent: Mutex<AgentWindow>,
     /// How long the last request was, in bytes.
     length: AtomicUsize,
 }
+
+const COMPACT: [(&str, Compact); 3] = [
+    ("auto", Compact::Auto),
+    ("force", Compact::Force),
+    ("never", Compact::Never),
+];
 
 /// Whether to compact, and why.
 #[pyclass(frozen, module = "contexture", get_all)]
@@ -86,31 +155,58 @@ impl Session {
         host: Arc<OpenHost>,
         shared: Arc<Shared>,
         format: Format,
-        note: bool,
+        spec: &Spec,
     ) -> Self {
         Self {
             host,
             shared,
             format,
-            note,
+            note: spec.note,
+            agent: Mutex::new(spec.agent.clone()),
             closed: AtomicBool::new(false),
             length: AtomicUsize::new(0),
         }
     }
 
     /// Does something with the session, without the interpreter.
-    fn with<T: Send>(
+    fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        act: impl FnOnce(&mut State) -> PyResult<T> + Send,
+        act: impl FnOnce(&mut State) -> PyResult<T> + Send + 'static,
     ) -> PyResult<T> {
+        let id = &self.shared.id;
+        self.host.check_process(&format!("the session `{id}`"))?;
+        let closed = move |id: &str| {
+            ContextureError::new_err(format!("the session `{id}` is closed: open it again"))
+        };
         if self.closed.load(Ordering::Acquire) {
-            return Err(ContextureError::new_err(format!(
-                "the session `{}` is closed: open it again",
-                self.shared.id
-            )));
+            return Err(closed(id));
         }
-        py.detach(|| act(&mut self.shared.lock()))
+        const WAITS: u8 = 0;
+        const RUNS: u8 = 1;
+        const GIVEN_UP: u8 = 2;
+        let stage = Arc::new(AtomicU8::new(WAITS));
+        let (shared, shared_with) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let (call, caller) = (Arc::clone(&stage), stage);
+        // Another holder's call that this one waits for is left alone.
+        let cancel = move || {
+            if caller.swap(GIVEN_UP, Ordering::AcqRel) == RUNS
+                && let Some(canceller) = &*lock(&shared_with.canceller)
+            {
+                canceller.cancel();
+            }
+        };
+        wait_for(py, cancel, move || {
+            let mut state = shared.lock();
+            let Some(session) = &state.session else {
+                return Err(closed(&shared.id));
+            };
+            *lock(&shared.canceller) = Some(session.canceller());
+            if call.swap(RUNS, Ordering::AcqRel) == GIVEN_UP {
+                return Err(ContextureError::new_err("the call was given up"));
+            }
+            act(&mut state)
+        })
     }
 
     fn walk(&self, given: &Bound<'_, PyAny>) -> PyResult<Walked> {
@@ -210,11 +306,24 @@ impl Session {
         Ok((messages.into_iter().map(Bound::unbind).collect(), leading))
     }
 
+    /// What this holder is to be told of the agent that the session has now: that another holder changed it.
+    fn told(&self, agent: Option<AgentWindow>) -> Option<String> {
+        let mut known = lock(&self.agent);
+        let agent = agent.filter(|agent| *agent != *known)?;
+        let text = format!(
+            "another holder of this session changed it: it has {} now, not {}",
+            worded(&agent),
+            worded(&known)
+        );
+        *known = agent;
+        Some(text)
+    }
+
     /// The JSON of the items of an answer.
     fn items(&self, message: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         let item = |value: &Bound<'_, PyAny>| {
             let mut text = String::new();
-            walk::write(&mut text, value, 0)?;
+            walk::write_message(&mut text, value)?;
             Ok(text)
         };
         if let Some(text) = walk::document(message)? {
@@ -226,47 +335,64 @@ impl Session {
         }
     }
 
+    /// Whether this holder has it open still, and has no longer from now on.
+    fn gives_up(&self) -> bool {
+        self.host.is_here() && !self.closed.swap(true, Ordering::AcqRel)
+    }
+
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if !self.gives_up() {
             return Ok(());
         }
-        py.detach(|| self.host.let_go(&self.shared))
+        let (host, shared) = (Arc::clone(&self.host), Arc::clone(&self.shared));
+        wait_for(py, || {}, move || host.let_go(&shared))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // An engine of Python's needs the interpreter to end.
-        Python::attach(|py| {
-            let _ = self.let_go(py);
-        });
+        if !self.host.is_here() {
+            // What a child made by a fork has of it is left as it is: its locks may be held by threads that are not
+            // there, and its file is its parent's.
+            std::mem::forget((Arc::clone(&self.host), Arc::clone(&self.shared)));
+        } else if self.gives_up() {
+            // An engine of Python's needs the interpreter to end, and so nobody may hold it meanwhile.
+            let ended = Python::try_attach(|py| py.detach(|| self.host.let_go(&self.shared)));
+            drop(ended);
+        }
     }
 }
 
 #[pymethods]
 impl Session {
     /// Takes in a request: a list of messages, or a body. See `Turn`.
-    #[pyo3(signature = (messages_or_body, *, compact="auto", fixed_tokens=None, keep_from=None, focus=None, memory=None))]
+    #[pyo3(signature = (messages_or_body, *, compact=None, fixed_tokens=None, keep_from=None, focus=None, memory=None),
+           text_signature = "($self, messages_or_body, *, compact='auto', fixed_tokens=None, keep_from=None, focus=None, memory=None)")]
     #[allow(clippy::too_many_arguments)] // The names are Python's.
-    fn turn(
+    fn turn<'py>(
         &self,
-        py: Python<'_>,
-        messages_or_body: &Bound<'_, PyAny>,
-        compact: &str,
-        fixed_tokens: Option<u64>,
-        keep_from: Option<usize>,
-        focus: Option<String>,
-        memory: Option<String>,
+        py: Python<'py>,
+        messages_or_body: &Bound<'py, PyAny>,
+        compact: Option<&Bound<'py, PyAny>>,
+        fixed_tokens: Option<&Bound<'py, PyAny>>,
+        keep_from: Option<&Bound<'py, PyAny>>,
+        focus: Option<&Bound<'py, PyAny>>,
+        memory: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Turn> {
-        let compact = match compact {
-            "auto" => Compact::Auto,
-            "force" => Compact::Force,
-            "never" => Compact::Never,
-            other => {
-                let text = format!("`compact` is \"auto\", \"force\" or \"never\", not {other:?}");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let compact = compact.map(|words| argument::choice(words, "compact", &COMPACT));
+        let compact = compact.transpose()?.unwrap_or(Compact::Auto);
+        let fixed_tokens = fixed_tokens.map(|tokens| argument::whole(tokens, "fixed_tokens", 0));
+        let fixed_tokens = fixed_tokens.transpose()?;
+        let keep_from = keep_from.map(|index| argument::whole(index, "keep_from", 0));
+        let keep_from = keep_from
+            .transpose()?
+            .map(|index| usize::try_from(index).unwrap_or(usize::MAX));
+        let focus = focus
+            .map(|focus| argument::text(focus, "focus"))
+            .transpose()?;
+        let memory = memory
+            .map(|memory| argument::text(memory, "memory"))
+            .transpose()?;
         let Walked {
             given,
             text,
@@ -283,7 +409,8 @@ impl Session {
             ..TurnOptions::default()
         };
         let (format, note) = (self.format, self.note);
-        let (places, changed, body, report) = self.with(py, move |state| {
+        let (places, changed, body, report, agent) = self.with(py, move |state| {
+            let agent = state.agent.clone();
             let session = open(state)?;
             let turn = session
                 .turn_with(&text, Some(format), &options)
@@ -308,7 +435,7 @@ impl Session {
                 });
             }
             let decision = &turn.decision;
-            let report = json!({
+            let mut report = json!({
                 "changed": turn.changed,
                 "decision": {"compact": decision.is_yes(), "reason": decision.reason()},
                 "compaction": turn.compaction,
@@ -328,11 +455,13 @@ impl Session {
             }));
             let changed = *turn.body != *text;
             let body = changed.then(|| turn.body.into_owned());
-            Ok((places, changed, body, report))
+            report["warnings"] = json!(session.take_warnings());
+            Ok((places, changed, body, report, agent))
         })?;
-        let warnings = self.with(py, |state| Ok(open(state)?.take_warnings()))?;
         let mut report = report;
-        report["warnings"] = json!(warnings);
+        if let (Some(told), Some(list)) = (self.told(agent), report["warnings"].as_array_mut()) {
+            list.push(Value::String(told));
+        }
         Ok(Turn {
             given,
             list_key,
@@ -353,7 +482,7 @@ impl Session {
         usage: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let items = self.items(message)?;
-        let usage = usage.map(reported).transpose()?;
+        let usage = usage.map(|usage| reported(usage)).transpose()?;
         self.with(py, move |state| {
             let items: Vec<&str> = items.iter().map(String::as_str).collect();
             open(state)?
@@ -372,9 +501,15 @@ impl Session {
         figures: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let given = match (usage, figures) {
-            (Some(usage), _) => usage.clone(),
+            (Some(usage), None) => usage.clone(),
             (None, Some(figures)) => figures.clone().into_any(),
-            (None, None) => return Err(PyValueError::new_err("what did the provider report?")),
+            (given, _) => {
+                let text = match given {
+                    Some(_) => "the usage is given as a whole, or by its figures, not both",
+                    None => "what did the provider report? Neither `usage` nor any figure is given",
+                };
+                return Err(ArgumentError::new_err(py, text.to_owned()));
+            }
         };
         let usage = reported(&given)?;
         self.with(py, move |state| {
@@ -384,7 +519,8 @@ impl Session {
     }
 
     /// Whether a prompt of about so many tokens would be compacted. Cheap.
-    fn preflight(&self, py: Python<'_>, tokens: u64) -> PyResult<Decision> {
+    fn preflight(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Decision> {
+        let tokens = argument::whole(tokens, "tokens", 0)?;
         self.with(py, move |state| {
             let decision = open(state)?.preflight(tokens).map_err(of_session)?;
             Ok(Decision {
@@ -394,21 +530,28 @@ impl Session {
         })
     }
 
-    /// Says that the agent's model is another now.
-    #[pyo3(signature = (model, context_length, max_output_tokens=0))]
+    /// Says that the agent's model is another now. Who else has the session open in this process is told by a warning in
+    /// the report of the next turn.
+    #[pyo3(signature = (model, context_length, max_output_tokens=None),
+           text_signature = "($self, model, context_length, max_output_tokens=0)")]
     fn set_model(
         &self,
         py: Python<'_>,
-        model: String,
-        context_length: u64,
-        max_output_tokens: u64,
+        model: &Bound<'_, PyAny>,
+        context_length: &Bound<'_, PyAny>,
+        max_output_tokens: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let agent = AgentWindow {
-            model,
-            context_length,
-            max_output_tokens,
-        };
-        self.with(py, move |state| set_model(state, agent))
+        let agent = argument::agent(model, context_length, max_output_tokens)?;
+        let own = agent.clone();
+        self.with(py, move |state| {
+            if state.agent.as_ref() != Some(&agent) {
+                open(state)?.set_model(agent.clone()).map_err(of_session)?;
+                state.agent = Some(agent);
+            }
+            Ok(())
+        })?;
+        *lock(&self.agent) = own;
+        Ok(())
     }
 
     /// The tools that the engine gives to the agent: OpenAI's form of a function.
@@ -418,14 +561,16 @@ impl Session {
     }
 
     /// Has the engine answer a call of one of its tools, with arguments as a dictionary or JSON text.
-    fn call_tool(&self, py: Python<'_>, name: String, args: &Bound<'_, PyAny>) -> PyResult<String> {
+    fn call_tool(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyAny>,
+    ) -> PyResult<String> {
+        let name = argument::text(name, "name")?;
         let arguments = match walk::document(args)? {
             Some(text) => text,
-            None => {
-                let mut text = String::new();
-                walk::write(&mut text, args, 1)?;
-                text
-            }
+            None => walk::json(args)?,
         };
         let call = ToolCall::new(name, arguments);
         self.with(py, move |state| {
@@ -496,18 +641,12 @@ fn open(state: &mut State) -> PyResult<&mut contexture::Session> {
     state.session.as_mut().ok_or_else(closed)
 }
 
-pub(crate) fn set_model(state: &mut State, agent: AgentWindow) -> PyResult<()> {
-    if state.agent.as_ref() != Some(&agent) {
-        open(state)?.set_model(agent.clone()).map_err(of_session)?;
-        state.agent = Some(agent);
-    }
-    Ok(())
-}
-
 fn reported(usage: &Bound<'_, PyAny>) -> PyResult<contexture::Usage> {
-    let mut text = String::new();
-    walk::write(&mut text, usage, 1)?;
+    let wrong = |text: String| FormatError::new_err(text);
+    let py = usage.py();
+    let text =
+        walk::json(usage).map_err(|error| wrong(format!("the usage: {}", error.value(py))))?;
     let value: Value = serde_json::from_str(&text)
-        .map_err(|error| FormatError::new_err(format!("the usage is no JSON object: {error}")))?;
-    Ok(usage::of(&value))
+        .map_err(|error| wrong(format!("the usage is no JSON object: {error}")))?;
+    usage::of(&value).map_err(wrong)
 }

@@ -1,33 +1,91 @@
 //! What a provider reported, in any provider's spelling.
 
 use contexture_engine_api::Usage;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// The usage of an answer: OpenAI's (chat and Responses), Anthropic's, or the host's own names.
-pub(crate) fn of(value: &Value) -> Usage {
-    let at = |path: &str| value.pointer(path).and_then(Value::as_u64);
-    let first = |paths: &[&str]| paths.iter().find_map(|path| at(path)).unwrap_or(0);
+use crate::argument::LARGEST;
+
+/// The places of each figure, by provider: OpenAI's (chat and Responses), Anthropic's, and the host's own names.
+const CACHE_READ: &[&str] = &[
+    "cache_read_tokens",
+    "cache_read_input_tokens",
+    "prompt_tokens_details/cached_tokens",
+    "input_tokens_details/cached_tokens",
+];
+const CACHE_WRITE: &[&str] = &["cache_write_tokens", "cache_creation_input_tokens"];
+const INPUT: &[&str] = &["prompt_tokens", "input_tokens"];
+const OUTPUT: &[&str] = &["completion_tokens", "output_tokens"];
+const REASONING: &[&str] = &[
+    "reasoning_tokens",
+    "completion_tokens_details/reasoning_tokens",
+    "output_tokens_details/reasoning_tokens",
+];
+
+/// The usage of an answer.
+///
+/// # Errors
+/// What is wrong with it: no object, a figure that is no number of tokens, or no figure that is known.
+pub(crate) fn of(value: &Value) -> Result<Usage, String> {
+    let object = value
+        .as_object()
+        .ok_or("the usage is a dictionary, or an object with a `model_dump`")?;
+    let mut known = false;
+    let mut first = |paths: &[&str]| -> Result<u64, String> {
+        let mut found = None;
+        for path in paths {
+            let figure = figure_at(object, path)?;
+            known |= figure.is_some();
+            found = found.or(figure);
+        }
+        Ok(found.unwrap_or(0))
+    };
     let mut usage = Usage::default();
-    usage.cache_read_tokens = first(&[
-        "/cache_read_tokens",
-        "/cache_read_input_tokens",
-        "/prompt_tokens_details/cached_tokens",
-        "/input_tokens_details/cached_tokens",
-    ]);
-    usage.cache_write_tokens = first(&["/cache_write_tokens", "/cache_creation_input_tokens"]);
-    usage.input_tokens = first(&["/prompt_tokens", "/input_tokens"]);
+    usage.cache_read_tokens = first(CACHE_READ)?;
+    usage.cache_write_tokens = first(CACHE_WRITE)?;
+    usage.input_tokens = first(INPUT)?;
+    usage.output_tokens = first(OUTPUT)?;
+    usage.reasoning_tokens = first(REASONING)?;
+    if !known && !object.is_empty() {
+        return Err(format!(
+            "the usage has no figure that is known, such as `{}` and `{}`, or `{}` and `{}`",
+            INPUT[0], OUTPUT[0], INPUT[1], OUTPUT[1]
+        ));
+    }
     // Anthropic alone counts what the cache has beside the rest.
-    if at("/cache_read_input_tokens")
-        .or(at("/cache_creation_input_tokens"))
-        .is_some()
-    {
+    let is_figure = |name: &str| object.get(name).is_some_and(Value::is_number);
+    if is_figure("cache_read_input_tokens") || is_figure("cache_creation_input_tokens") {
         usage.input_tokens += usage.cache_read_tokens + usage.cache_write_tokens;
     }
-    usage.output_tokens = first(&["/completion_tokens", "/output_tokens"]);
-    usage.reasoning_tokens = first(&[
-        "/reasoning_tokens",
-        "/completion_tokens_details/reasoning_tokens",
-        "/output_tokens_details/reasoning_tokens",
-    ]);
-    usage
+    Ok(usage)
+}
+
+/// The figure at `NAME`, or at `NAME/MEMBER`; none where it is `null` or not there.
+fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, String> {
+    let (name, member) = match path.split_once('/') {
+        Some((name, member)) => (name, Some(member)),
+        None => (path, None),
+    };
+    let value = match (object.get(name), member) {
+        (None | Some(Value::Null), _) => return Ok(None),
+        (Some(value), None) => value,
+        (Some(Value::Object(details)), Some(member)) => match details.get(member) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(value) => value,
+        },
+        (Some(_), Some(_)) => return Err(format!("the usage: `{name}` is a dictionary")),
+    };
+    let number = value.as_u64().or_else(|| {
+        // Some report 12.0.
+        let number = value.as_f64()?;
+        (number >= 0.0 && number.fract() == 0.0 && number <= LARGEST as f64)
+            .then_some(number as u64)
+    });
+    number
+        .filter(|number| *number <= LARGEST)
+        .map(Some)
+        .ok_or_else(|| {
+            let text: String = value.to_string().chars().take(40).collect();
+            let path = path.replace('/', ".");
+            format!("the usage: `{path}` is a number of tokens from 0 to 2**53, not {text}")
+        })
 }

@@ -2,7 +2,7 @@
 //! from one walk to the next, so that a dictionary that was changed in place is seen.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 
 use crate::errors::FormatError;
 
@@ -23,7 +23,7 @@ pub(crate) fn write_list(out: &mut String, messages: &[Bound<'_, PyAny>]) -> PyR
         if at > 0 {
             out.push(',');
         }
-        write(out, message, 0)
+        write_message(out, message)
             .map_err(|error| named(message.py(), &error, &format!("message {at}")))?;
         if out.len() >= breath {
             breath = out.len() + BREATH;
@@ -32,6 +32,35 @@ pub(crate) fn write_list(out: &mut String, messages: &[Bound<'_, PyAny>]) -> PyR
     }
     out.push(']');
     Ok(())
+}
+
+/// Writes a message: a dictionary, or what is walked as one.
+///
+/// # Errors
+/// It is another value, or something in it is no JSON.
+pub(crate) fn write_message(out: &mut String, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    let is_plain = message.is_none()
+        || message.is_instance_of::<PyString>()
+        || message.is_instance_of::<PyInt>()
+        || message.is_instance_of::<PyFloat>()
+        || message.is_instance_of::<PyList>()
+        || message.is_instance_of::<PyTuple>();
+    if is_plain {
+        let kind = message.get_type().name()?;
+        let text = format!("a message is a dictionary, not a value of the type `{kind}`");
+        return Err(FormatError::new_err(text));
+    }
+    write(out, message, 0)
+}
+
+/// The text of one value, with all that is in it.
+///
+/// # Errors
+/// It is no JSON.
+pub(crate) fn json(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let mut text = String::new();
+    write(&mut text, value, 1)?;
+    Ok(text)
 }
 
 /// Writes one value.
@@ -52,28 +81,8 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
             })?,
         );
     } else if let Ok(dict) = value.cast::<PyDict>() {
-        out.push('{');
-        let mut first = true;
-        for (key, value) in dict.iter() {
-            let key = key
-                .cast::<PyString>()
-                .map_err(|_| FormatError::new_err("a key is no text"))?;
-            let key = key
-                .to_str()
-                .map_err(|_| FormatError::new_err("a key is no Unicode"))?;
-            // What an agent notes for itself; no provider takes it.
-            if depth == 0 && key.starts_with('_') {
-                continue;
-            }
-            if !std::mem::take(&mut first) {
-                out.push(',');
-            }
-            quote(out, key);
-            out.push(':');
-            write(out, &value, depth + 1)
-                .map_err(|error| named(dict.py(), &error, &format!("`{key}`")))?;
-        }
-        out.push('}');
+        // Collected first: a value's own code may run below, and change the dictionary.
+        write_members(out, dict.iter().collect(), depth)?;
     } else if value.is_none() {
         out.push_str("null");
     } else if let Ok(list) = value.cast::<PyList>() {
@@ -81,12 +90,23 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
     } else if let Ok(flag) = value.cast::<PyBool>() {
         out.push_str(if flag.is_true() { "true" } else { "false" });
     } else if value.is_instance_of::<PyInt>() {
-        out.push_str(value.str()?.to_str()?);
+        match value.extract::<i64>() {
+            Ok(number) => out.push_str(&number.to_string()),
+            // A type of its own may show itself in another way.
+            Err(_) => {
+                let int = value.py().get_type::<PyInt>();
+                let digits = int.call_method1("__repr__", (value,));
+                let digits =
+                    digits.map_err(|_| FormatError::new_err("a number has too many digits"))?;
+                out.push_str(&digits.extract::<String>()?);
+            }
+        }
     } else if let Ok(number) = value.cast::<PyFloat>() {
         if !number.value().is_finite() {
             return Err(FormatError::new_err("a number is not finite"));
         }
-        out.push_str(value.repr()?.to_str()?);
+        let plain = PyFloat::new(value.py(), number.value());
+        out.push_str(plain.repr()?.to_str()?);
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         write_items(out, tuple.iter(), depth)?;
     } else if let Ok(dump) = value.getattr("model_dump") {
@@ -94,13 +114,64 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
         let options = PyDict::new(value.py());
         options.set_item("exclude_none", true)?;
         options.set_item("by_alias", true)?;
-        write(out, &dump.call((), Some(&options))?, depth)?;
+        let kind = value.get_type().name()?;
+        let dumped = dump.call((), Some(&options)).map_err(|error| {
+            FormatError::new_err(format!("the `model_dump` of `{kind}` raised {error}"))
+        })?;
+        match dumped.cast::<PyDict>() {
+            Ok(dict) => write_members(out, dict.iter().collect(), depth)?,
+            Err(_) => {
+                let text = format!("the `model_dump` of `{kind}` answers no dictionary");
+                return Err(FormatError::new_err(text));
+            }
+        }
+    } else if let Ok(mapping) = value.cast::<PyMapping>() {
+        let kind = value.get_type().name()?;
+        let items = mapping.items().and_then(|items| {
+            items
+                .iter()
+                .map(|item| item.extract())
+                .collect::<PyResult<Vec<_>>>()
+        });
+        let items = items
+            .map_err(|error| FormatError::new_err(format!("the items of `{kind}`: {error}")))?;
+        write_members(out, items, depth)?;
     } else {
         let kind = value.get_type().name()?;
         return Err(FormatError::new_err(format!(
             "a value of the type `{kind}` is no JSON"
         )));
     }
+    Ok(())
+}
+
+fn write_members(
+    out: &mut String,
+    members: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    depth: usize,
+) -> PyResult<()> {
+    out.push('{');
+    let mut first = true;
+    for (key, value) in &members {
+        let key = key
+            .cast::<PyString>()
+            .map_err(|_| FormatError::new_err("a key is no text"))?;
+        let key = key
+            .to_str()
+            .map_err(|_| FormatError::new_err("a key is no Unicode"))?;
+        // What an agent notes for itself; no provider takes it.
+        if depth == 0 && key.starts_with('_') {
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            out.push(',');
+        }
+        quote(out, key);
+        out.push(':');
+        write(out, value, depth + 1)
+            .map_err(|error| named(value.py(), &error, &format!("`{key}`")))?;
+    }
+    out.push('}');
     Ok(())
 }
 
@@ -167,7 +238,10 @@ fn named(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
 /// The bytes or text of a document that was given as text.
 pub(crate) fn document(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Some(text.to_str()?.to_owned()));
+        let text = text.to_str().map_err(|_| {
+            FormatError::new_err("the text holds a lone surrogate, which is no Unicode")
+        })?;
+        return Ok(Some(text.to_owned()));
     }
     if let Ok(bytes) = value.cast::<PyBytes>() {
         let text = std::str::from_utf8(bytes.as_bytes());

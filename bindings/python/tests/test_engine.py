@@ -78,7 +78,7 @@ def test_an_engine_that_raises_costs_no_turn(tmp_path: Path) -> None:
 
 
 def test_a_class_is_held_to_what_every_engine_is() -> None:
-    holds, table = contexture.check_engine("last-ten", LastTen)
+    holds, table = contexture.check_engine("last-ten", LastTen, conversations=2)
     assert holds, table
-    holds, table = contexture.check_engine("forgets", Forgets)
+    holds, table = contexture.check_engine("forgets", Forgets, conversations=0)
     assert not holds and "contract" in table

@@ -87,6 +87,10 @@ def test_a_conversation_is_compacted_and_nothing_is_lost(case: str, tmp_path: Pa
     assert (result.get("session") == "plain") == (case == "kept_in_place") or "session" not in result
     assert "lcm_grep" in result.get("tools", ["lcm_grep"])
     assert result.get("found", 1) and result.get("smaller", True)
+    if case == "plain":
+        told = hermes(home, "contexture")
+        assert f"plain: {result['compactions']} by lcm; the last: " in told and "% less" in told
+        assert "Summaries are made without a model." in told
 
 
 def test_the_provider_refuses_for_want_of_room(tmp_path: Path) -> None:
@@ -136,16 +140,22 @@ def log_of(home: Path) -> str:
     return "".join(path.read_text(errors="replace") for path in (home / "logs").glob("*.log"))
 
 
+def hermes(home: Path, *arguments: str) -> str:
+    environment = {**os.environ, "HERMES_HOME": str(home), "HOME": str(home), "COLUMNS": "200"}
+    command = [str(HERMES / "bin" / "hermes"), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, input="")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
 def test_hermes_shows_and_enables_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "HERMES_HOME": str(tmp_path), "HOME": str(tmp_path), "COLUMNS": "200"}
-
-    def hermes(*arguments: str) -> str:
-        command = [str(HERMES / "bin" / "hermes"), *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, input="")
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout + ran.stderr
-
-    hermes("plugins", "enable", "contexture")
-    hermes("config", "set", "context.engine", "contexture")
-    assert "contexture" in hermes("plugins", "list")
+    hermes(tmp_path, "plugins", "enable", "contexture")
+    assert "Hermes runs its own engine `compressor`" in hermes(tmp_path, "contexture")
+    hermes(tmp_path, "config", "set", "context.engine", "contexture")
+    listed = hermes(tmp_path, "plugins", "list")
+    assert "contexture" in listed and "hermes contexture" in " ".join(listed.split())
     assert "contexture" in (tmp_path / "config.yaml").read_text()
+    told = hermes(tmp_path, "contexture")
+    assert "Context engine: lcm (contexture" in told and "Nothing was compacted yet." in told
+    hermes(tmp_path, "config", "set", "context.engines.contexture.engin", "lcm")
+    assert "has the setting `engin`" in hermes(tmp_path, "contexture")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import contexture
-from contexture import Changed, Host, Kept, Summary
+from contexture import AsyncHost, Changed, Host, Kept, Summary
 
 from conftest import chat
 
@@ -208,14 +208,89 @@ def test_a_replay(tmp_path: Path) -> None:
     assert rows["lcm"]["prompt_tokens"] < rows["none"]["prompt_tokens"]
 
 
+def test_a_second_opener_has_to_want_the_same(host: Host) -> None:
+    first = host.session("s", "gpt-4o", 128_000, 1_000, engine="lcm")
+    same: dict[str, Any] = {"model": "gpt-4o", "context_length": 128_000, "max_output_tokens": 1_000}
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"model": "gpt-4o-mini"}, "gpt-4o-mini"),
+        ({"context_length": 64_000}, "64000"),
+        ({"max_output_tokens": 0}, "1000 for the answer"),
+        ({"engine": "compressor"}, "compressor"),
+        ({"note": False}, "note"),
+        ({"summaries": "folded"}, "summaries"),
+        ({"unrelated": "refuse"}, "unrelated"),
+    ]
+    for other, about in others:
+        with pytest.raises(contexture.SessionDiffers, match=about) as raised:
+            host.session("s", **{**same, **other})
+        error = raised.value
+        assert (error.model, error.context_length, error.max_output_tokens) == ("gpt-4o", 128_000, 1_000)
+    # Nothing was changed by that, and nobody holds it who does not know.
+    assert first.status()["window"]["context_length"] == 128_000
+    for more in ({}, {"engine": "lcm"}, {"format": "anthropic"}):
+        host.session("s", **{**same, **more}).close()
+    first.close()
+    with host.session("s", "gpt-4o-mini", 64_000) as anew:
+        assert anew.status()["window"]["context_length"] == 64_000
+
+
+def test_holders_are_told_of_another_window(host: Host) -> None:
+    with host.session("s", "gpt-4o", 128_000) as one, host.session("s", "gpt-4o", 128_000) as other:
+        one.set_model("gpt-4o-mini", 64_000)
+        assert one.turn(chat(2)).report["warnings"] == []
+        [told] = other.turn(chat(2)).report["warnings"]
+        assert "another holder" in told and "gpt-4o-mini" in told and "64000" in told and "128000" in told
+        assert other.turn(chat(2)).report["warnings"] == []
+        other.set_model("gpt-4o", 128_000)
+        assert len(one.turn(chat(2)).report["warnings"]) == 1
+
+
 def test_async_twins(tmp_path: Path) -> None:
     async def play() -> None:
-        host = await contexture.AsyncHost.open(tmp_path / "home", offline=True)
-        async with await host.session("s", "gpt-4o", 128_000) as session:
+        opened = await AsyncHost.open(tmp_path / "home", offline=True)
+        assert await opened.engines() == Host(tmp_path / "home", offline=True).engines()
+        async with AsyncHost(tmp_path / "home", offline=True) as host:
+            session = await host.session("s", "gpt-4o", 128_000, engine="lcm")
             messages = chat(2)
             turn = await session.turn(messages, compact="auto")
-            assert turn.messages == messages
-            await session.answer({"role": "assistant", "content": "Well."})
+            assert turn.messages == messages and session.id == "s" and await session.engine() == "lcm"
+            await session.answer({"role": "assistant", "content": "Well."}, {"prompt_tokens": 9})
+            await session.usage(prompt_tokens=9)
+            assert not await session.preflight(9)
+            await session.set_model("gpt-4o", 64_000)
+            names = [tool["function"]["name"] for tool in await session.tools()]
+            assert names == [tool["function"]["name"] for tool in await host.tools("lcm")] and names
+            assert "question 1" in await session.call_tool("lcm_grep", {"pattern": "question 1"})
+            assert (await session.status())["window"]["context_length"] == 64_000
+            await session.reset()
+            await session.close()
+            with pytest.raises(contexture.ContextureError, match="closed"):
+                await session.turn(messages)
+            async with host.session("s", "gpt-4o", 128_000) as again:
+                await again.turn(messages)
+            with pytest.raises(contexture.ContextureError, match="closed"):
+                await again.turn(messages)
+            # As before: what is awaited is closed, too.
+            async with await host.session("s", "gpt-4o", 128_000) as again:
+                assert (await again.turn(messages)).report["new"] == 0
+            with pytest.raises(contexture.ArgumentError, match="context_length"):
+                await host.session("s", "gpt-4o", -1)
+        with pytest.raises(contexture.ArgumentError, match="home"):
+            AsyncHost(5)  # type: ignore[arg-type]
+
+    asyncio.run(play())
+
+
+def test_async_sessions_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with AsyncHost(tmp_path / "home", offline=True) as host:
+
+            async def one(at: int) -> int:
+                async with host.session(f"{at}", "gpt-4o", 16_000, engine="lcm") as session:
+                    return len((await session.turn(chat(40), compact="force")).messages)
+
+            lengths = await asyncio.gather(*(one(at) for at in range(6)))
+            assert len(set(lengths)) == 1 and lengths[0] < 80
 
     asyncio.run(play())
 

@@ -1,8 +1,11 @@
 //! The model client that sessions share: blocking calls from any thread.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::Builder;
 use std::time::Duration;
 
 use contexture_engine_api::{FailureKind, ModelAnswer, ModelFailure, ModelRequest};
@@ -29,6 +32,9 @@ pub(crate) struct Question<'q> {
     )]
     pub(crate) continued: Option<String>,
 }
+
+/// How often a waiting call looks at its cancel flag.
+pub(super) const POLL: Duration = Duration::from_millis(20);
 
 /// The most requests that are open at a time.
 pub(super) const AT_ONCE: usize = 8;
@@ -181,37 +187,56 @@ impl std::fmt::Debug for ModelClient {
     }
 }
 
-/// Makes the calls side by side. One that runs cannot be ended; none begins once `cancel` is set.
+/// Makes the calls side by side. One that runs cannot be ended: once `cancel` is set nobody waits for it any more, and
+/// no other begins.
 fn ask_lent(
     model: &LentModel,
     mask: Mask,
     questions: &[Question<'_>],
     cancel: &AtomicBool,
 ) -> Vec<Result<ModelAnswer, ModelFailure>> {
-    let answers: Vec<_> = questions.iter().map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(question), Some(answer)) = (questions.get(at), answers.get(at)) else {
-                return;
-            };
-            let given = match cancel.load(Ordering::Relaxed) {
-                true => Err(cancelled()),
-                false => (model.ask)(&masked(question.request, mask)),
-            };
-            *lock(answer) = Some(given);
+    let requests = questions
+        .iter()
+        .map(|question| masked(question.request, mask));
+    let waiting: VecDeque<_> = requests.enumerate().collect();
+    let waiting = Arc::new(Mutex::new(waiting));
+    let (sender, answers) = channel();
+    for _ in 0..questions.len().min(AT_ONCE) {
+        let (ask, waiting, sender) = (Arc::clone(&model.ask), Arc::clone(&waiting), sender.clone());
+        let work = move || {
+            loop {
+                // Locked for the taking alone.
+                let next = lock(&waiting).pop_front();
+                let Some((at, request)) = next else { return };
+                let _ = sender.send((at, ask(&request)));
+            }
+        };
+        // Where there is no room for a thread, those that there are do the work.
+        let _ = Builder::new()
+            .name("contexture-lent-model".to_owned())
+            .spawn(work);
+    }
+    drop(sender);
+    let mut results: Vec<Option<_>> = questions.iter().map(|_| None).collect();
+    let failure = loop {
+        if cancel.load(Ordering::Relaxed) {
+            lock(&waiting).clear();
+            break cancelled();
+        }
+        match answers.recv_timeout(POLL) {
+            Ok((at, answer)) => {
+                if let Some(result) = results.get_mut(at) {
+                    *result = Some(answer);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            // Every call has answered or panicked.
+            Err(RecvTimeoutError::Disconnected) => break lost(),
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..questions.len().min(AT_ONCE) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let answers = answers.into_iter().map(|answer| lock(&answer).take());
-    answers
-        .map(|answer| answer.unwrap_or_else(|| Err(lost())))
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|| Err(failure.clone())))
         .collect()
 }
 
@@ -233,6 +258,6 @@ pub(super) fn lost() -> ModelFailure {
     )
 }
 
-pub(super) fn cancelled() -> ModelFailure {
+pub(crate) fn cancelled() -> ModelFailure {
     ModelFailure::new(FailureKind::Cancelled, "the model call was cancelled")
 }

@@ -17,14 +17,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::client::{AT_ONCE, Mask, Question, cancelled, lost, masked};
+use super::client::{AT_ONCE, Mask, POLL, Question, cancelled, lost, masked};
 use super::endpoint::Endpoint;
 use super::resolve::NoModel;
 use call::{Asked, ModelCall, Target};
 use connections::Connections;
-
-/// How often a waiting call looks at its cancel flag.
-const POLL: Duration = Duration::from_millis(20);
 
 /// The model that answers, and the one that stands in where it does not exist.
 pub(super) struct Models {

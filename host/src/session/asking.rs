@@ -1,8 +1,8 @@
 //! Who answers an engine's questions in a session: the configured model, or one that the caller lends for a turn. Where
 //! that is the agent's own, it has the conversation in its prompt cache, and a question may continue it there.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use contexture_engine_api::{
@@ -10,8 +10,8 @@ use contexture_engine_api::{
 };
 
 use crate::formats::{self, Format};
-use crate::providers::{ModelClient, Question};
-use crate::supervision::lock;
+use crate::providers::{ModelClient, Question, cancelled};
+use crate::supervision::{CallState, lock};
 use crate::tokens::TokenCounter;
 
 /// What a session's questions are answered with; shared with the services of its engine.
@@ -20,6 +20,27 @@ pub(crate) struct Asking {
     configured: ModelClient,
     lent: Mutex<Weak<ModelClient>>,
     sent: Mutex<Option<Sent>>,
+    /// Whether nothing is to be asked, see [`Canceller`].
+    stopped: AtomicBool,
+    /// The engine that asks, and the one that stands in for it.
+    callers: Mutex<Vec<Weak<CallState>>>,
+}
+
+/// Stops what a session does, from another thread, as when a person presses Ctrl-C: see
+/// [`Session::canceller`](super::Session::canceller).
+#[derive(Debug, Clone)]
+pub struct Canceller(pub(super) Arc<Asking>);
+
+impl Canceller {
+    /// Asks the engine's call that is under way to stop, and has its model calls and all further ones fail: the turn goes
+    /// on as where a model fails, and ends soon.
+    pub fn cancel(&self) {
+        self.0.stopped.store(true, Ordering::Release);
+        let callers = lock(&self.0.callers).clone();
+        for caller in callers.iter().filter_map(Weak::upgrade) {
+            caller.cancel();
+        }
+    }
 }
 
 /// The agent's last request, which its model answered.
@@ -62,7 +83,21 @@ impl Asking {
             configured,
             lent: Mutex::default(),
             sent: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            callers: Mutex::default(),
         }
+    }
+
+    /// Notes who asks.
+    pub(crate) fn add_caller(&self, caller: &Arc<CallState>) {
+        let mut callers = lock(&self.callers);
+        callers.retain(|caller| caller.strong_count() > 0);
+        callers.push(Arc::downgrade(caller));
+    }
+
+    /// Goes on after a [`Canceller`].
+    pub(super) fn resume(&self) {
+        self.stopped.store(false, Ordering::Release);
     }
 
     /// Has the questions answered by this client for as long as its owner keeps it.
@@ -89,6 +124,9 @@ impl Asking {
         counter: TokenCounter,
         cancel: &AtomicBool,
     ) -> Vec<Result<ModelAnswer, ModelFailure>> {
+        if self.stopped.load(Ordering::Acquire) {
+            return vec![Err(cancelled()); requests.len()];
+        }
         let questions = {
             let sent = lock(&self.sent);
             let sent = sent.as_ref().filter(|sent| client.continues(sent.format));

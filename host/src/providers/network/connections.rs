@@ -9,9 +9,17 @@ use reqwest::Client;
 use reqwest::redirect::Policy;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::per_process::PerProcess;
 use crate::providers::endpoint::Endpoint;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Those of this process, and who makes them. A child made by `fork` has none of its parent's threads.
+#[derive(Default)]
+struct Made {
+    connections: OnceLock<Connections>,
+    making: Mutex<()>,
+}
 
 pub(super) struct Connections {
     pub(super) runtime: Runtime,
@@ -22,12 +30,15 @@ pub(super) struct Connections {
 impl Connections {
     /// The process's network, created on the first call.
     pub(super) fn shared() -> Result<&'static Self, ModelFailure> {
-        static CONNECTIONS: OnceLock<Connections> = OnceLock::new();
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _one_maker = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        match CONNECTIONS.get() {
+        static MADE: PerProcess<Made> = PerProcess::new(Made {
+            connections: OnceLock::new(),
+            making: Mutex::new(()),
+        });
+        let made = MADE.get();
+        let _one_maker = made.making.lock().unwrap_or_else(PoisonError::into_inner);
+        match made.connections.get() {
             Some(connections) => Ok(connections),
-            None => Self::new().map(|made| CONNECTIONS.get_or_init(|| made)),
+            None => Self::new().map(|new| made.connections.get_or_init(|| new)),
         }
     }
 

@@ -1,0 +1,91 @@
+"""What type checkers see of the package: the stubs are what is there, and a strict program passes or is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mypy", reason="mypy is not installed")
+
+RIGHT = """
+from contexture import AsyncHost, AsyncSession, Changed, Decision, Host, Kept, Session, Summary, Turn
+from typing import assert_type
+
+
+class Helper:
+    @property
+    def name(self) -> str:
+        return "helper"
+
+    context_length = None
+
+    def complete(self, system: str, prompt: str, max_tokens: int) -> str:
+        return prompt
+
+
+def plain() -> None:
+    with Host("home", offline=True, model=Helper()) as host:
+        with host.session("s", "gpt-4o", 128_000, format="anthropic") as session:
+            turn = session.turn([{"role": "user", "content": "Hello"}], compact="force", keep_from=1)
+            assert_type(turn, Turn)
+            assert_type(turn.places, list[Kept | Changed | Summary])
+            assert_type(session.preflight(5), Decision)
+
+
+async def awaited() -> None:
+    async with AsyncHost("home", offline=True) as host:
+        assert_type(host, AsyncHost)
+        assert_type(await AsyncHost.open(), AsyncHost)
+        assert_type(await host.session("s", "gpt-4o", 128_000), AsyncSession)
+        async with host.session("s", "gpt-4o", context_length=128_000, summaries="folded") as session:
+            assert_type(session, AsyncSession)
+            assert_type(await session.turn([], compact="never", focus="tests"), Turn)
+            assert_type(await session.engine(), str)
+            assert_type(await session.preflight(5), Decision)
+            assert_type(await session.call_tool("lcm_grep", {"pattern": "x"}), str)
+"""
+
+#: Each is an error of its own.
+WRONG = [
+    'Host("home", offline="yes")',
+    'Host(model=5)',
+    'Host().session("s", "gpt-4o")',
+    'Host().session("s", "gpt-4o", 128_000, format="gemini")',
+    'Host().session("s", "gpt-4o", 128_000).turn([], compact="maybe")',
+    'AsyncHost("home", offline="yes")',
+    'AsyncHost().session("s", "gpt-4o", "128000")',
+    'AsyncHost().session("s", "gpt-4o", 128_000, summaries="none")',
+    'await AsyncHost.open(config=5)',
+    'await (await AsyncHost().session("s", "gpt-4o", 128_000)).turn([], compact="maybe")',
+    'await (await AsyncHost().session("s", "gpt-4o", 128_000)).turn([], keep_form=5)',
+    'await (await AsyncHost().session("s", "gpt-4o", 128_000)).set_model("gpt-4o")',
+    'await (await AsyncHost().session("s", "gpt-4o", 128_000)).engine',
+]
+
+
+def mypy(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def test_a_strict_program(tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(RIGHT)
+    lines = ["from contexture import AsyncHost, Host", "async def wrong() -> None:", *(f"    {line}" for line in WRONG)]
+    (tmp_path / "wrong.py").write_text("\n".join(lines))
+    ran = mypy("mypy", "--strict", "--no-error-summary", "right.py", "wrong.py", cwd=tmp_path)
+    found = {int(line.split(":")[1]) for line in ran.stdout.splitlines() if line.startswith("wrong.py") and ": error:" in line}
+    assert found == set(range(3, 3 + len(WRONG))), ran.stdout + ran.stderr
+    assert "right.py" not in ran.stdout, ran.stdout
+
+
+def test_the_stubs_are_what_is_there(tmp_path: Path) -> None:
+    # What is of a type checker alone, or of Hermes Agent, which is not there.
+    allowed = ["contexture.hermes", "contexture.__main__"]
+    allowed += [f"contexture._native.{name}" for name in ("__all__", "Message", "Model")]
+    (tmp_path / "allowed").write_text("\n".join(allowed).replace(".", "\\."))
+    command = ["mypy.stubtest", "contexture", "--allowlist", "allowed", "--ignore-unused-allowlist", "--ignore-disjoint-bases"]
+    ran = mypy(*command, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
