@@ -40,6 +40,7 @@ pub use error::FormatError;
 pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire};
 pub use excerpt::{item_lines, parse_messages};
 pub(crate) use log_history::Resumed;
+pub use log_history::is_compaction_item;
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{PlanEntry, RenderPlan};
 pub(crate) use reader::read_frame;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::body::system_text;
 use super::conversation::{Container, Conversation, ItemSpan};
+use super::json::Raw;
 use super::logs::{Log, LogBody, LoggedUsage};
 use super::reader::Builder;
 use super::views::Speaker;
@@ -175,6 +176,16 @@ impl LogHistory {
             false => summary,
         }
     }
+}
+
+/// Whether the JSON of a message of a rollout of Codex, as a session exports it, is an item of the window that a
+/// compaction of the agent's made, and no line of the rollout.
+pub fn is_compaction_item(raw: &str) -> bool {
+    let Ok(raw) = Raw::parse(raw) else {
+        return false;
+    };
+    let has = |key| raw.get(key).is_some();
+    has("type") && has("content") && !has("payload") && !has("uuid")
 }
 
 impl Conversation {

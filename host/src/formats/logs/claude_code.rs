@@ -406,8 +406,15 @@ fn live_branch(
             let before = places.iter().rev().filter(|place| **place < at);
             before.chain(places).find(is_new).copied()
         });
+        let is_taken = |at: usize| {
+            let twins = lines
+                .get(at)
+                .and_then(|line| by_uuid.get(line.uuid.as_deref()?));
+            let is_live = |at: usize| live.get(at) == Some(&true);
+            is_live(at) || twins.is_some_and(|twins| twins.iter().any(|twin| is_live(*twin)))
+        };
         next = parent.or_else(|| {
-            let before = before.nearest(at, &live);
+            let before = before.nearest(at, is_taken);
             if line.is_root && !line.is_boundary {
                 beginnings += usize::from(before.is_some());
             } else if !line.is_boundary {
@@ -448,11 +455,12 @@ impl Before {
         Self(before.collect())
     }
 
-    fn nearest(&mut self, at: usize, live: &[bool]) -> Option<usize> {
+    /// The nearest one before the line `at` that is not taken, and no copy of one that is.
+    fn nearest(&mut self, at: usize, is_taken: impl Fn(usize) -> bool) -> Option<usize> {
         let step = |places: &[Option<usize>], at: usize| places.get(at).copied().flatten();
         let mut found = step(&self.0, at);
         let mut passed = vec![at];
-        while let Some(place) = found.filter(|place| live.get(*place) == Some(&true)) {
+        while let Some(place) = found.filter(|place| is_taken(*place)) {
             passed.push(place);
             found = step(&self.0, place);
         }
