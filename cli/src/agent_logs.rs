@@ -144,11 +144,12 @@ impl Head {
         let mut head = Self::default();
         let lines = std::fs::File::open(path).into_iter();
         for line in lines
-            .flat_map(|file| BufReader::new(file).lines())
+            .flat_map(|file| BufReader::new(file).split(b'\n'))
             .take(SEARCHED_LINES)
             .map_while(Result::ok)
         {
-            let Ok(line) = serde_json::from_str::<Value>(&line) else {
+            // One that is not UTF-8 is none that can be read, and ends nothing.
+            let Ok(line) = serde_json::from_slice::<Value>(&line) else {
                 continue;
             };
             let payload = line.get("payload");

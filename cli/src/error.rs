@@ -185,6 +185,14 @@ pub(crate) enum CliError {
 pub(crate) struct Lines(pub(crate) String);
 
 impl CliError {
+    /// What became of reading a document.
+    pub(crate) fn of_format(input: String, source: FormatError) -> Self {
+        match source {
+            FormatError::NotText { at } => Self::NotText { input, valid: at },
+            source => Self::Format { input, source },
+        }
+    }
+
     pub(crate) fn usage(what: impl Into<String>, way_out: impl Into<String>) -> Self {
         Self::Usage {
             what: what.into(),

@@ -26,7 +26,9 @@ Examples:
   contexture import corpus.jsonl --session corpus
 
 Every format of `compress` is read, and one message a line, with its time in `ts` (Unix seconds) where it
-has one. What the session holds already is not stored again. A file that is only the beginning of what the
+has one. A session log is kept whole: what its agent compacted away and the agent's summaries, too, which stand
+there as the agent's own messages; the session goes on where the agent would. What the session holds already is
+not stored again. A file that is only the beginning of what the
 session holds, or has nothing in common with it, is refused. A system prompt is no part of the history, and is
 not kept.
 
@@ -106,6 +108,11 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     if let Some(note) = wish.note(engine, loaded) {
         terminal::say(&format!("{note}\n"));
     }
+    // All that was said: what the agent compacted away, too.
+    let whole = (conversation.whole())
+        .map_err(|source| CliError::of_format(read.name.clone(), source))?
+        .map(Arc::new);
+    let history = whole.as_ref().unwrap_or(&conversation);
     let configured = &engines.config().model;
     let agent = window::choose(None, None, conversation.model(), configured).agent;
     let failed = |error: SessionError| match error {
@@ -121,9 +128,9 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     };
     let opened = Session::open(&engines, Some(&store), &args.session, agent, options);
     let mut session = opened.map_err(failed)?;
-    let compared = session.compare(&conversation).map_err(failed)?;
+    let compared = session.compare(history).map_err(failed)?;
     check(&compared, &read.name, &args.session)?;
-    let progress = Progress::new(conversation.messages().len(), "importing");
+    let progress = Progress::new(history.messages().len(), "importing");
     let mut new = 0;
     let shown = &mut |messages| {
         new += messages;
@@ -133,9 +140,12 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         compact: Compact::Never,
         ..TurnOptions::default()
     };
-    let turn = session.turn_over(&conversation, &options, shown);
+    let turn = session.turn_over(history, &options, shown);
     turn.map_err(failed)?;
     drop(progress);
+    if whole.is_some() {
+        session.resume_log(&conversation, history).map_err(failed)?;
+    }
     for warning in session.take_warnings() {
         terminal::say(&format!("{}\n", terminal::warning(&warning)));
     }
@@ -144,10 +154,14 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     let mut answer = json!({
         "session": args.session,
         "engine": engine,
-        "messages": conversation.messages().len(),
+        "messages": history.messages().len(),
         // What the engine had not got: more than is new to the host, where an import before this one was cut off.
         "new": new,
     });
+    if whole.is_some() {
+        // With how many messages the agent goes on, its summary among them.
+        answer["window"] = json!(conversation.messages().len());
+    }
     if conversation.system().is_some() {
         answer["system_prompt"] = json!("not among the messages");
         terminal::say(

@@ -25,20 +25,11 @@ pub(crate) fn read(path: &Path, format: Option<Format>, strict: bool) -> Result<
         input: name.clone(),
         source,
     })?;
-    let text = String::from_utf8(bytes).map_err(|error| CliError::NotText {
-        input: name.clone(),
-        valid: error.utf8_error().valid_up_to(),
-    })?;
-    let conversations = formats::read(text, format).map_err(|source| CliError::Format {
-        input: name.clone(),
-        source,
-    })?;
+    let read = formats::read_bytes(bytes, format);
+    let conversations = read.map_err(|source| CliError::of_format(name.clone(), source))?;
     let damage = conversations.iter().find_map(Conversation::damage);
     if let Some(damage) = damage.filter(|_| strict) {
-        return Err(CliError::Format {
-            input: name,
-            source: damage.clone(),
-        });
+        return Err(CliError::of_format(name, damage.clone()));
     }
     if conversations.is_empty() {
         return Err(CliError::NoConversation { input: name });

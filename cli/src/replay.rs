@@ -219,14 +219,31 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
                     notes.push(note);
                 }
             }
+            let recording = Recording::new(conversation, chosen.agent);
+            if let Some(note) = calibrated(&recording) {
+                terminal::say(&format!("note: {}: {note}\n", read.name));
+            }
             inputs.push(Input {
                 name: read.name.clone(),
                 number: at + 1,
-                recording: Recording::new(conversation, chosen.agent),
+                recording,
             });
         }
     }
     Ok(inputs)
+}
+
+/// How far what is counted was from what the log recorded, where that is much.
+fn calibrated(recording: &Recording) -> Option<String> {
+    let scale = recording.scale();
+    let by = format!("{scale:.2}");
+    (by != "1.00").then(|| {
+        format!(
+            "the prompts that the log recorded grew by {by} tokens for each one counted, and began with {} that the \
+             log does not show; all counts are scaled to that",
+            grouped(recording.unseen_tokens())
+        )
+    })
 }
 
 fn stage(args: &ReplayArgs, global: &Global, loaded: Loaded) -> Result<Stage, CliError> {
@@ -291,6 +308,7 @@ fn conversation_report(input: &Input, rows: Vec<Row>) -> ConversationReport {
         model: recording.agent().model.clone(),
         context_length: recording.agent().context_length,
         unseen_tokens: recording.unseen_tokens(),
+        scale: recording.scale(),
         rows,
     }
 }

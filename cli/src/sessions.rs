@@ -1,7 +1,7 @@
 //! `contexture sessions`: what an engine keeps of all its sessions. Everything goes through the engine;
 //! its files are its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,10 +56,14 @@ pub(crate) enum SessionsCommand {
         of: Of,
     },
     /// Write the messages of a session to stdout as they were on the wire, one a line; where its engine keeps none, what
-    /// stands in place of messages, and what the engine keeps with them
+    /// stands in place of messages, and what the engine keeps with them. Of an imported log that its agent compacted
+    /// these are the messages with which the agent goes on
     Export {
         /// The session
         id: String,
+        /// The messages too that the agent compacted away itself, and its summaries
+        #[arg(long)]
+        whole: bool,
         #[command(flatten)]
         of: Of,
     },
@@ -140,7 +144,7 @@ impl SessionsCommand {
     fn about(&self) -> (&Of, Option<&str>) {
         match self {
             Self::Show { id, of }
-            | Self::Export { id, of }
+            | Self::Export { id, of, .. }
             | Self::Restore { id, of, .. }
             | Self::Archive { id, of, .. } => (of, Some(id)),
             Self::Delete { id, of, .. } => (of, id.as_deref()),
@@ -178,10 +182,15 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
         SessionsCommand::List { all, json, .. } => {
             let mut answer = keeper.ask(StoreCommand::List)?;
             lost(&store, &keeper.engine, &answer)?;
-            if let Some(Value::Array(sessions)) = answer.get_mut("sessions")
-                && !all
-            {
-                sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
+            let elsewhere = match &of.engine {
+                Some(_) => Vec::new(),
+                None => sessions_of_others(&store, &keeper.engine, &answer)?,
+            };
+            if let Some(Value::Array(sessions)) = answer.get_mut("sessions") {
+                if !all {
+                    sessions.retain(|session| session.get("archived").is_none_or(Value::is_null));
+                }
+                sessions.extend(elsewhere);
             }
             match json {
                 true => output::print_json(&answer)?,
@@ -194,12 +203,14 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
             output::print_json(&keeper.ask(StoreCommand::Show { session })?)?;
             Ok(OK)
         }
-        SessionsCommand::Export { id, .. } => match store.placed(id).map_err(CliError::Sessions)? {
-            Some(placed) if matches!(kept::list(&engines, &keeper.engine), Ok(None)) => {
-                print_placed(&placed)
+        SessionsCommand::Export { id, whole, .. } => {
+            match store.placed(id).map_err(CliError::Sessions)? {
+                Some(placed) if matches!(kept::list(&engines, &keeper.engine), Ok(None)) => {
+                    print_placed(&placed)
+                }
+                _ => export(&keeper, id, *whole),
             }
-            _ => export(&keeper, id),
-        },
+        }
         SessionsCommand::Restore { id, messages, .. } => restore(&store, id, messages),
         SessionsCommand::Archive { id, undo, .. } => {
             let command = StoreCommand::Archive {
@@ -299,6 +310,25 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     }
 }
 
+/// The sessions that are recorded, and are other engines': mostly of such as keep none themselves.
+fn sessions_of_others(
+    store: &Record,
+    keeper: &str,
+    answer: &Value,
+) -> Result<Vec<Value>, CliError> {
+    let listed = answer.get("sessions").and_then(Value::as_array);
+    let listed: HashSet<&str> = (listed.into_iter().flatten())
+        .filter_map(|session| session.get("session")?.as_str())
+        .collect();
+    let recorded = store.all_delivered().map_err(CliError::Sessions)?;
+    let others = recorded
+        .into_iter()
+        .filter(|one| one.engine != keeper && !listed.contains(one.session.as_str()));
+    Ok(others
+        .map(|one| json!({"session": one.session, "engine": one.engine, "messages": one.messages}))
+        .collect())
+}
+
 /// The sessions of an answer, each with the engine that has it now.
 fn table(keeper: &Keeper<'_>, answer: &Value, global: &Global) -> Result<String, CliError> {
     let heads = ["ID", "MESSAGES", "ENGINE", "LAST USED", "SIZE"];
@@ -363,7 +393,11 @@ fn check_folder(folder: &Path, file: &Path) -> Result<(), CliError> {
     }
 }
 
-fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
+fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
+    let behind = match whole {
+        true => BTreeSet::new(),
+        false => (keeper.store.behind_agent(id)).map_err(CliError::Sessions)?,
+    };
     let session = id.to_owned();
     let shown = keeper.ask(StoreCommand::Show { session })?;
     let count = shown.get("in_conversation").and_then(Value::as_u64);
@@ -380,7 +414,12 @@ fn export(keeper: &Keeper<'_>, id: &str) -> Result<u8, CliError> {
         let mut lines = String::new();
         for message in messages.into_iter().flatten() {
             progress.step();
+            let ids = message.get("ids").and_then(Value::as_array);
+            let mut ids = ids.into_iter().flatten().filter_map(Value::as_u64);
+            let is_behind = !behind.is_empty() && ids.all(|id| behind.contains(&MessageId(id)));
             match message.get("message").and_then(Value::as_str) {
+                // Codex goes on with its summary as an item of the conversation.
+                Some(text) if is_behind && !formats::is_compaction_item(text) => {}
                 Some(text) => {
                     for line in formats::item_lines(text) {
                         lines.push_str(&line);

@@ -639,3 +639,130 @@ fn the_log_is_silent_unless_asked_for() {
     let asked = home.run(compress.into_iter().chain(["-v"])).stderr;
     assert!(asked.contains("INFO"), "{asked}");
 }
+
+/// A log of Claude Code with a compaction of the agent's, and a rollout of Codex with one.
+fn compacted_logs() -> [(&'static str, String); 2] {
+    let claude = |at: usize, more: Value| {
+        let role = ["user", "assistant"][at % 2];
+        let parent = at.checked_sub(1).map(|before| format!("u{before}"));
+        let mut line = json!({"parentUuid": parent, "type": role, "uuid": format!("u{at}"), "sessionId": "s",
+            "message": {"role": role, "content": format!("word{at}")}});
+        for (key, value) in more.as_object().unwrap() {
+            line[key] = value.clone();
+        }
+        line
+    };
+    let boundary = json!({"parentUuid": null, "logicalParentUuid": "u3", "type": "system",
+        "subtype": "compact_boundary", "message": null});
+    let claude: Vec<Value> = vec![
+        claude(0, json!({})),
+        claude(1, json!({})),
+        claude(2, json!({})),
+        claude(3, json!({})),
+        claude(4, boundary),
+        claude(
+            5,
+            json!({"type": "user", "isCompactSummary": true, "message": {"role": "user", "content": "word5"}}),
+        ),
+        claude(6, json!({})),
+        claude(7, json!({})),
+    ];
+    let item = |role: &str, text: &str| {
+        json!({"type": "response_item", "payload": {"type": "message", "role": role,
+            "content": [{"type": "input_text", "text": text}]}})
+    };
+    let codex = vec![
+        json!({"type": "session_meta", "payload": {"id": "c"}}),
+        item("user", "word0"),
+        item("assistant", "word1"),
+        item("user", "word2"),
+        item("assistant", "word3"),
+        json!({"type": "compacted", "payload": {"message": "word5"}}),
+        item("user", "word6"),
+        item("assistant", "word7"),
+    ];
+    let log = |lines: Vec<Value>| lines.iter().map(|line| format!("{line}\n")).collect();
+    [("claude.jsonl", log(claude)), ("codex.jsonl", log(codex))]
+}
+
+#[test]
+fn a_log_that_its_agent_compacted_is_kept_whole_and_gone_on_with_where_the_agent_would() {
+    let home = Home::new();
+    for ((file, log), goes_on_with) in compacted_logs()
+        .into_iter()
+        .zip([&[6, 7][..], &[0, 2, 5, 6, 7]])
+    {
+        home.put(file, &log);
+        let compressed = home.run(["compress", file, "--dry-run"]);
+        assert!(
+            !compressed.stderr.contains("warning"),
+            "{}",
+            compressed.stderr
+        );
+        let ran = home.run(["import", file, "--session", file]);
+        assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+        assert_eq!(done(ran)["new"], 7, "{file}");
+        for word in [0, 1, 2, 3, 5, 6, 7] {
+            let pattern = json!({"pattern": format!("word{word}")});
+            let found = tool(&home, "lcm_grep", &pattern, file);
+            let hits = found["hits"].as_array().unwrap();
+            assert_eq!(hits.len(), 1, "{file}: {word}");
+            // The summary is the agent's, and never the user's.
+            let is_users = hits[0]["role"] == "user";
+            assert_eq!(
+                is_users,
+                [0, 2, 6].contains(&word),
+                "{file}: {word}: {found}"
+            );
+        }
+        let words = |text: &str| -> Vec<usize> {
+            (0..8)
+                .filter(|word| text.contains(&format!("word{word}")))
+                .collect()
+        };
+        let exported = export(&home, file);
+        assert_eq!(words(&exported), goes_on_with, "{file}");
+        let whole = home.run(["sessions", "export", file, "--whole"]).stdout;
+        assert_eq!(words(&whole), [0, 1, 2, 3, 5, 6, 7], "{file}");
+        assert_eq!(import(&home, file, file)["new"], 0, "{file}");
+        assert_eq!(export(&home, file), exported);
+        let played = home.run(["replay", file, "--report", "-"]);
+        assert_eq!(
+            json(&played.stdout)["conversations"][0]["requests"],
+            3,
+            "{file}: {}",
+            played.stderr
+        );
+    }
+}
+
+#[test]
+fn sessions_of_engines_that_keep_nothing_are_listed_too() {
+    let home = Home::new();
+    home.put("log.jsonl", &lines(40));
+    import(&home, "log.jsonl", "kept");
+    let ran = home.run([
+        "compress",
+        "log.jsonl",
+        "--session",
+        "recorded",
+        "--engine",
+        "compressor",
+        "--force",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let list = done(home.run(["sessions", "list", "--json"]));
+    let sessions = list["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 2, "{list}");
+    assert_eq!(
+        (&sessions[1]["session"], &sessions[1]["engine"]),
+        (&json!("recorded"), &json!("compressor"))
+    );
+    let table = home.run(["sessions", "list"]).stdout;
+    assert!(
+        table.contains("recorded") && table.contains("compressor"),
+        "{table}"
+    );
+    let of_lcm = done(home.run(["sessions", "list", "--json", "--engine", "lcm"]));
+    assert_eq!(of_lcm["sessions"].as_array().unwrap().len(), 1);
+}

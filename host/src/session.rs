@@ -23,6 +23,7 @@ mod recall;
 mod record;
 mod report;
 mod request;
+mod resume;
 mod rewrite;
 mod select;
 mod show;

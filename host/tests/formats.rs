@@ -1037,8 +1037,16 @@ fn a_codex_log_is_read_from_its_last_compaction() {
         (log.system(), log.model()),
         (Some("Be kind."), Some("gpt-x"))
     );
-    assert_eq!(roles(&log), ["user", "user", "assistant", "tool"]);
-    assert_eq!(log.messages()[0].kind, MessageKind::Summary);
+    // Codex goes on with what the user said, and the summary.
+    assert_eq!(roles(&log), ["user", "user", "user", "assistant", "tool"]);
+    assert_eq!(log.messages()[0].text, "old");
+    assert_eq!(log.messages()[1].kind, MessageKind::Summary);
+    let whole = log.whole().unwrap().unwrap();
+    assert_eq!(
+        roles(&whole),
+        ["user", "assistant", "user", "assistant", "tool"]
+    );
+    assert_eq!(whole.messages()[1].text, "what happened");
     let usage = log.recorded_usage();
     assert_eq!(usage.len(), 1);
     assert_eq!(
@@ -1047,14 +1055,14 @@ fn a_codex_log_is_read_from_its_last_compaction() {
             usage[0].usage.input_tokens,
             usage[0].usage.cache_read_tokens
         ),
-        (2, 100, 40)
+        (3, 100, 40)
     );
     let items = one(&log
-        .convert(&RenderPlan::whole(4), Format::OpenAiResponses)
+        .convert(&RenderPlan::whole(5), Format::OpenAiResponses)
         .unwrap());
-    assert_eq!(roles(&items), ["user", "user", "assistant", "tool"]);
-    assert_eq!(items.messages()[0].kind, MessageKind::Summary);
-    assert!(items.raw(2).contains("encrypted_content"));
+    assert_eq!(roles(&items), ["user", "user", "user", "assistant", "tool"]);
+    assert_eq!(items.messages()[1].kind, MessageKind::Summary);
+    assert!(items.raw(3).contains("encrypted_content"));
 }
 
 #[test]
@@ -1491,4 +1499,389 @@ fn each_of_several_summaries_is_a_block_of_its_own_for_anthropic() {
         assert!(later[1]["text"].as_str().unwrap().contains("three"));
         assert_eq!(later.get(2), blocks.get(2));
     }
+}
+
+/// A line of a Claude Code log, with this said in it.
+fn log_line(at: usize, role: &str, more: serde_json::Value) -> serde_json::Value {
+    let parent = at.checked_sub(1).map(|before| format!("u{before}"));
+    let mut line = serde_json::json!({
+        "parentUuid": parent, "isSidechain": false, "sessionId": "s", "type": role, "uuid": format!("u{at}"),
+        "message": {"role": role, "content": format!("said {at} – ä")},
+    });
+    for (key, value) in more.as_object().unwrap() {
+        line[key] = value.clone();
+    }
+    line
+}
+
+fn joined(lines: &[serde_json::Value]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn what_an_agents_program_puts_in_is_nobodys_word() {
+    let attached = |attachment: serde_json::Value| serde_json::json!({"type": "attachment", "message": null, "attachment": attachment});
+    let text = serde_json::json!([{"type": "text", "text": "typed"}]);
+    for (role, says, line) in [
+        (
+            "system",
+            "said 2",
+            serde_json::json!({"isMeta": true, "sourceToolUseID": "t"}),
+        ),
+        (
+            "system",
+            "said 2",
+            serde_json::json!({"origin": {"kind": "task-notification"}}),
+        ),
+        (
+            "user",
+            "said 2",
+            serde_json::json!({"origin": {"kind": "human"}}),
+        ),
+        (
+            "system",
+            "printed",
+            serde_json::json!({"type": "system", "subtype": "local_command", "message": null, "content": "<local-command-stdout>printed"}),
+        ),
+        (
+            "user",
+            "typed",
+            attached(
+                serde_json::json!({"type": "queued_command", "prompt": "typed", "commandMode": "prompt"}),
+            ),
+        ),
+        (
+            "user",
+            "typed",
+            attached(serde_json::json!({"type": "queued_command", "prompt": text})),
+        ),
+        (
+            "system",
+            "typed",
+            attached(
+                serde_json::json!({"type": "queued_command", "prompt": "typed", "commandMode": "task-notification"}),
+            ),
+        ),
+        (
+            "system",
+            "typed",
+            attached(
+                serde_json::json!({"type": "queued_command", "prompt": "typed", "isMeta": true}),
+            ),
+        ),
+        (
+            "system",
+            "filename: /q\nsnippet: 1\tx",
+            attached(
+                serde_json::json!({"type": "edited_text_file", "filename": "/q", "snippet": "1\tx"}),
+            ),
+        ),
+        (
+            "system",
+            "content: be kind",
+            attached(
+                serde_json::json!({"type": "nested_memory", "content": {"path": "/p", "content": "be kind"}}),
+            ),
+        ),
+        (
+            "system",
+            "content: one\ncontent: two",
+            attached(
+                serde_json::json!({"type": "hook_additional_context", "content": ["one", "two"], "toolUseID": "t"}),
+            ),
+        ),
+        (
+            "system",
+            "never seen",
+            attached(
+                serde_json::json!({"type": "a_kind_of_tomorrow", "deep": {"er": [{"text": "never seen"}]}}),
+            ),
+        ),
+    ] {
+        let lines = [
+            log_line(0, "user", serde_json::json!({})),
+            log_line(1, "assistant", serde_json::json!({})),
+            log_line(2, "user", line.clone()),
+            log_line(3, "assistant", serde_json::json!({})),
+        ];
+        let log = one(&joined(&lines));
+        assert_eq!(
+            roles(&log),
+            ["user", "assistant", role, "assistant"],
+            "{line}"
+        );
+        assert!(
+            log.messages()[2].text.contains(says),
+            "{line}: {}",
+            log.messages()[2].text
+        );
+        assert_eq!(log.raw(2), lines[2].to_string(), "its own line");
+        let whole = RenderPlan::whole(4);
+        for to in [
+            Format::OpenAiChat,
+            Format::Anthropic,
+            Format::OpenAiResponses,
+        ] {
+            let out = log.convert(&whole, to).unwrap();
+            assert!(out.contains(says.lines().next().unwrap()), "{to}: {line}");
+        }
+        let out = log.convert(&whole, Format::ClaudeCode).unwrap();
+        assert_eq!(roles(&one(&out)), roles(&log), "{line}");
+        let shorter = PlanEntry::Replaced {
+            index: 2,
+            text: Some("short"),
+            arguments: &[],
+        };
+        let plan = window(vec![
+            PlanEntry::Message(0),
+            PlanEntry::Message(1),
+            shorter,
+            PlanEntry::Message(3),
+        ]);
+        let out = one(&log.convert(&plan, Format::ClaudeCode).unwrap());
+        assert_eq!(
+            (roles(&out), out.messages()[2].text.as_str()),
+            (roles(&log), "short"),
+            "{line}"
+        );
+    }
+    let picture = serde_json::json!({"type": "file", "filename": "p.png", "content": {"type": "image", "file": {"base64": "iVBORw0KGgo=", "type": "image/png"}}});
+    let lines = [
+        log_line(0, "user", serde_json::json!({})),
+        log_line(1, "user", attached(picture)),
+    ];
+    let log = one(&joined(&lines));
+    let message = &log.messages()[1];
+    assert_eq!(
+        (message.media.len(), log.media_data(&message.media[0])),
+        (1, "iVBORw0KGgo=")
+    );
+    assert!(!message.text.contains("iVBOR"), "a picture is no text");
+    for left_out in [
+        serde_json::json!({"isApiErrorMessage": true}),
+        serde_json::json!({"isVisibleInTranscriptOnly": true}),
+        attached(serde_json::json!({"type": "queued_command"})),
+        attached(serde_json::json!({"type": "empty", "count": 3})),
+    ] {
+        let lines = [
+            log_line(0, "user", serde_json::json!({})),
+            log_line(1, "user", left_out.clone()),
+        ];
+        assert_eq!(one(&joined(&lines)).messages().len(), 1, "{left_out}");
+    }
+}
+
+#[test]
+fn what_stands_between_a_call_and_its_result_stands_behind_it() {
+    let call = serde_json::json!({"message": {"role": "assistant", "id": "m", "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {}}]}});
+    let result = serde_json::json!({"message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]}});
+    let hook = serde_json::json!({"type": "attachment", "message": null, "attachment": {"type": "hook_additional_context", "content": "hooked"}});
+    let lines = [
+        log_line(0, "user", serde_json::json!({})),
+        log_line(1, "assistant", call),
+        log_line(2, "user", hook),
+        log_line(3, "user", result),
+        log_line(4, "assistant", serde_json::json!({})),
+    ];
+    assert_eq!(
+        roles(&one(&joined(&lines))),
+        ["user", "assistant", "tool", "system", "assistant"]
+    );
+    assert_eq!(
+        roles(&one(&joined(&lines[..3]))),
+        ["user", "assistant", "system"],
+        "and is not lost"
+    );
+}
+
+#[test]
+fn a_subagents_log_reads_back_whole() {
+    let of_agent = serde_json::json!({"isSidechain": true, "agentId": "a1"});
+    let lines: Vec<_> = (0..6)
+        .map(|at| log_line(at, ["user", "assistant"][at % 2], of_agent.clone()))
+        .collect();
+    let log = one(&joined(&lines));
+    let summary = PlanEntry::Summary {
+        text: "the first part",
+        in_system_role: false,
+    };
+    let plan = window(vec![
+        summary,
+        PlanEntry::Message(3),
+        PlanEntry::Message(4),
+        PlanEntry::Message(5),
+    ]);
+    let out = log.convert(&plan, Format::ClaudeCode).unwrap();
+    let again = one(&out);
+    assert_eq!(roles(&again), ["user", "assistant", "user", "assistant"]);
+    assert_eq!(again.messages()[0].kind, MessageKind::Summary);
+    for line in out.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&line["isSidechain"], &line["agentId"]),
+            (&true.into(), &"a1".into()),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_line_costs_itself_alone() {
+    let lines: Vec<String> = (0..7)
+        .map(|at| log_line(at, ["user", "assistant"][at % 2], serde_json::json!({})).to_string())
+        .collect();
+    let said = |log: &[u8]| {
+        let read = contexture::formats::read_bytes(log.to_vec(), None)
+            .unwrap()
+            .remove(0);
+        let texts: Vec<usize> = read
+            .messages()
+            .iter()
+            .map(|message| {
+                let at = message
+                    .text
+                    .trim_start_matches("said ")
+                    .split(' ')
+                    .next()
+                    .unwrap();
+                at.parse().unwrap()
+            })
+            .collect();
+        (texts, read.damage().is_some(), read.warnings().concat())
+    };
+    let all = |without: usize| (0..7).filter(|at| *at != without).collect::<Vec<_>>();
+    // Half of line 3 before line 4, wherever it ends.
+    for cut in 1..lines[3].len() {
+        let mut log: Vec<u8> = lines[..3].join("\n").into_bytes();
+        log.push(b'\n');
+        log.extend(&lines[3].as_bytes()[..cut]);
+        log.extend(lines[4..].join("\n").as_bytes());
+        let (texts, is_damaged, warnings) = said(&log);
+        assert_eq!(texts, all(3), "cut at {cut}");
+        assert!(
+            is_damaged && warnings.contains("line 4 "),
+            "cut at {cut}: {warnings}"
+        );
+    }
+    for at in 0..7 {
+        // A byte that is not UTF-8 in each of the lines, and NULs before it.
+        let mut broken: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
+        let place = lines[at].find("said").unwrap();
+        broken[at][place] = 0xff;
+        let (texts, is_damaged, warnings) = said(&broken.join(&b'\n'));
+        assert_eq!((texts, is_damaged), (all(at), true), "line {at}");
+        assert!(
+            warnings.contains(&format!("line {} ", at + 1)) && warnings.contains("UTF-8"),
+            "{warnings}"
+        );
+        let mut nulls = lines.clone();
+        nulls[at].insert_str(0, &"\0".repeat(5_000));
+        let (texts, is_damaged, _) = said(nulls.join("\n").as_bytes());
+        assert_eq!((texts, is_damaged), (all(7), true), "NULs before line {at}");
+    }
+    // Cut inside a character at the end.
+    let log = lines.join("\n");
+    let cut = log.rfind('ä').unwrap() + 1;
+    let (texts, is_damaged, warnings) = said(&log.as_bytes()[..cut]);
+    assert_eq!((texts, is_damaged), (all(6), true));
+    assert!(warnings.contains("cut off"), "{warnings}");
+    // What is no log is refused.
+    let body = b"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}".to_vec();
+    let error = contexture::formats::read_bytes(body, None).unwrap_err();
+    assert!(
+        error.to_string().starts_with("byte 42 is not UTF-8"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_log_is_recovered_in_linear_time() {
+    let line = log_line(0, "user", serde_json::json!({})).to_string();
+    for unit in [
+        "{\"",
+        "\0",
+        "{\"type\":",
+        "{\"type\":\"user\",\"message\":{\"role\"",
+        "}{",
+        "\"",
+        "{\"a\":{",
+    ] {
+        let log = format!("{line}\n{}\n{line}\n", unit.repeat(2_000_000 / unit.len()));
+        let began = std::time::Instant::now();
+        let _ = read(log, None);
+        assert!(
+            began.elapsed().as_secs() < 20,
+            "{unit:?}: {:?}",
+            began.elapsed()
+        );
+    }
+}
+
+#[test]
+fn a_compacted_log_is_read_whole_beside_its_window() {
+    let boundary = |logical: &str, metadata: serde_json::Value| {
+        serde_json::json!({
+        "parentUuid": null, "logicalParentUuid": logical, "type": "system", "subtype": "compact_boundary",
+        "message": null, "compactMetadata": metadata})
+    };
+    let summary = serde_json::json!({"isCompactSummary": true, "isVisibleInTranscriptOnly": true});
+    let texts = |conversation: &Conversation| -> Vec<String> {
+        let said = conversation.messages().iter().map(|message| {
+            let at = message
+                .text
+                .trim_start_matches("said ")
+                .split(' ')
+                .next()
+                .unwrap();
+            format!("{}{at}", &message.role[..1])
+        });
+        said.collect()
+    };
+    let segment = |anchor: &str| serde_json::json!({"preservedSegment": {"headUuid": "u2", "anchorUuid": anchor, "tailUuid": "u3"}});
+    let messages = |anchor: &str| serde_json::json!({"preservedMessages": {"anchorUuid": anchor, "uuids": ["u2", "u3"]}});
+    for (metadata, goes_on_behind, window) in [
+        (serde_json::json!({}), "u5", vec!["u5", "u6", "a7"]),
+        (segment("u5"), "u3", vec!["u5", "u2", "a3", "u6", "a7"]),
+        (segment("u5"), "u5", vec!["u5", "u2", "a3", "u6", "a7"]),
+        (segment("u4"), "u3", vec!["u2", "a3", "u5", "u6", "a7"]),
+        (messages("u5"), "u3", vec!["u5", "u2", "a3", "u6", "a7"]),
+    ] {
+        let mut lines: Vec<_> = (0..4)
+            .map(|at| log_line(at, ["user", "assistant"][at % 2], serde_json::json!({})))
+            .collect();
+        lines.push(log_line(4, "system", boundary("u3", metadata.clone())));
+        lines.push(log_line(5, "user", summary.clone()));
+        lines.push(log_line(
+            6,
+            "user",
+            serde_json::json!({"parentUuid": goes_on_behind}),
+        ));
+        lines.push(log_line(7, "assistant", serde_json::json!({})));
+        let log = one(&joined(&lines));
+        assert_eq!(texts(&log), window, "{metadata}");
+        assert!(
+            log.warnings().is_empty(),
+            "{metadata}: {:?}",
+            log.warnings()
+        );
+        let whole = log.whole().unwrap().unwrap();
+        assert_eq!(
+            texts(&whole),
+            ["u0", "a1", "u2", "a3", "a5", "u6", "a7"],
+            "{metadata}"
+        );
+        assert_eq!(whole.messages()[4].name.as_deref(), Some("compaction"));
+        assert!(
+            whole
+                .messages()
+                .iter()
+                .all(|message| message.kind == MessageKind::Original)
+        );
+        assert_eq!(
+            texts(&log.uncompacted().unwrap().unwrap()),
+            ["u0", "a1", "u2", "a3", "u6", "a7"]
+        );
+        assert_eq!(log.document(), joined(&lines));
+    }
+    assert!(one(LOG).whole().unwrap().is_none(), "it is whole");
 }

@@ -635,6 +635,210 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
     assert_eq!(counted.cached_tokens, 20_000);
 }
 
+/// The lines that a rollout of Codex may have, beside the plain ones.
+fn lines_of_codex() -> Vec<Value> {
+    let item = |payload: Value| json!({"timestamp": "2026-01-06T09:00:00Z", "type": "response_item", "payload": payload});
+    let event = |payload: Value| json!({"timestamp": "2026-01-06T09:00:00Z", "type": "event_msg", "payload": payload});
+    let message =
+        |role: &str, content: Value| json!({"type": "message", "role": role, "content": content});
+    let text = |text: &str| json!([{"type": "input_text", "text": text}]);
+    let compacted = |payload: Value| json!({"timestamp": "2026-01-06T09:00:00Z", "type": "compacted", "payload": payload});
+    vec![
+        item(message("developer", text("<permissions instructions>"))),
+        item(message(
+            "user",
+            text("<environment_context>x</environment_context>"),
+        )),
+        item(message("user", json!([]))),
+        item(message("user", text(""))),
+        item(message(
+            "assistant",
+            json!([{"type": "output_text", "text": ""}]),
+        )),
+        item(message(
+            "assistant",
+            json!([{"type": "refusal", "refusal": "No."}]),
+        )),
+        item(message(
+            "user",
+            json!([{"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}]),
+        )),
+        item(
+            json!({"type": "reasoning", "id": "r", "summary": [], "content": null, "encrypted_content": "gAA"}),
+        ),
+        item(json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]})),
+        item(json!({"type": "function_call", "name": "f", "arguments": "{}", "call_id": "lone"})),
+        item(json!({"type": "function_call_output", "call_id": "nobody", "output": "r"})),
+        item(
+            json!({"type": "function_call_output", "call_id": "nobody", "output": [{"type": "input_text", "text": "r"}]}),
+        ),
+        item(
+            json!({"type": "custom_tool_call", "call_id": "k", "name": "apply_patch", "input": "*** Begin Patch"}),
+        ),
+        item(json!({"type": "custom_tool_call_output", "call_id": "k", "output": "ok"})),
+        item(
+            json!({"type": "local_shell_call", "call_id": "l", "status": "completed", "action": {"type": "exec", "command": ["ls"]}}),
+        ),
+        item(
+            json!({"type": "local_shell_call", "id": "l", "status": "completed", "action": {"type": "exec", "command": ["ls"]}}),
+        ),
+        item(
+            json!({"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}),
+        ),
+        item(
+            json!({"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "open_page", "url": "u"}}),
+        ),
+        item(
+            json!({"type": "image_generation_call", "id": "i", "status": "completed", "result": "iVBORw0KGgo="}),
+        ),
+        item(
+            json!({"type": "tool_search_call", "call_id": "s", "status": "completed", "execution": "client", "arguments": {"query": "q"}}),
+        ),
+        item(
+            json!({"type": "tool_search_output", "call_id": "s", "status": "completed", "execution": "client", "tools": []}),
+        ),
+        item(json!({"type": "mcp_tool_call_output", "call_id": "m", "output": {"content": []}})),
+        item(json!({"type": "ghost_snapshot", "ghost_commit": {"id": "g"}})),
+        item(json!({"type": "compaction", "encrypted_content": "gAA"})),
+        item(json!({"type": "compaction_summary", "encrypted_content": "gAA"})),
+        item(json!({"type": "context_compaction", "encrypted_content": "gAA"})),
+        item(json!({"type": "additional_tools", "role": "developer", "tools": []})),
+        item(json!({"type": "something_new", "x": 1})),
+        item(json!({"type": "other"})),
+        event(json!({"type": "token_count", "info": null, "rate_limits": {}})),
+        event(
+            json!({"type": "token_count", "info": {"last_token_usage": {"input_tokens": 9, "output_tokens": 1}}}),
+        ),
+        event(json!({"type": "turn_aborted", "reason": "interrupted"})),
+        event(json!({"type": "task_started", "turn_id": "t"})),
+        event(json!({"type": "user_message", "message": "hm"})),
+        event(json!({"type": "thread_rolled_back", "num_turns": 1})),
+        event(json!({"type": "thread_rolled_back", "num_turns": 99})),
+        event(json!({"type": "context_compacted"})),
+        compacted(json!({"message": ""})),
+        compacted(json!({"message": "what happened"})),
+        compacted(json!({"message": "", "replacement_history": []})),
+        compacted(
+            json!({"message": "sum", "replacement_history": [message("user", text("Question 0")), message("user", text("sum"))]}),
+        ),
+        compacted(
+            json!({"message": "", "replacement_history": [message("user", text("Question 0")), {"type": "compaction", "encrypted_content": "gAA"}]}),
+        ),
+        compacted(
+            json!({"message": "", "replacement_history": [{"type": "compaction", "encrypted_content": "gAA"}, message("developer", text("again"))]}),
+        ),
+        json!({"type": "turn_context", "payload": {"model": "gpt-5", "cwd": "/"}}),
+        json!({"type": "session_meta", "payload": {"id": "parent", "forked_from_id": "x"}}),
+        json!({"type": "world_state", "payload": {"full": true, "state": {"cwd": "/"}}}),
+        json!({"type": "token_usage_record", "payload": {"response_id": "r1", "usage": {"input_tokens": 9, "cached_input_tokens": 3, "cache_write_input_tokens": 2, "output_tokens": 1}}}),
+        json!({"type": "inter_agent_communication", "payload": {"x": 1}}),
+    ]
+}
+
+#[test]
+fn every_rollout_of_codex_is_played() {
+    let plain = || {
+        let mut lines = vec![
+            json!({"type": "session_meta", "payload": {"id": "c", "instructions": "Be kind."}}),
+        ];
+        for turn in 0..3 {
+            let event = |payload: Value| json!({"type": "event_msg", "payload": payload});
+            let item = |payload: Value| json!({"type": "response_item", "payload": payload});
+            lines.push(event(
+                json!({"type": "task_started", "turn_id": turn.to_string()}),
+            ));
+            lines.push(item(json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": format!("Question {turn}")}]})));
+            lines.push(item(
+                json!({"type": "reasoning", "summary": [], "encrypted_content": "gAA"}),
+            ));
+            lines.push(item(json!({"type": "function_call", "name": "shell", "arguments": "{}", "call_id": format!("c{turn}")})));
+            lines.push(item(json!({"type": "function_call_output", "call_id": format!("c{turn}"), "output": words(50)})));
+            lines.push(item(json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("Answer {turn}")}]})));
+            lines.push(event(
+                json!({"type": "task_complete", "turn_id": turn.to_string()}),
+            ));
+        }
+        lines
+    };
+    let stage = stage();
+    for (at, own) in lines_of_codex().into_iter().enumerate() {
+        // At the head, in the middle of a turn and between a call and its answer, between turns, at the end.
+        for place in [1, 10, 11, 15, 22] {
+            let mut lines = plain();
+            lines.insert(place, own.clone());
+            let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let read = read(log, None).unwrap_or_else(|error| panic!("{own} at {place}: {error}"));
+            let conversation = read.into_iter().next().unwrap();
+            conversation.whole().unwrap();
+            let window = contexture::formats::RenderPlan::whole(conversation.messages().len());
+            let format = contexture::formats::Format::OpenAiResponses;
+            conversation
+                .convert(&window, format)
+                .unwrap_or_else(|error| panic!("{own} at {place}: {error}"));
+            let recording = Recording::new(conversation, agent(100_000));
+            // Each way of a line once with an engine, and all of them as they are.
+            let played = match at % 5 == place % 5 {
+                true => play(&recording, &stage, Some("compressor"), &mut || {})
+                    .map(|played| played.prompts),
+                false => Ok(without_engine(&recording, Ttl::FiveMinutes)),
+            };
+            let prompts = played.unwrap_or_else(|error| panic!("{own} at {place}: {error}"));
+            assert!(prompts.requests > 0, "{own} at {place}");
+        }
+    }
+}
+
+#[test]
+fn a_log_that_its_agent_compacted_is_played_whole_and_scaled_to_what_it_recorded() {
+    let mut lines = vec![json!({"type": "session_meta", "payload": {"id": "c"}})];
+    let text = |role: &str, kind: &str, text: String| json!({"type": "response_item", "payload": {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}});
+    // Each turn has 300 tokens and a few, and its prompt grew by twice as many.
+    let mut prompt = 20_000;
+    for turn in 0..20 {
+        lines.push(text("user", "input_text", words(200)));
+        lines.push(text("assistant", "output_text", words(100)));
+        prompt += 2 * (message(200) + message(100));
+        lines.push(json!({"type": "token_usage_record", "payload": {"response_id": format!("r{turn}"),
+            "usage": {"input_tokens": prompt, "cached_input_tokens": prompt - 700, "cache_write_input_tokens": 600, "output_tokens": 100}}}));
+        if turn == 9 {
+            lines.push(json!({"type": "token_usage_record", "payload": {"response_id": "sum", "usage": {"input_tokens": 90_000, "output_tokens": 100}}}));
+            lines.push(json!({"type": "compacted", "payload": {"message": "what happened", "compaction_response_id": "sum"}}));
+            prompt = 21_000;
+        }
+    }
+    let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let recording = Recording::new(read(log, None).unwrap().remove(0), agent(100_000));
+    assert_eq!(
+        recording.requests().len(),
+        20,
+        "before and after the compaction"
+    );
+    assert!(
+        (1.95..2.05).contains(&recording.scale()),
+        "{}",
+        recording.scale()
+    );
+    let recorded = recorded(&recording).unwrap();
+    assert_eq!((recorded.requests, recorded.written_tokens), (20, 20 * 600));
+    assert!(
+        recorded.peak_prompt_tokens < 90_000,
+        "the summary's own prompt is none of them"
+    );
+    let none = without_engine(&recording, Ttl::FiveMinutes);
+    let whole = 20_000 + 2 * 20 * (message(200) + message(100));
+    assert!(
+        none.peak_prompt_tokens.abs_diff(whole) < 600,
+        "{} of {whole}",
+        none.peak_prompt_tokens
+    );
+    let played = played(&stage(), "compressor", &recording);
+    assert!(
+        played.prompts.peak_prompt_tokens.abs_diff(whole) < 900,
+        "{}",
+        played.prompts.peak_prompt_tokens
+    );
+}
+
 #[test]
 fn the_engine_hears_what_was_reported_while_the_prompts_are_the_recorded_ones() {
     register_all();

@@ -2,6 +2,9 @@
 //! window or under exactly one summary of it, and comes back byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "lcm/growing_logs.rs"]
+mod growing_logs;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

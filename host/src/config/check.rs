@@ -240,6 +240,13 @@ impl Schema {
         self.types.contains(&wanted)
     }
 
+    /// Whether it is a whole number of tokens, which its description says.
+    fn is_tokens(&self) -> bool {
+        let is_number = self.allows(Type::Integer) && !self.allows(Type::String);
+        let description = self.description.as_deref();
+        is_number && description.is_some_and(|text| text.contains("tokens"))
+    }
+
     fn tidy(&self, value: &mut Value) {
         let tidied = match value {
             // YAML 1.1, which Python programs still use, has more words for true and false.
@@ -250,6 +257,11 @@ impl Schema {
                     _ => return,
                 }
             }
+            // A number of tokens as people write it: 200k, 1M.
+            Value::String(text) if self.is_tokens() => match tokens(text) {
+                Some(tokens) => Value::from(tokens),
+                None => return,
+            },
             Value::Number(number) if self.allows(Type::Integer) && !self.allows(Type::Number) => {
                 match number.as_f64() {
                     Some(float)
@@ -341,6 +353,15 @@ impl Schema {
             .collect();
         either(&words)
     }
+}
+
+/// `64k`, `200K` or `1M` as a number.
+fn tokens(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1_000),
+        None => (text.strip_suffix(['m', 'M'])?, 1_000_000),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 fn plain(value: &Value) -> String {

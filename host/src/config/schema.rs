@@ -405,6 +405,34 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_tokens_may_have_a_unit() {
+        let schema = schema(json!({"type": "object", "properties": {
+            "window": {"type": ["integer", "null"], "description": "The window, in tokens.", "minimum": 1},
+            "timeout_ms": {"type": "integer", "description": "How long, in ms."},
+        }}));
+        for (written, meant) in [
+            ("200k", 200_000),
+            ("64K", 64_000),
+            ("1M", 1_000_000),
+            ("2m", 2_000_000),
+        ] {
+            let mut value = json!({"window": written});
+            assert_eq!(schema.check(&mut value), []);
+            assert_eq!(value, json!({"window": meant}));
+        }
+        for wrong in [
+            json!({"window": "k"}),
+            json!({"window": "-1k"}),
+            json!({"window": "1.5k"}),
+            json!({"window": "0k"}),
+            json!({"window": "99999999999999999999k"}),
+            json!({"timeout_ms": "5k"}),
+        ] {
+            assert_eq!(problems(&schema, wrong.clone()).len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_schema_that_makes_no_sense_says_where() {
         let message = |value: Value| {
             let map = value.as_object().unwrap().clone();

@@ -218,18 +218,12 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A point in time: Unix seconds (milliseconds where it is that large), or ISO 8601.
+/// A point in time, in ms since the Unix epoch: a number in any of the usual units, or ISO 8601.
 pub(super) fn time_of(raw: Raw<'_>) -> Option<i64> {
-    if let Some(text) = raw.string() {
-        return time::parse(&text);
+    match raw.string() {
+        Some(text) => time::parse(&text),
+        None => time::number(raw.number()?),
     }
-    let number = raw.number()?;
-    let ms = if number.abs() < 1e11 {
-        number * 1_000.0
-    } else {
-        number
-    };
-    (ms.abs() < 1e17).then_some(ms.round() as i64)
 }
 
 /// Takes a wire item apart.

@@ -22,8 +22,12 @@ fn is_compacted(item: Raw<'_>) -> bool {
     if memmem::find(item.text().as_bytes(), b"compaction").is_none() {
         return false;
     }
-    let is_one = |part: Raw<'_>| has_type(part, &KINDS);
-    is_one(item) || blocks(item).any(is_one)
+    is_compaction(item) || blocks(item).any(is_compaction)
+}
+
+/// Whether an item or a block is what the provider made of what stood before it.
+pub(super) fn is_compaction(part: Raw<'_>) -> bool {
+    has_type(part, &KINDS)
 }
 
 /// How many wire messages stand up to the newest of these, which is at `newest`: with it go the results of its calls.

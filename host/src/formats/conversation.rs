@@ -5,14 +5,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::body::Body;
+use super::log_history::LogHistory;
 use super::message::{Media, Message};
 use super::recorded_usage::RecordedUsage;
+use super::views::Speaker;
 use super::{Format, FormatError};
 
 /// A conversation and the document it stands in, which is held once and never changed.
+///
+/// Of a session log it is what the agent would go on with: after a compaction that the agent made itself, its summary
+/// and what came after. [`whole`](Self::whole) is everything that was said.
 #[derive(Debug, Clone)]
 pub struct Conversation {
+    /// The document, and behind it what of a log's messages stands there in another form than on the wire.
     pub(super) document: Arc<str>,
+    /// How much of it is the document.
+    pub(super) source_len: usize,
     pub(super) format: Format,
     pub(super) container: Container,
     /// The messages at the head that are the system prompt.
@@ -29,6 +37,8 @@ pub struct Conversation {
     pub(super) usage: Vec<RecordedUsage>,
     pub(super) warnings: Vec<String>,
     pub(super) damage: Option<FormatError>,
+    /// Of a log that its agent compacted: all of it.
+    pub(super) history: Option<Arc<LogHistory>>,
 }
 
 /// How the messages stand in the document.
@@ -49,7 +59,7 @@ pub(super) struct ItemSpan {
     pub(super) outer: Range<usize>,
     /// The message itself.
     pub(super) body: Range<usize>,
-    pub(super) is_summary: bool,
+    pub(super) speaker: Speaker,
     pub(super) continues: bool,
     pub(super) time_ms: Option<i64>,
 }
@@ -59,7 +69,7 @@ impl ItemSpan {
         Self {
             outer: span.clone(),
             body: span,
-            is_summary: false,
+            speaker: Speaker::Wire,
             continues: false,
             time_ms: None,
         }
@@ -73,8 +83,8 @@ impl Conversation {
     }
 
     /// The document it was read from.
-    pub fn document(&self) -> &Arc<str> {
-        &self.document
+    pub fn document(&self) -> &str {
+        self.document.get(..self.source_len).unwrap_or("")
     }
 
     /// The model's name, where the document says; of a log the last.

@@ -8,6 +8,7 @@ use super::plan::{Kept, Part, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
 use super::seal::{sealed_summary, unsealed_notice};
 use super::splice::{new_message, part_type, splice, text_part};
+use super::views::Speaker;
 use super::{Format, FormatError};
 
 impl Conversation {
@@ -21,7 +22,7 @@ impl Conversation {
     /// Where the window does not fit the conversation, or `to` is a format that has no writer.
     pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
         match to {
-            _ if to != self.format() && !self.compacted_items.is_empty() => {
+            _ if !self.is_own_request(to) && !self.compacted_items.is_empty() => {
                 Err(FormatError::OnlyItsProvider(to))
             }
             Format::ClaudeCode => write_log(self, plan),
@@ -31,6 +32,11 @@ impl Conversation {
             Format::OpenAiResponses => self.to_responses(plan),
             _ => Err(FormatError::NoWriter(to)),
         }
+    }
+
+    /// Whether a request of the format `to` holds this conversation's items as they are.
+    fn is_own_request(&self, to: Format) -> bool {
+        to == self.format() || (self.format(), to) == (Format::Codex, Format::OpenAiResponses)
     }
 
     /// The text of the system prompt with the window's note.
@@ -70,13 +76,24 @@ impl Conversation {
 
     fn to_responses(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         const TO: Format = Format::OpenAiResponses;
-        let mut items = Vec::new();
+        let mut items: Vec<String> = self.compacted().map(str::to_owned).collect();
         for out in planned_messages(self, plan, TO)? {
             match out {
                 PlannedMessage::Summary { role, text } => items.push(new_message(TO, role, &text)),
                 PlannedMessage::Kept(kept) if self.format() == Format::Codex => {
+                    let summaries = kept.parts.iter().filter_map(|part| {
+                        let message = self.messages().get(part.index)?;
+                        message
+                            .is_summary()
+                            .then_some(part.text.unwrap_or(&message.text))
+                    });
+                    let summaries: Vec<_> = summaries.map(sealed_summary).collect();
+                    if !summaries.is_empty() {
+                        items.extend(summaries.iter().map(|text| new_message(TO, "user", text)));
+                        continue;
+                    }
                     let kept_items = splice(self, &kept)?;
-                    items.extend(kept_items.iter().map(|item| codex_item(self.text_of(item))));
+                    items.extend(kept_items.iter().map(|item| self.text_of(item).to_owned()));
                     for view in self.kept_views(&kept)? {
                         items.extend(
                             view.stubs
@@ -395,7 +412,7 @@ impl Conversation {
                 let is_summary = self
                     .items
                     .get(first_item)
-                    .is_some_and(|item| item.is_summary)
+                    .is_some_and(|item| item.speaker == Speaker::Summary)
                     || views.iter().all(|view| view.message.is_summary());
                 let mut blocks = Vec::new();
                 if is_summary && kept.parts.iter().all(Part::is_unchanged) && views.len() == 1 {
@@ -497,14 +514,6 @@ impl Conversation {
                     .map(|summary| text(&sealed_summary(summary))),
             )
             .collect()
-    }
-}
-
-/// An item of a Codex log as an item of `input`: the summary of a compaction is a bare string there.
-fn codex_item(item: &str) -> String {
-    match Raw::trusted(item, 0..item.len()).string() {
-        Some(summary) => new_message(Format::OpenAiResponses, "user", &sealed_summary(&summary)),
-        None => item.to_owned(),
     }
 }
 

@@ -25,6 +25,22 @@ pub enum FormatError {
          ({names})", names = Format::names()
     )]
     NotJson,
+    /// The document is not UTF-8, and no session log, of which the line would be left out.
+    #[error("byte {at} is not UTF-8; unpack or convert the document first")]
+    NotText {
+        /// The byte, from 0.
+        at: usize,
+    },
+    /// The document is of a program whose conversations are not read.
+    #[error(
+        "this looks like {what}; supported: {names}; convert it to one of these, or name its format with --format if it \
+         is one",
+        names = Format::names()
+    )]
+    Foreign {
+        /// What it looks like, with its article.
+        what: &'static str,
+    },
     /// A message is valid JSON but not a message of this format.
     #[error("message {index}: {what}")]
     Message {

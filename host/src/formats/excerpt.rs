@@ -8,7 +8,7 @@ use super::json::{Raw, on_one_line, skip_space, value_end};
 use super::message::Message;
 use super::plan::Kept;
 use super::splice::splice;
-use super::views::{WireItem, read_items};
+use super::views::{Speaker, WireItem, read_items};
 use super::{Format, FormatError};
 
 /// Reads wire messages on their own, one after another: what a session does with those that are new. The
@@ -33,7 +33,7 @@ pub(crate) fn parse_messages_after(
         items.push(WireItem {
             raw,
             continues: false,
-            is_summary: false,
+            speaker: Speaker::Wire,
             time_ms: None,
         });
     }
@@ -63,6 +63,7 @@ pub(crate) fn excerpt(
     let end = document.len();
     Ok(Conversation {
         document: document.into(),
+        source_len: end,
         format,
         container: Container::Lines(0..end),
         system_items: Vec::new(),
@@ -76,6 +77,7 @@ pub(crate) fn excerpt(
         usage: Vec::new(),
         warnings: Vec::new(),
         damage: None,
+        history: None,
     })
 }
 

@@ -9,6 +9,7 @@ use super::plan::{PlannedMessage, RenderPlan, planned_messages};
 use super::render::tool_result;
 use super::seal::unsealed_notice;
 use super::splice::{Item, splice, text_part};
+use super::views::Speaker;
 use super::{Format, FormatError, time};
 
 /// Writes the window. A log of Claude Code keeps its lines; after them a compaction follows, with the
@@ -69,8 +70,12 @@ impl<'a> LogWriter<'a> {
             let own = line.and_then(|line| line.get(key));
             format!(",\"{key}\":{}", own.map_or(otherwise, Raw::text))
         };
+        // The log of a subagent is a side chain to its end.
+        let of_agent = line.and_then(|line| line.get("agentId"));
         log.common = [
-            ",\"isSidechain\":false,\"userType\":\"external\"".to_owned(),
+            member("isSidechain", "false"),
+            ",\"userType\":\"external\"".to_owned(),
+            of_agent.map_or_else(String::new, |_| member("agentId", "null")),
             member("cwd", "\".\""),
             member("sessionId", &session),
             member("version", "\"2.0.0\""),
@@ -179,8 +184,14 @@ impl<'a> LogWriter<'a> {
                     Item::New { text, of } => (*of, Some(text)),
                 };
                 let span = index.and_then(|index| conversation.items.get(index));
-                if let Some(span) = span {
-                    self.line_again(span.outer.clone(), span.body.clone(), body);
+                match (span, body) {
+                    (Some(span), Some(body)) if span.body.end > span.outer.end => {
+                        self.put_in(body, span.speaker);
+                    }
+                    (Some(span), body) => {
+                        self.line_again(span.outer.clone(), span.body.clone(), body);
+                    }
+                    (None, _) => {}
                 }
             }
             let mut stubs = Vec::new();
@@ -203,6 +214,17 @@ impl<'a> LogWriter<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What the log has in a form of its own, in other words now: a message, which is not the user's unless the user
+    /// said it.
+    fn put_in(&mut self, message: &str, speaker: Speaker) {
+        let message = on_one_line(message);
+        let mark = match speaker {
+            Speaker::Wire => "",
+            _ => "\"isMeta\":true,",
+        };
+        self.line(&format!("\"type\":\"user\",{mark}\"message\":{message}"));
     }
 
     /// A line of the log once more, under a new id and parent, with `body` in place of its message.

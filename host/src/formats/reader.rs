@@ -7,9 +7,11 @@ use std::sync::Arc;
 use super::body::{Body, is_prompt, system_text};
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
+use super::foreign;
 use super::json::{JsonError, Raw, skip_space, value_end};
+use super::log_history::LogHistory;
 use super::logs::{self, Log, LoggedUsage};
-use super::views::{WireItem, read_items};
+use super::views::{Speaker, WireItem, read_items};
 use super::{Format, FormatError};
 
 /// Reads a document: every conversation in it, in order. Several are lines or a list.
@@ -24,10 +26,54 @@ pub fn read(
     document: impl Into<Arc<str>>,
     format: Option<Format>,
 ) -> Result<Vec<Conversation>, FormatError> {
-    let document: Arc<str> = document.into();
-    match syntax(&document)? {
-        Syntax::Value(span) => read_value(&document, span, format),
-        Syntax::Lines(lines) => read_lines(&document, lines, format),
+    read_text(&document.into(), format, &[])
+}
+
+/// As [`read`], for bytes that are not all UTF-8, as where a log is cut inside a character. The lines of a session log
+/// that are not are left out, as others that cannot be read; in the document they stand with U+FFFD where they are not.
+///
+/// # Errors
+/// As there; or it is not UTF-8, and no session log.
+pub fn read_bytes(
+    document: Vec<u8>,
+    format: Option<Format>,
+) -> Result<Vec<Conversation>, FormatError> {
+    let bytes = match String::from_utf8(document) {
+        Ok(text) => return read(text, format),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len());
+    let mut not_text: Vec<(usize, usize)> = Vec::new();
+    let (mut at, mut line) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        let valid = chunk.valid();
+        text.push_str(valid);
+        at += valid.len();
+        line += newlines_in(valid.as_bytes());
+        if !chunk.invalid().is_empty() {
+            if not_text.last().is_none_or(|(last, _)| *last != line) {
+                not_text.push((line, at));
+            }
+            text.push(char::REPLACEMENT_CHARACTER);
+            at += chunk.invalid().len();
+        }
+    }
+    read_text(&text.into(), format, &not_text)
+}
+
+/// Reads a document in which these lines, by how many stand before them, are not UTF-8 from this byte of the original
+/// on.
+fn read_text(
+    document: &Arc<str>,
+    format: Option<Format>,
+    not_text: &[(usize, usize)],
+) -> Result<Vec<Conversation>, FormatError> {
+    match syntax(document, not_text)? {
+        Syntax::Value(span) => match not_text.first() {
+            Some((_, at)) => Err(FormatError::NotText { at: *at }),
+            None => read_value(document, span, format),
+        },
+        Syntax::Lines(lines) => read_lines(document, lines, format),
     }
 }
 
@@ -50,6 +96,15 @@ enum Syntax {
     Lines(Lines),
 }
 
+/// How many lines that cannot be read are named, after the first.
+const NAMED_LINES: usize = 9;
+
+/// How often another line is looked for in one that cannot be read.
+const TRIES: usize = 16;
+
+/// What a line of a log begins with.
+const OBJECT: &str = "{\"";
+
 /// A document of one JSON value a line.
 #[derive(Default)]
 struct Lines {
@@ -70,16 +125,60 @@ impl Lines {
         }
     }
 
-    /// Takes the values of a line that is not one value, as where two lines ran together.
+    /// Takes the values of a line that is not one value: lines that ran together, stand behind NULs, as after a crash,
+    /// or behind a part of another one. Of these only what a log writes counts.
     fn take_values(&mut self, line: &str, starts: usize, number: usize) {
         let mut at = skip_space(line, 0);
-        while line.as_bytes().get(at) == Some(&b'{')
-            && let Ok(end) = value_end(line, at)
-        {
-            self.values.push(starts + at..starts + end);
-            at = skip_space(line, end);
+        let (mut is_whole, mut tried) = (true, 0);
+        while at < line.len() {
+            let nulls = line.get(at..).unwrap_or("");
+            let nulls = nulls.len() - nulls.trim_start_matches('\0').len();
+            if nulls > 0 {
+                at = skip_space(line, at + nulls);
+                continue;
+            }
+            let error = match line.as_bytes().get(at) {
+                Some(b'{') => match value_end(line, at) {
+                    Ok(end) => {
+                        let value = at..end;
+                        let is_line = is_whole
+                            || line_kind(Raw::trusted(line, value.clone()))
+                                .is_some_and(LineKind::is_log);
+                        if is_line {
+                            self.values.push(starts + value.start..starts + value.end);
+                        }
+                        at = skip_space(line, end);
+                        continue;
+                    }
+                    Err(error) => error.at,
+                },
+                _ => at,
+            };
+            is_whole = false;
+            tried += 1;
+            if tried > TRIES {
+                break;
+            }
+            // The other line begins where this one stops to be JSON, or behind it.
+            let starts = |from: usize, to: usize| line.get(from..to).unwrap_or("");
+            let near = (error + OBJECT.len() + 1).min(line.len());
+            let near = (near..line.len())
+                .find(|end| line.is_char_boundary(*end))
+                .unwrap_or(line.len());
+            let last = starts(at + 1, near)
+                .rfind(OBJECT)
+                .map(|found| at + 1 + found);
+            let next = || {
+                starts(near, line.len())
+                    .find(OBJECT)
+                    .map(|found| near + found)
+            };
+            let Some(next) = last.filter(|_| tried % 2 == 1).or_else(next) else {
+                break;
+            };
+            at = next;
         }
-        if at < line.len() {
+        if !is_whole {
             self.unread.push(number);
         }
     }
@@ -88,7 +187,11 @@ impl Lines {
     fn warnings(&self) -> Vec<String> {
         let unread = match (self.unread.as_slice(), &self.damage) {
             ([first, more @ ..], Some(damage)) => {
-                let rest: String = more.iter().map(|line| format!(", {line}")).collect();
+                let named = more.iter().take(NAMED_LINES);
+                let mut rest: String = named.map(|line| format!(", {line}")).collect();
+                if more.len() > NAMED_LINES {
+                    rest.push_str(&format!(" and {} more", more.len() - NAMED_LINES));
+                }
                 let s = if more.is_empty() { "" } else { "s" };
                 Some(format!(
                     "what cannot be read in line{s} {first}{rest} of the log is left out of the conversation, and \
@@ -103,7 +206,7 @@ impl Lines {
     }
 }
 
-fn syntax(document: &str) -> Result<Syntax, FormatError> {
+fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatError> {
     let fail = |error| FormatError::json(document, 0, error);
     // A byte order mark is no JSON, but Windows tools write it.
     let start = skip_space(
@@ -146,12 +249,32 @@ fn syntax(document: &str) -> Result<Syntax, FormatError> {
         }
     }
     let mut number = 1 + newlines(document, 0..at);
+    let mut not_text = not_text.iter().peekable();
+    if let Some((line, byte)) = not_text.peek()
+        && *line + 1 < number
+    {
+        // The first line is a value only where something stands for what is not text.
+        lines.values.clear();
+        lines.unread.push(line + 1);
+        lines
+            .damage
+            .get_or_insert(FormatError::NotText { at: *byte });
+        not_text.next();
+    }
     while at < document.len() {
         let line_end = memchr::memchr(b'\n', document.get(at..).unwrap_or("").as_bytes())
             .map_or(document.len(), |length| at + length);
         let line = document.get(at..line_end).unwrap_or("");
         let next = skip_space(document, line_end);
+        let broken = not_text.next_if(|(line, _)| *line + 1 == number);
         match Raw::parse(line) {
+            Ok(_) if broken.is_some() => {
+                let damage = broken.map_or(FormatError::NotJson, |(_, at)| FormatError::NotText {
+                    at: *at,
+                });
+                lines.damage.get_or_insert(damage);
+                lines.unread.push(number);
+            }
             Ok(raw) => lines
                 .values
                 .push(at + raw.span().start..at + raw.span().end),
@@ -178,7 +301,11 @@ fn syntax(document: &str) -> Result<Syntax, FormatError> {
 }
 
 fn newlines(document: &str, span: Range<usize>) -> usize {
-    memchr::memchr_iter(b'\n', document.get(span).unwrap_or("").as_bytes()).count()
+    newlines_in(document.get(span).unwrap_or("").as_bytes())
+}
+
+fn newlines_in(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
 }
 
 /// The error of a damaged line; a line that is cut off ends early instead.
@@ -195,6 +322,11 @@ fn read_value(
     let get =
         |key| (members.iter().rev()).find_map(|(name, value)| (name == key).then_some(*value));
     let has_list = |key| get(key).is_some_and(Raw::is_array);
+    if format.is_none()
+        && let Some(what) = foreign::document(raw, &members)
+    {
+        return Err(FormatError::Foreign { what });
+    }
     let detected = if raw.is_array() {
         None
     } else if has_list("simulations") {
@@ -325,10 +457,15 @@ fn read_lines(
         .iter()
         .map(|line| Raw::trusted(document, line.clone()))
         .collect();
+    if format.is_none()
+        && let Some(what) = foreign::lines(&raws)
+    {
+        return Err(FormatError::Foreign { what });
+    }
     let detected = raws.iter().find_map(|line| line_kind(*line));
     let is_log = match format {
         Some(format) => matches!(format, Format::ClaudeCode | Format::Codex),
-        None => matches!(detected, Some(LineKind::ClaudeCode | LineKind::Codex)),
+        None => detected.is_some_and(LineKind::is_log),
     };
     let damage = match damage {
         Some(damage) if !is_log || unread.len() >= values.len() => return Err(damage),
@@ -394,28 +531,9 @@ fn read_log(
     log: Log<'_>,
     mut warnings: Vec<String>,
 ) -> Result<Conversation, FormatError> {
-    if log.items.is_empty() {
-        let what = "none of its lines holds a message".to_owned();
-        return Err(FormatError::NotThis { format, what });
-    }
-    let mut builder = Builder::new(document, format);
-    warnings.extend(log.warnings);
-    builder.warnings = warnings;
-    builder.model = log.model;
-    builder.system = log.system.and_then(system_text).into_iter().collect();
-    builder.logged = log.usage;
-    builder.items = log
-        .items
-        .into_iter()
-        .map(|item| ItemSpan {
-            outer: item.line.span(),
-            body: item.body.span(),
-            is_summary: item.is_summary,
-            continues: item.continues,
-            time_ms: item.time_ms,
-        })
-        .collect();
-    builder.finish(Container::Log)
+    let mut log = log;
+    warnings.append(&mut log.warnings);
+    LogHistory::of(document, format, log)?.into_window(warnings)
 }
 
 /// What a line of a document of lines is.
@@ -427,6 +545,12 @@ enum LineKind {
     Codex,
 }
 
+impl LineKind {
+    fn is_log(self) -> bool {
+        matches!(self, Self::ClaudeCode | Self::Codex)
+    }
+}
+
 fn line_kind(line: Raw<'_>) -> Option<LineKind> {
     let has = |key| line.get(key).is_some();
     let kind = line.get("type").is_some_and(Raw::is_string);
@@ -434,7 +558,7 @@ fn line_kind(line: Raw<'_>) -> Option<LineKind> {
         || line.get("input").is_some_and(Raw::is_array)
     {
         Some(LineKind::Body)
-    } else if kind && has("payload") {
+    } else if (kind && has("payload")) || logs::is_bare_line(line) {
         Some(LineKind::Codex)
     } else if kind
         && ["uuid", "sessionId", "messageId", "leafUuid"]
@@ -483,22 +607,25 @@ fn unrecognised(raw: Raw<'_>) -> FormatError {
 }
 
 /// A conversation being read.
-struct Builder<'d> {
+pub(super) struct Builder<'d> {
     document: &'d Arc<str>,
+    /// How much of it was read, see [`Conversation::document`].
+    pub(super) source_len: usize,
     format: Format,
-    items: Vec<ItemSpan>,
+    pub(super) items: Vec<ItemSpan>,
     /// The texts of the system prompt, in order.
-    system: Vec<String>,
+    pub(super) system: Vec<String>,
     tools: Option<Range<usize>>,
-    model: Option<String>,
-    logged: Vec<(usize, LoggedUsage)>,
+    pub(super) model: Option<String>,
+    pub(super) logged: Vec<(usize, LoggedUsage)>,
     warnings: Vec<String>,
 }
 
 impl<'d> Builder<'d> {
-    fn new(document: &'d Arc<str>, format: Format) -> Self {
+    pub(super) fn new(document: &'d Arc<str>, format: Format) -> Self {
         Self {
             document,
+            source_len: document.len(),
             format,
             items: Vec::new(),
             system: Vec::new(),
@@ -509,7 +636,7 @@ impl<'d> Builder<'d> {
         }
     }
 
-    fn finish(mut self, container: Container) -> Result<Conversation, FormatError> {
+    pub(super) fn finish(mut self, container: Container) -> Result<Conversation, FormatError> {
         let document = self.document;
         let raw = |span: &Range<usize>| Raw::trusted(document, span.clone());
         let leading = self
@@ -517,10 +644,11 @@ impl<'d> Builder<'d> {
             .iter()
             .take_while(|item| is_prompt(raw(&item.body)))
             .count();
-        // A log is no request: what its agent's provider compacted, the log tells in its own way.
-        let of_provider = match container {
-            Container::Log => 0..0,
-            _ => leading..self.items.len(),
+        // In the whole of a log it is one of the agent's summaries.
+        let is_agents = |item: &ItemSpan| item.speaker == Speaker::Agent;
+        let of_provider = match self.items.iter().any(is_agents) {
+            true => 0..0,
+            false => leading..self.items.len(),
         };
         let item = |at: usize| Some(raw(&self.items.get(at)?.body));
         let all = newest(of_provider, item).map_or(leading, |newest| through(newest, item));
@@ -537,7 +665,7 @@ impl<'d> Builder<'d> {
         let wire = items.iter().map(|item| WireItem {
             raw: raw(&item.body),
             continues: item.continues,
-            is_summary: item.is_summary,
+            speaker: item.speaker,
             time_ms: item.time_ms,
         });
         let messages =
@@ -550,6 +678,7 @@ impl<'d> Builder<'d> {
             })?;
         let mut conversation = Conversation {
             document: Arc::clone(document),
+            source_len: self.source_len,
             format: self.format,
             container,
             system_items,
@@ -563,6 +692,7 @@ impl<'d> Builder<'d> {
             usage: Vec::new(),
             warnings: self.warnings,
             damage: None,
+            history: None,
         };
         conversation.scattered = conversation.gather_scattered();
         conversation.usage = conversation.gather_usage(&self.logged, leading);

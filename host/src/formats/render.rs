@@ -28,7 +28,7 @@ pub fn render_all(parts: &[(&Conversation, &RenderPlan<'_>)]) -> Result<String, 
     let document = first.document();
     let mut edits = Edits::default();
     for (conversation, plan) in parts {
-        if !std::sync::Arc::ptr_eq(conversation.document(), document) {
+        if !std::ptr::eq(conversation.document(), document) {
             return Err(FormatError::Window(
                 "the conversations are of different documents".to_owned(),
             ));

@@ -5,12 +5,32 @@ use jiff::fmt::temporal::Pieces;
 use jiff::tz::Offset;
 
 /// The milliseconds since the Unix epoch of `2026-01-06T09:15:59.915Z` and its like; UTC where no offset
-/// is given.
+/// is given, midnight where no time is, and as [`number`] of a number.
 pub(super) fn parse(text: &str) -> Option<i64> {
+    let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    if text.len() >= LEAST_DIGITS && text.bytes().all(is_number) {
+        return number(text.parse().ok()?);
+    }
     let pieces = Pieces::parse(text).ok()?;
-    let local = pieces.date().to_datetime(pieces.time()?);
+    let local = pieces.date().to_datetime(pieces.time().unwrap_or_default());
     let offset = pieces.to_numeric_offset().unwrap_or(Offset::UTC);
     Some(offset.to_timestamp(local).ok()?.as_millisecond())
+}
+
+/// Of a text that is a number fewer digits are no time: a year, say.
+const LEAST_DIGITS: usize = 9;
+
+/// The milliseconds since the Unix epoch of a number in seconds, or in the milliseconds, microseconds or nanoseconds that
+/// so large a number is.
+pub(super) fn number(number: f64) -> Option<i64> {
+    let size = number.abs();
+    let ms = match size {
+        _ if size < 1e11 => number * 1e3,
+        _ if size < 1e14 => number,
+        _ if size < 1e17 => number / 1e3,
+        _ => number / 1e6,
+    };
+    (ms.abs() < 1e14).then_some(ms.round() as i64)
 }
 
 /// The time as `2026-01-06T09:15:59.915Z`; the nearest one that can be written, beyond the year 9999.
@@ -36,11 +56,24 @@ mod tests {
         );
         assert_eq!(parse("2025-01-01T00:01:00.000000"), Some(1_735_689_660_000));
         assert_eq!(parse("2000-02-29 12:00:00"), Some(951_825_600_000));
+        assert_eq!(parse("2026-01-06"), Some(1_767_657_600_000));
+        for unit in [
+            "1767690959.915",
+            "1767690959915",
+            "1767690959915000",
+            "1767690959915000000",
+        ] {
+            assert_eq!(parse(unit), Some(1_767_690_959_915), "{unit}");
+            let number = number(unit.parse().unwrap());
+            assert_eq!(number, Some(1_767_690_959_915), "{unit}");
+        }
+        assert_eq!(number(f64::INFINITY), None);
         for text in [
             "",
             "yesterday",
             "2026-13-01T00:00:00Z",
-            "2026-01-06",
+            "2026",
+            "2026-02-31",
             "2026-02-31T00:00:00Z",
             "2026-01-06T24:30:00Z",
             "2026-01-0éT00:00:00Z",

@@ -17,11 +17,27 @@ pub(super) struct WireItem<'a> {
     pub(super) raw: Raw<'a>,
     /// Whether it belongs to the same message as the item before it; only a log says so.
     pub(super) continues: bool,
-    /// Whether a log says that it is a summary.
-    pub(super) is_summary: bool,
+    pub(super) speaker: Speaker,
     /// When its line of a log was written, in milliseconds since the Unix epoch.
     pub(super) time_ms: Option<i64>,
 }
+
+/// Whose words an item of a log is, where its line says more than the message in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Speaker {
+    /// Those of the role on the wire.
+    #[default]
+    Wire,
+    /// Nobody's: a reminder that the agent's program put in. It is read in the role `system`.
+    Nobody,
+    /// A summary that the agent made of what stands before it, at the place where the agent goes on from it.
+    Summary,
+    /// The same summary in the whole history, where it stands for nothing: the agent said it.
+    Agent,
+}
+
+/// The name under which an agent's own summary stands in the history.
+const AGENT_SUMMARY: &str = "compaction";
 
 /// Reads wire items, in order, into messages. `names` maps the ids of calls seen so far to their tools.
 pub(super) fn read_items<'a>(
@@ -32,24 +48,25 @@ pub(super) fn read_items<'a>(
     let mut messages = Vec::new();
     let mut group: Vec<Anatomy<'a>> = Vec::new();
     let mut first = 0;
-    let mut is_summary = false;
+    let mut speaker = Speaker::Wire;
     for (at, item) in items.enumerate() {
         let mut next = anatomy(item.raw).map_err(|what| FormatError::message(at, what))?;
         next.time_ms = item.time_ms.or(next.time_ms);
         let joins = match (format, group.last()) {
             (_, None) => true,
+            (_, Some(_)) if speaker != item.speaker => false,
             (Format::OpenAiResponses | Format::Codex, Some(last)) => same_turn(last, &next),
             (_, Some(_)) => item.continues,
         };
         if !joins {
-            push_group(&group, first, is_summary, names, &mut messages);
+            push_group(&group, first, speaker, names, &mut messages);
             group.clear();
             first = at;
         }
-        is_summary = item.is_summary;
+        speaker = item.speaker;
         group.push(next);
     }
-    push_group(&group, first, is_summary, names, &mut messages);
+    push_group(&group, first, speaker, names, &mut messages);
     Ok(messages)
 }
 
@@ -193,15 +210,21 @@ pub(super) fn own_text<'t>(view: &ViewSpan, at: usize, text: &'t str) -> &'t str
 fn push_group(
     group: &[Anatomy<'_>],
     first: usize,
-    is_summary: bool,
+    speaker: Speaker,
     names: &mut HashMap<String, String>,
     messages: &mut Vec<Message>,
 ) {
     let Some(head) = group.first() else { return };
     let pieces = flatten(group);
     for (index, view) in view_spans(&pieces).into_iter().enumerate() {
+        let role = match speaker {
+            _ if view.is_result => "tool",
+            Speaker::Wire | Speaker::Summary => &head.role,
+            Speaker::Nobody => "system",
+            Speaker::Agent => "assistant",
+        };
         let mut message = Message {
-            role: if view.is_result { "tool" } else { &head.role }.to_owned(),
+            role: role.to_owned(),
             name: None,
             text: String::new(),
             thinking: String::new(),
@@ -230,10 +253,13 @@ fn push_group(
         }
         message.kind = kind_of(
             &mut message,
-            view.is_summary || (is_summary && !view.is_result),
+            view.is_summary || (speaker == Speaker::Summary && !view.is_result),
         );
         if !view.is_result && !message.is_summary() {
-            message.name = group.iter().find_map(|item| item.name.clone());
+            message.name = match speaker {
+                Speaker::Agent => Some(AGENT_SUMMARY.to_owned()),
+                _ => group.iter().find_map(|item| item.name.clone()),
+            };
         }
         message.identity = identity(&message, &unread);
         messages.push(message);

@@ -79,7 +79,8 @@ pub fn with_context_editing(recording: &Recording, cache_ttl: Ttl) -> Prompts {
     const TRIGGER: u64 = 100_000;
     const KEPT: usize = 3;
     let messages = recording.conversation.messages();
-    let placeholder = MESSAGE_TOKENS + recording.counter.count_text(CLEARED_TOOL_OUTPUT);
+    let placeholder =
+        recording.scaled(MESSAGE_TOKENS + recording.counter.count_text(CLEARED_TOOL_OUTPUT));
     without_engine_edited(recording, cache_ttl, |prompt, sizes| {
         if prompt <= TRIGGER {
             return;
@@ -235,12 +236,14 @@ impl<'a> Player<'a> {
         // What the prompt would have been.
         let reports = turn.rewrite.iter().chain(&turn.compaction);
         let uncompacted = reports.map(|report| report.tokens_before).next();
+        let uncompacted = uncompacted.map(|tokens| self.prompt(tokens));
         let compacted = turn.compaction.and_then(|report| {
             let sizes = (report.tokens_before, report.tokens_after);
             self.note(report).then_some(sizes)
         });
+        let compacted = compacted.map(|(before, after)| (self.prompt(before), self.prompt(after)));
         let messages = selected.unwrap_or_else(|| self.session.window().message_tokens());
-        let tokens = self.session.frame_tokens() + messages;
+        let tokens = self.prompt(self.session.frame_tokens() + messages);
         let usage = self.send(
             request,
             tokens,
@@ -257,6 +260,12 @@ impl<'a> Player<'a> {
             self.warn(warning);
         }
         Ok(())
+    }
+
+    /// The tokens of a prompt of so many, as the log's provider counts them.
+    fn prompt(&self, counted: u64) -> u64 {
+        let fixed = self.fixed_tokens.min(counted);
+        fixed + self.recording.scaled(counted - fixed)
     }
 
     /// Counts the prompt and answers what a provider would have reported for it.
@@ -291,8 +300,8 @@ impl<'a> Player<'a> {
                 tokens * same.count() as u64 / body.len().max(1) as u64
             }
             Some(sent) => {
-                let messages = self.session.window().message_tokens();
-                tokens - messages + self.shared_tokens(sent, &wires, &wire.messages)?
+                let shared = self.shared_tokens(sent, &wires, &wire.messages)?;
+                self.prompt(self.session.frame_tokens() + shared)
             }
         };
         let stood = stood(&self.cache, self.sent.is_some(), request.time_ms);
@@ -317,7 +326,7 @@ impl<'a> Player<'a> {
             .filter(|_| original && self.recording.same_tokens);
         let usage = reported.unwrap_or_else(|| {
             Usage::default()
-                .input_tokens(match selected {
+                .input_tokens(match selected || self.recording.scale() != 1.0 {
                     true => tokens,
                     // With what was learned from earlier reports.
                     false => self.session.state().prompt_tokens,

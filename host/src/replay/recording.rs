@@ -19,6 +19,7 @@ pub struct Recording {
     /// Whether the recorded usage counts tokens as the agent's model does.
     pub(super) same_tokens: bool,
     unseen_tokens: u64,
+    scale: f64,
 }
 
 /// One request of the recording: the messages before `answer` were sent, and `answer` came back.
@@ -33,16 +34,19 @@ pub struct Request {
 }
 
 impl Recording {
-    /// Finds the requests of a conversation.
+    /// Finds the requests of a conversation. A log is played whole, as if its agent had compacted nothing.
     pub fn new(conversation: Conversation, agent: AgentWindow) -> Self {
-        let conversation = Arc::new(conversation);
+        let uncompacted = conversation.uncompacted().ok().flatten();
+        let conversation = Arc::new(uncompacted.unwrap_or(conversation));
         let requests = requests_of(&conversation);
         let counter = TokenCounter::for_model(&agent.model);
         let recorded_by = reports(&conversation)
             .find_map(|recorded| recorded.model)
             .map_or(counter, |model| TokenCounter::for_model(&model));
+        let calibration = Calibration::of(&conversation, &requests, &recorded_by);
         Self {
-            unseen_tokens: unseen_tokens(&conversation, &requests, &recorded_by),
+            unseen_tokens: calibration.unseen_tokens,
+            scale: calibration.scale,
             same_tokens: recorded_by == counter,
             conversation,
             agent,
@@ -72,11 +76,24 @@ impl Recording {
         self.unseen_tokens
     }
 
-    /// The tokens of each of its messages.
+    /// By how much the prompts that the log recorded grew for each token that its messages are counted to have: what the
+    /// count lacks, because the provider counts otherwise or the log does not show it. Every count of messages is scaled
+    /// by it; 1 where the log does not tell.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// A count of messages, scaled.
+    pub(super) fn scaled(&self, tokens: u64) -> u64 {
+        (tokens as f64 * self.scale).round() as u64
+    }
+
+    /// The tokens of each of its messages, scaled.
     pub(super) fn message_tokens(&self) -> Vec<u64> {
         let messages = self.conversation.messages().iter();
         messages
             .map(|message| message_tokens(&self.counter, &self.conversation, message))
+            .map(|tokens| self.scaled(tokens))
             .collect()
     }
 
@@ -113,24 +130,68 @@ fn reports(conversation: &Conversation) -> impl Iterator<Item = RecordedUsage> {
         .filter(|recorded| recorded.usage.input_tokens > 0)
 }
 
-/// What the first reported prompt holds beyond what the document shows of it. Early in a session that is
-/// little but system prompt and tools.
-fn unseen_tokens(
-    conversation: &Arc<Conversation>,
-    requests: &[Request],
-    counter: &TokenCounter,
-) -> u64 {
-    if !matches!(conversation.format(), Format::ClaudeCode | Format::Codex) {
-        return 0;
+/// How the prompts that a log recorded differ from what is counted of its messages.
+struct Calibration {
+    /// What every prompt holds beyond the messages: little but system prompt and tools.
+    unseen_tokens: u64,
+    scale: f64,
+}
+
+impl Calibration {
+    /// How many tokens the messages between recorded prompts have to have for a ratio.
+    const LEAST_TOKENS: u64 = 2_000;
+    /// How many prompts have to have grown.
+    const LEAST_STEPS: usize = 3;
+    /// What is further off than this was not recorded of these messages.
+    const BOUNDS: (f64, f64) = (0.5, 4.0);
+
+    /// Compares how recorded prompts grew from one to the next with the messages between them. A prompt that is smaller
+    /// than the one before it was compacted, or cleared, and is no such step.
+    fn of(conversation: &Arc<Conversation>, requests: &[Request], counter: &TokenCounter) -> Self {
+        let none = Self {
+            unseen_tokens: 0,
+            scale: 1.0,
+        };
+        if !matches!(conversation.format(), Format::ClaudeCode | Format::Codex) {
+            return none;
+        }
+        let recorded: Vec<(usize, u64)> = (requests.iter())
+            .filter_map(|request| Some((request.answer, request.usage?.input_tokens)))
+            .collect();
+        let Some((first, first_prompt)) = recorded.first().copied() else {
+            return none;
+        };
+        let mut sums: Vec<u64> = Vec::with_capacity(conversation.messages().len() + 1);
+        sums.push(0);
+        let mut sum = 0;
+        for message in conversation.messages() {
+            sum += message_tokens(counter, conversation, message);
+            sums.push(sum);
+        }
+        let before = |answer: usize| sums.get(answer).copied().unwrap_or(sum);
+        let (mut counted, mut grown, mut steps) = (0, 0, 0);
+        for pair in recorded.windows(2) {
+            let [(one, prompt), (next, larger)] = pair else {
+                continue;
+            };
+            if larger > prompt {
+                counted += before(*next) - before(*one);
+                grown += larger - prompt;
+                steps += 1;
+            }
+        }
+        let mut scale = 1.0;
+        if counted >= Self::LEAST_TOKENS && steps >= Self::LEAST_STEPS {
+            let ratio = grown as f64 / counted as f64;
+            if (Self::BOUNDS.0..=Self::BOUNDS.1).contains(&ratio) {
+                scale = ratio;
+            }
+        }
+        let fixed = fixed_tokens(counter, conversation);
+        let shown = fixed + (before(first) as f64 * scale).round() as u64;
+        Self {
+            unseen_tokens: first_prompt.saturating_sub(shown),
+            scale,
+        }
     }
-    let first = requests
-        .iter()
-        .find_map(|request| Some((request.answer, request.usage?)));
-    let Some((answer, usage)) = first else {
-        return 0;
-    };
-    let messages = conversation.messages().iter().take(answer);
-    let messages = messages.map(|message| message_tokens(counter, conversation, message));
-    let shown = fixed_tokens(counter, conversation) + messages.sum::<u64>();
-    usage.input_tokens.saturating_sub(shown)
 }

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use serde_json::json;
+
 use super::recording::Recording;
-use crate::formats::{self, Format, FormatError, RenderPlan};
+use crate::formats::{self, Format, FormatError, Message, RenderPlan};
 
 /// The bodies of a recording's requests, and the answers to them.
 pub(super) struct Script {
@@ -17,10 +19,11 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// The script of a recording, in the request format that is nearest to its own.
+    /// The script of a recording, in the request format that is nearest to its own. If a message of it is none of that
+    /// format's, or more than one, the texts are played as chat messages.
     ///
     /// # Errors
-    /// It cannot be written in that format.
+    /// It cannot be written as requests.
     pub(super) fn of(recording: &Recording) -> Result<Self, FormatError> {
         let conversation = recording.conversation();
         let format = match conversation.format() {
@@ -29,7 +32,13 @@ impl Script {
             _ => Format::OpenAiChat,
         };
         let recorded = conversation.messages();
-        let body = conversation.convert(&RenderPlan::whole(recorded.len()), format)?;
+        let native = conversation.convert(&RenderPlan::whole(recorded.len()), format);
+        let native = native.and_then(|body| Self::split(body, format, recorded.len()));
+        native.or_else(|_| Self::split(chat(recorded), Format::OpenAiChat, recorded.len()))
+    }
+
+    /// The script of a body with so many messages.
+    fn split(body: String, format: Format, messages: usize) -> Result<Self, FormatError> {
         let wire = formats::split(&body, Some(format))?;
         let start = |text: &str| text.as_ptr() as usize - body.as_ptr() as usize;
         let wires = wire
@@ -38,10 +47,9 @@ impl Script {
             .map(|text| start(text)..start(text) + text.len());
         let wires = wires.collect();
         let read = formats::parse_messages(format, &wire.messages)?;
-        if read.len() != recorded.len() {
+        if read.len() != messages {
             return Err(FormatError::Window(format!(
-                "the recording has {} messages, and as requests of the format {format} it has {}",
-                recorded.len(),
+                "the recording has {messages} messages, and as requests of the format {format} it has {}",
                 read.len()
             )));
         }
@@ -76,4 +84,32 @@ impl Script {
             .filter_map(|wire| self.body.get(wire.clone()))
             .collect()
     }
+}
+
+/// Messages as a body of chat messages, each one of its own: all that they say, as text.
+fn chat(messages: &[Message]) -> String {
+    let chat = messages.iter().map(|message| {
+        let said = [&message.thinking, &message.text, &message.opaque];
+        let said: Vec<&str> = (said.into_iter().map(String::as_str))
+            .filter(|text| !text.is_empty())
+            .collect();
+        let mut one = json!({"role": "user", "content": said.join("\n")});
+        match message.role.as_str() {
+            "assistant" => one["role"] = json!("assistant"),
+            "tool" => {
+                one["role"] = json!("tool");
+                one["tool_call_id"] = json!(message.tool_call_id);
+            }
+            _ => {}
+        }
+        if !message.calls.is_empty() {
+            let calls = message.calls.iter().map(|call| {
+                json!({"id": call.id, "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments}})
+            });
+            one["tool_calls"] = calls.collect();
+        }
+        one
+    });
+    json!({"messages": chat.collect::<Vec<_>>()}).to_string()
 }

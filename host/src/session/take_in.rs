@@ -13,7 +13,7 @@ use super::align::{Fate, Known};
 use super::compare::{Compared, Incoming};
 use super::ids::{IdMap, Ids};
 use super::next_window::Changes;
-use super::request::{Request, keep_what_was_said};
+use super::request::{Request, Source, keep_what_was_said};
 use super::slot::Slot;
 use super::trail::{Origin, Unit};
 use super::written::{IdSet, WrittenText};
@@ -181,7 +181,10 @@ impl Session {
                 },
             });
         }
-        if foreign > 0 {
+        // Of a document that a session begins with, a reader knows that it is all there is.
+        let begins =
+            matches!(request.source, Source::Document(_)) && self.history.branch().is_empty();
+        if foreign > 0 && !begins {
             self.warn(format!(
                 "the request holds {foreign} summaries of which this session has no record. {known} messages that it \
                  knows are under them; of any others neither it nor the engine has the words"

@@ -1,6 +1,6 @@
 //! What the record has of a session's window: summaries, shorter forms, and what an engine keeps with messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contexture_engine_api::{MessageId, RESTORE_WISH};
 use rusqlite::{OptionalExtension, params};
@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{ReadError, Record, RecordError, message_id};
 use crate::formats::unsealed_short;
+use crate::session::resume::BY_AGENT;
 use crate::session::slot::Content;
 use crate::session::window::SavedWindow;
 
@@ -42,6 +43,30 @@ impl Record {
             .read_window(session)
             .map_err(|error| self.error(error))?;
         Ok(read.map(|(window, roles)| window.placed(&roles)))
+    }
+
+    /// The messages of a session that its agent compacted away itself, by its log: they are part of the conversation, and
+    /// the agent goes on without them. None once an engine compacted it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn behind_agent(&self, session: &str) -> Result<BTreeSet<MessageId>, RecordError> {
+        let by_agent = || -> rusqlite::Result<bool> {
+            self.lock().query_row(
+                "SELECT EXISTS(SELECT 1 FROM sessions JOIN compactions ON compactions.session = sessions.key
+                               WHERE id = ?1 AND compactions.engine = ?2)",
+                params![session, BY_AGENT],
+                |row| row.get(0),
+            )
+        };
+        if !by_agent().map_err(|error| self.error(error.into()))? {
+            return Ok(BTreeSet::new());
+        }
+        let read = self
+            .read_window(session)
+            .map_err(|error| self.error(error))?;
+        let window = read.map(|(window, _)| window);
+        Ok(window.map_or_else(BTreeSet::new, |window| window.left_out().iter().collect()))
     }
 
     /// Notes with messages that something shorter stands in place of, and that have something kept with them, that they

@@ -1,0 +1,245 @@
+//! A session log as it was read: all that was said, and what of it the agent would go on with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::body::system_text;
+use super::conversation::{Container, Conversation, ItemSpan};
+use super::json::Raw;
+use super::logs::{Log, LogBody, LoggedUsage};
+use super::reader::Builder;
+use super::views::Speaker;
+use super::{Format, FormatError};
+
+/// What was read of a log, from which conversations are made: the window, the whole, or what was said.
+#[derive(Debug)]
+pub(super) struct LogHistory {
+    document: Arc<str>,
+    source_len: usize,
+    format: Format,
+    /// The items of the branch that is alive, in order.
+    items: Vec<ItemSpan>,
+    /// Which of them only repeat others, for the window.
+    copies: Vec<bool>,
+    /// Those that the agent would go on with, in its order.
+    window: Vec<usize>,
+    /// Usage that stands beside the items, each with the number of items before it.
+    usage: Vec<(usize, LoggedUsage)>,
+    model: Option<String>,
+    system: Option<String>,
+}
+
+/// A place of the window in which an agent would go on, by the messages of the [whole](Conversation::whole) history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resumed {
+    /// The message, as it was said.
+    Message(usize),
+    /// The agent's summary, which the message is: here it stands for what the window leaves out.
+    Summary(usize),
+}
+
+impl LogHistory {
+    /// What a log of this document holds.
+    ///
+    /// # Errors
+    /// It holds no message.
+    pub(super) fn of(
+        document: &Arc<str>,
+        format: Format,
+        log: Log<'_>,
+    ) -> Result<Self, FormatError> {
+        if log.items.is_empty() || log.window.is_empty() {
+            let what = "none of its lines holds a message".to_owned();
+            return Err(FormatError::NotThis { format, what });
+        }
+        let source_len = document.len();
+        let mut made = String::new();
+        let mut items = Vec::with_capacity(log.items.len());
+        let mut copies = Vec::with_capacity(log.items.len());
+        for item in log.items {
+            let body = match item.body {
+                LogBody::Found(raw) => raw.span(),
+                LogBody::Made(text) => {
+                    let start = source_len + made.len();
+                    made.push_str(&text);
+                    made.push('\n');
+                    start..start + text.len()
+                }
+            };
+            copies.push(item.is_copy);
+            items.push(ItemSpan {
+                outer: item.line.map_or_else(|| body.clone(), |line| line.span()),
+                body,
+                speaker: item.speaker,
+                continues: item.continues,
+                time_ms: item.time_ms,
+            });
+        }
+        let document = match made.is_empty() {
+            true => Arc::clone(document),
+            false => [document.as_ref(), made.as_str()].concat().into(),
+        };
+        Ok(Self {
+            document,
+            source_len,
+            format,
+            items,
+            copies,
+            window: log.window,
+            usage: log.usage,
+            model: log.model,
+            system: log.system.and_then(system_text),
+        })
+    }
+
+    /// The conversation in which the agent would go on.
+    ///
+    /// # Errors
+    /// One of its messages is none of its format.
+    pub(super) fn into_window(self, warnings: Vec<String>) -> Result<Conversation, FormatError> {
+        let mut window = self.read(&self.window, |speaker| speaker)?;
+        window.warnings = warnings;
+        let is_whole = self.window.len() == self.items.len()
+            && !self
+                .items
+                .iter()
+                .any(|item| item.speaker == Speaker::Summary);
+        window.history = (!is_whole).then(|| Arc::new(self));
+        Ok(window)
+    }
+
+    /// All that was said, with the agent's summaries as what the agent said, or without them.
+    fn all(&self, with_summaries: bool) -> Result<Conversation, FormatError> {
+        let items = self.items.iter().zip(&self.copies).enumerate();
+        let wanted = items.filter(|(_, (item, is_copy))| {
+            !**is_copy && (with_summaries || item.speaker != Speaker::Summary)
+        });
+        let wanted: Vec<usize> = wanted.map(|(at, _)| at).collect();
+        self.read(&wanted, |speaker| match speaker {
+            Speaker::Summary => Speaker::Agent,
+            other => other,
+        })
+    }
+
+    fn read(
+        &self,
+        items: &[usize],
+        speaker: impl Fn(Speaker) -> Speaker,
+    ) -> Result<Conversation, FormatError> {
+        let mut builder = Builder::new(&self.document, self.format);
+        builder.source_len = self.source_len;
+        builder.model.clone_from(&self.model);
+        builder.system = self.system.iter().cloned().collect();
+        let spans = items.iter().filter_map(|at| self.items.get(*at));
+        builder.items = spans
+            .map(|item| ItemSpan {
+                speaker: speaker(item.speaker),
+                ..item.clone()
+            })
+            .collect();
+        // How many of the chosen items stand before each item of all.
+        let mut before = vec![0; self.items.len() + 1];
+        for at in items {
+            if let Some(count) = before.get_mut(at + 1) {
+                *count = 1;
+            }
+        }
+        let mut sum = 0;
+        for count in &mut before {
+            sum += *count;
+            *count = sum;
+        }
+        let usage = self.usage.iter().filter_map(|(items, usage)| {
+            let before = before.get(*items).copied()?;
+            Some((before, usage.clone()))
+        });
+        // What was reported before the window began is of prompts that are not in it.
+        let first_new = self.first_after_compaction(items);
+        let usage = usage.zip(&self.usage);
+        builder.logged = usage
+            .filter(|(_, (at, _))| *at > first_new)
+            .map(|(usage, _)| usage)
+            .collect();
+        builder.finish(Container::Log)
+    }
+
+    /// The last summary among these items, if what stands before it is not all there; else 0.
+    fn first_after_compaction(&self, items: &[usize]) -> usize {
+        let summary = items.iter().copied().filter(|at| {
+            let item = self.items.get(*at);
+            item.is_some_and(|item| item.speaker == Speaker::Summary)
+        });
+        let summary = summary.max().unwrap_or(0);
+        let before = items.iter().filter(|at| **at < summary).count();
+        match before == summary {
+            true => 0,
+            false => summary,
+        }
+    }
+}
+
+/// Whether the JSON of a message of a rollout of Codex, as a session exports it, is an item of the window that a
+/// compaction of the agent's made, and no line of the rollout.
+pub fn is_compaction_item(raw: &str) -> bool {
+    let Ok(raw) = Raw::parse(raw) else {
+        return false;
+    };
+    let has = |key| raw.get(key).is_some();
+    has("type") && has("content") && !has("payload") && !has("uuid")
+}
+
+impl Conversation {
+    /// All that was said in a log that its agent compacted, before and after the compactions: the agent's summaries
+    /// stand at their places, as messages of the assistant's with the name `compaction`. None for a conversation that
+    /// is whole as it is.
+    ///
+    /// # Errors
+    /// A message that the agent compacted away is none of the log's format.
+    pub fn whole(&self) -> Result<Option<Self>, FormatError> {
+        let history = self.history.as_ref();
+        history.map(|history| history.all(true)).transpose()
+    }
+
+    /// The same without the agent's summaries: the conversation as it would have been if nothing had been compacted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn uncompacted(&self) -> Result<Option<Self>, FormatError> {
+        let history = self.history.as_ref();
+        history.map(|history| history.all(false)).transpose()
+    }
+
+    /// What this conversation consists of, by the messages of `whole`, which is the whole of it. What only the window
+    /// holds is not among it.
+    pub(crate) fn resumed(&self, whole: &Self) -> Vec<Resumed> {
+        let Some(history) = &self.history else {
+            return (0..whole.messages().len()).map(Resumed::Message).collect();
+        };
+        let mut places: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (at, message) in whole.messages().iter().enumerate() {
+            if let Some(item) = whole.items.get(message.items.start) {
+                places.entry(item.body.start).or_default().push(at);
+            }
+        }
+        let items = history
+            .window
+            .iter()
+            .filter_map(|at| history.items.get(*at));
+        let messages = items.filter_map(|item| {
+            let places = places.get(&item.body.start)?;
+            Some((item.speaker, places))
+        });
+        messages
+            .flat_map(|(speaker, places)| {
+                places.iter().map(move |at| {
+                    let message = whole.messages().get(*at);
+                    let has_text = message.is_some_and(|message| !message.text.is_empty());
+                    match speaker == Speaker::Summary && has_text {
+                        true => Resumed::Summary(*at),
+                        false => Resumed::Message(*at),
+                    }
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,555 @@
+//! Session logs of Claude Code: lines that name the line before them, so that a rewind leaves a branch behind.
+
+mod attachment;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::super::anatomy::time_of;
+use super::super::json::Raw;
+use super::super::views::Speaker;
+use super::{Log, LogBody, LogItem};
+
+/// A line of the log.
+struct Line<'a> {
+    raw: Raw<'a>,
+    uuid: Option<String>,
+    parent: Option<String>,
+    /// Of a boundary: the last line before it.
+    logical_parent: Option<String>,
+    /// Whether it says that nothing is before it.
+    is_root: bool,
+    message: Option<Raw<'a>>,
+    attachment: Option<Raw<'a>>,
+    /// What a command of the user's printed.
+    output: Option<Raw<'a>>,
+    /// The id that lines of one assistant message share.
+    message_id: Option<String>,
+    is_assistant: bool,
+    /// Whether the line is part of what the model is sent.
+    is_conversation: bool,
+    is_sidechain: bool,
+    is_boundary: bool,
+    is_summary: bool,
+    /// Whether the agent's program says it, in the user's name.
+    is_reminder: bool,
+    /// Of a boundary: what is said of the compaction.
+    compaction: Option<Raw<'a>>,
+    /// The calls that a line with nothing but tool results answers.
+    answers: Vec<String>,
+}
+
+impl<'a> Line<'a> {
+    fn read(raw: Raw<'a>) -> Self {
+        let mut line = Self {
+            raw,
+            uuid: None,
+            parent: None,
+            logical_parent: None,
+            is_root: false,
+            message: None,
+            attachment: None,
+            output: None,
+            message_id: None,
+            is_assistant: false,
+            is_conversation: false,
+            is_sidechain: false,
+            is_boundary: false,
+            is_summary: false,
+            is_reminder: false,
+            compaction: None,
+            answers: Vec::new(),
+        };
+        let (mut kind, mut subtype, mut content) = (None, None, None);
+        let (mut is_error, mut is_shown_only) = (false, false);
+        for (key, value) in raw.members() {
+            match key.as_ref() {
+                "type" => kind = value.string(),
+                "subtype" => subtype = value.string(),
+                "uuid" => line.uuid = value.string().map(Into::into),
+                "parentUuid" => {
+                    line.parent = value.string().map(Into::into);
+                    line.is_root = value.is_null();
+                }
+                "logicalParentUuid" => line.logical_parent = value.string().map(Into::into),
+                "message" => line.message = Some(value).filter(|value| value.is_object()),
+                "attachment" => line.attachment = Some(value).filter(|value| value.is_object()),
+                "content" => content = Some(value).filter(|value| value.is_string()),
+                "compactMetadata" => line.compaction = Some(value),
+                "isSidechain" => line.is_sidechain = value.is_true(),
+                "isCompactSummary" => line.is_summary = value.is_true(),
+                "isMeta" => line.is_reminder |= value.is_true(),
+                "origin" => line.is_reminder |= !is_of_user(value),
+                // Neither an error that the client shows reaches the model, nor what stands in the transcript alone.
+                "isApiErrorMessage" => is_error = value.is_true(),
+                "isVisibleInTranscriptOnly" => is_shown_only = value.is_true(),
+                _ => {}
+            }
+        }
+        let kind = kind.unwrap_or_default();
+        let subtype = subtype.unwrap_or_default();
+        line.is_assistant = kind == "assistant";
+        line.is_boundary = kind == "system" && subtype == "compact_boundary";
+        line.attachment = line.attachment.filter(|_| kind == "attachment");
+        line.output = content.filter(|_| kind == "system" && subtype == "local_command");
+        line.message = line
+            .message
+            .filter(|_| line.is_assistant || kind == "user" || kind.is_empty());
+        let is_said = line.message.is_some() && !kind.is_empty();
+        let is_left_out = is_error || (is_shown_only && !line.is_summary);
+        line.is_conversation =
+            (is_said || line.attachment.is_some() || line.output.is_some()) && !is_left_out;
+        line.is_reminder |= line.output.is_some();
+        if let Some(message) = line.message {
+            line.message_id = message.get_string("id").filter(|_| line.is_assistant);
+            let blocks = message.get("content").into_iter().flat_map(Raw::elements);
+            let mut ids = Vec::new();
+            for block in blocks {
+                match block.get_string("tool_use_id") {
+                    Some(id) => ids.push(id),
+                    None => {
+                        ids.clear();
+                        break;
+                    }
+                }
+            }
+            line.answers = ids;
+        }
+        line
+    }
+
+    fn calls(&self) -> impl Iterator<Item = String> {
+        self.message
+            .and_then(|message| message.get("content"))
+            .into_iter()
+            .flat_map(Raw::elements)
+            .filter(|block| block.get("type").and_then(Raw::string).as_deref() == Some("tool_use"))
+            .filter_map(|block| block.get_string("id"))
+    }
+
+    /// Whether the line may have others behind it.
+    fn is_link(&self) -> bool {
+        !self.is_sidechain
+            && (self.uuid.is_some() || self.message.is_some() || self.attachment.is_some())
+    }
+
+    /// What the model is sent of the line, and whose words that is; nothing where it holds nothing.
+    fn item(&self) -> Option<(LogBody<'a>, Speaker)> {
+        if let Some(attachment) = self.attachment {
+            let (body, is_users) = attachment::message_of(attachment)?;
+            let speaker = match is_users && !self.is_reminder {
+                true => Speaker::Wire,
+                false => Speaker::Nobody,
+            };
+            return Some((LogBody::Made(body), speaker));
+        }
+        if let Some(output) = self.output {
+            let body = format!("{{\"role\":\"user\",\"content\":{}}}", output.text());
+            return Some((LogBody::Made(body), Speaker::Nobody));
+        }
+        let speaker = match (self.is_summary, self.is_reminder && !self.is_assistant) {
+            (true, _) => Speaker::Summary,
+            (false, true) => Speaker::Nobody,
+            (false, false) => Speaker::Wire,
+        };
+        Some((LogBody::Found(self.message?), speaker))
+    }
+}
+
+/// Whether where something came from (`{"kind": "human"}`) is the user.
+fn is_of_user(origin: Raw<'_>) -> bool {
+    let kind = origin.get("kind").and_then(Raw::string);
+    kind.is_none_or(|kind| kind == "human")
+}
+
+/// Reads a log of Claude Code: the branch that ends in the last message.
+pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
+    let mut log = Log::default();
+    let mut lines: Vec<_> = lines.iter().map(|raw| Line::read(*raw)).collect();
+    if !lines
+        .iter()
+        .any(|line| line.is_conversation && !line.is_sidechain)
+    {
+        // The log of a subagent is a side chain from end to end.
+        for line in &mut lines {
+            line.is_sidechain = false;
+        }
+    }
+    let by_uuid = places_of(&lines);
+    let live = live_branch(&lines, &by_uuid, &mut log.warnings);
+    let is_live = |at: usize| live.get(at).copied().unwrap_or(false);
+    let given_up = lines.iter().enumerate().filter(|(at, line)| {
+        let is_said = line.is_conversation && line.message.is_some() && !line.is_sidechain;
+        let is_repeated = line.uuid.as_deref().is_some_and(|uuid| {
+            let places = by_uuid.get(uuid).map_or(&[][..], Vec::as_slice);
+            places.iter().any(|place| is_live(*place))
+        });
+        is_said && !is_live(*at) && !is_repeated
+    });
+    let given_up = given_up.count();
+    if given_up > 0 {
+        log.warnings.push(format!(
+            "{given_up} of the log's messages stand on branches that were given up by going back, and are left out"
+        ));
+    }
+    let last = |is_it: fn(&Line<'_>) -> bool| {
+        (0..lines.len()).rfind(|at| is_live(*at) && lines.get(*at).is_some_and(is_it))
+    };
+    let boundary = last(|line| line.is_boundary);
+    let summary = || last(|line| line.is_summary && line.is_conversation);
+    let start = boundary.or_else(summary);
+    let kept = boundary.and_then(|at| kept_segment(&lines, &by_uuid, at));
+
+    // Which line each item is of.
+    let mut owners: Vec<usize> = Vec::new();
+    for group in groups(&lines, &live) {
+        let mut continues = false;
+        for at in group {
+            let Some(line) = lines.get(at) else { continue };
+            let Some((body, speaker)) = line.item() else {
+                continue;
+            };
+            let model = line
+                .message
+                .and_then(|body| body.get_string("model"))
+                .filter(|model| model != "<synthetic>");
+            log.model = model.or(log.model.take());
+            log.items.push(LogItem {
+                line: Some(line.raw),
+                body,
+                continues,
+                speaker,
+                is_copy: false,
+                time_ms: line.raw.get("timestamp").and_then(time_of),
+            });
+            owners.push(at);
+            continues = true;
+        }
+    }
+    let items_in = |range: Range<usize>| {
+        let owners = owners.iter().enumerate();
+        owners.filter_map(move |(item, owner)| range.contains(owner).then_some(item))
+    };
+    let start = start.unwrap_or(0);
+    log.window = items_in(start..lines.len()).collect();
+    if let Some(kept) = kept {
+        let place = match kept.anchor.filter(|anchor| *anchor != start) {
+            None => 0,
+            Some(anchor) => log
+                .window
+                .iter()
+                .position(|item| owners.get(*item).is_some_and(|owner| *owner > anchor))
+                .unwrap_or(log.window.len()),
+        };
+        let before = kept.lines.start..kept.lines.end.min(start);
+        let segment: Vec<usize> = items_in(before).collect();
+        log.window.splice(place..place, segment);
+    }
+    log
+}
+
+/// Where the lines of each id stand.
+fn places_of<'l>(lines: &'l [Line<'_>]) -> HashMap<&'l str, Vec<usize>> {
+    let mut by_uuid: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        if let Some(uuid) = line.uuid.as_deref() {
+            by_uuid.entry(uuid).or_default().push(at);
+        }
+    }
+    by_uuid
+}
+
+/// The lines in the order in which they make messages: those of one assistant message come together, though results
+/// may stand between them, and what was put in between a call and its result stands behind the result.
+fn groups(lines: &[Line<'_>], live: &[bool]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut open: HashMap<&str, usize> = HashMap::new();
+    let mut unanswered: HashSet<String> = HashSet::new();
+    let mut held: Vec<Vec<usize>> = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        if !live.get(at).copied().unwrap_or(false) {
+            continue;
+        }
+        if line.is_boundary {
+            open.clear();
+            unanswered.clear();
+        }
+        if !line.is_conversation {
+            continue;
+        }
+        let is_put_in = line.attachment.is_some() || line.output.is_some() || line.is_reminder;
+        if is_put_in && line.answers.is_empty() && !line.is_assistant && !unanswered.is_empty() {
+            held.push(vec![at]);
+            continue;
+        }
+        let id = line.message_id.as_deref();
+        let group = id.and_then(|id| open.get(id)).copied();
+        if !line.is_assistant && line.answers.is_empty() {
+            unanswered.clear();
+        }
+        if unanswered.is_empty() || (line.is_assistant && group.is_none()) {
+            groups.append(&mut held);
+        }
+        if !line.is_assistant && line.answers.is_empty() && !is_put_in {
+            open.clear();
+        }
+        match group.and_then(|group| groups.get_mut(group)) {
+            Some(group) => group.push(at),
+            None => {
+                if let Some(id) = id {
+                    open.insert(id, groups.len());
+                }
+                groups.push(vec![at]);
+            }
+        }
+        if line.is_assistant {
+            if group.is_none() {
+                unanswered.clear();
+            }
+            unanswered.extend(line.calls());
+        }
+        for id in &line.answers {
+            unanswered.remove(id);
+        }
+        if unanswered.is_empty() {
+            groups.append(&mut held);
+        }
+    }
+    groups.append(&mut held);
+    groups
+}
+
+/// What a compaction left as it was.
+struct Kept {
+    lines: Range<usize>,
+    /// The line behind which it stands; the boundary itself, or none, where it comes first.
+    anchor: Option<usize>,
+}
+
+/// Which lines before the boundary at `at` still stand after it.
+fn kept_segment(
+    lines: &[Line<'_>],
+    by_uuid: &HashMap<&str, Vec<usize>>,
+    at: usize,
+) -> Option<Kept> {
+    let told = lines.get(at)?.compaction?;
+    let place = |uuid: &str| {
+        let places = by_uuid.get(uuid)?;
+        places.iter().rev().find(|place| **place < at).copied()
+    };
+    let (anchor, first, last) = match told.get("preservedMessages") {
+        Some(kept) => {
+            let uuids = kept.get("allUuids").or_else(|| kept.get("uuids"))?;
+            let places: Vec<usize> = uuids
+                .elements()
+                .filter_map(|uuid| place(&uuid.string()?))
+                .collect();
+            let ends = (places.iter().min().copied()?, places.iter().max().copied()?);
+            (kept.get_string("anchorUuid"), ends.0, ends.1)
+        }
+        None => {
+            let kept = told.get("preservedSegment")?;
+            let first = place(&kept.get_string("headUuid")?)?;
+            let last = place(&kept.get_string("tailUuid")?)?;
+            (kept.get_string("anchorUuid"), first, last)
+        }
+    };
+    let anchor = anchor.and_then(|uuid| by_uuid.get(uuid.as_str())?.last().copied());
+    let summary = || {
+        let mut after = lines.iter().enumerate().skip(at);
+        after.find(|(_, line)| line.is_summary).map(|(at, _)| at)
+    };
+    (first <= last).then(|| Kept {
+        lines: first..last + 1,
+        anchor: anchor.filter(|anchor| *anchor >= at).or_else(summary),
+    })
+}
+
+/// Which lines are on the branch that ends in the last message. A rewind leaves the lines of the branch
+/// that was given up in the log.
+fn live_branch(
+    lines: &[Line<'_>],
+    by_uuid: &HashMap<&str, Vec<usize>>,
+    warnings: &mut Vec<String>,
+) -> Vec<bool> {
+    let mut live = vec![false; lines.len()];
+    let is_repeated = |at: usize, line: &Line<'_>| {
+        let places = line.uuid.as_deref().and_then(|uuid| by_uuid.get(uuid));
+        places.is_some_and(|places| places.first() != Some(&at))
+    };
+    let leaf = lines.iter().enumerate().rfind(|(at, line)| {
+        (line.message.is_some() || line.attachment.is_some())
+            && !line.is_sidechain
+            && !is_repeated(*at, line)
+    });
+    let Some((leaf, last)) = leaf else {
+        return live;
+    };
+    if last.uuid.is_none() {
+        // No chain to follow: the order of the file is all there is.
+        return lines.iter().map(|line| !line.is_sidechain).collect();
+    }
+    let mut before = Before::of(lines);
+    let mut next = Some(leaf);
+    let (mut lost_parents, mut beginnings) = (0, 0);
+    while let Some(at) = next {
+        let (Some(line), Some(seen)) = (lines.get(at), live.get_mut(at)) else {
+            break;
+        };
+        *seen = true;
+        // Of lines with one id the one before is meant.
+        let parent = line.logical_parent.as_deref().filter(|_| line.is_boundary);
+        let parent = parent.or(line.parent.as_deref());
+        let places = parent.and_then(|parent| by_uuid.get(parent));
+        let parent = places.and_then(|places| {
+            let is_new = |at: &&usize| live.get(**at) == Some(&false);
+            let before = places.iter().rev().filter(|place| **place < at);
+            before.chain(places).find(is_new).copied()
+        });
+        let is_taken = |at: usize| {
+            let twins = lines
+                .get(at)
+                .and_then(|line| by_uuid.get(line.uuid.as_deref()?));
+            let is_live = |at: usize| live.get(at) == Some(&true);
+            is_live(at) || twins.is_some_and(|twins| twins.iter().any(|twin| is_live(*twin)))
+        };
+        next = parent.or_else(|| {
+            let before = before.nearest(at, is_taken);
+            if line.is_root && !line.is_boundary {
+                beginnings += usize::from(before.is_some());
+            } else if !line.is_boundary {
+                lost_parents += usize::from(line.parent.is_some() || before.is_some());
+            }
+            before
+        });
+    }
+    if lost_parents > 0 {
+        warnings.push(format!(
+            "the parent of {lost_parents} of the log's lines is missing; the line before was taken for it"
+        ));
+    }
+    if beginnings > 0 {
+        warnings.push(format!(
+            "{beginnings} of the log's lines begin anew, without one before them; they are read as going on with the \
+             line before"
+        ));
+    }
+    adopt_compactions(lines, by_uuid, &mut live);
+    adopt_parallel_lines(lines, &mut live);
+    live
+}
+
+/// For each line the nearest one before it that others may stand behind, found without looking at one line twice.
+struct Before(Vec<Option<usize>>);
+
+impl Before {
+    fn of(lines: &[Line<'_>]) -> Self {
+        let mut last = None;
+        let before = lines.iter().enumerate().map(|(at, line)| {
+            let before = last;
+            if line.is_link() {
+                last = Some(at);
+            }
+            before
+        });
+        Self(before.collect())
+    }
+
+    /// The nearest one before the line `at` that is not taken, and no copy of one that is.
+    fn nearest(&mut self, at: usize, is_taken: impl Fn(usize) -> bool) -> Option<usize> {
+        let step = |places: &[Option<usize>], at: usize| places.get(at).copied().flatten();
+        let mut found = step(&self.0, at);
+        let mut passed = vec![at];
+        while let Some(place) = found.filter(|place| is_taken(*place)) {
+            passed.push(place);
+            found = step(&self.0, place);
+        }
+        for place in passed {
+            if let Some(before) = self.0.get_mut(place) {
+                *before = found;
+            }
+        }
+        found
+    }
+}
+
+/// A compaction that kept messages as they were stands beside the chain, which goes on from the last of these: it is
+/// live where that is, and with it what was put in at it.
+fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, live: &mut [bool]) {
+    let end = live.iter().rposition(|live| *live).unwrap_or(0);
+    let mut adopted: HashSet<&str> = HashSet::new();
+    for (at, line) in lines.iter().enumerate().take(end) {
+        if live.get(at) != Some(&false) || line.is_sidechain {
+            continue;
+        }
+        let is_it = match line.is_boundary {
+            true => kept_segment(lines, by_uuid, at)
+                .is_some_and(|kept| live.get(kept.lines.end - 1) == Some(&true)),
+            false => {
+                let is_put_in = line.is_summary || line.is_reminder || line.attachment.is_some();
+                is_put_in
+                    && line
+                        .parent
+                        .as_deref()
+                        .is_some_and(|id| adopted.contains(id))
+            }
+        };
+        if let Some(live) = live.get_mut(at).filter(|_| is_it) {
+            *live = true;
+            adopted.extend(line.uuid.as_deref());
+        }
+    }
+}
+
+/// Parallel calls hang side by side on the chain: the other lines of a live assistant message and the
+/// results of its calls are live too.
+fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
+    let (mut messages, mut calls, mut answered) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let mut ids = HashMap::new();
+    // The results that were found beside the chain, and what hangs on them.
+    let mut hung: HashSet<&str> = HashSet::new();
+    let on_chain = lines.iter().zip(live.iter()).filter(|(_, live)| **live);
+    for (line, _) in on_chain {
+        messages.extend(line.message_id.clone());
+        answered.extend(line.answers.iter().cloned());
+        ids.extend(line.uuid.as_deref().map(|id| (id, line)));
+    }
+    for (line, live) in lines.iter().zip(live.iter_mut()) {
+        if line.is_sidechain {
+            continue;
+        }
+        let twin = line.uuid.as_deref().and_then(|id| ids.get(id));
+        if let Some(twin) = twin.filter(|_| !*live) {
+            // A line that is there twice is live once; two lines with one id are two.
+            *live = line.message.map(Raw::text) != twin.message.map(Raw::text);
+            continue;
+        }
+        if line.is_assistant {
+            *live |= line
+                .message_id
+                .as_ref()
+                .is_some_and(|id| messages.contains(id));
+            if *live {
+                calls.extend(line.calls());
+            }
+        } else if !*live && line.attachment.is_some() {
+            // What was put in behind a result hangs on it.
+            *live = line.parent.as_deref().is_some_and(|id| hung.contains(id));
+        } else if !*live && !line.answers.is_empty() {
+            *live = line
+                .answers
+                .iter()
+                .all(|id| calls.contains(id) && !answered.contains(id));
+            if *live {
+                answered.extend(line.answers.iter().cloned());
+                hung.extend(line.uuid.as_deref());
+            }
+        }
+        if *live
+            && line.attachment.is_some()
+            && line.parent.as_deref().is_some_and(|id| hung.contains(id))
+        {
+            hung.extend(line.uuid.as_deref());
+        }
+    }
+}

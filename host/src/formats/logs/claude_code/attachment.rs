@@ -1,0 +1,90 @@
+//! What Claude Code puts into a prompt beside the messages: lines of the type `attachment`.
+
+use super::super::super::json::{Raw, quote};
+use super::super::super::splice::text_part;
+
+/// The members of an attachment that name it and say nothing.
+const NAMES: [&str; 4] = ["type", "uuid", "source_uuid", "toolUseID"];
+
+/// An attachment as a message of Anthropic's, and whether its words are the user's: a prompt that was typed while the
+/// agent worked. All else is what the agent's program says to the model, in as many words as the log has of it.
+pub(super) fn message_of(attachment: Raw<'_>) -> Option<(String, bool)> {
+    let kind = attachment.get_string("type").unwrap_or_default();
+    if kind == "queued_command" {
+        let prompt = attachment.get("prompt")?;
+        if !prompt.is_string() && !prompt.is_array() {
+            return None;
+        }
+        let mode = attachment.get_string("commandMode");
+        let is_prompt = mode.is_none_or(|mode| mode == "prompt");
+        let is_meta = attachment.get("isMeta").is_some_and(Raw::is_true);
+        let is_users = attachment.get("origin").is_none_or(super::is_of_user);
+        return Some((message(prompt.text()), is_prompt && is_users && !is_meta));
+    }
+    let mut parts = Parts::default();
+    parts.add(None, attachment);
+    let Parts { lines, media } = parts;
+    if lines.is_empty() && media.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "<system-reminder>\n{kind}\n{}\n</system-reminder>",
+        lines.join("\n")
+    );
+    let content = match media.is_empty() {
+        true => quote(&text),
+        false => format!("[{},{}]", text_part("text", &quote(&text)), media.join(",")),
+    };
+    Some((message(&content), false))
+}
+
+fn message(content: &str) -> String {
+    format!("{{\"role\":\"user\",\"content\":{content}}}")
+}
+
+/// What an attachment holds: its texts, each under its name, and its pictures.
+#[derive(Default)]
+struct Parts {
+    lines: Vec<String>,
+    media: Vec<String>,
+}
+
+impl Parts {
+    /// Adds a value, no deeper than a value may nest.
+    fn add(&mut self, name: Option<&str>, value: Raw<'_>) {
+        if let Some(text) = value.string() {
+            self.lines.push(match name {
+                Some(name) => format!("{name}: {text}"),
+                None => text.into_owned(),
+            });
+        } else if let Some(picture) = picture(value) {
+            self.media.push(picture);
+        } else if value.is_array() {
+            value.elements().for_each(|element| self.add(name, element));
+        } else {
+            for (key, value) in value.members() {
+                if !(NAMES.contains(&key.as_ref()) && value.is_string()) {
+                    self.add(Some(&key), value);
+                }
+            }
+        }
+    }
+}
+
+/// A picture in one of the forms that an attachment has it in, as a block of Anthropic's.
+fn picture(value: Raw<'_>) -> Option<String> {
+    let source = value.get("source").unwrap_or(value);
+    let data = source
+        .get("base64")
+        .or_else(|| source.get("data"))?
+        .inner()?;
+    let mime = (source.get("media_type").or_else(|| source.get("type")))?.inner()?;
+    let kind = match mime {
+        "application/pdf" => "document",
+        mime if mime.starts_with("image/") => "image",
+        _ => return None,
+    };
+    Some(format!(
+        "{{\"type\":\"{kind}\",\"source\":{{\"type\":\"base64\",\"media_type\":\"{mime}\",\"data\":\"{data}\"}}}}"
+    ))
+}
