@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
-use serde_json::json;
+use contexture_engine_api::StoreCommand;
+use serde_json::{Value, json};
 
 use crate::choice::{KEEPER, Wish};
 use crate::error::{CliError, Lines};
 use crate::figures::{counted, grouped};
-use crate::kept::Kept;
+use crate::kept::{Kept, missing_vectors};
 use crate::terminal::{self, Progress};
-use crate::{Global, OK, input, output, setup, window};
+use crate::{Global, OK, input, output, sessions, setup, window};
 use contexture::config::OnFailure;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats::Format;
@@ -141,6 +142,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     }
     session.end().map_err(failed)?;
     check_kept(&engines, &store, engine, args)?;
+    let index = index(&engines, engine, &args.session);
     let mut answer = json!({
         "session": args.session,
         "engine": engine,
@@ -155,8 +157,39 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
              request\n",
         );
     }
+    if let Some(embedded) = index.and_then(|index| index["sessions"][0]["embedded"].as_u64()) {
+        answer["embedded"] = json!(embedded);
+    }
     output::print_json(&answer)?;
     Ok(OK)
+}
+
+/// Makes what a search needs of the session, as far as the engine has such things. What was imported is kept either way,
+/// so a failure is a warning.
+fn index(engines: &Engines, engine: &str, session: &str) -> Option<Value> {
+    let missing = missing_vectors(engines, engine, session)?;
+    if missing == 0 {
+        return None;
+    }
+    let ask = |command| {
+        let answer = engines.manage(Some(engine), &command);
+        answer.map_err(CliError::of_keeper)
+    };
+    let command = StoreCommand::Index {
+        session: Some(session.to_owned()),
+        dry_run: false,
+    };
+    match sessions::ask_long(&ask, "making vectors", command) {
+        Ok(index) => Some(index),
+        Err(error) => {
+            let what = format!(
+                "the messages are imported, and not all have vectors: {error}; `contexture sessions index {session}` \
+                 makes those that are missing"
+            );
+            terminal::say(&format!("{}\n", terminal::warning(&what)));
+            None
+        }
+    }
 }
 
 /// Refuses to call kept what is not there any more: somebody may have removed the files meanwhile, which those who

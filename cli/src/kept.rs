@@ -17,6 +17,17 @@ pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, Cli
     }
 }
 
+/// How many of a session's messages have no vectors yet; none where the engine makes none.
+pub(crate) fn missing_vectors(engines: &Engines, engine: &str, session: &str) -> Option<u64> {
+    let command = StoreCommand::Index {
+        session: Some(session.to_owned()),
+        dry_run: true,
+    };
+    let index = engines.manage(Some(engine), &command).ok()?;
+    index["sessions"][0]["embedded"].as_u64()?;
+    index["missing"].as_u64()
+}
+
 /// What an engine keeps of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {

@@ -29,7 +29,9 @@ impl Script {
             _ => Format::OpenAiChat,
         };
         let recorded = conversation.messages();
-        let body = conversation.convert(&RenderPlan::whole(recorded.len()), format)?;
+        let body = conversation
+            .convert(&RenderPlan::whole(recorded.len()), format)?
+            .document;
         let wire = formats::split(&body, Some(format))?;
         let start = |text: &str| text.as_ptr() as usize - body.as_ptr() as usize;
         let wires = wire

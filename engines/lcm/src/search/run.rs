@@ -165,7 +165,10 @@ impl Search<'_> {
         self.searched.messages_unreadable = self.unreadable.len() as u64;
         Ok(Answer {
             total,
-            total_is_exact,
+            // What could not be read may match.
+            total_is_exact: total_is_exact
+                && self.searched.messages_unreadable == 0
+                && self.searched.summaries_unreadable == 0,
             searched: self.searched,
             next_cursor: hits.last().filter(|_| more).map(|hit| hit.cursor.clone()),
             hits,
