@@ -70,7 +70,8 @@ pub(crate) struct CompressArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own
+    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What its provider would
+    /// refuse is mended or left out, and said
     /// [default: the input's own; of a session log openai]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use contexture_engine_api::StoreCommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::choice::{KEEPER, Wish};
 use crate::error::{CliError, Lines};
 use crate::figures::{counted, grouped};
-use crate::kept::{Kept, missing_vectors};
+use crate::kept::{Kept, Vectors};
 use crate::terminal::{self, Progress};
 use crate::{Global, OK, input, output, sessions, setup, window};
 use contexture::config::OnFailure;
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     }
     session.end().map_err(failed)?;
     check_kept(&engines, &store, engine, args)?;
-    let index = index(&engines, engine, &args.session);
+    let vectors = make_vectors(&engines, engine, &args.session);
     let mut answer = json!({
         "session": args.session,
         "engine": engine,
@@ -157,19 +157,19 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
              request\n",
         );
     }
-    if let Some(embedded) = index.and_then(|index| index["sessions"][0]["embedded"].as_u64()) {
-        answer["embedded"] = json!(embedded);
+    if let Some(vectors) = vectors {
+        answer["embedded"] = json!(vectors.made);
     }
     output::print_json(&answer)?;
     Ok(OK)
 }
 
-/// Makes what a search needs of the session, as far as the engine has such things. What was imported is kept either way,
+/// Makes the vectors that messages of the session lack, where the engine makes any. What was imported is kept either way,
 /// so a failure is a warning.
-fn index(engines: &Engines, engine: &str, session: &str) -> Option<Value> {
-    let missing = missing_vectors(engines, engine, session)?;
-    if missing == 0 {
-        return None;
+fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vectors> {
+    let vectors = Vectors::by(engines, engine, session)?;
+    if vectors.missing == 0 {
+        return Some(vectors);
     }
     let ask = |command| {
         let answer = engines.manage(Some(engine), &command);
@@ -180,14 +180,14 @@ fn index(engines: &Engines, engine: &str, session: &str) -> Option<Value> {
         dry_run: false,
     };
     match sessions::ask_long(&ask, "making vectors", command) {
-        Ok(index) => Some(index),
+        Ok(index) => Vectors::of(&index),
         Err(error) => {
             let what = format!(
                 "the messages are imported, and not all have vectors: {error}; `contexture sessions index {session}` \
                  makes those that are missing"
             );
             terminal::say(&format!("{}\n", terminal::warning(&what)));
-            None
+            Some(vectors)
         }
     }
 }

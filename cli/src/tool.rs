@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::choice::{self, KEEPER};
 use crate::error::{CliError, Lines, did_you_mean};
 use crate::figures::{counted, grouped};
-use crate::kept::{Kept, missing_vectors};
+use crate::kept::{Kept, Vectors};
 use crate::rehearsal::Rehearsal;
 use crate::{Global, OK, output, setup, terminal, window};
 use contexture::engines::{CallError, Engines, OpenError};
@@ -138,10 +138,11 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         return Err(refused(format!("they are not a JSON object: {error}")));
     }
     let missing = match kept {
-        Kept::This => missing_vectors(&engines, engine, &args.session),
+        Kept::This => Vectors::by(&engines, engine, &args.session),
         _ => None,
     };
-    if let Some(missing) = missing.filter(|missing| *missing > 0) {
+    let missing = missing.map_or(0, |vectors| vectors.missing);
+    if missing > 0 {
         let what = format!(
             "{} of the session `{id}` have no vectors yet: a question finds them by their words alone; `contexture \
              sessions index {id}` makes them",

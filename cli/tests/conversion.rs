@@ -50,6 +50,7 @@ const NAMES: [&str; 4] = [
     "über",
     "a_name_that_is_much_longer_than_sixty_four_characters_which_is_the_most_there_can_be",
 ];
+const ROLES: [&str; 4] = ["critic", "mcp_approval_request", "system", "developer"];
 const TEXTS: [&str; 6] = [
     "said",
     "",
@@ -63,12 +64,11 @@ fn step() -> impl Strategy<Value = Step> {
     let text = || prop::sample::select(&TEXTS[..]);
     let id = || prop::sample::select(&IDS[..]);
     let name = || prop::sample::select(&NAMES[..]);
-    let roles = ["critic", "mcp_approval_request", "system", "developer"];
     prop_oneof![
         3 => text().prop_map(Step::User),
         3 => text().prop_map(Step::Assistant),
-        1 => (prop::sample::select(&roles[..]).prop_map(str::to_owned), text())
-            .prop_map(|(role, text)| Step::Role(Box::leak(role.into_boxed_str()), text)),
+        1 => (prop::sample::select(&ROLES[..]), text())
+            .prop_map(|(role, text)| Step::Role(role, text)),
         4 => prop::collection::vec((id(), name()), 1..3).prop_map(Step::Calls),
         5 => (id(), text(), any::<bool>()).prop_map(|(id, text, picture)| Step::Result(id, text, picture)),
         1 => any::<bool>().prop_map(Step::Picture),

@@ -237,7 +237,7 @@ fn orphan(content: &Value) -> String {
 /// A JSON string as it has to be for arguments.
 fn as_string(value: &mut Value) {
     if !value.is_string() {
-        *value = match value {
+        *value = match &*value {
             Value::Null => json!("{}"),
             other => json!(other.to_string()),
         };

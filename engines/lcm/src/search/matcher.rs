@@ -40,7 +40,7 @@ impl Matcher {
         }
         match mode {
             Mode::FullText => {
-                if runs(text).next().is_none() {
+                if runs(&fold(text)).next().is_none() {
                     return Err(StoreError::Query(format!(
                         "the pattern `{text}` has no word in it; to find blanks, punctuation or signs, use mode \
                          `literal`"

@@ -33,6 +33,8 @@ impl Term {
                     true => fold(part),
                     false => composed(part).into_owned(),
                 })
+                // A mark by itself is nothing to find.
+                .filter(|part| !part.is_empty())
                 .collect();
             if !parts.is_empty() {
                 terms.push(Self { parts });
