@@ -70,7 +70,8 @@ pub(crate) struct CompressArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own
+    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What its provider would
+    /// refuse is mended or left out, and said
     /// [default: the input's own; of a session log openai]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
@@ -244,6 +245,8 @@ struct Target {
     format: Format,
     /// Whether the conversation is all of its document, so that what is around it is kept, too.
     alone: bool,
+    /// Whether it was asked for by `--to`, and so has to be what its provider takes.
+    asked_for: bool,
     /// The form in which markers are put in, where they are.
     markers: Option<Shape>,
 }
@@ -296,6 +299,7 @@ impl Target {
         Ok(Self {
             format,
             alone: count == 1,
+            asked_for: args.to.is_some(),
             markers,
         })
     }
@@ -448,16 +452,24 @@ impl Job<'_> {
         changed: bool,
     ) -> Result<String, CliError> {
         let own = self.target.format == conversation.format();
-        if own && self.target.alone && !changed {
+        let stays = own && self.target.alone && !self.target.asked_for;
+        if stays && !changed {
             return Ok(conversation.document().to_string());
         }
         let window = session.render_plan(conversation);
         // A log is appended to; any other document keeps what stands around its conversation.
-        let in_place = own && self.target.alone && self.target.format != Format::ClaudeCode;
+        let in_place = stays && self.target.format != Format::ClaudeCode;
         let rendered = if in_place {
             conversation.render(&window)
         } else {
-            conversation.convert(&window, self.target.format)
+            let converted = conversation.convert(&window, self.target.format);
+            converted.map(|converted| {
+                for note in &converted.notes {
+                    let note = format!("--to {}: {note}", self.target.format);
+                    terminal::say(&format!("{}\n", terminal::warning(&note)));
+                }
+                converted.document
+            })
         };
         rendered.map_err(|source| CliError::Render {
             input: self.input.to_owned(),

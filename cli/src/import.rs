@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
+use contexture_engine_api::StoreCommand;
 use serde_json::json;
 
 use crate::choice::{KEEPER, Wish};
 use crate::error::{CliError, Lines};
 use crate::figures::{counted, grouped};
-use crate::kept::Kept;
+use crate::kept::{Kept, Vectors};
 use crate::terminal::{self, Progress};
-use crate::{Global, OK, input, output, setup, window};
+use crate::{Global, OK, input, output, sessions, setup, window};
 use contexture::config::OnFailure;
 use contexture::engines::{Engines, OpenError};
 use contexture::formats::Format;
@@ -151,6 +152,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     }
     session.end().map_err(failed)?;
     check_kept(&engines, &store, engine, args)?;
+    let vectors = make_vectors(&engines, engine, &args.session);
     let mut answer = json!({
         "session": args.session,
         "engine": engine,
@@ -169,8 +171,39 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
              request\n",
         );
     }
+    if let Some(vectors) = vectors {
+        answer["embedded"] = json!(vectors.made);
+    }
     output::print_json(&answer)?;
     Ok(OK)
+}
+
+/// Makes the vectors that messages of the session lack, where the engine makes any. What was imported is kept either way,
+/// so a failure is a warning.
+fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vectors> {
+    let vectors = Vectors::by(engines, engine, session)?;
+    if vectors.missing == 0 {
+        return Some(vectors);
+    }
+    let ask = |command| {
+        let answer = engines.manage(Some(engine), &command);
+        answer.map_err(CliError::of_keeper)
+    };
+    let command = StoreCommand::Index {
+        session: Some(session.to_owned()),
+        dry_run: false,
+    };
+    match sessions::ask_long(&ask, "making vectors", command) {
+        Ok(index) => Vectors::of(&index),
+        Err(error) => {
+            let what = format!(
+                "the messages are imported, and not all have vectors: {error}; `contexture sessions index {session}` \
+                 makes those that are missing"
+            );
+            terminal::say(&format!("{}\n", terminal::warning(&what)));
+            Some(vectors)
+        }
+    }
 }
 
 /// Refuses to call kept what is not there any more: somebody may have removed the files meanwhile, which those who

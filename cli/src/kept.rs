@@ -17,6 +17,31 @@ pub(crate) fn list(engines: &Engines, engine: &str) -> Result<Option<Value>, Cli
     }
 }
 
+/// How many of a session's messages have vectors.
+pub(crate) struct Vectors {
+    pub(crate) made: u64,
+    pub(crate) missing: u64,
+}
+
+impl Vectors {
+    /// What an answer to [`StoreCommand::Index`] says of one session; none where the engine makes no vectors.
+    pub(crate) fn of(index: &Value) -> Option<Self> {
+        Some(Self {
+            made: index["sessions"][0]["embedded"].as_u64()?,
+            missing: index["missing"].as_u64()?,
+        })
+    }
+
+    /// Asks the engine; none where it makes no vectors.
+    pub(crate) fn by(engines: &Engines, engine: &str, session: &str) -> Option<Self> {
+        let command = StoreCommand::Index {
+            session: Some(session.to_owned()),
+            dry_run: true,
+        };
+        Self::of(&engines.manage(Some(engine), &command).ok()?)
+    }
+}
+
 /// What an engine keeps of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {

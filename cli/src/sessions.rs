@@ -102,6 +102,21 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
+    /// Make what a search needs: the index of words, and with an embedder (`context.engines.lcm.embedder`) the vectors by
+    /// which a question also finds what shares no word with it. An agent's session makes them by itself, behind its turns
+    #[command(after_help = "\
+Examples:
+  contexture sessions index work        # after the embedder was set, or `import` was stopped
+  contexture sessions index --dry-run   # what is missing, session by session")]
+    Index {
+        /// The session [default: all]
+        id: Option<String>,
+        /// Make nothing, only say what is missing
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        of: Of,
+    },
     /// Check everything that is kept; exits with 1 where something is wrong
     Verify(Of),
     /// Save what can be read of a damaged store, and keep a copy of it as it was; says what is wrong unless
@@ -147,7 +162,7 @@ impl SessionsCommand {
             | Self::Export { id, of, .. }
             | Self::Restore { id, of, .. }
             | Self::Archive { id, of, .. } => (of, Some(id)),
-            Self::Delete { id, of, .. } => (of, id.as_deref()),
+            Self::Delete { id, of, .. } | Self::Index { id, of, .. } => (of, id.as_deref()),
             Self::List { of, .. }
             | Self::Repair { of, .. }
             | Self::Backup { of, .. }
@@ -262,6 +277,22 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
                 }
             }
             done(&answer, *yes)
+        }
+        SessionsCommand::Index { id, dry_run, .. } => {
+            let command = StoreCommand::Index {
+                session: id.clone(),
+                dry_run: *dry_run,
+            };
+            let answer = keeper.ask_long("indexing", command)?;
+            output::print_json(&answer)?;
+            let sessions = answer.get("sessions").and_then(Value::as_array);
+            let has_vectors = |one: &Value| !one["embedded"].is_null();
+            if sessions.is_some_and(|all| !all.is_empty() && !all.iter().any(has_vectors)) {
+                terminal::say(
+                    "note: no embedder is configured (context.engines.lcm.embedder), so questions find by words alone\n",
+                );
+            }
+            Ok(OK)
         }
         SessionsCommand::Verify(_) => {
             let (answer, ok) = verify(&keeper)?;
@@ -522,46 +553,54 @@ struct Keeper<'a> {
     session: Option<&'a str>,
 }
 
-impl Keeper<'_> {
-    /// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
-    fn ask_long(&self, what: &str, command: StoreCommand) -> Result<Value, CliError> {
-        let interrupt = Interrupt::listen();
-        let on_interrupt = match command {
-            StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
-                "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n"
-            }
-            _ => "stopping; Ctrl-C again ends it at once\n",
-        };
-        std::thread::scope(|scope| {
-            let (done, is_done) = channel::<()>();
-            let interrupt = &interrupt;
-            scope.spawn(move || {
-                let mut bar = None;
-                let mut told = false;
-                while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                    if interrupt.is_pressed() {
-                        if !told {
-                            terminal::say(on_interrupt);
-                            told = true;
-                        }
-                        // Every time: it may not have begun yet.
-                        let _ = self.ask(StoreCommand::Cancel);
+/// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
+pub(crate) fn ask_long(
+    ask: &(dyn Fn(StoreCommand) -> Result<Value, CliError> + Sync),
+    what: &str,
+    command: StoreCommand,
+) -> Result<Value, CliError> {
+    let interrupt = Interrupt::listen();
+    let on_interrupt = match command {
+        StoreCommand::Repair { dry_run: false } | StoreCommand::Gc { .. } => {
+            "this runs to its end; Ctrl-C again ends it at once, and what is kept stays whole\n"
+        }
+        _ => "stopping; Ctrl-C again ends it at once\n",
+    };
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        let interrupt = &interrupt;
+        scope.spawn(move || {
+            let mut bar = None;
+            let mut told = false;
+            while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if interrupt.is_pressed() {
+                    if !told {
+                        terminal::say(on_interrupt);
+                        told = true;
                     }
-                    let Ok(far) = self.ask(StoreCommand::Progress) else {
-                        continue;
-                    };
-                    let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
-                    let total = number("total");
-                    if total > 0 {
-                        let bar = bar.get_or_insert_with(|| Progress::new(total as usize, what));
-                        bar.reach(number("done"), total);
-                    }
+                    // Every time: it may not have begun yet.
+                    let _ = ask(StoreCommand::Cancel);
                 }
-            });
-            let answer = self.ask(command);
-            drop(done);
-            answer
-        })
+                let Ok(far) = ask(StoreCommand::Progress) else {
+                    continue;
+                };
+                let number = |key| far.get(key).and_then(Value::as_u64).unwrap_or(0);
+                let total = number("total");
+                if total > 0 {
+                    let bar = bar.get_or_insert_with(|| Progress::new(total as usize, what));
+                    bar.reach(number("done"), total);
+                }
+            }
+        });
+        let answer = ask(command);
+        drop(done);
+        answer
+    })
+}
+
+impl Keeper<'_> {
+    fn ask_long(&self, what: &str, command: StoreCommand) -> Result<Value, CliError> {
+        ask_long(&|command| self.ask(command), what, command)
     }
 
     fn ask(&self, command: StoreCommand) -> Result<Value, CliError> {

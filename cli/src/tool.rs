@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::choice::{self, KEEPER};
 use crate::error::{CliError, Lines, did_you_mean};
-use crate::figures::grouped;
-use crate::kept::Kept;
+use crate::figures::{counted, grouped};
+use crate::kept::{Kept, Vectors};
 use crate::rehearsal::Rehearsal;
 use crate::{Global, OK, output, setup, terminal, window};
 use contexture::engines::{CallError, Engines, OpenError};
@@ -136,6 +136,20 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     };
     if let Err(error) = serde_json::from_str::<Map<String, Value>>(&call.arguments) {
         return Err(refused(format!("they are not a JSON object: {error}")));
+    }
+    let missing = match kept {
+        Kept::This => Vectors::by(&engines, engine, &args.session),
+        _ => None,
+    };
+    let missing = missing.map_or(0, |vectors| vectors.missing);
+    if missing > 0 {
+        let what = format!(
+            "{} of the session `{id}` have no vectors yet: a question finds them by their words alone; `contexture \
+             sessions index {id}` makes them",
+            counted(missing, "message"),
+            id = args.session,
+        );
+        terminal::say(&format!("{}\n", terminal::warning(&what)));
     }
     let answer = session.call_tool(call).map_err(|error| match error {
         SessionError::Call(CallError::Failed {

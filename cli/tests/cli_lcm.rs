@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod cli_support;
+#[path = "../../engines/lcm/tests/tiny_encoder/mod.rs"]
+mod tiny_encoder;
 
 use cli_support::{Home, Ran, chat, claude_code_log, json, shared_data};
 use serde_json::{Value, json};
@@ -765,4 +767,59 @@ fn sessions_of_engines_that_keep_nothing_are_listed_too() {
     );
     let of_lcm = done(home.run(["sessions", "list", "--json", "--engine", "lcm"]));
     assert_eq!(of_lcm["sessions"].as_array().unwrap().len(), 1);
+}
+
+/// With an embedder, a question finds what shares no word with it right after an import, and what an earlier import left
+/// without vectors is told and made.
+#[test]
+fn an_import_makes_vectors_and_what_lacks_them_is_told_and_indexed() {
+    let home = Home::new();
+    let said = [
+        "the doctor moved to tuesday",
+        "the garden needs water",
+        "the bread was good",
+    ];
+    let log: String = said
+        .iter()
+        .map(|text| format!("{}\n", json!({"role": "user", "content": text})))
+        .collect();
+    home.put("log.jsonl", &log);
+    // Before there is an embedder.
+    assert_eq!(import(&home, "log.jsonl", "early")["embedded"], Value::Null);
+    let none = home.run(["sessions", "index", "early"]);
+    assert!(
+        none.stderr.contains("no embedder is configured"),
+        "{}",
+        none.stderr
+    );
+
+    let encoder = home.path("encoder");
+    tiny_encoder::write_encoder(encoder.as_ref(), &[&["doctor", "stethoscope"]]);
+    let config = json!({"context": {"engine": "lcm", "engines": {"lcm": {"embedder": encoder}}}});
+    home.put("home/config.yaml", &config.to_string());
+    let asked = |session: &str| {
+        let question = json!({"question": "stethoscope?"}).to_string();
+        let ran = home.run(["tool", "lcm_grep", &question, "--session", session]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        (json(&ran.stdout)["hits"][0]["id"].clone(), ran.stderr)
+    };
+    let (_, told) = asked("early");
+    assert!(
+        told.contains("3 messages of the session `early` have no vectors yet"),
+        "{told}"
+    );
+    assert!(told.contains("contexture sessions index early"), "{told}");
+    let missing = done(home.run(["sessions", "index", "early", "--dry-run"]));
+    assert_eq!(missing["missing"], 3, "{missing}");
+    let made = done(home.run(["sessions", "index"]));
+    assert_eq!(
+        (&made["missing"], &made["sessions"][0]["embedded"]),
+        (&json!(0), &json!(3))
+    );
+    let (found, told) = asked("early");
+    assert!(found.is_string() && !told.contains("vectors"), "{told}");
+
+    assert_eq!(import(&home, "log.jsonl", "late")["embedded"], 3);
+    let (found, told) = asked("late");
+    assert!(found.is_string() && !told.contains("vectors"), "{told}");
 }

@@ -62,8 +62,17 @@ pub enum StoreCommand {
         /// Remove nothing, only say what would go.
         dry_run: bool,
     },
-    /// Stop the command that another thread asked for, where it only reads: a check, the dry run of a repair, a
-    /// backup. It is answered with [`EngineError::Cancelled`](crate::EngineError::Cancelled) soon after, and
+    /// Make what a search needs and what is otherwise made behind the turns, such as vectors. Answered with `sessions`,
+    /// each with its `session`, its `messages`, and how many of these are `indexed` and `embedded` (null without an
+    /// embedder), and with `missing`, the messages that lack something still.
+    Index {
+        /// The session's id; without it every session.
+        session: Option<String>,
+        /// Make nothing, only say what is missing.
+        dry_run: bool,
+    },
+    /// Stop the command that another thread asked for, where it can stop: a check, the dry run of a repair, a
+    /// backup, an index. It is answered with [`EngineError::Cancelled`](crate::EngineError::Cancelled) soon after, and
     /// leaves nothing behind.
     Cancel,
     /// How far the command is that another thread asked for: `done` of `total`, in steps of its own.

@@ -107,7 +107,10 @@ fn recorded() -> Session {
     let text = std::fs::read_to_string(shared_data().join("claude-code/main.jsonl")).unwrap();
     let conversation = formats::read(text, None).unwrap().remove(0);
     let whole = RenderPlan::whole(conversation.messages().len());
-    let body = conversation.convert(&whole, Format::Anthropic).unwrap();
+    let body = conversation
+        .convert(&whole, Format::Anthropic)
+        .unwrap()
+        .document;
     let body: Value = serde_json::from_str(&body).unwrap();
     let mut messages = body["messages"].as_array().unwrap().clone();
     for message in &mut messages {

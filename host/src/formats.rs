@@ -4,6 +4,7 @@
 //! byte; where one view of a wire message changes, only the value that holds it is rewritten.
 
 mod anatomy;
+mod blobs;
 mod body;
 mod compacted;
 mod continued;
@@ -16,6 +17,7 @@ mod json;
 mod log_history;
 mod log_writer;
 mod logs;
+mod mend;
 mod message;
 mod plan;
 mod reader;
@@ -31,11 +33,13 @@ mod views;
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use blobs::text_in;
 pub(crate) use body::{Beginning, split_again};
 pub use body::{WireBody, split};
 pub(crate) use compacted::compacted_through;
 pub(crate) use continued::continued;
 pub use conversation::Conversation;
+pub use convert::Converted;
 pub use error::FormatError;
 pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire};
 pub use excerpt::{item_lines, parse_messages};

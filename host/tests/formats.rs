@@ -185,7 +185,7 @@ fn assert_conversions_keep_what_engines_see(files: Vec<(PathBuf, String)>) {
         for conversation in read(text, None).unwrap() {
             let whole = RenderPlan::whole(conversation.messages().len());
             for to in targets {
-                let converted = one(&conversation.convert(&whole, to).unwrap());
+                let converted = one(&conversation.convert(&whole, to).unwrap().document);
                 assert_eq!(converted.format(), to, "{}", path.display());
                 let mut expected = seen(&conversation);
                 let mut found = seen(&converted);
@@ -870,7 +870,10 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
         PlanEntry::Message(3),
         PlanEntry::Message(4),
     ];
-    let out = log.convert(&window(places), Format::ClaudeCode).unwrap();
+    let out = log
+        .convert(&window(places), Format::ClaudeCode)
+        .unwrap()
+        .document;
     assert!(out.starts_with(LOG), "the earlier lines stay");
     let resumed = one(&out);
     assert_eq!(
@@ -891,7 +894,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
     }
     // The summary keeps its mark in other formats.
     let whole = RenderPlan::whole(5);
-    let anthropic = one(&resumed.convert(&whole, Format::Anthropic).unwrap());
+    let anthropic = one(&resumed.convert(&whole, Format::Anthropic).unwrap().document);
     assert_eq!(anthropic.messages()[0].kind, MessageKind::Summary);
     assert_eq!(anthropic.messages()[1].thinking, "hm");
     let native = LOG
@@ -912,7 +915,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
         Format::OpenAiResponses,
         Format::ClaudeCode,
     ] {
-        let out = one(&native.convert(&RenderPlan::whole(1), to).unwrap());
+        let out = one(&native.convert(&RenderPlan::whole(1), to).unwrap().document);
         assert_eq!(out.messages()[0].kind, MessageKind::Summary, "{to}");
     }
 }
@@ -1059,7 +1062,8 @@ fn a_codex_log_is_read_from_its_last_compaction() {
     );
     let items = one(&log
         .convert(&RenderPlan::whole(5), Format::OpenAiResponses)
-        .unwrap());
+        .unwrap()
+        .document);
     assert_eq!(roles(&items), ["user", "user", "user", "assistant", "tool"]);
     assert_eq!(items.messages()[1].kind, MessageKind::Summary);
     assert!(items.raw(3).contains("encrypted_content"));
@@ -1264,7 +1268,7 @@ mod any_document {
                 Format::OpenAiResponses,
                 Format::ClaudeCode,
             ] {
-                let out = conversation.convert(&places, to).unwrap();
+                let out = conversation.convert(&places, to).unwrap().document;
                 if !out.is_empty() && to != Format::ClaudeCode {
                     read(out.as_str(), Some(to)).unwrap_or_else(|error| panic!("{error}\n{out}"));
                 }
@@ -1385,7 +1389,8 @@ fn who_says_it_is_seen_in_every_format_that_tells() {
     let lines = one(&documents[4]);
     let chat = lines
         .convert(&RenderPlan::whole(6), Format::OpenAiChat)
-        .unwrap();
+        .unwrap()
+        .document;
     assert_eq!(names(&one(&chat)), NAMES);
 }
 

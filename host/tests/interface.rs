@@ -864,7 +864,7 @@ fn a_notice_and_a_summary_in_the_system_role_are_known_again_in_every_format() {
         Format::ClaudeCode,
     ];
     for to in writable {
-        let written = document.convert(&plan, to).unwrap();
+        let written = document.convert(&plan, to).unwrap().document;
         let read = formats::read(&*written, Some(to)).unwrap().remove(0);
         let kinds: Vec<MessageKind> = read.messages().iter().map(|message| message.kind).collect();
         let (said, summary, notice) = (

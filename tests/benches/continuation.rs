@@ -141,7 +141,10 @@ impl Played {
         let text = std::fs::read_to_string(shared_data().join(file)).unwrap();
         let conversation = formats::read(text, None).unwrap().remove(0);
         let whole = RenderPlan::whole(conversation.messages().len());
-        let body = conversation.convert(&whole, Format::OpenAiChat).unwrap();
+        let body = conversation
+            .convert(&whole, Format::OpenAiChat)
+            .unwrap()
+            .document;
         let body: Value = serde_json::from_str(&body).unwrap();
         Self {
             messages: body["messages"].as_array().unwrap().clone(),

@@ -167,7 +167,10 @@ fn a_plugin_does_the_same_with_a_real_conversation() {
     let text = std::fs::read_to_string(shared_data().join("claude-code/main.jsonl")).unwrap();
     let conversation = formats::read(text, None).unwrap().remove(0);
     let whole = RenderPlan::whole(conversation.messages().len());
-    let body = conversation.convert(&whole, Format::OpenAiChat).unwrap();
+    let body = conversation
+        .convert(&whole, Format::OpenAiChat)
+        .unwrap()
+        .document;
     assert_same(&serde_json::from_str(&body).unwrap(), 50_000);
 }
 

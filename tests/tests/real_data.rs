@@ -139,7 +139,9 @@ fn check_rendered(conversation: &Arc<Conversation>, at: usize, session: &Session
         let place = format!("{place} to {to:?}");
         let rendered = match to {
             None => conversation.render(&window),
-            Some(to) => conversation.convert(&window, to),
+            Some(to) => conversation
+                .convert(&window, to)
+                .map(|converted| converted.document),
         };
         let rendered = rendered.unwrap_or_else(|error| panic!("{place}: {error}"));
         let named = to.or(match conversation.format() {

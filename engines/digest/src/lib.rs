@@ -48,6 +48,7 @@ mod secrets;
 mod sections;
 mod shorten;
 mod span;
+mod steps;
 mod surroundings;
 mod text;
 mod tool;

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::steps;
+
 /// What a fact is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -98,6 +100,7 @@ pub(crate) fn scan(text: &str, mut found: impl FnMut(Find)) {
             continue;
         }
         at += len;
+        steps::add(len);
         if bytes.get(at) == Some(&b':')
             && let Some((kind, end)) = behind_colon(bytes, start, at)
         {
@@ -157,7 +160,8 @@ fn separator_len(bytes: &[u8]) -> usize {
 
 /// The end of the URL or Windows path with the scheme or drive `start..colon`, if it is one.
 fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize)> {
-    let rest = &bytes[colon..];
+    // What is longer is encoded data, and another scheme may begin at every byte of it.
+    let rest = &bytes[colon..bytes.len().min(colon + MAX_TOKEN + 2)];
     let kind = if rest.starts_with(b"://") && bytes[start].is_ascii_alphabetic() {
         Kind::Url
     } else if rest.starts_with(b":\\")
@@ -174,6 +178,7 @@ fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize
             || (*byte == b'\\' && kind == Kind::Url)
     };
     let mut len = rest.iter().position(ends).unwrap_or(rest.len());
+    steps::add(len);
     while len > 3 && b".,;:!?".contains(&rest[len - 1]) {
         len -= 1;
     }

@@ -300,6 +300,57 @@ mod tests {
         assert_eq!(mask_secrets(&headed), "[secret masked]\nthen prose");
     }
 
+    /// Texts that may bring a scan to read the same bytes again, with the length of what they repeat: units made of
+    /// the rules' own cues and of what a value, a name or an escape begins and ends with. Of each shape one cue
+    /// stands beside each of these, every other one beside a few.
+    fn hostile() -> impl Iterator<Item = (String, usize)> {
+        const BEFORE: [&str; 8] = ["", "a", "\"", " ", "\\", "1", "{\"", "[\\\""];
+        const BEHIND: [&str; 30] = [
+            "", "a", "=", "=a", "b:", ":b", "a@", "=\"", "=\\\"", "='", "(", ")", "=)", "\n", " ",
+            "/", "\\n", "=a;", "\":\"", ".", "-", "4", "=*", "]", "密", " is ", "\\u003d",
+            "a b:c@", "b:c@d/", ": A",
+        ];
+        let mut shapes: Vec<_> = Vec::new();
+        let cues = rules::RULES
+            .iter()
+            .map(|rule| (rule.cue, std::mem::discriminant(&rule.shape)));
+        let units = cues.enumerate().flat_map(move |(at, (cue, shape))| {
+            let is_first = !shapes.contains(&shape);
+            shapes.push(shape);
+            let all = BEFORE[..4]
+                .iter()
+                .flat_map(|before| BEHIND.map(|behind| (*before, behind)));
+            let few = [0, 11].map(|step| (BEFORE[(at + step) % 8], BEHIND[(7 * at + step) % 30]));
+            let units = all.filter(|_| is_first).chain(few).collect::<Vec<_>>();
+            units
+                .into_iter()
+                .map(move |(before, behind)| format!("{before}{cue}{behind}"))
+        });
+        let units = units
+            .chain(BEHIND.map(str::to_owned))
+            .filter(|unit| !unit.is_empty());
+        units.map(|unit| (unit.repeat(16_000 / unit.len()), unit.len()))
+    }
+
+    #[test]
+    fn any_repetition_takes_steps_in_proportion_to_its_length() {
+        for (text, unit) in hostile() {
+            crate::steps::take();
+            mask_secrets(&text);
+            crate::scan::scan(&text, |_| {});
+            let steps = crate::steps::take();
+            // Some two thousand bytes around each cue, in all readings together. A cue that reads to the end makes
+            // it half the text.
+            let most = 4_000 * (text.len() / unit);
+            let start = &text[..text.floor_char_boundary(60)];
+            assert!(
+                steps < most,
+                "{steps} steps, not {most}, for {} bytes of {start:?}",
+                text.len()
+            );
+        }
+    }
+
     fn any_json() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             any::<i64>().prop_map(Into::into),

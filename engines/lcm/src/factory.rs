@@ -49,6 +49,7 @@ impl Lcm {
                 | StoreCommand::Export { .. }
                 | StoreCommand::Verify
                 | StoreCommand::Backup { .. }
+                | StoreCommand::Index { dry_run: true, .. }
         );
         match self.store() {
             Err(StoreError::ReadOnly | StoreError::DiskFull(_))

@@ -1,5 +1,6 @@
 //! Store commands from the user that concern no single conversation.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,6 +101,16 @@ pub(crate) fn answer(
             Ok(json!({"backup": to, "bytes": bytes}))
         }
         StoreCommand::Gc { dry_run } => gc(store, *dry_run, tell),
+        StoreCommand::Index { session, dry_run } => {
+            let sessions = match session {
+                Some(session) => vec![store.session_info(find(store, session)?)?],
+                None => store.sessions()?,
+            };
+            if !dry_run {
+                make_index(&until_cancelled, &sessions, tell)?;
+            }
+            index_of(store, &sessions)
+        }
         other => Err(EngineError::Unsupported(format!("the command {other:?}"))),
     }
 }
@@ -168,6 +179,47 @@ fn line(store: &Store, info: &SessionInfo) -> Value {
 /// The time of a session's last activity: of its last message with a time, or of the last delivery.
 fn last_use(info: &SessionInfo) -> i64 {
     info.touched_at.max(info.last_at).max(info.created_at)
+}
+
+/// Brings the index of words and the vectors of these sessions up to date.
+fn make_index(
+    store: &Store,
+    sessions: &[SessionInfo],
+    tell: impl Fn(u64, u64),
+) -> Result<(), EngineError> {
+    let mut missing = 0;
+    for info in sessions {
+        if let Some(embedded) = store.embedded(info.id)? {
+            missing += u64::from(info.messages).saturating_sub(embedded);
+        }
+    }
+    let done = Cell::new(0);
+    for info in sessions {
+        store.index_now(info.id)?;
+        store.embed_each(info.id, || {
+            done.set(done.get() + 1);
+            tell(done.get().min(missing), missing);
+        })?;
+    }
+    Ok(())
+}
+
+/// What of these sessions a search has at hand.
+fn index_of(store: &Store, sessions: &[SessionInfo]) -> Result<Value, EngineError> {
+    let mut lacking = 0;
+    let mut lines = Vec::new();
+    for info in sessions {
+        let messages = u64::from(info.messages);
+        let (indexed, embedded) = (store.indexed(info.id)?, store.embedded(info.id)?);
+        lacking += embedded.map_or(0, |embedded| messages.saturating_sub(embedded));
+        lines.push(json!({
+            "session": info.name,
+            "messages": messages,
+            "indexed": indexed,
+            "embedded": embedded,
+        }));
+    }
+    Ok(json!({"sessions": lines, "missing": lacking}))
 }
 
 fn show(store: &Store, session: SessionId) -> Result<Value, EngineError> {

@@ -29,6 +29,29 @@ pub(crate) struct Context<'a> {
     pub(crate) settings: &'a Settings,
 }
 
+/// The names of the tools.
+const NAMES: [&str; 8] = [
+    "lcm_grep",
+    "lcm_expand",
+    "lcm_expand_query",
+    "lcm_read",
+    "lcm_describe",
+    "lcm_recent",
+    "lcm_status",
+    "lcm_doctor",
+];
+
+/// Whether a name is that of one of these tools, alone or behind that of the server that lends it
+/// (`mcp__memory__lcm_grep`).
+pub(crate) fn is_own(name: &str) -> bool {
+    let own = name.rfind("lcm_").and_then(|at| name.get(at..));
+    let is_alone = |own: &str| {
+        let before = name[..name.len() - own.len()].chars().next_back();
+        before.is_none_or(|c| !c.is_ascii_alphanumeric())
+    };
+    own.is_some_and(|own| NAMES.contains(&own) && is_alone(own))
+}
+
 /// The tools, for the model.
 pub(crate) fn specs() -> Vec<ToolSpec> {
     let tool = |name: &str, description: &str, parameters: Value| {
@@ -234,6 +257,28 @@ impl Context<'_> {
             Ok(info) if info.session == session => Ok(info),
             Ok(_) | Err(StoreError::Unknown(_)) => Err(unknown()),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_tools_are_known_by_their_names() {
+        let specs = specs();
+        let names = specs.iter().map(|tool| tool.name.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), NAMES);
+        for own in [
+            "lcm_grep",
+            "mcp__contexture__lcm_read",
+            "contexture.lcm_recent",
+        ] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in ["grep", "xlcm_grep", "lcm_grep_all", "lcm_", ""] {
+            assert!(!is_own(other), "{other}");
         }
     }
 }

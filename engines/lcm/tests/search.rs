@@ -9,6 +9,7 @@ use contexture_lcm::store::FILE_NAME;
 use contexture_lcm::{SessionId, Store, StoreError, StoreSettings};
 use ingest::Ingest;
 use proptest::prelude::*;
+use unicode_normalization::UnicodeNormalization;
 
 /// Pieces that texts and patterns are made of: so few that they meet.
 const PIECES: [&str; 40] = [
@@ -160,6 +161,19 @@ fn occurrences(text: &str, part: &str, case_sensitive: bool) -> Vec<(usize, usiz
         .collect()
 }
 
+/// A text as a literal and a regular expression see it: each letter in its composed form.
+fn composed(text: &str) -> String {
+    text.nfc().collect()
+}
+
+/// A text as a full-text search sees it: where case makes no difference, accents make none.
+fn plain(text: &str, case_sensitive: bool) -> String {
+    match case_sensitive {
+        true => composed(text),
+        false => text.nfd().filter(|c| *c != '\u{301}').nfc().collect(),
+    }
+}
+
 /// Letters, digits, marks and `_`, without the scripts that put no spaces between words.
 fn in_word(c: Option<char>) -> bool {
     let word = regex::Regex::new(r"^[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}ー]]$").unwrap();
@@ -188,8 +202,9 @@ proptest! {
         prop_assume!(regex::Regex::new(r"\w").unwrap().is_match(&query));
         let expected = matching(&texts, |text| {
             query.split_whitespace().all(|term| {
-                let term = term.trim_end_matches(['.', ':', '?']);
-                term.is_empty() || occurrences(text, term, case).into_iter().any(|place| is_whole(text, place))
+                let term = plain(term.trim_end_matches(['.', ':', '?']), case);
+                let text = plain(text, case);
+                term.is_empty() || occurrences(&text, &term, case).into_iter().any(|place| is_whole(&text, place))
             })
         });
         let (_directory, store, session) = store_of(&texts);
@@ -247,7 +262,9 @@ proptest! {
         // Maybe without its beginning, but for the last character.
         let cut = cut.min(literal.chars().count() - 1);
         let literal: String = literal.chars().skip(cut).collect();
-        let expected = matching(&texts, |text| !occurrences(text, &literal, case).is_empty());
+        let expected = matching(&texts, |text| {
+            !occurrences(&composed(text), &composed(&literal), case).is_empty()
+        });
         let (_directory, store, session) = store_of(&texts);
         let mut pattern = Pattern::new(Mode::Literal, literal);
         pattern.case_sensitive = Some(case);
@@ -273,10 +290,10 @@ proptest! {
         if ignore_case {
             pattern.insert_str(0, "(?i)");
         }
-        let Ok(regex) = regex::Regex::new(&pattern) else {
+        let Ok(regex) = regex::Regex::new(&composed(&pattern)) else {
             return Ok(());
         };
-        let expected = matching(&texts, |text| regex.is_match(text));
+        let expected = matching(&texts, |text| regex.is_match(&composed(text)));
         let (_directory, store, session) = store_of(&texts);
         check(&store, session, Pattern::new(Mode::Regex, pattern), &expected);
     }
@@ -339,6 +356,57 @@ fn words_identifiers_and_paths_are_exact() {
             "{pattern}"
         );
     }
+}
+
+#[test]
+fn letters_are_found_however_they_are_written() {
+    let said = [
+        "Le café ferme",
+        "The résumé",
+        "Ångström",
+        "파일이름",
+        "でんわ",
+        "йод",
+    ];
+    let decomposed: Vec<String> = said.iter().map(|text| text.nfd().collect()).collect();
+    let all = [texts(&said), decomposed].concat();
+    let (_directory, store, session) = store_of(&all);
+    for (mode, pattern, expected) in [
+        (Mode::FullText, "cafe", 2),
+        (Mode::FullText, "CAFÉ", 2),
+        (Mode::FullText, "resume angstrom", 0),
+        (Mode::FullText, "resume", 2),
+        (Mode::FullText, "angstrom", 2),
+        (Mode::FullText, "파일이름", 2),
+        (Mode::FullText, "иод", 0),
+        (Mode::FullText, "йод", 2),
+        (Mode::Literal, "café", 2),
+        (Mode::Literal, "cafe", 0),
+        (Mode::Literal, "caf", 2),
+        (Mode::Literal, "んわ", 2),
+        (Mode::Regex, "caf[é]", 2),
+        (Mode::Regex, "^.{8}$", 2),
+    ] {
+        for pattern in [pattern.to_owned(), pattern.nfd().collect::<String>()] {
+            let found = total(&store, session, mode, &pattern);
+            // A class of two characters is not one of a composed one.
+            assert!(
+                found == expected || pattern.contains('['),
+                "{mode:?} {pattern}: {found}"
+            );
+        }
+    }
+    let mut query = Query::new(
+        session,
+        Ask::Pattern(Pattern::new(Mode::FullText, "resume")),
+    );
+    query.sort = Some(Sort::Oldest);
+    let shown = search(&store, &query).unwrap().hits;
+    assert!(
+        shown[1].snippet.text.contains("re\u{301}sume\u{301}"),
+        "{:?}",
+        shown[1].snippet.text
+    );
 }
 
 #[test]
@@ -788,12 +856,14 @@ fn messages_that_cannot_be_read_are_counted_and_hide_no_others() {
         unreadable > 0 && literal.total == 60 - unreadable,
         "{literal:?}"
     );
+    assert!(!literal.total_is_exact, "they may match");
     // The index alone knows better, and the hits whose text is gone are there without it.
     let words = query(Ask::Pattern(Pattern::new(Mode::FullText, "word")));
     assert_eq!(
         (words.total, words.searched.messages_unreadable),
         (60, unreadable)
     );
+    assert!(words.total_is_exact);
     let gone = words.hits.iter().filter(|hit| hit.snippet.text.is_empty());
     assert_eq!(gone.count() as u64, unreadable);
     let asked = query(Ask::Question("which word?".into()));

@@ -1463,3 +1463,72 @@ fn the_schemas_say_what_the_tools_take() {
         .sum();
     assert!(all < 2_500, "the tools take {all} tokens of every request");
 }
+
+/// What is neither text, calls nor thinking of a message is found in its wire JSON; calls of the engine's own tools, and
+/// what they answered, are not.
+#[test]
+fn a_search_finds_what_hosted_tools_did_and_not_itself() {
+    let host = host(None);
+    let mut engine = alone(&host, &json!({}));
+    let hosted = json!({"type": "web_search_call", "id": "ws", "status": "completed",
+        "action": {"type": "search", "query": "zanzibar ferries"}})
+    .to_string();
+    let document =
+        json!({"role": "user", "content": [{"type": "document", "title": "zanzibar charter",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}]})
+        .to_string();
+    let own = [ToolCallView::new(
+        "c1",
+        "lcm_grep",
+        r#"{"pattern":"zanzibar"}"#,
+    )];
+    let other = [ToolCallView::new(
+        "c2",
+        "mcp__maps__find",
+        r#"{"place":"zanzibar"}"#,
+    )];
+    let said = "I look for it";
+    let messages = [
+        MessageView::new(MessageId(1), "assistant").with_raw(&hosted),
+        MessageView::new(MessageId(2), "user")
+            .with_raw(&document)
+            .with_media(true),
+        MessageView::new(MessageId(3), "assistant")
+            .with_text(said)
+            .with_tool_calls(&own),
+        MessageView::new(MessageId(4), "tool")
+            .with_text(r#"{"total":1,"hits":[{"snippet":"zanzibar ferries"}]}"#)
+            .with_result_of("c1", "lcm_grep"),
+        MessageView::new(MessageId(5), "assistant").with_tool_calls(&other),
+        MessageView::new(MessageId(6), "tool")
+            .with_text("zanzibar is an island")
+            .with_result_of("c2", "mcp__maps__find"),
+    ];
+    engine.observe(&Delivery::new(&messages, 7)).unwrap();
+    for mode in ["full_text", "literal", "regex"] {
+        let found = answer(
+            engine.as_mut(),
+            "lcm_grep",
+            &json!({"pattern": "zanzibar", "mode": mode, "sort": "oldest"}),
+        );
+        assert_eq!(found["total"], 4, "{found}");
+        assert_eq!(found["total_is_exact"], true);
+        let hits: Vec<&Value> = found["hits"].as_array().unwrap().iter().collect();
+        assert_eq!(ids(&hits), ["m1", "m2", "m5", "m6"]);
+    }
+    let asked = answer(
+        engine.as_mut(),
+        "lcm_grep",
+        &json!({"question": "where is zanzibar?"}),
+    );
+    let hits = asked["hits"].as_array().unwrap();
+    assert!(hits.iter().all(|hit| hit["id"] != "m4"), "{asked}");
+    let beside = answer(engine.as_mut(), "lcm_grep", &json!({"pattern": "look"}));
+    assert_eq!(
+        beside["total"], 1,
+        "what is said beside such a call is found"
+    );
+    // It is kept, and read.
+    let read = answer(engine.as_mut(), "lcm_read", &json!({"id": "m4"}));
+    assert!(read.to_string().contains("zanzibar ferries"), "{read}");
+}

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::blobs::{blobs, without_blobs};
 use super::json::{Raw, on_one_line, quote};
 use super::message::{Media, MediaKind};
 use super::time;
@@ -27,7 +28,34 @@ pub(super) struct Piece<'a> {
     pub(super) raw: Raw<'a>,
     /// Whether it is an element of the `content` list.
     pub(super) in_list: bool,
+    /// Whether its text is that of a document beside what is said.
+    pub(super) is_document: bool,
     pub(super) kind: PieceKind<'a>,
+}
+
+impl Piece<'_> {
+    /// What a model reads of the piece beside its text, its call, its result or its data, for counting: the title of
+    /// a document, the warning that a call came with.
+    pub(super) fn beside(&self) -> String {
+        match &self.kind {
+            PieceKind::Call(CallPiece { beside, .. })
+            | PieceKind::Result(ResultPiece { beside, .. }) => beside.clone(),
+            PieceKind::Text(_) if !self.is_document => String::new(),
+            PieceKind::Text(_) | PieceKind::Media(_) => titles(self.raw),
+            PieceKind::Thinking(_) | PieceKind::Opaque => String::new(),
+        }
+    }
+}
+
+/// What names and describes a document, or a picture.
+fn titles(part: Raw<'_>) -> String {
+    let inner = part.get("file").filter(|inner| inner.is_object());
+    let titles = ["title", "context", "filename"].iter();
+    let titles = titles.filter_map(|key| part.get(key).or_else(|| inner?.get(key)));
+    titles
+        .filter(|value| value.is_string())
+        .map(Raw::text)
+        .collect()
 }
 
 pub(super) enum PieceKind<'a> {
@@ -51,6 +79,8 @@ pub(super) struct CallPiece<'a> {
     /// Whether the tool takes text that is no JSON: its view wraps it as `{"input": …}`.
     pub(super) free_text: bool,
     pub(super) style: CallStyle,
+    /// Other members of an item, such as a safety check that is pending.
+    pub(super) beside: String,
 }
 
 /// How a call wants to be answered.
@@ -105,44 +135,125 @@ pub(super) struct ResultPiece<'a> {
     pub(super) name: Option<String>,
     pub(super) content: Option<Raw<'a>>,
     pub(super) is_error: bool,
+    pub(super) shape: ResultShape,
+    /// Other members of an item.
+    pub(super) beside: String,
 }
 
+/// What the content of a result has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResultShape {
+    /// A string, or parts of content.
+    Text,
+    /// A list of what each command wrote (`shell_call_output`).
+    Shell,
+    /// A screenshot, and nothing else (`computer_call_output`).
+    Screenshot,
+    /// Definitions of tools, and nothing else (`tool_search_output`).
+    Tools,
+}
+
+/// A picture of one pixel, which stands in place of a screenshot that has left.
+pub(super) const NO_PICTURE: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=";
+
 impl ResultPiece<'_> {
-    /// Its text, its parts joined by newlines.
+    /// Its text, its parts joined by newlines. A part that is neither text nor media is given as what can be read of
+    /// it, or as its JSON.
     pub(super) fn text(&self) -> String {
-        let Some(content) = self.content else {
+        let Some(content) = self.content.filter(|content| !content.is_null()) else {
             return String::new();
         };
         if let Some(text) = content.string() {
             return text.into_owned();
         }
-        if !content.is_array() {
-            return if content.is_null() {
-                String::new()
-            } else {
-                content.text().to_owned()
-            };
-        }
-        let texts: Vec<_> = parts(content)
-            .filter_map(|piece| match piece.kind {
-                PieceKind::Text(text) => text.string(),
-                _ => None,
-            })
+        let texts: Vec<_> = parts_of(content)
+            .filter_map(|piece| part_text(&piece))
             .collect();
         texts.join("\n")
     }
 
     /// The images and documents in it.
     pub(super) fn media(&self) -> Vec<Media> {
-        let Some(content) = self.content else {
-            return Vec::new();
-        };
-        parts(content)
-            .filter_map(|piece| match piece.kind {
-                PieceKind::Media(media) => Some(media),
-                _ => None,
-            })
-            .collect()
+        let parts = self.content.into_iter().flat_map(parts_of);
+        parts.flat_map(|piece| part_media(&piece)).collect()
+    }
+
+    /// The content with which it says `text`, in the shape that its kind has to have. A screenshot or a list of tools
+    /// can say nothing: it becomes the smallest one.
+    pub(super) fn encode_text(&self, text: &str) -> String {
+        match self.shape {
+            ResultShape::Text => quote(text),
+            ResultShape::Screenshot => {
+                format!("{{\"type\":\"computer_screenshot\",\"image_url\":\"{NO_PICTURE}\"}}")
+            }
+            ResultShape::Tools => "[]".to_owned(),
+            ResultShape::Shell => {
+                let first = self.content.and_then(|content| content.elements().next());
+                let outcome = first.and_then(|first| first.get("outcome"));
+                let outcome = outcome.map_or("{\"type\":\"exit\",\"exit_code\":0}", Raw::text);
+                let stdout = quote(text);
+                format!("[{{\"stdout\":{stdout},\"stderr\":\"\",\"outcome\":{outcome}}}]")
+            }
+        }
+    }
+}
+
+/// The parts of a result's content: a list of them, or one that stands alone.
+fn parts_of(content: Raw<'_>) -> impl Iterator<Item = Piece<'_>> {
+    let alone = content.is_object().then(|| part_piece(content));
+    parts(content).chain(alone)
+}
+
+/// What can be read of a part of a result.
+fn part_text(piece: &Piece<'_>) -> Option<String> {
+    let titles = piece.beside();
+    let text = match &piece.kind {
+        PieceKind::Text(text) => text.string()?.into_owned(),
+        PieceKind::Media(_) => String::new(),
+        // What a command wrote.
+        _ if piece.raw.get("stdout").is_some() => {
+            let texts = ["stdout", "stderr"].map(|key| piece.raw.get_string(key));
+            texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        }
+        _ => without_blobs(piece.raw),
+    };
+    let text = match titles.is_empty() {
+        true => text,
+        false => format!("{titles}\n{text}"),
+    };
+    Some(text).filter(|text| !text.is_empty() || matches!(piece.kind, PieceKind::Text(_)))
+}
+
+/// The media in a part of a result.
+fn part_media(piece: &Piece<'_>) -> Vec<Media> {
+    match &piece.kind {
+        PieceKind::Media(media) => vec![media.clone()],
+        PieceKind::Text(_) => Vec::new(),
+        _ => media_within(piece.raw),
+    }
+}
+
+/// The media in an item or a part that is none itself: what a hosted tool made or saw.
+pub(super) fn media_within(raw: Raw<'_>) -> Vec<Media> {
+    let mut found = blobs(raw);
+    linked_media(raw, &mut found);
+    found
+}
+
+/// Appends the pictures that are named by an address.
+fn linked_media(raw: Raw<'_>, found: &mut Vec<Media>) {
+    if let PieceKind::Media(media) = part_kind(raw)
+        && !media.is_base64
+        && !media.data.is_empty()
+    {
+        found.push(media);
+        return;
+    }
+    let members = raw.members().map(|(_, value)| value);
+    for value in members.chain(raw.elements()) {
+        if value.is_object() || value.is_array() {
+            linked_media(value, found);
+        }
     }
 }
 
@@ -308,6 +419,8 @@ fn message_pieces<'a>(
             name: Members::text(members.tool_name).or_else(|| Members::text(members.name)),
             content: members.content,
             is_error: members.error.is_some_and(Raw::is_true),
+            shape: ResultShape::Text,
+            beside: String::new(),
         };
         return Ok(vec![piece(raw, PieceKind::Result(result))]);
     }
@@ -369,6 +482,7 @@ fn message_pieces<'a>(
             arguments: call.get("arguments"),
             free_text: false,
             style: CallStyle::Name,
+            beside: String::new(),
         };
         pieces.push(piece(call, PieceKind::Call(call_piece)));
     }
@@ -391,23 +505,27 @@ fn chat_call(call: Raw<'_>) -> CallPiece<'_> {
         }),
         free_text: custom.is_some(),
         style: CallStyle::Id,
+        beside: String::new(),
     }
 }
 
 /// The elements of a list of content parts.
 fn parts(list: Raw<'_>) -> impl Iterator<Item = Piece<'_>> {
-    list.elements().map(|part| {
-        let kind = if part.is_string() {
-            PieceKind::Text(part)
-        } else {
-            part_kind(part)
-        };
-        Piece {
-            raw: part,
-            in_list: true,
-            kind,
-        }
-    })
+    list.elements().map(part_piece)
+}
+
+fn part_piece(part: Raw<'_>) -> Piece<'_> {
+    let kind = if part.is_string() {
+        PieceKind::Text(part)
+    } else {
+        part_kind(part)
+    };
+    Piece {
+        raw: part,
+        in_list: true,
+        is_document: matches!(kind, PieceKind::Text(_)) && part.get("source").is_some(),
+        kind,
+    }
 }
 
 fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
@@ -423,20 +541,42 @@ fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
             arguments: part.get("input"),
             free_text: false,
             style: CallStyle::Id,
+            beside: String::new(),
         }),
         "tool_result" => PieceKind::Result(ResultPiece {
             call_id: part.get_string("tool_use_id").unwrap_or_default(),
             name: None,
             content: part.get("content"),
             is_error: part.get("is_error").is_some_and(Raw::is_true),
+            shape: ResultShape::Text,
+            beside: String::new(),
         }),
-        "image" | "image_url" | "input_image" => PieceKind::Media(media(part, MediaKind::Image)),
+        "image" | "image_url" | "input_image" | "computer_screenshot" => {
+            PieceKind::Media(media(part, MediaKind::Image))
+        }
+        "document" if let Some(text) = document_text(part) => text,
         "document" | "file" | "input_file" => PieceKind::Media(media(part, MediaKind::Document)),
         "input_audio" | "audio" => PieceKind::Media(media(part, MediaKind::Audio)),
         "" | "text" | "input_text" | "output_text" => {
             string("text").map_or(PieceKind::Opaque, PieceKind::Text)
         }
         _ => PieceKind::Opaque,
+    }
+}
+
+/// The text of a document that is text: in one string, or else in parts.
+fn document_text(document: Raw<'_>) -> Option<PieceKind<'_>> {
+    let source = document.get("source")?;
+    match source.get("type")?.string()?.as_ref() {
+        "text" => {
+            let text = source.get("data").filter(|data| data.is_string())?;
+            Some(PieceKind::Text(text))
+        }
+        "content" => Some(match source.get("content")? {
+            text if text.is_string() => PieceKind::Text(text),
+            _ => PieceKind::Opaque,
+        }),
+        _ => None,
     }
 }
 
@@ -516,8 +656,18 @@ fn item_pieces<'a>(
                 .or_else(|| Members::text(members.id))
                 .unwrap_or_default(),
             name: None,
-            content: raw.get("output").or_else(|| raw.get("tools")),
+            content: raw
+                .get("output")
+                .or_else(|| raw.get("tools"))
+                .or_else(|| raw.get("result")),
             is_error: false,
+            shape: match kind {
+                "shell_call_output" => ResultShape::Shell,
+                "computer_call_output" => ResultShape::Screenshot,
+                "tool_search_output" => ResultShape::Tools,
+                _ => ResultShape::Text,
+            },
+            beside: other_members(raw, &["output", "tools", "result"]),
         };
         return ("tool".into(), vec![piece(raw, PieceKind::Result(result))]);
     }
@@ -533,9 +683,9 @@ fn item_pieces<'a>(
         // The provider ran it and answered it: it belongs to the assistant's turn, whole.
         return ("assistant".into(), vec![piece(raw, PieceKind::Opaque)]);
     };
-    let arguments = ["arguments", "input", "action", "operation"]
-        .iter()
-        .find_map(|key| raw.get(key));
+    const ARGUMENTS: [&str; 5] = ["arguments", "input", "action", "actions", "operation"];
+    let key = ARGUMENTS.iter().find(|key| raw.get(key).is_some());
+    let arguments = key.and_then(|key| raw.get(key));
     let call = CallPiece {
         id,
         name: Members::text(members.name).unwrap_or_else(|| base.to_owned()),
@@ -546,14 +696,39 @@ fn item_pieces<'a>(
         } else {
             CallStyle::Item
         },
+        beside: other_members(raw, key.map_or(&[], std::slice::from_ref)),
     };
     ("assistant".into(), vec![piece(raw, PieceKind::Call(call))])
+}
+
+/// What an item holds beside what is read of it and what only names it.
+fn other_members(item: Raw<'_>, read: &[&str]) -> String {
+    const NAMES: [&str; 12] = [
+        "type",
+        "id",
+        "call_id",
+        "name",
+        "namespace",
+        "status",
+        "caller",
+        "created_by",
+        "execution",
+        "fingerprint",
+        "max_output_length",
+        "internal_chat_message_metadata_passthrough",
+    ];
+    let others = item.members().filter(|(key, value)| {
+        let is_read = NAMES.contains(&key.as_ref()) || read.contains(&key.as_ref());
+        !is_read && !value.is_null() && !matches!(value.text(), "[]" | "{}" | "\"\"")
+    });
+    others.map(|(_, value)| without_blobs(value)).collect()
 }
 
 fn piece<'a>(raw: Raw<'a>, kind: PieceKind<'a>) -> Piece<'a> {
     Piece {
         raw,
         in_list: false,
+        is_document: false,
         kind,
     }
 }
@@ -562,6 +737,7 @@ fn text_piece<'a>(raw: Raw<'a>, string: Raw<'a>, in_list: bool) -> Piece<'a> {
     Piece {
         raw,
         in_list,
+        is_document: false,
         kind: PieceKind::Text(string),
     }
 }

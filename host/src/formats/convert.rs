@@ -3,24 +3,91 @@
 use super::conversation::Conversation;
 use super::json::{Raw, escape, quote};
 use super::log_writer::write_log;
+use super::mend::{Notes, mend};
 use super::message::{Media, MediaKind, Message};
-use super::plan::{Kept, Part, PlannedMessage, RenderPlan, planned_messages};
+use super::plan::{Kept, Part, PlanEntry, PlannedMessage, RenderPlan, planned_messages};
 use super::render::{blocks_of, call_output, is_result, tool_message, tool_result};
 use super::seal::{sealed_summary, unsealed_notice};
 use super::splice::{new_message, part_type, splice, text_part};
 use super::views::Speaker;
 use super::{Format, FormatError};
 
+/// A conversation in another format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Converted {
+    /// The document.
+    pub document: String,
+    /// What was changed or left out so that the provider takes it, a sentence for each kind, with how often.
+    pub notes: Vec<String>,
+}
+
+/// Whether a format is one of Anthropic's messages.
+fn is_family(format: Format) -> bool {
+    matches!(format, Format::Anthropic | Format::ClaudeCode)
+}
+
 impl Conversation {
     /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log
     /// that Claude Code can resume (of such a log the earlier lines stay, and the window follows as a
     /// compaction). Between formats of one family (Anthropic and Claude Code, Responses and Codex) the
     /// blocks leave byte for byte; between others thinking stays behind, because a provider takes back
-    /// only its own.
+    /// only its own. What the provider of the format would refuse is mended: see [`Converted::notes`].
     ///
     /// # Errors
     /// Where the window does not fit the conversation, or `to` is a format that has no writer.
-    pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
+    pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<Converted, FormatError> {
+        let mut notes = Notes::default();
+        let document = self.written_as(plan, to)?;
+        if is_family(self.format()) != is_family(to) || to == Format::OpenAiChat {
+            self.note_what_stays_behind(plan, to, &mut notes);
+        }
+        let document = match to {
+            Format::OpenAiChat | Format::Anthropic | Format::OpenAiResponses => {
+                mend(document, to, &mut notes)
+            }
+            _ => document,
+        };
+        Ok(Converted {
+            document,
+            notes: notes.sentences(),
+        })
+    }
+
+    /// Counts what messages of another provider's format hold that this one has no place for.
+    fn note_what_stays_behind(&self, plan: &RenderPlan<'_>, to: Format, notes: &mut Notes) {
+        if self.format() == to {
+            return;
+        }
+        let kept = plan.entries.iter().filter_map(|entry| match entry {
+            PlanEntry::Message(index) | PlanEntry::Replaced { index, .. } => {
+                self.messages().get(*index)
+            }
+            _ => None,
+        });
+        for message in kept {
+            if message.has_thinking {
+                notes.add(
+                    "thinking was left out: a provider takes back only its own",
+                    1,
+                );
+            }
+            if !message.opaque.is_empty() {
+                notes.add(
+                    "what a tool of the provider's own did, or the title of a document, was left out",
+                    1,
+                );
+            }
+            let media = message.media.iter();
+            let lost = media.filter(|media| self.media_part(media, to).is_none());
+            notes.add(
+                "a picture, document or recording that the format has no form for was left out",
+                lost.count(),
+            );
+        }
+    }
+
+    fn written_as(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
         match to {
             _ if !self.is_own_request(to) && !self.compacted_items.is_empty() => {
                 Err(FormatError::OnlyItsProvider(to))
@@ -61,6 +128,9 @@ impl Conversation {
                 }
                 PlannedMessage::Kept(kept) => {
                     for view in self.kept_views(&kept)? {
+                        if view.is_hosted_alone() {
+                            continue;
+                        }
                         messages.push(self.chat_message(&view));
                         let stubs = view
                             .stubs
@@ -104,7 +174,9 @@ impl Conversation {
                 }
                 PlannedMessage::Kept(kept) => {
                     for view in self.kept_views(&kept)? {
-                        self.push_response_items(&view, &mut items);
+                        if !view.is_hosted_alone() {
+                            self.push_response_items(&view, &mut items);
+                        }
                     }
                 }
             }
@@ -317,9 +389,15 @@ impl Conversation {
     /// An image or document as a part of the format; nothing where that has no such part.
     fn media_part(&self, media: &Media, to: Format) -> Option<String> {
         let data = self.media_data(media);
-        if data.is_empty() {
+        // A file that only its provider has cannot be named to another one.
+        let is_link = data.starts_with("http");
+        if data.is_empty() || !(media.is_base64 || is_link) {
             return None;
         }
+        let is_pdf = media
+            .mime
+            .as_deref()
+            .is_none_or(|mime| mime == "application/pdf");
         let mime = media.mime.as_deref().unwrap_or(match media.kind {
             MediaKind::Image => "image/png",
             MediaKind::Document => "application/pdf",
@@ -333,6 +411,11 @@ impl Conversation {
         };
         Some(match (to, media.kind) {
             (Format::Anthropic | Format::ClaudeCode, MediaKind::Audio) => return None,
+            (Format::Anthropic | Format::ClaudeCode, MediaKind::Document)
+                if media.is_base64 && !is_pdf =>
+            {
+                return self.text_document(media);
+            }
             (Format::Anthropic | Format::ClaudeCode, kind) => {
                 let kind = if kind == MediaKind::Image {
                     "image"
@@ -355,13 +438,24 @@ impl Conversation {
                 } else {
                     "file_url"
                 };
-                format!("{{\"type\":\"input_file\",\"{key}\":\"{url}\"}}")
+                let name = match media.is_base64 {
+                    true => format!("\"filename\":\"{}\",", file_name(&mime)),
+                    false => String::new(),
+                };
+                format!("{{\"type\":\"input_file\",{name}\"{key}\":\"{url}\"}}")
             }
             (_, MediaKind::Image) => {
                 format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":\"{url}\"}}}}")
             }
+            // Chat completions take no link to a file.
+            (_, MediaKind::Document) if !media.is_base64 => {
+                text_part("text", &format!("\"[Document: {url}]\""))
+            }
             (_, MediaKind::Document) => {
-                format!("{{\"type\":\"file\",\"file\":{{\"file_data\":\"{url}\"}}}}")
+                let name = file_name(&mime);
+                format!(
+                    "{{\"type\":\"file\",\"file\":{{\"filename\":\"{name}\",\"file_data\":\"{url}\"}}}}"
+                )
             }
             (_, MediaKind::Audio) => {
                 let format = mime.rsplit('/').next().unwrap_or("wav");
@@ -370,6 +464,14 @@ impl Conversation {
                 )
             }
         })
+    }
+
+    /// A document whose base64 is text, as Anthropic takes it; nothing where it is none.
+    fn text_document(&self, media: &Media) -> Option<String> {
+        let text = quote(&super::text_in(self, media)?);
+        Some(format!(
+            "{{\"type\":\"document\",\"source\":{{\"type\":\"text\",\"media_type\":\"text/plain\",\"data\":{text}}}}}"
+        ))
     }
 
     /// The window as turns of Anthropic's, one a wire message, not yet merged.
@@ -517,6 +619,16 @@ impl Conversation {
     }
 }
 
+/// A name for a document that has none here.
+fn file_name(mime: &str) -> &'static str {
+    match mime {
+        "application/pdf" => "document.pdf",
+        "application/json" => "document.json",
+        mime if mime.starts_with("text/") => "document.txt",
+        _ => "document",
+    }
+}
+
 /// A view that is kept, with what changes of it and what joins it.
 struct KeptView<'a> {
     message: &'a Message,
@@ -530,6 +642,14 @@ struct KeptView<'a> {
 }
 
 impl KeptView<'_> {
+    /// Whether it holds nothing but what a tool of the provider's own did, which nobody else reads.
+    fn is_hosted_alone(&self) -> bool {
+        let says =
+            !self.text.trim().is_empty() || !self.before.is_empty() || !self.after.is_empty();
+        let does = !self.arguments.is_empty() || self.message.role == "tool";
+        !self.message.opaque.is_empty() && !says && !does && self.media().next().is_none()
+    }
+
     fn media(&self) -> impl Iterator<Item = &Media> {
         self.message.media.iter().filter(|_| self.keeps_media)
     }

@@ -15,8 +15,8 @@ pub struct Message {
     pub text: String,
     /// The text of its thinking, for counting.
     pub thinking: String,
-    /// The JSON of blocks that are neither text, thinking, calls nor media (a server tool's use and its
-    /// result, say), for counting.
+    /// The JSON of what is neither text, thinking, calls nor media (a server tool's use and its result, the title of
+    /// a document), for counting. Base64 in it is left out; what it stands for is among the media.
     pub opaque: String,
     /// The tools it calls, in order.
     pub calls: Vec<Call>,

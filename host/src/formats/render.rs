@@ -57,7 +57,7 @@ impl Conversation {
     /// Where the window does not fit the conversation.
     pub fn render(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         match self.container {
-            Container::Log => self.convert(plan, Format::OpenAiChat),
+            Container::Log => Ok(self.convert(plan, Format::OpenAiChat)?.document),
             Container::List(_) | Container::Lines(_) => render_all(&[(self, plan)]),
         }
     }

@@ -165,18 +165,22 @@ fn piece_edits<'a>(
                         .filter(|(_, view)| view.pieces.contains(&piece_at))
                         .map(|(at, view)| (view, part_of(at)))
                         .collect();
+                    // A new text stands where something was said, rather than in a document beside it.
+                    let said_later = piece.is_document && has_said(pieces, piece_at, view);
                     let replaced = part.text.is_some();
-                    let later = replaced && text.is_none();
-                    text = None;
+                    let later = replaced && (text.is_none() || said_later);
+                    if !said_later {
+                        text = None;
+                    }
                     if later {
                         PieceEdit::Drop
                     } else {
                         text_edit(*raw, piece_at, &sharers)
                     }
                 }
-                (PieceKind::Result(_), Some(new)) => {
+                (PieceKind::Result(result), Some(new)) => {
                     text = None;
-                    PieceEdit::Change(quote(new))
+                    PieceEdit::Change(result.encode_text(new))
                 }
                 (PieceKind::Call(piece), _) => {
                     let new = part.arguments.iter().find(|new| new.index == call);
@@ -208,6 +212,12 @@ fn piece_edits<'a>(
         new_text = text.filter(|text| !text.is_empty()).or(new_text);
     }
     Ok((piece_edits, new_text))
+}
+
+/// Whether the view has a text behind the piece `at` that is no document's.
+fn has_said(pieces: &[(usize, &Piece<'_>)], at: usize, view: &ViewSpan) -> bool {
+    let mut rest = pieces.iter().take(view.pieces.end).skip(at + 1);
+    rest.any(|(_, piece)| matches!(piece.kind, PieceKind::Text(_)) && !piece.is_document)
 }
 
 /// What becomes of a text that several view_count may share: a summary and the rest.

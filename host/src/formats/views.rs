@@ -6,7 +6,8 @@ use std::ops::Range;
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::anatomy::{Anatomy, Piece, PieceKind, anatomy};
+use super::anatomy::{Anatomy, Piece, PieceKind, anatomy, media_within};
+use super::blobs::without_blobs;
 use super::json::{Raw, hash_text};
 use super::message::{Call, Media, Message};
 use super::seal::{leading_summary, unsealed_notice, unsealed_short};
@@ -316,10 +317,12 @@ fn fill<'a>(
                 unread.push(piece.raw);
             }
             PieceKind::Opaque => {
-                message.opaque.push_str(piece.raw.text());
+                message.opaque.push_str(&without_blobs(piece.raw));
+                media = media_within(piece.raw);
                 unread.push(piece.raw);
             }
         }
+        message.opaque.push_str(&piece.beside());
         let start = group.get(*item).map_or(0, |item| item.raw.span().start);
         message.media.extend(media.into_iter().map(|found| Media {
             item: message.items.start + item,

@@ -31,12 +31,15 @@ pub(crate) fn message_tokens(
     conversation: &Conversation,
     message: &Message,
 ) -> u64 {
-    let media: Vec<tokens::Media> = message
-        .media
-        .iter()
-        .map(|media| priced(conversation, media))
-        .collect();
-    count(counter, message, &message.text, &[], &media)
+    let mut of_documents = 0;
+    let mut priced_media = Vec::new();
+    for media in &message.media {
+        match formats::text_in(conversation, media) {
+            Some(text) => of_documents += counter.count_text(&text),
+            None => priced_media.push(priced(conversation, media)),
+        }
+    }
+    count(counter, message, &message.text, &[], &priced_media) + of_documents
 }
 
 /// The tokens of a message with another text (its media leave with the old one) and shorter arguments.
@@ -113,3 +116,6 @@ fn priced(conversation: &Conversation, media: &formats::Media) -> tokens::Media 
         MediaKind::Audio => tokens::Media::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,7 +39,7 @@ impl Chat {
             _ => Format::OpenAiChat,
         };
         let whole = RenderPlan::whole(conversation.messages().len());
-        let body = conversation.convert(&whole, format).unwrap();
+        let body = conversation.convert(&whole, format).unwrap().document;
         let body: Map<String, Value> = serde_json::from_str(&body).unwrap();
         let mut head = String::new();
         for (key, value) in body.iter().filter(|(key, _)| *key != "messages") {

@@ -1,5 +1,7 @@
-//! Decides at each cue whether there is a secret. Every check looks at a bounded stretch of text, or at one
-//! that no other check looks at again, so that a scan takes time in proportion to the text.
+//! Decides at each cue whether there is a secret. Time in proportion to the text is a matter of how a check may
+//! look around it: at a bounded number of bytes ([`Scan::ahead`], [`Scan::behind`]), or at a run, a value or a line
+//! whose end is remembered ([`Scan::run_of`], [`Scan::value_end`], [`Scan::line_from`]). No check reads the text in
+//! another way, and tests count the bytes that these hand out.
 
 use std::ops::Range;
 
@@ -7,6 +9,7 @@ use super::SECRET_MASK;
 use super::cues::find;
 use super::rules::{ALNUM, BASE64, DOTTED, Keeps, RULES, Shape, TOKEN, Value, WORD, is_in};
 use super::value::{is_key, is_password, is_placeholder, is_short_key, is_strong, is_user_info};
+use crate::steps;
 
 /// How far from a name its value may be, and how long the rest of a name may be, in bytes.
 const GAP: usize = 12;
@@ -15,6 +18,11 @@ const NAME_REST: usize = 32;
 const QUOTED: usize = 1_024;
 /// How far back the command of an option is looked for, in bytes.
 const COMMAND: usize = 400;
+/// The longest user, password and host of a URL, and what may follow a slash in such a password, in bytes.
+const AUTHORITY: usize = 2_048;
+const SLASHED: usize = 128;
+/// The longest title of a key block, in bytes.
+const TITLE: usize = 64;
 /// The end of a run of at least so many bytes is looked for once.
 const LONG_RUN: usize = 16;
 /// The longest key block, in bytes.
@@ -28,6 +36,7 @@ pub(super) fn scan(text: &str, secrets: &mut Vec<Range<usize>>) {
         runs: Vec::new(),
         value: 0..0,
         line: 0..0,
+        block_end: 0,
     };
     let mut from = 0;
     while let Some((which, place)) = find(text, from) {
@@ -75,7 +84,14 @@ pub(super) fn in_value(text: &str, value: Value, secrets: &mut Vec<Range<usize>>
         Value::Cookie => {
             cookies(text, 0..text.len(), secrets);
         }
-        Value::Header => secrets.extend(credential(text, 0..text.len())),
+        Value::Header => {
+            let start = credential_start(text, &(0..text.len()));
+            let is_part = |byte: &u8| is_in(*byte, TOKEN);
+            let len = text.as_bytes()[start..]
+                .iter()
+                .take_while(|byte| is_part(byte));
+            secrets.extend(credential(text, start..start + len.count()));
+        }
         _ if is_secret(text, value, true) => secrets.push(0..text.len()),
         _ => {}
     }
@@ -166,9 +182,25 @@ struct Scan<'t> {
     runs: Vec<(u16, Range<usize>)>,
     value: Range<usize>,
     line: Range<usize>,
+    /// The end of the last title of a key block's end: what stands before it belongs to no later block.
+    block_end: usize,
 }
 
 impl Scan<'_> {
+    /// At most so many bytes from `from` on.
+    fn ahead(&self, from: usize, most: usize) -> &[u8] {
+        let ahead = &self.bytes[from..self.bytes.len().min(from + most)];
+        steps::add(ahead.len());
+        ahead
+    }
+
+    /// At most so many bytes before `to`.
+    fn behind(&self, to: usize, most: usize) -> &[u8] {
+        let behind = &self.bytes[to.saturating_sub(most)..to];
+        steps::add(behind.len());
+        behind
+    }
+
     /// Appends the secrets of a rule whose cue is at `place`. Returns where to go on, if that is behind all
     /// of these.
     fn at(&mut self, which: usize, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
@@ -210,7 +242,8 @@ impl Scan<'_> {
             Shape::Login => self.login(place.end),
             Shape::UserOption => self.user_option(&place),
             Shape::Telegram if exact() => {
-                let digits = self.bytes[place.start.saturating_sub(12)..place.start]
+                let digits = self
+                    .behind(place.start, 12)
                     .iter()
                     .rev()
                     .take_while(|byte| byte.is_ascii_digit())
@@ -222,9 +255,9 @@ impl Scan<'_> {
             Shape::AzureClient if exact() && place.start >= 3 => {
                 let head = &self.bytes[place.start - 3..place.start];
                 let is_part = |byte: &u8| is_in(*byte, DOTTED) || *byte == b'~';
-                let len = self.bytes[place.end..]
+                let len = self
+                    .ahead(place.end, 40)
                     .iter()
-                    .take(40)
                     .take_while(|byte| is_part(byte))
                     .count();
                 let fits = head.iter().all(is_part) && (31..=34).contains(&len);
@@ -256,6 +289,7 @@ impl Scan<'_> {
             .iter()
             .take_while(|byte| is_in(**byte, set));
         let run = from..from + run.count();
+        steps::add(run.len());
         let end = run.end;
         if run.len() >= LONG_RUN {
             match known {
@@ -287,7 +321,7 @@ impl Scan<'_> {
 
     /// A key block: to its end where that follows, else as far as there are lines of a key.
     fn pem(&mut self, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> usize {
-        let title = &self.bytes[place.end..self.bytes.len().min(place.end + 64)];
+        let title = self.ahead(place.end, TITLE);
         let Some(len) = memchr::memmem::find(title, b"-----") else {
             return 0;
         };
@@ -295,13 +329,15 @@ impl Scan<'_> {
             return 0;
         }
         let body = place.end + len + 5;
+        // The next block's title is as near as that of the cue which is looked at next.
         let next = memchr::memmem::find(&self.bytes[body..], b"-----").map(|at| body + at);
+        steps::add(next.unwrap_or(self.bytes.len()) - body);
         let closing =
             next.filter(|at| at - body <= PEM && self.bytes[at + 5..].starts_with(b"END "));
         let end = match closing {
             Some(at) => {
                 let from = at + "-----END ".len();
-                let line = &self.bytes[from..self.bytes.len().min(from + 64)];
+                let line = self.ahead(from, TITLE);
                 memchr::memmem::find(line, b"-----").map_or(at, |dashes| from + dashes + 5)
             }
             None => self.key_lines(body, next.unwrap_or(self.bytes.len())),
@@ -313,20 +349,20 @@ impl Scan<'_> {
     }
 
     /// The lines of a key before the end of its block.
-    fn pem_end(&self, place: &Range<usize>) -> Option<Range<usize>> {
+    fn pem_end(&mut self, place: &Range<usize>) -> Option<Range<usize>> {
         const LINE: usize = 128;
-        let title = &self.bytes[place.end..self.bytes.len().min(place.end + 64)];
+        let title = self.ahead(place.end, TITLE);
         let len = memchr::memmem::find(title, b"-----")?;
         memchr::memmem::find(&title[..len], b"PRIVATE KEY")?;
+        let earliest = std::mem::replace(&mut self.block_end, place.end);
         let mut start = place.start;
         // What stands before the end in its own line.
         let mut at = place.start
-            - (self.bytes[..place.start].iter().rev())
-                .take(LINE)
+            - (self.behind(place.start, LINE).iter().rev())
                 .take_while(|byte| **byte != b'\n')
                 .count();
-        while at > 0 && place.start - at <= PEM {
-            let before = &self.bytes[at.saturating_sub(LINE)..at - 1];
+        while at > earliest && place.start - at <= PEM {
+            let before = &self.behind(at, LINE)[..at.min(LINE) - 1];
             let Some(line) = memchr::memrchr(b'\n', before)
                 .map(|end| &before[end + 1..])
                 .or((before.len() + 1 == at).then_some(before))
@@ -378,7 +414,9 @@ impl Scan<'_> {
         let is_header = name > from && self.bytes[name..to].starts_with(b": ");
         is_header.then(|| {
             let line = memchr::memchr(b'\n', &self.bytes[name..to]);
-            line.map_or(to, |len| name + len)
+            let end = line.map_or(to, |len| name + len);
+            steps::add(end - name);
+            end
         })
     }
 
@@ -390,10 +428,8 @@ impl Scan<'_> {
         whole: bool,
         secrets: &mut Vec<Range<usize>>,
     ) -> usize {
-        let rest = self.bytes[place.end..]
-            .iter()
-            .take(NAME_REST)
-            .take_while(|byte| is_in(**byte, WORD));
+        let rest = self.ahead(place.end, NAME_REST);
+        let rest = rest.iter().take_while(|byte| is_in(**byte, WORD));
         let name_end = place.end + rest.count();
         if !names(self.text, place, name_end, whole) {
             return 0;
@@ -412,7 +448,9 @@ impl Scan<'_> {
             }
             Value::Header => {
                 let line = self.line_from(found.place.start);
-                secrets.extend(credential(self.text, line));
+                let start = credential_start(self.text, &line);
+                let end = self.run_of(start, TOKEN).min(line.end).max(start);
+                secrets.extend(credential(self.text, start..end));
             }
             _ => {
                 let fits = is_secret(text, value, found.quoted)
@@ -420,6 +458,7 @@ impl Scan<'_> {
                     // `password: the user must …` is prose.
                     && (found.quoted
                         || found.assigned
+                        || text.len() > QUOTED
                         || !text.bytes().all(|byte| byte.is_ascii_lowercase()));
                 if fits {
                     secrets.push(found.place);
@@ -435,6 +474,7 @@ impl Scan<'_> {
             let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r' | b'"' | b'\'' | b'`' | b'\\');
             let len = self.bytes[start..].iter().position(is_end);
             self.line = start..len.map_or(self.bytes.len(), |len| start + len);
+            steps::add(self.line.len());
         }
         start..self.line.end
     }
@@ -473,9 +513,9 @@ impl Scan<'_> {
         if let [b'b' | b'f' | b'r' | b'u', b'"' | b'\'', ..] = self.bytes[start..] {
             start += 1;
         }
-        let slashes = self.bytes[start..]
+        let slashes = self
+            .ahead(start, GAP)
             .iter()
-            .take(GAP)
             .take_while(|b| **b == b'\\')
             .count();
         let quote = self.bytes.get(start + slashes).copied();
@@ -505,7 +545,7 @@ impl Scan<'_> {
 
     /// Whether the name with this cue in it is an option of a command.
     fn is_option(&self, cue: usize) -> bool {
-        let before = &self.bytes[cue.saturating_sub(NAME_REST)..cue];
+        let before = self.behind(cue, NAME_REST);
         let name = before
             .iter()
             .rev()
@@ -516,7 +556,7 @@ impl Scan<'_> {
 
     /// The quote that closes a value in quotes, which has as many backslashes before it as the opening one.
     fn closing(&self, start: usize, quote: u8, slashes: usize) -> Option<usize> {
-        let within = &self.bytes[start..self.bytes.len().min(start + QUOTED)];
+        let within = self.ahead(start, QUOTED);
         let mut from = 0;
         while let Some(at) = memchr::memchr2(quote, b'\n', &within[from..]) {
             let at = from + at;
@@ -560,6 +600,7 @@ impl Scan<'_> {
             let len = self.text[start..]
                 .find(is_end)
                 .unwrap_or(self.text.len() - start);
+            steps::add(len);
             let value = self.text[start..start + len].trim_end_matches([')', ']', '}', '*']);
             self.value = start..start + value.len();
             // What was trimmed ends no value but this one.
@@ -570,18 +611,20 @@ impl Scan<'_> {
 
     fn authority(&self, from: usize) -> Option<Range<usize>> {
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`<>\\".contains(byte);
-        let rest = &self.bytes[from..];
+        let rest = &self.bytes[from..self.bytes.len().min(from + AUTHORITY + SLASHED)];
         let mut end = rest
             .iter()
+            .take(AUTHORITY)
             .position(|byte| is_end(byte) || matches!(byte, b'/' | b'?' | b'#'))
-            .unwrap_or(rest.len());
+            .unwrap_or(rest.len().min(AUTHORITY));
+        steps::add(end + SLASHED);
         // A password may hold a slash, which belongs to it if no host and port are before it.
         if memchr::memchr(b'@', &rest[..end]).is_none()
             && let Some(colon) = memchr::memchr(b':', &rest[..end])
             && end > colon + 1
             && !rest[colon + 1..end].iter().all(u8::is_ascii_digit)
         {
-            let most = &rest[..rest.len().min(end + 128)];
+            let most = &rest[..rest.len().min(end + SLASHED)];
             let line = most[end..]
                 .iter()
                 .position(is_end)
@@ -602,6 +645,7 @@ impl Scan<'_> {
         let most = self
             .text
             .ceil_char_boundary(self.bytes.len().min(from + 512));
+        steps::add(most - from);
         let rest = &self.text[from..most];
         let user = rest.split_whitespace().next()?;
         let behind = rest[user.len() + (rest.len() - rest.trim_start().len())..].trim_start();
@@ -618,17 +662,18 @@ impl Scan<'_> {
     }
 
     fn user_option(&self, place: &Range<usize>) -> Option<Range<usize>> {
-        let line = &self.bytes[place.start.saturating_sub(COMMAND)..place.start];
+        let line = self.behind(place.start, COMMAND);
         let is_there = |name: &[u8]| memchr::memmem::find(line, name).is_some();
         if !is_there(b"curl") && !is_there(b"http") && !is_there(b"wget") {
             return None;
         }
-        let slashes_and_quote = self.text[place.end..].trim_start_matches(['\\', '"', '\'', ' ']);
-        let start = self.text.len() - slashes_and_quote.len();
+        let is_before = |byte: &&u8| b"\\\"' ".contains(byte);
+        let gap = self.ahead(place.end, GAP + 1).iter().take_while(is_before);
+        let start = place.end + gap.count();
         if start > place.end + GAP {
             return None;
         }
-        let most = &self.bytes[start..self.bytes.len().min(start + QUOTED)];
+        let most = self.ahead(start, QUOTED);
         let len = most
             .iter()
             .position(|byte| byte.is_ascii_whitespace() || b"\"'\\`".contains(byte))
@@ -704,19 +749,18 @@ fn has_piece(body: &str, least: usize) -> bool {
     })
 }
 
-/// The credential in a header's value, behind its scheme.
-fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
+/// Where the credential in a header's value begins: behind its scheme.
+fn credential_start(text: &str, place: &Range<usize>) -> usize {
     let value = &text[place.start..text.floor_char_boundary(place.end.min(place.start + 64))];
     let scheme = value.find(' ').map_or(0, |space| space + 1);
-    let start = place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len();
-    let is_part = |byte: &u8| is_in(*byte, TOKEN);
-    let len = text.as_bytes()[start..place.end]
-        .iter()
-        .take_while(|byte| is_part(byte))
-        .count();
-    let credential = &text[start..start + len];
-    let fits = len >= 8 && is_plausible(credential) && !is_placeholder(credential);
-    fits.then_some(start..start + len)
+    place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len()
+}
+
+/// The characters of a token in a header's value, if they are those of a credential.
+fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
+    let credential = &text[place.clone()];
+    let fits = place.len() >= 8 && is_plausible(credential) && !is_placeholder(credential);
+    fits.then_some(place)
 }
 
 /// Appends the values of the cookies in a header. Returns the end of the last that was looked at.
@@ -747,6 +791,7 @@ fn cookies(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) -> 
             .iter()
             .take_while(|byte| !byte.is_ascii_whitespace() && **byte != b';');
         let end = start + len.count();
+        steps::add(end - at);
         let value = &text[start..end];
         let is_attribute = ATTRIBUTES
             .iter()

@@ -1,5 +1,6 @@
 //! Whether a text matches, and where.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memmem;
@@ -9,7 +10,10 @@ use super::{Mode, Pattern};
 use crate::error::StoreError;
 use crate::store::Body;
 use crate::store::index::need::Need;
-use crate::text::fold::{fold, fold_into, in_original};
+use crate::text::fold::{
+    composed, fold, fold_case, fold_case_into, fold_into, in_original, in_original_of_case,
+    in_original_of_composed,
+};
 use crate::text::terms::runs;
 
 /// A compiled pattern.
@@ -30,43 +34,46 @@ impl Matcher {
     /// An empty pattern, or an invalid regular expression, with the position of the error.
     pub(crate) fn new(pattern: &Pattern) -> Result<(Self, Need), StoreError> {
         let Pattern { mode, text, .. } = pattern;
-        let fold_case = !pattern.is_case_sensitive();
+        let any_case = !pattern.is_case_sensitive();
         if text.is_empty() {
             return Err(StoreError::Query("the pattern is empty".into()));
         }
         match mode {
             Mode::FullText => {
-                if runs(text).next().is_none() {
+                if runs(&fold(text)).next().is_none() {
                     return Err(StoreError::Query(format!(
                         "the pattern `{text}` has no word in it; to find blanks, punctuation or signs, use mode \
                          `literal`"
                     )));
                 }
-                let terms = Term::parse(text, fold_case)?;
+                let terms = Term::parse(text, any_case)?;
                 let need = Need::all(terms.iter().map(Term::need).collect());
                 let terms = Self::Terms {
                     terms,
-                    fold: fold_case,
+                    fold: any_case,
                 };
                 Ok((terms, need))
             }
             Mode::Literal => {
-                let folded = fold(text);
-                let need = Need::of_literal(&folded, false, false);
+                let need = Need::of_literal(&fold(text), false, false);
                 let literal = Self::Literal {
-                    needle: if fold_case { folded } else { text.clone() },
-                    fold: fold_case,
+                    needle: match any_case {
+                        true => fold_case(text),
+                        false => composed(text).into_owned(),
+                    },
+                    fold: any_case,
                 };
                 Ok((literal, need))
             }
             Mode::Regex => {
+                let text = &*composed(text);
                 let hir = regex_syntax::ParserBuilder::new()
-                    .case_insensitive(fold_case)
+                    .case_insensitive(any_case)
                     .build()
                     .parse(text)
                     .map_err(|error| StoreError::Pattern(error.to_string()))?;
                 let regex = regex::RegexBuilder::new(text)
-                    .case_insensitive(fold_case)
+                    .case_insensitive(any_case)
                     .build()
                     .map_err(|error| match error {
                         regex::Error::CompiledTooBig(_) => StoreError::Pattern(format!(
@@ -96,16 +103,16 @@ impl Matcher {
             Self::Terms { terms, fold } => {
                 let mut missing: Vec<&Term> = terms.iter().collect();
                 parts.any(|part| {
-                    let text = folded(part, *fold, scratch);
-                    missing.retain(|term| term.find(text, 0).is_none());
+                    let text = read(part, *fold, fold_into, scratch);
+                    missing.retain(|term| term.find(&text, 0).is_none());
                     missing.is_empty()
                 })
             }
             Self::Literal { needle, fold } => parts.any(|part| {
-                let text = folded(part, *fold, scratch);
+                let text = read(part, *fold, fold_case_into, scratch);
                 memmem::find(text.as_bytes(), needle.as_bytes()).is_some()
             }),
-            Self::Regex(regex) => parts.any(|part| regex.is_match(part)),
+            Self::Regex(regex) => parts.any(|part| regex.is_match(&composed(part))),
         }
     }
 
@@ -126,15 +133,13 @@ impl Matcher {
     fn places_in(&self, text: &str, limit: usize) -> Vec<Range<usize>> {
         let mut scratch = String::new();
         let mut places: Vec<Range<usize>> = match self {
-            Self::Regex(regex) => {
-                return regex
-                    .find_iter(text)
-                    .take(limit)
-                    .map(|found| found.range())
-                    .collect();
-            }
+            Self::Regex(regex) => regex
+                .find_iter(&composed(text))
+                .take(limit)
+                .map(|found| found.range())
+                .collect(),
             Self::Terms { terms, fold } => {
-                let text = folded(text, *fold, &mut scratch);
+                let text = &*read(text, *fold, fold_into, &mut scratch);
                 terms
                     .iter()
                     .flat_map(|term| {
@@ -149,7 +154,7 @@ impl Matcher {
                     .collect()
             }
             Self::Literal { needle, fold } => {
-                let text = folded(text, *fold, &mut scratch);
+                let text = read(text, *fold, fold_case_into, &mut scratch);
                 memmem::find_iter(text.as_bytes(), needle)
                     .take(limit)
                     .map(|at| at..at + needle.len())
@@ -158,22 +163,27 @@ impl Matcher {
         };
         places.sort_by_key(|place| place.start);
         places.truncate(limit);
-        if matches!(
-            self,
-            Self::Terms { fold: true, .. } | Self::Literal { fold: true, .. }
-        ) {
-            in_original(text, &mut places);
+        match self {
+            Self::Terms { fold: true, .. } => in_original(text, &mut places),
+            Self::Literal { fold: true, .. } => in_original_of_case(text, &mut places),
+            _ => in_original_of_composed(text, &mut places),
         }
         places
     }
 }
 
-fn folded<'t>(text: &'t str, fold: bool, scratch: &'t mut String) -> &'t str {
+/// A text as it is compared: composed, and folded by `into` if `fold`.
+fn read<'t>(
+    text: &'t str,
+    fold: bool,
+    into: fn(&str, &mut String),
+    scratch: &'t mut String,
+) -> Cow<'t, str> {
     if !fold {
-        return text;
+        return composed(text);
     }
-    fold_into(text, scratch);
-    scratch
+    into(text, scratch);
+    Cow::Borrowed(scratch)
 }
 
 #[cfg(test)]

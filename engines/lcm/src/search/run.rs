@@ -160,12 +160,14 @@ impl Search<'_> {
         cursor: Option<&Cursor>,
         places: impl Fn(Key, &Body<'_>) -> Places,
     ) -> Result<Answer, StoreError> {
+        // What could not be read may match.
+        let all_read = self.unreadable.is_empty() && self.searched.summaries_unreadable == 0;
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;
         self.searched.messages_unreadable = self.unreadable.len() as u64;
         Ok(Answer {
             total,
-            total_is_exact,
+            total_is_exact: total_is_exact && all_read,
             searched: self.searched,
             next_cursor: hits.last().filter(|_| more).map(|hit| hit.cursor.clone()),
             hits,

@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::error::StoreError;
 use crate::store::index::need::Need;
-use crate::text::fold::fold;
+use crate::text::fold::{composed, fold};
 use crate::text::terms::{Class, class};
 use split::split;
 
@@ -20,7 +20,7 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// The words and "phrases" of a query. Case makes no difference where `fold_case`.
+    /// The words and "phrases" of a query. Neither case nor accents make a difference if `fold_case`.
     ///
     /// # Errors
     /// A double quote that is never closed.
@@ -31,8 +31,10 @@ impl Term {
                 .split_whitespace()
                 .map(|part| match fold_case {
                     true => fold(part),
-                    false => part.to_owned(),
+                    false => composed(part).into_owned(),
                 })
+                // A mark by itself is nothing to find.
+                .filter(|part| !part.is_empty())
                 .collect();
             if !parts.is_empty() {
                 terms.push(Self { parts });

@@ -25,6 +25,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) aside: bool,
     /// Its other searchable parts.
     pub(crate) beside: &'a [String],
+    /// Whether a search looks into it.
+    pub(crate) is_searched: bool,
     /// The wire JSON; the same for every view of one wire message.
     pub(crate) raw: &'a str,
     /// The call that it answers.
@@ -48,7 +50,11 @@ struct MessageSpan {
     end: usize,
     raw: Option<usize>,
     aside: bool,
+    is_searched: bool,
 }
+
+/// Set in the number of a message's other parts if no search looks into it.
+const UNSEARCHED: usize = 1 << 30;
 
 #[derive(Debug)]
 struct RawSpan {
@@ -104,7 +110,8 @@ pub(crate) fn lay_out(drafts: &[Draft<'_>]) -> Vec<u8> {
         let start = bodies.len();
         bodies.push_str(if draft.aside { "" } else { draft.text });
         put(&mut out, (bodies.len() - start) as u64);
-        put(&mut out, draft.beside.len() as u64);
+        let unsearched = if draft.is_searched { 0 } else { UNSEARCHED };
+        put(&mut out, (draft.beside.len() | unsearched) as u64);
         for part in draft.beside {
             put(&mut out, part.len() as u64);
         }
@@ -162,7 +169,12 @@ impl Block {
         self.slots.len()
     }
 
-    /// The searchable body of a message, without a text that is kept aside.
+    /// Whether a search looks into a message.
+    pub(crate) fn is_searched(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.is_searched)
+    }
+
+    /// The body of a message, without a text that is kept aside.
     pub(crate) fn body(&self, slot: usize) -> Body<'_> {
         self.slots.get(slot).map_or(Body::of_text(""), |slot| {
             let all = Cow::Borrowed(self.str(slot.start, slot.end));
@@ -170,7 +182,7 @@ impl Block {
         })
     }
 
-    /// The searchable body, with the text that is kept aside.
+    /// The body, with the text that is kept aside.
     pub(crate) fn body_with(&self, slot: usize, text: String) -> Body<'_> {
         let (text_len, mut all) = (text.len(), text);
         let rest = self.body(slot);
@@ -259,10 +271,12 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<MessageSpan>, Vec<RawSpan>)> {
     for _ in 0..count {
         let text = take_usize(&mut rest)?;
         let mut beside = Vec::new();
-        for _ in 0..take_usize(&mut rest)? {
+        let parts = take_usize(&mut rest)?;
+        for _ in 0..parts & !UNSEARCHED {
             beside.push(take_usize(&mut rest)?);
         }
-        lengths.push((text, beside, take_usize(&mut rest)?));
+        let is_searched = parts & UNSEARCHED == 0;
+        lengths.push((text, beside, take_usize(&mut rest)?, is_searched));
     }
     let mut raw_lengths = Vec::new();
     for _ in 0..take_usize(&mut rest)? {
@@ -282,7 +296,7 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<MessageSpan>, Vec<RawSpan>)> {
     }
     let mut at = bytes.len() - rest.len();
     let mut slots = Vec::with_capacity(lengths.len());
-    for (text_len, beside, raw) in lengths {
+    for (text_len, beside, raw, is_searched) in lengths {
         let breaks = beside.len().saturating_sub(usize::from(text_len == 0));
         let end = (beside.iter().chain([&text_len, &breaks]))
             .try_fold(at, |end, length| end.checked_add(*length))?;
@@ -293,6 +307,7 @@ fn read_lengths(bytes: &[u8]) -> Option<(Vec<MessageSpan>, Vec<RawSpan>)> {
             end,
             raw: (raw >> 1).checked_sub(1),
             aside: raw & 1 != 0,
+            is_searched,
         });
         at = end;
     }
@@ -331,7 +346,7 @@ mod tests {
             let beside = ["call".to_owned(), "thinking".to_owned()];
             let drafts: Vec<Draft<'_>> = (0..texts.len()).map(|i| Draft {
                 text: &texts[i], aside: i % 3 == 2, beside: &beside[..i % 2 * 2], raw: &raws[i],
-                call_id: None,
+                call_id: None, is_searched: i % 4 != 1,
             }).collect();
             let block = Block::read(lay_out(&drafts)).unwrap();
             prop_assert_eq!(block.len(), texts.len());
@@ -343,6 +358,7 @@ mod tests {
                 let mut parts: Vec<&str> = vec![&texts[i]];
                 parts.extend(drafts[i].beside.iter().map(String::as_str));
                 parts.retain(|part| !part.is_empty() || drafts[i].beside.is_empty());
+                prop_assert_eq!(block.is_searched(i), i % 4 != 1);
                 prop_assert_eq!(body.as_str(), parts.join("\n"));
                 prop_assert_eq!(body.parts().map(|(_, part)| part).collect::<Vec<_>>(), parts);
                 prop_assert_eq!(block.text(i), if block.is_aside(i) { "" } else { &texts[i] });
@@ -367,6 +383,7 @@ mod tests {
             text: "short",
             aside: false,
             beside: &[],
+            is_searched: true,
             raw: &raw,
             call_id: None,
         };

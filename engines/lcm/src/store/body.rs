@@ -1,4 +1,4 @@
-//! The searchable body of a message: its text, its calls and its thinking.
+//! The searchable body of a message: its text, its calls, its thinking, and what hosted tools did in it.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,10 @@ use contexture_engine_api::{MessageId, MessageView};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::tools::is_own;
 use crate::wire_items::wire_items;
+
+mod others;
 
 /// The keys under which the wire formats carry readable thinking.
 const THINKING_KEYS: [&str; 5] = [
@@ -136,14 +139,19 @@ impl<'a> Facts<'a> {
 }
 
 /// The calls: the tool's name and its arguments with the escapes of their strings resolved, so that a path
-/// or a line of code is found as written; then the thinking. None of these is empty.
+/// or a line of code is found as written; then the thinking, and what else the message holds. None of these is empty.
+/// Of a call of this engine's own tools there is the name alone: what was searched for is found where it was said.
 pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
     let calls = view.tool_calls().iter().map(|call| {
+        if is_own(call.name()) {
+            return call.name().to_owned();
+        }
         let mut out = format!("{} ", call.name());
         unescape_strings(call.arguments(), &mut out);
         out
     });
     let mut parts: Vec<String> = calls.collect();
+    parts.extend(others::in_raw(view.raw()));
     if view.has_thinking() {
         let mut thinking = Vec::new();
         for item in wire_items(view.raw()) {

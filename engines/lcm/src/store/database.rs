@@ -36,6 +36,7 @@ pub(crate) struct Database {
     pub(super) writer: Writer,
     pub(super) compressors: Compressors,
     indexing: Mutex<()>,
+    embedding: Mutex<()>,
 }
 
 impl Database {
@@ -61,6 +62,7 @@ impl Database {
             writer: Writer::new(connection),
             compressors: Compressors::default(),
             indexing: Mutex::default(),
+            embedding: Mutex::default(),
         })
     }
 
@@ -85,6 +87,7 @@ impl Database {
             writer: Writer::new(connection),
             compressors: Compressors::default(),
             indexing: Mutex::default(),
+            embedding: Mutex::default(),
         })
     }
 
@@ -152,6 +155,11 @@ impl Database {
     /// Waits until no other thread of this process is indexing; two would do the same work.
     pub(crate) fn index_alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.indexing)
+    }
+
+    /// The same of making vectors.
+    pub(crate) fn embed_alone(&self) -> MutexGuard<'_, ()> {
+        lock(&self.embedding)
     }
 
     /// A connection for checkpoints, which wait for the disk and so are done off the turn's path.

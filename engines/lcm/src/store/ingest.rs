@@ -21,6 +21,7 @@ use super::read::{Blocks, row_in, whole};
 use super::sessions::{ARRIVED, unknown};
 use super::{Database, Key, SessionId, Store, payload};
 use crate::error::StoreError;
+use crate::tools;
 
 /// A block is filled up to this many bytes.
 const BLOCK_BYTES: usize = 48 * 1024;
@@ -314,6 +315,8 @@ impl<'a> Prepared<'a> {
             text: self.view.text(),
             aside: self.aside.is_some(),
             beside: &self.beside,
+            // What a search said is no place where something was said: it would find itself.
+            is_searched: !self.view.tool_name().is_some_and(tools::is_own),
             raw: self.view.raw(),
             call_id: self.view.tool_call_id(),
         }

@@ -328,6 +328,7 @@ pub(super) struct Content {
     text: String,
     aside: bool,
     beside: Vec<String>,
+    is_searched: bool,
     raw: String,
     call_id: Option<String>,
 }
@@ -338,6 +339,7 @@ impl Content {
             text: &self.text,
             aside: self.aside,
             beside: &self.beside,
+            is_searched: self.is_searched,
             raw: &self.raw,
             call_id: self.call_id.as_deref(),
         }
@@ -362,6 +364,7 @@ pub(super) fn body_and_raw(
         },
         aside: payload.is_some(),
         beside: block.beside(slot),
+        is_searched: block.is_searched(slot),
         raw,
     })
 }
@@ -504,13 +507,16 @@ impl Scan<'_> {
     }
 }
 
-/// The searchable body of a message, including a text that is kept aside.
+/// The searchable body of a message, including a text that is kept aside; an empty one if no search looks into it.
 fn body<'b>(
     connection: &Connection,
     block: &'b Block,
     slot: usize,
     key: Key,
 ) -> Result<Body<'b>, StoreError> {
+    if !block.is_searched(slot) {
+        return Ok(Body::of_text(""));
+    }
     if block.is_aside(slot)
         && let Some(payload) = row_in(connection, key)?.and_then(|row| row.payload)
     {

@@ -22,12 +22,19 @@ impl Store {
     /// # Errors
     /// A store that failed. What was made until then stays.
     pub fn embed_now(&self, session: SessionId) -> Result<(), StoreError> {
-        match &self.settings().embedder {
-            Some(embedder) => {
-                catch_up(self.database(), embedder, session, 0, || self.go_on()).map(|_| ())
-            }
-            None => Ok(()),
-        }
+        self.embed_each(session, || ())
+    }
+
+    /// The same; `step` is called before each message.
+    pub(crate) fn embed_each(&self, session: SessionId, step: impl Fn()) -> Result<(), StoreError> {
+        let Some(embedder) = &self.settings().embedder else {
+            return Ok(());
+        };
+        let go_on = || {
+            step();
+            self.go_on()
+        };
+        catch_up(self.database(), embedder, session, 0, go_on).map(|_| ())
     }
 
     /// The same in the background; closing the store does not wait for it.
@@ -110,6 +117,7 @@ fn catch_up(
     go_on: impl Fn() -> Result<(), StoreError>,
 ) -> Result<u32, StoreError> {
     loop {
+        let _alone = database.embed_alone();
         let missing = database.read(|connection| missing(connection, embedder, session, from))?;
         let Some(last) = missing.last() else {
             return Ok(from);

@@ -1,13 +1,54 @@
-//! One case for every letter.
+//! One form for all the ways to write a letter: composed or with its accent behind it, in one case, without accents.
 
+use std::borrow::Cow;
 use std::ops::Range;
+
+use unicode_normalization::char::{canonical_combining_class, decompose_canonical};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use super::terms::{Class, class};
 
-/// The common form of `c` and all characters that differ from it only by case. Always exactly one
-/// character, so that positions in a folded text can be mapped back.
+/// The form of `c` in the index and in a full-text search: in one case, a Latin letter without its accents, no mark
+/// by itself. It is what SQLite's own tokenizer `unicode61` makes of a character of a composed text.
 #[inline]
-pub(crate) fn fold_char(c: char) -> char {
+pub(crate) fn fold_char(c: char) -> Option<char> {
+    if c.is_ascii() {
+        return Some(c.to_ascii_lowercase());
+    }
+    if is_loose_mark(c) {
+        return None;
+    }
+    Some(match c {
+        // Letters with accents begin here and end there.
+        '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{212a}' | '\u{212b}' => {
+            latin_base(c).unwrap_or_else(|| fold_case_char(c))
+        }
+        _ => fold_case_char(c),
+    })
+}
+
+/// Whether `c` is a mark on the letter before it, of those that `unicode61` leaves out.
+const fn is_loose_mark(c: char) -> bool {
+    const MARKS: [u32; 2] = [0x0802_9fdf, 0x0003_61f8];
+    let at = c as u32;
+    at >= 0x300 && at <= 0x331 && MARKS[(at - 0x300) as usize / 32] & 1 << (at % 32) != 0
+}
+
+/// The small ASCII letter under the accents of `c`, if there is one.
+fn latin_base(c: char) -> Option<char> {
+    let mut base = None;
+    let mut is_accented = true;
+    decompose_canonical(c, |part| match base {
+        None => base = Some(part),
+        Some(_) => is_accented &= canonical_combining_class(part) != 0,
+    });
+    let base = base.filter(|_| is_accented).map(fold_case_char);
+    base.filter(char::is_ascii_lowercase)
+}
+
+/// The common form of `c` and all characters that differ from it only by case.
+#[inline]
+pub(crate) fn fold_case_char(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
     }
@@ -36,11 +77,60 @@ fn single(c: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
     }
 }
 
-/// Folds a whole text into `out`, which is cleared first.
+/// A text in composed form (NFC), so that two ways to write a letter are one.
+pub(crate) fn composed(text: &str) -> Cow<'_, str> {
+    match is_composed(text) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(pieces(text).map(|(_, piece)| piece).collect()),
+    }
+}
+
+fn is_composed(text: &str) -> bool {
+    // Almost every text: nothing below is composed further, and Han is what it is.
+    let is_plain = |c: char| c < '\u{300}' || matches!(c, '\u{3400}'..='\u{9fff}');
+    text.is_ascii()
+        || is_nfc_quick(text.chars().filter(|c| !is_plain(*c))) == IsNormalized::Yes
+            && text
+                .chars()
+                .all(|c| is_plain(c) || canonical_combining_class(c) == 0)
+        || pieces(text).all(|(place, piece)| text[place] == piece)
+}
+
+/// The pieces of a text that are composed each by itself, with their places in it.
+fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
+    let begins = |c: &char| {
+        canonical_combining_class(*c) == 0
+            && is_nfc_quick(std::iter::once(*c)) != IsNormalized::Maybe
+    };
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let mut rest = text.get(start..)?.char_indices();
+        rest.next()?;
+        let end = rest
+            .find(|(_, c)| begins(c))
+            .map_or(text.len(), |(at, _)| start + at);
+        let place = start..end;
+        start = end;
+        let piece = text[place.clone()].nfc().collect();
+        Some((place, piece))
+    })
+}
+
+/// Folds a whole text into `out`, which is cleared first: composed, in one case, without accents.
 pub(crate) fn fold_into(text: &str, out: &mut String) {
+    fold_by(text, fold_char, out);
+}
+
+/// Folds a whole text into `out`, which is cleared first: composed and in one case.
+pub(crate) fn fold_case_into(text: &str, out: &mut String) {
+    fold_by(text, |c| Some(fold_case_char(c)), out);
+}
+
+fn fold_by(text: &str, fold: impl Fn(char) -> Option<char>, out: &mut String) {
+    let text = composed(text);
     out.clear();
     out.reserve(text.len());
-    let mut rest = text;
+    let mut rest: &str = &text;
     while !rest.is_empty() {
         let ascii = rest
             .bytes()
@@ -52,7 +142,7 @@ pub(crate) fn fold_into(text: &str, out: &mut String) {
         rest = &rest[ascii..];
         let mut chars = rest.chars();
         while let Some(c) = chars.clone().next().filter(|c| !c.is_ascii()) {
-            out.push(fold_char(c));
+            out.extend(fold(c));
             chars.next();
         }
         rest = chars.as_str();
@@ -66,8 +156,40 @@ pub(crate) fn fold(text: &str) -> String {
     out
 }
 
+/// The text composed and in one case.
+pub(crate) fn fold_case(text: &str) -> String {
+    let mut out = String::new();
+    fold_case_into(text, &mut out);
+    out
+}
+
 /// Maps positions in the folded form of a text to positions in the text itself, in one pass.
 pub(crate) fn in_original(text: &str, places: &mut [Range<usize>]) {
+    back(text, |c| fold_char(c).map_or(0, char::len_utf8), places);
+}
+
+/// Maps positions in [`fold_case`] of a text to positions in the text itself, in one pass.
+pub(crate) fn in_original_of_case(text: &str, places: &mut [Range<usize>]) {
+    back(text, |c| fold_case_char(c).len_utf8(), places);
+}
+
+/// Maps positions in the composed form of a text to positions in the text itself, in one pass.
+pub(crate) fn in_original_of_composed(text: &str, places: &mut [Range<usize>]) {
+    if !is_composed(text) {
+        let pieces = pieces(text).map(|(place, piece)| (place.start, piece.len()));
+        map_back(pieces, text.len(), places);
+    }
+}
+
+fn back(text: &str, len: impl Fn(char) -> usize, places: &mut [Range<usize>]) {
+    let composed = composed(text);
+    let chars = composed.char_indices().map(|(at, c)| (at, len(c)));
+    map_back(chars, composed.len(), places);
+    in_original_of_composed(text, places);
+}
+
+/// Maps positions back over pieces: where each begins in the original, and how long it became.
+fn map_back(pieces: impl Iterator<Item = (usize, usize)>, end: usize, places: &mut [Range<usize>]) {
     let mut ends: Vec<&mut usize> = places
         .iter_mut()
         .flat_map(|place| [&mut place.start, &mut place.end])
@@ -75,17 +197,18 @@ pub(crate) fn in_original(text: &str, places: &mut [Range<usize>]) {
     ends.sort_unstable();
     let mut ends = ends.into_iter().peekable();
     let mut folded = 0;
-    for (at, c) in text.char_indices() {
-        while let Some(end) = ends.next_if(|end| **end <= folded) {
+    for (at, length) in pieces {
+        // What became nothing belongs to what stands before it.
+        while let Some(end) = ends.next_if(|end| **end <= folded && length > 0) {
             *end = at;
         }
         if ends.peek().is_none() {
             return;
         }
-        folded += fold_char(c).len_utf8();
+        folded += length;
     }
-    for end in ends {
-        *end = text.len();
+    for rest in ends {
+        *rest = end;
     }
 }
 
@@ -105,6 +228,11 @@ mod tests {
             for range in class.iter() {
                 for other in range.start()..=range.end() {
                     assert_eq!(fold_char(c), fold_char(other), "{c:?} and {other:?}");
+                    assert_eq!(
+                        fold_case_char(c),
+                        fold_case_char(other),
+                        "{c:?} and {other:?}"
+                    );
                 }
             }
         }
@@ -118,7 +246,7 @@ mod tests {
             .char_indices()
             .map(|(at, c)| {
                 let in_folded = fold(&text[..at]).len();
-                assert!(folded[in_folded..].starts_with(fold_char(c)));
+                assert!(folded[in_folded..].starts_with(fold_char(c).unwrap()));
                 in_folded..folded.len()
             })
             .collect();
@@ -131,5 +259,86 @@ mod tests {
         expected.reverse();
         expected.push(expected[0].clone());
         assert_eq!(places, expected);
+    }
+
+    /// The characters that a letter may consist of: the composed and the decomposed form are folded to one, and
+    /// what SQLite's tokenizer makes of a composed letter is what is made of it here.
+    #[test]
+    fn letters_are_folded_as_sqlite_folds_them() {
+        let sqlite = rusqlite::Connection::open_in_memory().unwrap();
+        sqlite
+            .execute_batch(
+                "CREATE VIRTUAL TABLE texts USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
+                 CREATE VIRTUAL TABLE terms USING fts5vocab(texts, instance);",
+            )
+            .unwrap();
+        let letters = ('\u{c0}'..='\u{24f}').chain('\u{1e00}'..='\u{1eff}');
+        let letters: Vec<char> = letters.filter(|c| c.is_alphabetic()).collect();
+        let mut insert = sqlite
+            .prepare("INSERT INTO texts(rowid, text) VALUES(?1, ?2)")
+            .unwrap();
+        for (at, c) in (1_i64..).zip(&letters) {
+            insert.execute((at, format!("1{c}1"))).unwrap();
+        }
+        let mut terms = sqlite
+            .prepare("SELECT doc, term FROM terms ORDER BY doc")
+            .unwrap();
+        let terms = terms
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
+        let mut compared = 0;
+        for found in terms {
+            let (at, term): (i64, String) = found.unwrap();
+            let c = letters[at as usize - 1];
+            // SQLite's tables are of an older Unicode, and have no case for some.
+            let theirs = term.trim_matches('1');
+            compared += usize::from(theirs.is_ascii());
+            assert!(
+                !theirs.is_ascii() || fold(&c.to_string()) == theirs,
+                "{c:?}: {theirs}"
+            );
+        }
+        assert!(compared > 400, "{compared}");
+    }
+
+    #[test]
+    fn decomposed_texts_are_the_composed_ones() {
+        let text = "Café ÅÄÖ ñandú Việt й ά 한국어 がぎ x\u{304} e\u{301}\u{323} q\u{301}";
+        let decomposed: String = text.nfd().collect();
+        assert_ne!(text, decomposed);
+        assert_eq!(composed(&decomposed), text.nfc().collect::<String>());
+        assert_eq!(fold(&decomposed), fold(text));
+        assert_eq!(
+            fold(&decomposed),
+            "cafe aao nandu viet й ά 한국어 がぎ x e q"
+        );
+        for word in ["ñandú", "Việt", "한국어", "がぎ"] {
+            let places = [
+                (
+                    fold(&decomposed),
+                    fold(word),
+                    in_original as fn(&str, &mut [Range<usize>]),
+                ),
+                (fold_case(&decomposed), fold_case(word), in_original_of_case),
+                (
+                    composed(&decomposed).into_owned(),
+                    word.to_owned(),
+                    in_original_of_composed,
+                ),
+            ];
+            for (folded, needle, back) in places {
+                let at = folded.find(&needle).unwrap();
+                let mut place = [at..at + needle.len()];
+                back(&decomposed, &mut place);
+                assert_eq!(decomposed[place[0].clone()].nfc().collect::<String>(), word);
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_composed_as_a_whole(text in "[a-céñ\u{300}-\u{345}가-각\u{1100}-\u{1105}\u{1161}-\u{1166}\u{11a8}-\u{11ad}か\u{3099}世\u{212b}]{0,12}") {
+            proptest::prop_assert_eq!(composed(&text), text.nfc().collect::<String>());
+        }
     }
 }

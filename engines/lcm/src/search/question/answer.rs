@@ -28,7 +28,7 @@ const PLACES: &str =
     "city town country place state location street village island region address continent";
 
 /// What asks for something in texts without spaces, and for a number in some other languages: digits are the same
-/// in all.
+/// in all. Letters have no accents here, as in a folded text.
 const ASKED_ELSEWHERE: [(Wanted, &str); 4] = [
     (
         Wanted::Time,
@@ -37,7 +37,7 @@ const ASKED_ELSEWHERE: [(Wanted, &str); 4] = [
     (Wanted::Reason, "为什么 为何 なぜ どうして"),
     (
         Wanted::Number,
-        "多少 几 多长 多久 多大 多高 号码 いくつ いくら combien cuánto cuánta cuántos cuántas quanto quanti \
+        "多少 几 多长 多久 多大 多高 号码 いくつ いくら combien cuanto cuanta cuantos cuantas quanto quanti \
          quante wieviel hoeveel сколько",
     ),
     (

@@ -82,7 +82,7 @@ pub(in crate::tools) fn parameters() -> Value {
             },
             "case": {
                 "type": "boolean",
-                "description": "Whether case matters. Default: not in full_text",
+                "description": "Whether case (and in full_text accents) matters. Default: not in full_text",
             },
             "scope": {
                 "type": "string", "enum": ["all", "messages", "summaries", "files"], "default": "all",

@@ -1,0 +1,241 @@
+//! What a message holds beside text, calls, thinking and pictures: the items of tools that the provider runs itself,
+//! the titles of documents, documents that came as base64 of text.
+
+use serde_json::{Map, Value};
+
+use crate::wire_items::wire_items;
+
+/// What a part begins to be named by if it may hold such a thing. Few messages have any, and only these are parsed.
+const HINTS: [&str; 8] = [
+    "_call\"",
+    "_tool_result\"",
+    "tool_use\"",
+    "mcp_",
+    "document\"",
+    "file\"",
+    "search_result\"",
+    "program",
+];
+
+/// Parts and items that are read elsewhere, or have nothing to read.
+const READ: [&str; 24] = [
+    "",
+    "text",
+    "input_text",
+    "output_text",
+    "summary_text",
+    "refusal",
+    "thinking",
+    "redacted_thinking",
+    "reasoning",
+    "image",
+    "image_url",
+    "input_image",
+    "input_audio",
+    "audio",
+    "tool_use",
+    "tool_result",
+    "message",
+    "function_call",
+    "custom_tool_call",
+    "compaction",
+    "compaction_summary",
+    "context_compaction",
+    "item_reference",
+    "assistant",
+];
+
+/// Members that name an item or say how it stands, and what is encrypted.
+const NAMES: [&str; 22] = [
+    "type",
+    "id",
+    "call_id",
+    "tool_use_id",
+    "status",
+    "role",
+    "caller",
+    "container_id",
+    "file_id",
+    "fingerprint",
+    "media_type",
+    "encrypted_content",
+    "encrypted_index",
+    "encrypted_stdout",
+    "signature",
+    "cache_control",
+    "citations",
+    "annotations",
+    "execution",
+    "created_by",
+    "approval_request_id",
+    "format",
+];
+
+/// Base64 is longer than any word.
+const LONGEST_WORD: usize = 512;
+
+/// The searchable texts of such things in a message's wire JSON, one for each item or part.
+pub(super) fn in_raw(raw: &str) -> Vec<String> {
+    if !HINTS
+        .iter()
+        .any(|hint| memchr::memmem::find(raw.as_bytes(), hint.as_bytes()).is_some())
+    {
+        return Vec::new();
+    }
+    let mut texts = Vec::new();
+    for item in wire_items(raw) {
+        let message = item
+            .get("message")
+            .or_else(|| item.get("payload"))
+            .unwrap_or(&item);
+        let kind = kind_of(message);
+        // A message has content; an answer's is its text.
+        match message.get("content").and_then(Value::as_array) {
+            Some(parts) if message.get("role").is_some() => {
+                texts.extend(parts.iter().filter_map(of_part));
+            }
+            _ if message.get("role").is_some() || kind.ends_with("_output") || is_call(message) => {
+            }
+            _ => texts.extend(of_part(message)),
+        }
+    }
+    texts
+}
+
+fn kind_of(part: &Value) -> &str {
+    part.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether an item is a call that is answered by another one.
+fn is_call(item: &Value) -> bool {
+    kind_of(item).ends_with("_call") && item.get("call_id").is_some_and(Value::is_string)
+}
+
+fn of_part(part: &Value) -> Option<String> {
+    let fields = part.as_object()?;
+    let mut texts = Vec::new();
+    match kind_of(part) {
+        kind if READ.contains(&kind) => {}
+        "document" | "file" | "input_file" => of_document(fields, &mut texts),
+        _ => collect(part, &mut texts),
+    }
+    Some(texts.join("\n")).filter(|text| !text.is_empty())
+}
+
+/// The names of a document, and its text if that is base64 or stands in parts. Text in one string is the message's.
+fn of_document(document: &Map<String, Value>, texts: &mut Vec<String>) {
+    let inner = document
+        .get("file")
+        .and_then(Value::as_object)
+        .unwrap_or(document);
+    for key in ["title", "context", "filename"] {
+        let text = document
+            .get(key)
+            .or_else(|| inner.get(key))
+            .and_then(Value::as_str);
+        texts.extend(text.map(str::to_owned));
+    }
+    let source = document.get("source");
+    if let Some(parts) = source.and_then(|source| source.get("content")?.as_array()) {
+        parts.iter().for_each(|part| collect(part, texts));
+    }
+    let of_source = || {
+        let source = source?;
+        let mime = source.get("media_type")?.as_str()?;
+        Some((mime, source.get("data")?.as_str()?))
+    };
+    let of_url = || {
+        inner
+            .get("file_data")?
+            .as_str()?
+            .strip_prefix("data:")?
+            .split_once(";base64,")
+    };
+    let is_text = |mime: &str| mime.starts_with("text/") || mime == "application/json";
+    let is_base64 = source.and_then(|source| source.get("type")?.as_str()) == Some("base64");
+    if let Some((mime, data)) = of_source().filter(|_| is_base64).or_else(of_url)
+        && is_text(mime)
+    {
+        texts.extend(decoded(data));
+    }
+}
+
+/// The text that base64 stands for.
+fn decoded(base64: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in base64.bytes() {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            b'=' | b'\n' | b'\r' | b' ' => continue,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(digit);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Appends the texts in a value; a string that holds JSON is read as such.
+fn collect(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) if text.is_empty() || is_base64(text) => {}
+        Value::String(text) => match text.trim_start().starts_with(['{', '[']) {
+            true => match serde_json::from_str(text) {
+                Ok(inner) => collect(&inner, texts),
+                Err(_) => texts.push(text.clone()),
+            },
+            false => texts.push(text.clone()),
+        },
+        Value::Array(list) => list.iter().for_each(|value| collect(value, texts)),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if !NAMES.contains(&key.as_str()) {
+                    collect(value, texts);
+                }
+            }
+        }
+        Value::Number(number) => texts.push(number.to_string()),
+        _ => {}
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    text.starts_with("data:")
+        || text.len() > LONGEST_WORD
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hosted_tools_did_is_read_and_what_is_read_elsewhere_is_not() {
+        let picture = "iVBORw0KGgo".repeat(90);
+        let cases = [
+            (r#"{"type":"web_search_call","id":"ws","status":"completed","action":{"type":"search","query":"tide tables"}}"#.to_owned(), vec!["tide tables"]),
+            (r#"{"type":"file_search_call","id":"i","queries":["q"],"results":[{"file_id":"f","filename":"a.md","text":"found it"}]}"#.to_owned(), vec!["a.md\nq\nfound it", "q\na.md\nfound it"]),
+            (format!(r#"{{"type":"mcp_call","id":"i","server_label":"maps","name":"route","arguments":"{{\"to\":\"Ghent\"}}","output":"[{{\"type\":\"image\",\"data\":\"{picture}\"}}]"}}"#), vec!["Ghent\nroute\nmaps", "maps\nroute\nGhent"]),
+            (r#"{"role":"assistant","content":[{"type":"text","text":"said"},{"type":"server_tool_use","id":"t","name":"web_search","input":{"query":"tides"}},{"type":"tool_use","id":"u","name":"x","input":{"document":"y"}}]}"#.to_owned(), vec!["tides\nweb_search", "web_search\ntides"]),
+            (r#"{"role":"user","content":[{"type":"document","title":"Charter","source":{"type":"base64","media_type":"text/plain","data":"bGV0IGl0IGJl"}}]}"#.to_owned(), vec!["Charter\nlet it be"]),
+            (r#"{"type":"function_call","call_id":"c","name":"n","arguments":"{}"}"#.to_owned(), vec![""]),
+            (r#"{"type":"shell_call_output","call_id":"c","output":[{"stdout":"in the text"}]}"#.to_owned(), vec![""]),
+            (r#"{"role":"user","content":"say \"function_call\""}"#.to_owned(), vec![""]),
+        ];
+        for (raw, expected) in cases {
+            let found = in_raw(&raw).join("|");
+            assert!(expected.contains(&found.as_str()), "{found:?} in {raw}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What a provider would refuse of a request body is mended, as far as that changes nothing that is said, and else left
+//! out. Each change is counted, so that a user hears of it.
+//!
+//! A body is mended message by message: one that is as it has to be keeps its bytes, and a mended body is mended
+//! again to itself.
+
+mod anthropic;
+mod chat;
+mod pairs;
+mod responses;
+mod tools;
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::Format;
+use super::json::{Edits, Raw};
+
+/// What was changed or left out, in the order in which it came up first, each with how often.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Vec<(String, usize)>);
+
+impl Notes {
+    pub(super) fn add(&mut self, what: &str, times: usize) {
+        if times == 0 {
+            return;
+        }
+        match self.0.iter_mut().find(|(known, _)| known == what) {
+            Some((_, count)) => *count += times,
+            None => self.0.push((what.to_owned(), times)),
+        }
+    }
+
+    fn one(&mut self, what: &str) {
+        self.add(what, 1);
+    }
+
+    /// One sentence for each.
+    pub(super) fn sentences(self) -> Vec<String> {
+        let sentence = |(what, count): (String, usize)| match count {
+            1 => what,
+            count => format!("{what} ({count} times)"),
+        };
+        self.0.into_iter().map(sentence).collect()
+    }
+}
+
+/// A request body as the provider of `to` takes it.
+pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
+    let document = without_half_surrogates(document, notes);
+    let Ok(body) = Raw::parse(&document) else {
+        return document;
+    };
+    let key = match to {
+        Format::OpenAiResponses => "input",
+        _ => "messages",
+    };
+    let list = match body.is_array() {
+        true => Some(body),
+        false => body.get(key).filter(|list| list.is_array()),
+    };
+    let Some(list) = list else { return document };
+    let raws: Vec<&str> = list.elements().map(Raw::text).collect();
+    let Some(old) = parsed(&raws) else {
+        return document;
+    };
+    let claude = body
+        .get_string("model")
+        .is_some_and(|model| model.contains("claude"));
+    let new = match to {
+        Format::OpenAiChat => chat::mended(old.clone(), claude, notes),
+        Format::OpenAiResponses => responses::mended(old.clone(), notes),
+        _ => anthropic::mended(old.clone(), notes),
+    };
+    let mut edits = Edits::default();
+    if new != old {
+        edits.replace(list.span(), written(&old, &raws, &new));
+    }
+    if let Some(tools) = body.get("tools").filter(|tools| tools.is_array()) {
+        tools::edit(tools, to, notes, &mut edits);
+    }
+    match edits.is_empty() {
+        true => document,
+        false => edits.apply(&document, 0..document.len()),
+    }
+}
+
+fn parsed(raws: &[&str]) -> Option<Vec<Value>> {
+    raws.iter()
+        .map(|raw| serde_json::from_str(raw).ok())
+        .collect()
+}
+
+/// The new list; what is still there is written with its bytes.
+fn written(old: &[Value], raws: &[&str], new: &[Value]) -> String {
+    let mut next = 0;
+    let items: Vec<String> = new
+        .iter()
+        .map(|value| {
+            let same = (next..old.len()).find(|at| old[*at] == *value);
+            match same {
+                Some(at) => {
+                    next = at + 1;
+                    raws[at].to_owned()
+                }
+                None => value.to_string(),
+            }
+        })
+        .collect();
+    format!("[{}]", items.join(","))
+}
+
+/// A document without escapes that stand for half a character, which no text in UTF-8 can hold.
+fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
+    let unit = |at: usize| -> Option<u32> {
+        let hex = document.get(at..at + 6)?.strip_prefix("\\u")?;
+        u32::from_str_radix(hex, 16).ok()
+    };
+    let mut mended = String::new();
+    let (mut copied, mut at) = (0, 0);
+    while let Some(step) = memchr::memchr(b'\\', document.as_bytes().get(at..).unwrap_or(&[])) {
+        at += step;
+        match unit(at) {
+            Some(0xd800..=0xdbff) if matches!(unit(at + 6), Some(0xdc00..=0xdfff)) => at += 12,
+            Some(0xd800..=0xdfff) => {
+                mended.push_str(&document[copied..at]);
+                mended.push_str("\\ufffd");
+                at += 6;
+                copied = at;
+                notes.one("half of a surrogate pair became U+FFFD");
+            }
+            _ => at += 2,
+        }
+    }
+    if copied == 0 {
+        return document;
+    }
+    mended.push_str(&document[copied..]);
+    mended
+}
+
+/// Takes out members that a provider refuses because they begin with `_`.
+fn drop_private(value: &mut Value, notes: &mut Notes) {
+    if let Some(members) = value.as_object_mut() {
+        let before = members.len();
+        members.retain(|key, _| !key.starts_with('_'));
+        notes.add("a private member was left out", before - members.len());
+    }
+}
+
+/// The longest id and name that every provider takes.
+const LONGEST: usize = 64;
+
+/// Whether a text is made of letters, digits, `_` and `-`, and no longer than every provider takes.
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    !text.is_empty() && text.len() <= LONGEST && text.bytes().all(plain)
+}
+
+/// A text as it is, or made plain, with a hash of what it was behind it, so that two stay two.
+fn plain_name(name: &str) -> String {
+    if is_plain(name) {
+        return name.to_owned();
+    }
+    let plain = |c: char| match c.is_ascii_alphanumeric() || c == '_' || c == '-' {
+        true => c,
+        false => '_',
+    };
+    let head: String = name.chars().map(plain).take(LONGEST - 9).collect();
+    let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes()) as u32;
+    format!("{head}_{hash:08x}")
+}
+
+/// Makes the name at `name` plain.
+fn mend_name(holder: &mut Value, notes: &mut Notes) {
+    let name = holder["name"].as_str().unwrap_or_default();
+    let plain = plain_name(name);
+    if plain != name {
+        holder["name"] = json!(plain);
+        notes.one("a tool's name with other characters than letters, digits, _ and -, or a long one, was changed");
+    }
+}
+
+/// Ids of calls, each given once.
+#[derive(Default)]
+struct Ids(HashSet<String>);
+
+impl Ids {
+    /// The id itself where it can be, else one like it.
+    fn give(&mut self, id: &str, notes: &mut Notes) -> String {
+        if is_plain(id) && self.0.insert(id.to_owned()) {
+            return id.to_owned();
+        }
+        notes.one("a call's id that was missing, was there twice or had other characters than letters, digits, _ and - was changed");
+        let base = match id.is_empty() {
+            true => "call".to_owned(),
+            false => plain_name(id).chars().take(LONGEST - 8).collect(),
+        };
+        let numbered = std::iter::once(base.clone()).chain((2..).map(|at| format!("{base}_{at}")));
+        for candidate in numbered {
+            if self.0.insert(candidate.clone()) {
+                return candidate;
+            }
+        }
+        base
+    }
+}
+
+/// What stands in place of an answer that a call does not have.
+const NO_ANSWER: &str = "[This call has no answer in the conversation.]";
+/// What leads an answer whose call is not there.
+const NO_CALL: &str = "[The result of a tool call that is not in the conversation]";
+/// What leads pictures that a result or an answer cannot hold.
+const PICTURES: &str = "[Pictures that belong to what stands before]";
+
+/// The text in content: a string, or parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts = parts
+                .iter()
+                .filter_map(|part| part.as_str().or(part["text"].as_str()));
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// A result whose call is not there, as what is said of it.
+fn orphan(content: &Value) -> String {
+    format!("{NO_CALL}\n{}", text_of(content))
+}
+
+/// A JSON string as it has to be for arguments.
+fn as_string(value: &mut Value) {
+    if !value.is_string() {
+        *value = match &*value {
+            Value::Null => json!("{}"),
+            other => json!(other.to_string()),
+        };
+    }
+}

@@ -1,0 +1,183 @@
+//! OpenAI's chat completions.
+
+use serde_json::{Value, json};
+
+use super::pairs::{Entry, Forms, paired};
+use super::{NO_ANSWER, Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
+
+const FORMS: Forms = Forms {
+    adjacent: true,
+    set_calls: |message, ids| {
+        for (call, id) in message["tool_calls"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .zip(ids)
+        {
+            call["id"] = json!(id);
+        }
+    },
+    set_result: |message, id| message["tool_call_id"] = json!(id),
+    stub: |_, _, id| json!({"role": "tool", "tool_call_id": id, "content": NO_ANSWER}),
+    orphan: |message| json!({"role": "user", "content": orphan(&message["content"])}),
+};
+
+pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> Vec<Value> {
+    let mut entries = Vec::new();
+    for mut message in messages {
+        drop_private(&mut message, notes);
+        let pictures = mend_message(&mut message, claude, notes);
+        let Some(mut message) = message_or_none(message, notes) else {
+            continue;
+        };
+        let calls = mend_calls(&mut message, notes);
+        entries.push(match message["role"].as_str() {
+            Some("tool") => {
+                let id = message["tool_call_id"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
+                Entry::Result(message, id)
+            }
+            _ if !calls.is_empty() => Entry::Calls(message, calls),
+            _ => Entry::Other(message),
+        });
+        if !pictures.is_empty() {
+            notes.one("a picture that only a user's message can hold was moved into one");
+            let mut parts = vec![json!({"type": "text", "text": PICTURES})];
+            parts.extend(pictures);
+            entries.push(Entry::Other(json!({"role": "user", "content": parts})));
+        }
+    }
+    let paired = paired(entries, &FORMS, notes).into_iter();
+    let mut messages: Vec<Value> = Vec::new();
+    // Pictures of one group of results come after all of them, in one message.
+    for (_, entry) in paired {
+        let (Entry::Calls(message, _) | Entry::Result(message, _) | Entry::Other(message)) = entry;
+        messages.push(message);
+    }
+    messages
+}
+
+/// Mends role and content; answers the parts that have to stand in a message of the user's.
+fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Value> {
+    let role = message["role"].as_str().unwrap_or_default().to_owned();
+    if ![
+        "system",
+        "developer",
+        "user",
+        "assistant",
+        "tool",
+        "function",
+    ]
+    .contains(&role.as_str())
+        && !text_of(&message["content"]).trim().is_empty()
+    {
+        notes.one("a role that is not known became the user's");
+        message["role"] = json!("user");
+    }
+    let role = message["role"].as_str().unwrap_or_default().to_owned();
+    let has_calls = message["tool_calls"]
+        .as_array()
+        .is_some_and(|calls| !calls.is_empty())
+        || message["function_call"].is_object();
+    let may_be_null = role == "assistant"
+        && (has_calls || message["refusal"].is_string() || message["audio"].is_object());
+    let Some(parts) = message["content"].as_array_mut() else {
+        let content = &message["content"];
+        if !content.is_string() && !(content.is_null() && may_be_null) {
+            message["content"] = json!(text_of(content));
+        }
+        return Vec::new();
+    };
+    let mut aside = Vec::new();
+    let mut kept = Vec::new();
+    for mut part in std::mem::take(parts) {
+        drop_private(&mut part, notes);
+        if !claude && part.get("cache_control").is_some() {
+            part.as_object_mut()
+                .map(|part| part.shift_remove("cache_control"));
+            notes.one("a cache marker was left out");
+        }
+        let kind = part["type"].as_str().unwrap_or_default().to_owned();
+        match (kind.as_str(), role.as_str()) {
+            ("text", _) if part["text"].is_string() => kept.push(part),
+            ("refusal", "assistant") => kept.push(part),
+            ("image_url" | "input_audio" | "file", "user") => kept.push(part),
+            ("image_url" | "input_audio" | "file", _) => aside.push(part),
+            _ => match part.as_str().or(part["text"].as_str()) {
+                Some(text) => kept.push(json!({"type": "text", "text": text})),
+                None => notes.one("a part that the format has no form for was left out"),
+            },
+        }
+    }
+    message["content"] = match kept.is_empty() {
+        true if may_be_null => Value::Null,
+        true => json!(""),
+        false => Value::Array(kept),
+    };
+    aside
+}
+
+/// Nothing for a message that says nothing and has a role that only its provider knows.
+fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
+    let role = message["role"].as_str().unwrap_or_default();
+    if [
+        "system",
+        "developer",
+        "user",
+        "assistant",
+        "tool",
+        "function",
+    ]
+    .contains(&role)
+    {
+        return Some(message);
+    }
+    notes.one("an item that only its provider reads was left out");
+    None
+}
+
+/// Mends the calls of a message; answers their ids.
+fn mend_calls(message: &mut Value, notes: &mut Notes) -> Vec<String> {
+    if let Some(call) = message
+        .get_mut("function_call")
+        .filter(|call| call.is_object())
+    {
+        mend_name(call, notes);
+        as_string(&mut call["arguments"]);
+    }
+    let is_assistant = message["role"] == "assistant";
+    let Some(calls) = message.get_mut("tool_calls") else {
+        return Vec::new();
+    };
+    let is_there = calls.as_array().is_some_and(|calls| !calls.is_empty()) && is_assistant;
+    if !is_there {
+        if !calls.is_null() {
+            notes.one("an empty list of calls was left out");
+        }
+        message
+            .as_object_mut()
+            .map(|message| message.shift_remove("tool_calls"));
+        return Vec::new();
+    }
+    let mut ids = Vec::new();
+    for call in calls.as_array_mut().into_iter().flatten() {
+        ids.push(call["id"].as_str().unwrap_or_default().to_owned());
+        if call["type"] == "custom" {
+            mend_name(&mut call["custom"], notes);
+            as_string(&mut call["custom"]["input"]);
+            continue;
+        }
+        if !call["function"].is_object() {
+            let function = json!({"name": call["name"], "arguments": call["arguments"]});
+            *call = json!({"id": call["id"], "type": "function", "function": function});
+        }
+        if call["type"] != "function" {
+            call["type"] = json!("function");
+        }
+        mend_name(&mut call["function"], notes);
+        as_string(&mut call["function"]["arguments"]);
+    }
+    ids
+}

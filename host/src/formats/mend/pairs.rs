@@ -1,0 +1,142 @@
+//! Calls and their results, brought together.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::{Ids, Notes};
+
+/// A part of a conversation as far as calls go.
+pub(super) enum Entry {
+    /// What makes calls, with their ids.
+    Calls(Value, Vec<String>),
+    /// The result of the call with this id.
+    Result(Value, String),
+    Other(Value),
+}
+
+/// How the entries of a format are changed.
+pub(super) struct Forms {
+    /// Whether a result has to follow its call at once.
+    pub(super) adjacent: bool,
+    /// Gives the calls of an entry these ids.
+    pub(super) set_calls: fn(&mut Value, &[String]),
+    /// Gives a result the id of its call.
+    pub(super) set_result: fn(&mut Value, &str),
+    /// A result that says that there is none, for the call at this place of an entry.
+    pub(super) stub: fn(&Value, usize, &str) -> Value,
+    /// What becomes of a result without a call.
+    pub(super) orphan: fn(Value) -> Value,
+}
+
+/// Brings calls and results together: each call has one result, behind it, and each result a call. Ids that are used
+/// again pair in their order. Each entry comes back with its place among the old ones; a new one has that of the one
+/// before it.
+pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
+    // The place of the result of each call.
+    let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut early = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        match entry {
+            Entry::Calls(_, ids) => {
+                for (call, id) in ids.iter().enumerate() {
+                    open.entry(id).or_default().push((at, call));
+                }
+            }
+            Entry::Result(_, id) => match open.get_mut(id.as_str()).filter(|open| !open.is_empty())
+            {
+                Some(open) => {
+                    result_of.insert(open.remove(0), at);
+                }
+                None => early.push(at),
+            },
+            Entry::Other(_) => {}
+        }
+    }
+    // A result that came before its call.
+    for at in early {
+        if let Entry::Result(_, id) = &entries[at]
+            && let Some(open) = open.get_mut(id.as_str()).filter(|open| !open.is_empty())
+        {
+            result_of.insert(open.remove(0), at);
+            notes.one("a result that stood before its call was moved behind it");
+        }
+    }
+    let calls_before: HashMap<usize, (usize, usize)> = result_of
+        .iter()
+        .map(|(call, result)| (*result, *call))
+        .collect();
+    let mut ids = Ids::default();
+    let mut given: HashMap<(usize, usize), String> = HashMap::new();
+    let mut slots: Vec<Option<Entry>> = entries.into_iter().map(Some).collect();
+    let mut out = Vec::new();
+    for at in 0..slots.len() {
+        let Some(entry) = slots[at].take() else {
+            continue;
+        };
+        match entry {
+            Entry::Calls(mut value, old) => {
+                let new: Vec<String> = old.iter().map(|id| ids.give(id, notes)).collect();
+                if new != old {
+                    (forms.set_calls)(&mut value, &new);
+                }
+                for (call, id) in new.iter().enumerate() {
+                    given.insert((at, call), id.clone());
+                }
+                let stubs: Vec<_> = (0..new.len())
+                    .filter(|call| !result_of.contains_key(&(at, *call)))
+                    .map(|call| (call, (forms.stub)(&value, call, &new[call])))
+                    .collect();
+                notes.add(
+                    "a call without a result was given one that says so",
+                    stubs.len(),
+                );
+                out.push((at, Entry::Calls(value, new.clone())));
+                let mut results: Vec<usize> = (0..new.len())
+                    .filter_map(|call| result_of.get(&(at, call)).copied())
+                    .filter(|result| forms.adjacent || *result < at)
+                    .collect();
+                results.sort_unstable();
+                let in_place = results
+                    .iter()
+                    .enumerate()
+                    .all(|(step, result)| *result == at + 1 + step);
+                if !in_place && forms.adjacent {
+                    notes.one("results were moved right behind their calls");
+                }
+                for result in results {
+                    let Some(Entry::Result(mut value, id)) = slots[result].take() else {
+                        continue;
+                    };
+                    let new = given[&calls_before[&result]].clone();
+                    if new != id {
+                        (forms.set_result)(&mut value, &new);
+                    }
+                    out.push((result, Entry::Result(value, new)));
+                }
+                for (call, stub) in stubs {
+                    out.push((at, Entry::Result(stub, new[call].clone())));
+                }
+            }
+            Entry::Result(mut value, id) => match calls_before.get(&at) {
+                None => {
+                    notes.one("a result without a call became a message of the user's");
+                    out.push((at, Entry::Other((forms.orphan)(value))));
+                }
+                Some(call) => match given.get(call) {
+                    Some(new) => {
+                        if *new != id {
+                            (forms.set_result)(&mut value, new);
+                        }
+                        out.push((at, Entry::Result(value, new.clone())));
+                    }
+                    // Its call comes later, and takes it along.
+                    None => slots[at] = Some(Entry::Result(value, id)),
+                },
+            },
+            other => out.push((at, other)),
+        }
+    }
+    out
+}

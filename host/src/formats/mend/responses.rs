@@ -1,0 +1,266 @@
+//! OpenAI's Responses.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::super::anatomy::NO_PICTURE;
+use super::pairs::{Entry, Forms, paired};
+use super::{NO_ANSWER, Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
+
+const FORMS: Forms = Forms {
+    adjacent: false,
+    set_calls: |item, ids| item["call_id"] = json!(ids.first()),
+    set_result: |item, id| item["call_id"] = json!(id),
+    stub: |call, _, id| stub(call, id),
+    orphan: |item| {
+        let said = orphan(&item["output"]);
+        json!({"type": "message", "role": "user", "content": said})
+    },
+};
+
+fn stub(call: &Value, id: &str) -> Value {
+    let kind = format!(
+        "{}_output",
+        call["type"].as_str().unwrap_or("function_call")
+    );
+    match kind.as_str() {
+        "shell_call_output" => json!({"type": kind, "call_id": id, "output": [
+            {"stdout": NO_ANSWER, "stderr": "", "outcome": {"type": "exit", "exit_code": 1}}]}),
+        "apply_patch_call_output" => {
+            json!({"type": kind, "call_id": id, "status": "failed", "output": NO_ANSWER})
+        }
+        "computer_call_output" => {
+            let picture = json!({"type": "computer_screenshot", "image_url": NO_PICTURE});
+            json!({"type": kind, "call_id": id, "output": picture})
+        }
+        "tool_search_call_output" => {
+            json!({"type": "tool_search_output", "call_id": id, "tools": []})
+        }
+        _ => json!({"type": kind, "call_id": id, "output": NO_ANSWER}),
+    }
+}
+
+pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
+    let mut entries = Vec::new();
+    for mut item in items {
+        drop_private(&mut item, notes);
+        let kind = kind(&item).to_owned();
+        match kind.as_str() {
+            "" => {
+                notes.one("an item that only its provider reads was left out");
+            }
+            "message" => {
+                let Some(pictures) = mend_message(&mut item, notes) else {
+                    continue;
+                };
+                entries.push(Entry::Other(item));
+                if !pictures.is_empty() {
+                    notes.one("a picture that only a user's message can hold was moved into one");
+                    let mut parts = vec![json!({"type": "input_text", "text": PICTURES})];
+                    parts.extend(pictures);
+                    entries.push(Entry::Other(
+                        json!({"type": "message", "role": "user", "content": parts}),
+                    ));
+                }
+            }
+            kind if kind.ends_with("_call") && item["call_id"].is_string() => {
+                if kind == "function_call" || kind == "custom_tool_call" {
+                    mend_id(
+                        &mut item,
+                        if kind == "function_call" { "fc" } else { "ctc" },
+                        notes,
+                    );
+                    mend_name(&mut item, notes);
+                    let key = if kind == "function_call" {
+                        "arguments"
+                    } else {
+                        "input"
+                    };
+                    as_string(&mut item[key]);
+                }
+                let id = call_id(&item);
+                entries.push(Entry::Calls(item, vec![id]));
+            }
+            "function_call" => {
+                mend_name(&mut item, notes);
+                as_string(&mut item["arguments"]);
+                entries.push(Entry::Calls(item, vec![String::new()]));
+            }
+            // Programs are their provider's own, both sides of them.
+            kind if kind.ends_with("_output")
+                && kind != "program_output"
+                && item["call_id"].is_string() =>
+            {
+                if kind == "function_call_output" || kind == "custom_tool_call_output" {
+                    mend_output(&mut item, notes);
+                }
+                let id = call_id(&item);
+                entries.push(Entry::Result(item, id));
+            }
+            _ => entries.push(Entry::Other(item)),
+        }
+    }
+    let paired = paired(entries, &FORMS, notes).into_iter();
+    let mut items: Vec<Value> = paired
+        .map(|(_, entry)| {
+            let (Entry::Calls(item, _) | Entry::Result(item, _) | Entry::Other(item)) = entry;
+            item
+        })
+        .collect();
+    drop_repeated_ids(&mut items, notes);
+    drop_lone_reasoning(items, notes)
+}
+
+fn kind(item: &Value) -> &str {
+    let of_role = if item["role"].is_string() {
+        "message"
+    } else {
+        ""
+    };
+    item["type"].as_str().unwrap_or(of_role)
+}
+
+fn call_id(item: &Value) -> String {
+    item["call_id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Takes out an id of another kind than the provider's; it gives a new one.
+fn mend_id(item: &mut Value, begins: &str, notes: &mut Notes) {
+    let is_right = item["id"]
+        .as_str()
+        .is_none_or(|id| id.starts_with(begins) && id.len() <= 64);
+    if !is_right {
+        item.as_object_mut().map(|item| item.shift_remove("id"));
+        notes.one("an item's id that is not the provider's was left out");
+    }
+}
+
+fn drop_repeated_ids(items: &mut [Value], notes: &mut Notes) {
+    let mut seen = HashSet::new();
+    for item in items
+        .iter_mut()
+        .filter(|item| kind(item) != "item_reference")
+    {
+        let is_again = item["id"]
+            .as_str()
+            .is_some_and(|id| !seen.insert(id.to_owned()));
+        if is_again {
+            item.as_object_mut().map(|item| item.shift_remove("id"));
+            notes.one("an item's id that was there before was left out");
+        }
+    }
+}
+
+/// Reasoning without the item that came of it is refused.
+fn drop_lone_reasoning(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
+    let mut kept: Vec<Value> = Vec::with_capacity(items.len());
+    for item in items.into_iter().rev() {
+        let follows = kept.last().is_some_and(|next| match kind(next) {
+            "message" => next["role"] == "assistant",
+            kind => !kind.ends_with("_output"),
+        });
+        match kind(&item) == "reasoning" && !follows {
+            true => notes.one("reasoning without what came of it was left out"),
+            false => kept.push(item),
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// Mends a message; answers the parts that have to stand in a message of the user's, or nothing where it says nothing
+/// that anybody else reads.
+fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
+    let role = item["role"].as_str().unwrap_or_default().to_owned();
+    if !["user", "assistant", "system", "developer"].contains(&role.as_str()) {
+        if text_of(&item["content"]).trim().is_empty() {
+            notes.one("an item that only its provider reads was left out");
+            return None;
+        }
+        notes.one("a role that is not known became the user's");
+        item["role"] = json!("user");
+    }
+    let is_assistant = item["role"] == "assistant";
+    if is_assistant {
+        mend_id(item, "msg", notes);
+    }
+    let text_type = if is_assistant {
+        "output_text"
+    } else {
+        "input_text"
+    };
+    let Some(parts) = item["content"].as_array_mut() else {
+        if !item["content"].is_string() {
+            item["content"] = json!(text_of(&item["content"]));
+        }
+        return Some(Vec::new());
+    };
+    let (mut kept, mut aside) = (Vec::new(), Vec::new());
+    for mut part in std::mem::take(parts) {
+        drop_private(&mut part, notes);
+        let kind = part["type"].as_str().unwrap_or_default();
+        match kind {
+            _ if kind == text_type && part["text"].is_string() => kept.push(part),
+            "refusal" if is_assistant => kept.push(part),
+            "input_image" | "input_file" | "input_audio" if !is_assistant => kept.push(part),
+            "input_image" | "input_file" | "input_audio" => aside.push(part),
+            _ => match as_input(&part, text_type) {
+                Some(part) if is_assistant && part["type"] != text_type => aside.push(part),
+                Some(part) => kept.push(part),
+                None => notes.one("a part that the format has no form for was left out"),
+            },
+        }
+    }
+    item["content"] = match kept.is_empty() {
+        true => json!(""),
+        false => Value::Array(kept),
+    };
+    Some(aside)
+}
+
+/// A part of chat completions, or of the other direction, in the form of Responses.
+fn as_input(part: &Value, text_type: &str) -> Option<Value> {
+    if let Some(text) = part
+        .as_str()
+        .or(part["text"].as_str())
+        .or(part["refusal"].as_str())
+    {
+        return Some(json!({"type": text_type, "text": text}));
+    }
+    match part["type"].as_str()? {
+        "image_url" => {
+            let url = part["image_url"]["url"]
+                .as_str()
+                .or(part["image_url"].as_str())?;
+            Some(json!({"type": "input_image", "image_url": url}))
+        }
+        "file" => {
+            let mut file = part["file"].clone();
+            file["type"] = json!("input_file");
+            Some(file)
+        }
+        _ => None,
+    }
+}
+
+/// An output is text, or parts as a user's message has them.
+fn mend_output(item: &mut Value, notes: &mut Notes) {
+    let output = &mut item["output"];
+    match output {
+        Value::String(_) => {}
+        Value::Array(parts) => {
+            for part in parts.iter_mut() {
+                let kind = part["type"].as_str().unwrap_or_default();
+                if ["input_text", "input_image", "input_file"].contains(&kind) {
+                    continue;
+                }
+                *part = as_input(part, "input_text").unwrap_or_else(|| {
+                    notes.one("a part that the format has no form for became its JSON");
+                    json!({"type": "input_text", "text": part.to_string()})
+                });
+            }
+        }
+        other => *other = json!(text_of(other)),
+    }
+}
