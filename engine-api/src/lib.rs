@@ -50,7 +50,7 @@ pub use boundary::{
 };
 pub use compaction::{
     Committed, Compaction, CompressOrder, CompressRequest, CurrentCompaction, Dropped, Entry,
-    Floor, Notice, Outcome, Replacement, ShortArguments, StubResult, Summary,
+    Floor, Notice, Outcome, Replacement, ShortArguments, Shortened, StubResult, Summary,
 };
 pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use delivery::{Cut, Delivery};

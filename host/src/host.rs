@@ -177,8 +177,14 @@ impl Host {
             return Ok(None);
         };
         let SessionBuilder { agent, .. } = self.session(id);
+        // What is kept with messages is of use to the engine that keeps it.
+        let compaction = self
+            .record
+            .current_compaction(id)?
+            .filter(|current| current.engine == delivered.engine && !current.shortened.is_empty());
         let options = SessionOptions {
             engine: Some(delivered.engine),
+            compaction,
             ..SessionOptions::default()
         };
         Ok(Some(Session::open(

@@ -17,8 +17,8 @@ const LONG_ARGUMENTS: usize = 300;
 /// to so many.
 const SHORT_ARGUMENTS: usize = 120;
 const ARGUMENT_MARK: &str = "… [COMPACTED]";
-/// What the host closes a shorter form with, in tokens.
-const SEAL_TOKENS: u64 = 8;
+/// What the host closes a shorter form with, and a number that tells it from others, in tokens.
+const SEAL_TOKENS: u64 = 8 + 3;
 
 /// A message that may be compacted.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Compaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK, ToolCallView,
+    Compaction, CurrentCompaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK,
+    Shortened, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use super::ids::IdMap;
 use super::slot::{Content, Slot, marked};
 use super::written::IdSet;
-use crate::formats::{PlanEntry, sealed_notice, unsealed_notice};
+use crate::formats::{PlanEntry, sealed_notice, unsealed_notice, unsealed_short};
 use crate::tokens::TokenCounter;
 
 /// A window without the text of its messages: what is saved.
@@ -79,8 +80,35 @@ impl SavedWindow {
         states.into_keys().collect()
     }
 
+    /// This window as an engine is told of it when a session is opened: made by this engine's compaction of this number.
+    pub(super) fn as_current(&self, number: u64, engine: String) -> CurrentCompaction {
+        let last = self.left_out.last().unwrap_or(MessageId(0));
+        CurrentCompaction::new(number, engine, last)
+            .summaries(self.summaries())
+            .shortened(self.shortened())
+    }
+
+    /// The messages that something is kept with and that something shorter stands in place of.
+    fn shortened(&self) -> Vec<Shortened> {
+        if self.states.is_empty() {
+            return Vec::new();
+        }
+        let mut states = self.states();
+        let places = self.places.iter();
+        let shortened = places.filter_map(|(id, content)| {
+            let Content::Replaced { text, .. } = content else {
+                return None;
+            };
+            let state = Value::Object(states.remove(id)?);
+            let shown = text.as_deref();
+            let shown = shown.map(|text| unsealed_short(text).unwrap_or(text).to_owned());
+            Some(Shortened::new(*id).text(shown).state(Some(state)))
+        });
+        shortened.collect()
+    }
+
     /// The texts of the summaries in it.
-    pub(super) fn summaries(&self) -> Vec<String> {
+    fn summaries(&self) -> Vec<String> {
         let texts = self.places.iter().filter_map(|(_, content)| match content {
             Content::Summary { text, .. } if unsealed_notice(text).is_none() => Some(text.clone()),
             _ => None,

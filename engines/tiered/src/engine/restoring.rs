@@ -9,18 +9,76 @@ use contexture_engine_api::{
 use serde_json::{Map, Value, json};
 
 use super::Tiered;
-use crate::event::{COMPACTION_KEY, state_of};
+use crate::event::{COMPACTION_KEY, MARK, state_of};
 use crate::steps::Steps;
 
 /// The name of the tool.
 const RESTORE: &str = "restore";
+
+/// What is kept with a compacted message.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeptMessage {
+    /// What the model sees of it: `[COMPACTED: …]`, or the text itself where its arguments alone were cut.
+    pub(super) shown: String,
+    pub(super) state: Map<String, Value>,
+}
+
+impl KeptMessage {
+    pub(super) fn original(&self, key: &str) -> Option<&Value> {
+        self.state.get(COMPACTION_KEY)?.get(key)
+    }
+
+    fn content(&self) -> &str {
+        let content = self.original("original_content");
+        content.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// How well words of the model's, brought into plain form, name it: the less the better.
+    fn rank(&self, wanted: &str) -> Option<u8> {
+        let shown = plain(&self.shown);
+        if shown == wanted {
+            return Some(0);
+        }
+        if self.shown.starts_with(MARK) && shown.starts_with(wanted) {
+            return Some(1);
+        }
+        if shown.contains(wanted) {
+            return Some(2);
+        }
+        let content = plain(self.content());
+        if content.starts_with(wanted) {
+            return Some(3);
+        }
+        let arguments = self.original("original_arguments").map(Value::to_string);
+        let is_in = content.contains(wanted)
+            || arguments.is_some_and(|arguments| plain(&arguments).contains(wanted));
+        is_in.then_some(4)
+    }
+}
+
+/// Words as they are compared: what a model quotes of a compacted message has its brackets or not, and the host's seal, the
+/// mark of what was left out, or other white space.
+fn plain(words: &str) -> String {
+    let mut words = words.trim();
+    if let Some((before, seal)) = words.rsplit_once("[#")
+        && seal.len() == 9
+        && seal.ends_with(']')
+    {
+        words = before.trim_end();
+    }
+    let words = words.strip_prefix(MARK.trim_end()).unwrap_or(words);
+    let words = words.strip_suffix(']').unwrap_or(words).trim();
+    let words = words.trim_end_matches(['…', '.']).trim_end();
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
 
 pub(super) fn tools() -> Vec<ToolSpec> {
     let parameters = json!({
         "type": "object",
         "properties": {"message": {
             "type": "string",
-            "description": "The id of the message (m12), or the words of its [COMPACTED: …] or of its content",
+            "description": "What stands in the message's place, as in [COMPACTED: read_file src/main.rs], or words of it, \
+                            of its content or of its arguments; or its id (m12)",
         }},
         "required": ["message"],
         "additionalProperties": false,
@@ -46,29 +104,34 @@ impl<S: Steps> Tiered<S> {
             let missing = "`message` is missing: say the id of the message, or words of it";
             return Err(EngineError::InvalidInput(missing.to_owned()));
         };
-        let words = wanted
-            .trim_start_matches("[COMPACTED:")
-            .trim_end_matches(']')
-            .trim();
-        let is_meant = |id: &MessageId, content: &str| {
-            id.to_string() == wanted || !words.is_empty() && content.contains(words)
-        };
-        let mut found = self.kept.iter().filter_map(|(id, state)| {
-            let content = state
-                .get(COMPACTION_KEY)?
-                .get("original_content")?
-                .as_str()?;
-            is_meant(id, content).then_some((*id, content))
-        });
-        let Some((id, content)) = found.next() else {
+        let words = plain(wanted);
+        let mut found: Vec<(u8, MessageId)> = (self.kept.iter())
+            .filter_map(|(id, kept)| match id.to_string() == wanted {
+                true => Some((0, *id)),
+                false if words.is_empty() => None,
+                false => Some((kept.rank(&words)?, *id)),
+            })
+            .collect();
+        found.sort_unstable();
+        let Some((id, kept)) = found
+            .first()
+            .and_then(|(_, id)| Some((*id, self.kept.get(id)?)))
+        else {
             return Err(EngineError::InvalidInput(format!(
                 "no compacted message of the conversation is {wanted:?}; {} are compacted",
                 self.kept.len()
             )));
         };
-        let others = found.count();
-        let answer = json!({"id": id.to_string(), "content": content, "others_that_match": others});
+        let mut answer = json!({
+            "id": id.to_string(),
+            "content": kept.content(),
+            "others_that_match": found.len() - 1,
+        });
+        if let Some(arguments) = kept.original("original_arguments") {
+            answer["arguments"] = arguments.clone();
+        }
         self.wishes.insert(id);
+        self.asked.insert(id);
         Ok(answer.to_string())
     }
 
@@ -92,11 +155,16 @@ impl<S: Steps> Tiered<S> {
         if let Some(state) = message.state() {
             if !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
                 let mut state = state_of(message);
-                if state.remove(RESTORE_WISH).is_some() && self.restored.insert(id) {
-                    self.wishes.insert(id);
+                match state.remove(RESTORE_WISH) {
+                    // Once only: a restoration that the host refused is not proposed with every request.
+                    Some(_) if self.restored.insert(id) => _ = self.wishes.insert(id),
+                    Some(_) => {}
+                    // It came back compacted: from a body of before it was restored.
+                    None => _ = self.restored.remove(&id),
                 }
                 if state.contains_key(COMPACTION_KEY) {
-                    self.kept.insert(id, state);
+                    let shown = message.text().to_owned();
+                    self.kept.insert(id, KeptMessage { shown, state });
                 }
             }
         } else if let Some(state) = self.other_state.remove(&id) {
@@ -113,7 +181,7 @@ impl<S: Steps> Tiered<S> {
         for entry in &committed.entries {
             let Entry::Restore(id) = entry else { continue };
             self.restored.insert(*id);
-            if let Some(mut state) = self.kept.remove(id) {
+            if let Some(KeptMessage { mut state, .. }) = self.kept.remove(id) {
                 state.remove(COMPACTION_KEY);
                 if !state.is_empty() {
                     self.other_state.insert(*id, state);
