@@ -52,6 +52,8 @@ pub(super) struct ItemSpan {
     pub(super) is_summary: bool,
     pub(super) continues: bool,
     pub(super) time_ms: Option<i64>,
+    /// What is kept with it: the `state` of an event.
+    pub(super) state: Option<Range<usize>>,
 }
 
 impl ItemSpan {
@@ -62,6 +64,7 @@ impl ItemSpan {
             is_summary: false,
             continues: false,
             time_ms: None,
+            state: None,
         }
     }
 }

@@ -201,6 +201,7 @@ fn push_group(
     let pieces = flatten(group);
     for (index, view) in view_spans(&pieces).into_iter().enumerate() {
         let mut message = Message {
+            state: None,
             role: if view.is_result { "tool" } else { &head.role }.to_owned(),
             name: None,
             text: String::new(),

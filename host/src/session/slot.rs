@@ -93,12 +93,13 @@ impl Slot {
                 (Some(source), Arc::clone(&AS_IT_CAME))
             }
         };
+        let state = read.message().and_then(|message| message.state.clone());
         Self {
             id,
             kind,
             source,
             content,
-            state: None,
+            state,
             counter: *counter,
             tokens: OnceLock::new(),
             own_arguments: OnceLock::new(),
@@ -152,9 +153,10 @@ impl Slot {
     /// The message as it was said.
     pub(super) fn as_said(&self, counter: &TokenCounter) -> Self {
         let slot = self.clone().with_content(Content::Message, counter);
+        let state = slot.message().and_then(|message| message.state.clone());
         Self {
             kind: MessageKind::Original,
-            state: None,
+            state,
             ..slot
         }
     }

@@ -49,9 +49,15 @@ impl KeptMessage {
         if content.starts_with(wanted) {
             return Some(3);
         }
-        let arguments = self.original("original_arguments").map(Value::to_string);
-        let is_in = content.contains(wanted)
-            || arguments.is_some_and(|arguments| plain(&arguments).contains(wanted));
+        let calls = self
+            .original("original_arguments")
+            .and_then(Value::as_array);
+        let mut arguments = calls.into_iter().flatten().filter_map(|call| {
+            let arguments = call.get("arguments")?.as_str()?;
+            Some(plain(arguments))
+        });
+        let is_in =
+            content.contains(wanted) || arguments.any(|arguments| arguments.contains(wanted));
         is_in.then_some(4)
     }
 }
