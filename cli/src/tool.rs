@@ -154,7 +154,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     })?;
     output::print(&format!("{answer}\n"))?;
     let wished = session.wants_restored().map_err(failed)?;
-    if !wished.is_empty() && kept == Kept::This {
+    if !wished.is_empty() {
         drop(session);
         note_wished(&engines, &args.session, &wished)?;
     }

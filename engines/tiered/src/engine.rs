@@ -13,7 +13,7 @@ use contexture_engine_api::{
     ToolCall, ToolSpec, WindowState, grouped, in_flight, thinking_leads_to,
 };
 use contexture_summaries::Pending;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::event::{Event, MARK};
 use crate::settings::{Settings, schema};
@@ -44,8 +44,6 @@ pub struct Tiered<S = Standard> {
     asked: BTreeSet<MessageId>,
     /// Messages that were asked for, and are not compacted again.
     restored: BTreeSet<MessageId>,
-    /// What else was in the state of messages that are being restored.
-    other_state: BTreeMap<MessageId, Map<String, Value>>,
     gave_up_at: Option<u64>,
     pending: Option<Pending<()>>,
     staged: Option<Staged>,
@@ -96,7 +94,6 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
             wishes: BTreeSet::new(),
             asked: BTreeSet::new(),
             restored: BTreeSet::new(),
-            other_state: BTreeMap::new(),
             gave_up_at: None,
             pending: None,
             staged: None,
@@ -300,7 +297,6 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         self.wishes.clear();
         self.asked.clear();
         self.restored.clear();
-        self.other_state.clear();
         self.gave_up_at = None;
         self.pending = None;
         self.staged = None;

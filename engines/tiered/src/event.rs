@@ -1,7 +1,7 @@
 //! One event of the conversation, and its reversible compaction.
 
 use contexture_digest::{cut_arguments, mask_secrets};
-use contexture_engine_api::{MessageView, Replacement, Services, ShortArguments};
+use contexture_engine_api::{MessageView, RESTORED, Replacement, Services, ShortArguments};
 use contexture_summaries::tool_of;
 use serde_json::{Map, Value, json};
 
@@ -165,6 +165,7 @@ impl Compacted {
     /// The entry of a proposal, with what else is in the message's state.
     pub(crate) fn replacement(self, message: &MessageView<'_>) -> Replacement {
         let mut state = state_of(message);
+        state.remove(RESTORED);
         state.insert(COMPACTION_KEY.to_owned(), self.kept);
         Replacement::new(message.id())
             .text(self.text)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use contexture_engine_api::{
     Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Entry,
-    FailureKind, MessageId, MessageKind, MessageView, Outcome, RESTORE_WISH, Replacement,
+    FailureKind, MessageId, MessageKind, MessageView, Outcome, RESTORE_WISH, RESTORED, Replacement,
     Shortened, StandaloneEngine, ToolCall, WindowState,
 };
 use contexture_testkit::contract::{Grouping, Limits, Purpose, check};
@@ -683,7 +683,12 @@ fn a_message_can_be_restored_again_when_it_comes_back_compacted() {
     for _ in 0..3 {
         let entry = rewritten(&mut session, &wished, "[COMPACTED: x]");
         assert_eq!(entry, Some(Entry::Restore(MessageId(1))));
-        // From a body of before it was restored.
+        // From a body of before it was restored, and where the host knows that it was.
+        let mut back = json!({COMPACTION_KEY: {"original_content": "said"}});
+        back[RESTORED] = json!(true);
+        let back = back.to_string();
+        let entry = rewritten(&mut session, &back, "[COMPACTED: x]");
+        assert_eq!(entry, Some(Entry::Restore(MessageId(1))));
         assert_eq!(rewritten(&mut session, &kept, "[COMPACTED: x]"), None);
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use contexture_engine_api::{
-    MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK, ShortArguments, TokenSource,
-    ToolCallView,
+    MessageId, MessageKind, MessageView, RESTORE_WISH, RESTORED, Replacement, SUMMARY_MARK,
+    ShortArguments, TokenSource, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::counting;
 use super::request::ReadMessage;
@@ -158,6 +159,21 @@ impl Slot {
             kind: MessageKind::Original,
             state,
             ..slot
+        }
+    }
+
+    /// The message as it was said, with what an engine keeps with it, which says so.
+    pub(super) fn restored(&self, counter: &TokenCounter) -> Self {
+        let slot = self.as_said(counter);
+        let state = self.state.as_deref().map(|state| {
+            let mut state: Map<String, Value> = serde_json::from_str(state).unwrap_or_default();
+            state.remove(RESTORE_WISH);
+            state.insert(RESTORED.to_owned(), Value::Bool(true));
+            Arc::from(Value::Object(state).to_string())
+        });
+        match state {
+            Some(state) => slot.with_state(Some(state)),
+            None => slot,
         }
     }
 

@@ -398,7 +398,7 @@ impl Window {
                 }
                 Entry::Restore(id) => {
                     if let Some(old) = slot(id) {
-                        next.slots.push(old.as_said(counter));
+                        next.slots.push(old.restored(counter));
                     }
                 }
                 Entry::Summary(summary) => {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use contexture_engine_api::{
     Committed, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView, RESTORE_WISH,
-    Replacement, ToolCall, ToolSpec,
+    RESTORED, ToolCall, ToolSpec,
 };
 use serde_json::{Map, Value, json};
 
@@ -158,41 +158,42 @@ impl<S: Steps> Tiered<S> {
 
     fn restored(&mut self, message: &MessageView<'_>) -> Entry {
         let id = message.id();
+        let is_short = message.kind() == MessageKind::Replaced;
         if let Some(state) = message.state() {
-            if !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
+            let was_restored = state.contains(RESTORED);
+            if was_restored && !is_short {
+                self.restored.insert(id);
+            } else if was_restored || !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
                 let mut state = state_of(message);
+                let is_new = !self.kept.contains_key(&id);
                 match state.remove(RESTORE_WISH) {
                     // Once only: a restoration that the host refused is not proposed with every request.
                     Some(_) if self.restored.insert(id) => _ = self.wishes.insert(id),
                     Some(_) => {}
-                    // It came back compacted: from a body of before it was restored.
+                    // It came back as it was before it was restored: the wish still holds.
+                    None if was_restored && is_new => _ = self.wishes.insert(id),
+                    None if was_restored => {}
                     None => _ = self.restored.remove(&id),
                 }
+                state.remove(RESTORED);
                 if state.contains_key(COMPACTION_KEY) {
                     let shown = message.text().to_owned();
                     self.kept.insert(id, KeptMessage { shown, state });
                 }
             }
-        } else if let Some(state) = self.other_state.remove(&id) {
-            return Entry::Replace(Replacement::new(id).state(Some(Value::Object(state))));
         }
-        match self.wishes.remove(&id) && message.kind() == MessageKind::Replaced {
+        match self.wishes.remove(&id) && is_short {
             true => Entry::Restore(id),
             false => Entry::Keep(id),
         }
     }
 
-    /// Keeps what else was in the state of messages that are restored now, for the next time.
+    /// Notes which messages are restored now.
     pub(super) fn note_restored(&mut self, committed: &Committed) {
         for entry in &committed.entries {
             let Entry::Restore(id) = entry else { continue };
             self.restored.insert(*id);
-            if let Some(KeptMessage { mut state, .. }) = self.kept.remove(id) {
-                state.remove(COMPACTION_KEY);
-                if !state.is_empty() {
-                    self.other_state.insert(*id, state);
-                }
-            }
+            self.kept.remove(id);
         }
     }
 }
