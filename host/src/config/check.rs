@@ -243,10 +243,11 @@ impl Schema {
         if let Some(near) = nearest(key, siblings()) {
             return format!(", did you mean `{}`?", at.key(near));
         }
-        let mut hint = format!(
-            "; known here: {}",
-            siblings().collect::<Vec<_>>().join(", ")
-        );
+        let known: Vec<&str> = (self.properties())
+            .filter(|(_, schema)| schema.same_as.is_none())
+            .map(|(name, _)| name)
+            .collect();
+        let mut hint = format!("; known here: {}", known.join(", "));
         let mut elsewhere = Vec::new();
         root.paths_to(key, &KeyPath::default(), &mut elsewhere);
         if let Some(path) = elsewhere.first() {
