@@ -11,7 +11,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use contexture::engines::CallError;
-use contexture::session::{Session, SessionError, SessionOptions};
+use contexture::session::{Session, SessionError};
 use contexture::{Host, ToolCall};
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue,
@@ -248,17 +248,7 @@ fn call(host: &Host, asked: Asked) -> Result<Value, Refused> {
         }
         error => failed(error),
     })?;
-    let wished = session.wants_restored().map_err(failed)?;
-    if !wished.is_empty() {
-        drop(session);
-        let record = host.record();
-        let _hold = record
-            .hold(&asked.session, SessionOptions::default().wait)
-            .map_err(failed)?;
-        record
-            .wish_restored(&asked.session, Some(&wished))
-            .map_err(failed)?;
-    }
+    host.note_restored(&mut session).map_err(failed)?;
     Ok(json!({"answer": answer}))
 }
 

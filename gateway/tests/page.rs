@@ -223,7 +223,7 @@ async fn the_engines_tools_search_and_lead_to_the_messages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compacted_message_is_restored_from_the_page() {
     let stage = Stage::new(
-        "context: {engine: tiered, engines: {tiered: {thresholds: {preRotThreshold: 12000, keepRecentCount: 4}}}}\n\
+        "context: {engine: tiered, engines: {tiered: {thresholds: {preRotThreshold: 18000, summarizationTrigger: 1.0, keepRecentCount: 4}}}}\n\
          model: {context_length: 24000}\n",
     );
     let gateway = stage.gateway().await;

@@ -30,7 +30,7 @@ const MOST_WORDS: f32 = 0.75;
 const MOST_PAIRS: f32 = 0.6;
 
 /// Words that say that something is done, whatever it is.
-const DONE: [&str; 16] = [
+const DONE: [&str; 11] = [
     "done",
     "finished",
     "completed",
@@ -42,12 +42,8 @@ const DONE: [&str; 16] = [
     "deployed",
     "passes",
     "passed",
-    "pass now",
-    "now pass",
-    "works now",
-    "now works",
-    "[x]",
 ];
+const DONE_PHRASES: [&str; 5] = ["pass now", "now pass", "works now", "now works", "[x]"];
 const CHINESE_DONE: [&str; 13] = [
     "完成了",
     "已完成",
@@ -172,6 +168,11 @@ const CHINESE_DOUBT: [&str; 38] = [
     "能否",
     "可以",
 ];
+/// A sentence without one of these takes no claim back.
+const DENIALS: [&str; 16] = [
+    "still", "fail", "broke", "not ", "n't", "n’t", "again", "wrong", "仍", "还", "没", "未",
+    "失败", "不", "又", "错",
+];
 /// With these at the beginning of a sentence a user takes back what was to be done.
 const CANCELLED: [&str; 10] = [
     "never mind",
@@ -197,6 +198,8 @@ pub(crate) struct Evidence<'s> {
     span: &'s Span<'s>,
     /// What users and the assistant said, by sentences.
     claims: Vec<Claim<'s>>,
+    /// Sentences that may take a claim back, and their messages.
+    denials: Vec<(usize, &'s str)>,
     /// The runs, of which a result tells how they ended: the message, whether it passed, and the call.
     runs: Vec<(usize, bool, usize)>,
     todos: Vec<(Todo, Terms)>,
@@ -221,7 +224,7 @@ struct Terms {
 
 impl<'s> Evidence<'s> {
     pub(crate) fn of(span: &'s Span<'s>, todos: Vec<Todo>) -> Self {
-        let mut claims = Vec::new();
+        let (mut claims, mut denials) = (Vec::new(), Vec::new());
         for source in &span.sources {
             let is_user = match source.origin {
                 Origin::User => true,
@@ -234,6 +237,9 @@ impl<'s> Evidence<'s> {
                     continue;
                 }
                 let lower = text.to_lowercase();
+                if DENIALS.iter().any(|word| lower.contains(word)) {
+                    denials.push((source.message, text));
+                }
                 let mut cancels = CANCELLED.iter().filter(|_| is_user);
                 let cancelled = cancels.find(|word| lower.starts_with(**word));
                 if cancelled.is_some() || may_claim(&lower) {
@@ -257,6 +263,7 @@ impl<'s> Evidence<'s> {
         Self {
             runs: told.collect(),
             claims,
+            denials,
             todos: todos
                 .into_iter()
                 .map(|todo| {
@@ -297,11 +304,27 @@ impl<'s> Evidence<'s> {
                 && claim.says_done(&terms, &lower)
                 && !is_doubted(claim.text, &claim.lower, &lower)
                 && !self.failed_after(claim.message, &terms)
+                && !self.denied_after(claim.message, &terms, &lower)
         });
-        match said || self.is_tested(&terms, &lower) {
+        let tested = || {
+            let at = self.tested_at(&terms, &lower)?;
+            (!self.denied_after(at, &terms, &lower)).then_some(at)
+        };
+        match said || tested().is_some() {
             true => Shown::Done,
             false => Shown::Nothing,
         }
+    }
+
+    /// Whether somebody says after this message that the item is not done: "test_a still fails".
+    fn denied_after(&self, message: usize, terms: &Terms, item: &str) -> bool {
+        let later = self.denials.iter().filter(|(at, _)| *at > message);
+        later.into_iter().any(|(_, text)| {
+            let said = Terms::of(text);
+            let is_about = terms.names.iter().any(|name| said.names.contains(name))
+                || terms.are_named_by(&said);
+            is_about && is_doubted(text, &text.to_lowercase(), item)
+        })
     }
 
     /// Whether a run went wrong after this message that an item with these terms may be about.
@@ -319,16 +342,18 @@ impl<'s> Evidence<'s> {
         })
     }
 
-    /// Whether the last runs that name what the item names passed, all of it.
-    fn is_tested(&self, terms: &Terms, item: &str) -> bool {
-        let is_about_tests = TESTED.iter().any(|word| item.contains(word));
-        is_about_tests
-            && !terms.names.is_empty()
-            && terms.names.iter().all(|name| {
-                let mut runs = self.runs.iter().rev();
-                let last = runs.find(|(_, _, call)| self.tells_of(*call, name));
-                last.is_some_and(|(_, passed, _)| *passed)
-            })
+    /// The message of the last of the runs that name what the item names, where they passed and name all of it.
+    fn tested_at(&self, terms: &Terms, item: &str) -> Option<usize> {
+        if !TESTED.iter().any(|word| item.contains(word)) {
+            return None;
+        }
+        let last = |name: &String| {
+            let mut runs = self.runs.iter().rev();
+            let (at, passed, _) = runs.find(|(_, _, call)| self.tells_of(*call, name))?;
+            passed.then_some(*at)
+        };
+        let runs: Option<Vec<usize>> = terms.names.iter().map(last).collect();
+        runs?.into_iter().max()
     }
 
     /// Whether a call or its result names this.
@@ -395,8 +420,12 @@ impl Terms {
 impl Claim<'_> {
     /// Whether it says that the item with these terms is done.
     fn says_done(&self, terms: &Terms, item: &str) -> bool {
-        let done = |word: &&str| self.lower.contains(*word) && !item.contains(*word);
-        let is_done = DONE.iter().chain(&CHINESE_DONE).any(|word| done(&word))
+        let is_new = |word: &&&str| !item.contains(**word);
+        let mut words = self.lower.split(|c: char| !c.is_ascii_alphabetic());
+        let is_done = words.any(|word| DONE.contains(&word) && !item.contains(word))
+            || (DONE_PHRASES.iter().chain(&CHINESE_DONE))
+                .filter(is_new)
+                .any(|phrase| self.lower.contains(phrase))
             || self.lower.starts_with('✅');
         let does = self.does(terms, item);
         match terms.are_named_by(&self.terms) {
@@ -456,8 +485,9 @@ fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
     };
     let doubts = |word: &str| DOUBT.contains(&word) && !is_in_item(word);
     text.ends_with('?')
-        || lower.contains("n't")
-        || lower.contains("'ll")
+        || ["n't", "n’t", "'ll", "’ll"]
+            .iter()
+            .any(|short| lower.contains(short))
         || lower.contains("to be ")
         || lower.contains("[ ]")
         || lower.split(|c: char| !c.is_ascii_alphabetic()).any(doubts)

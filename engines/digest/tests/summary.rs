@@ -362,6 +362,10 @@ fn unrelated() -> Vec<Talk> {
         Talk::default()
             .assistant("Fixed test_create_user and test_delete_user. test_create_user 已修复。")
             .call("bash", r#"{"command": "pytest"}"#, "test_create_user FAILED\n1 failed, 3 passed"),
+        Talk::default()
+            .assistant("Fixed the 2 failing tests, test_create_user and test_delete_user. test_create_user 已修复。")
+            .user("No, test_create_user still fails. test_create_user 还是失败。"),
+        Talk::default().assistant("The 2 failing tests are unresolved, and so is the importer of the new queue."),
         // The run names one of two.
         Talk::default().call("bash", r#"{"command": "pytest -k test_delete_user"}"#, "test_delete_user ok\n1 passed"),
     ]

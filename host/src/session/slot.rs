@@ -162,6 +162,36 @@ impl Slot {
         }
     }
 
+    /// The same, where the client has only a shorter form of the message and it stands here as if it were the message: as
+    /// that shorter form.
+    pub(super) fn as_shortened(&self, counter: &TokenCounter) -> Self {
+        let short = self
+            .message()
+            .filter(|message| self.is_verbatim() && message.kind == MessageKind::Replaced);
+        match short {
+            Some(message) => self.clone().with_content(
+                Content::Replaced {
+                    text: Some(message.text.clone()),
+                    arguments: Vec::new(),
+                    pruned: false,
+                },
+                counter,
+            ),
+            None => self.clone(),
+        }
+    }
+
+    /// What is kept with the message, as engines see it. What was kept with one that is restored counts no more, unless the
+    /// client goes back to the shorter form.
+    pub(super) fn shown_state(&self) -> Option<&str> {
+        let state = self.state.as_deref()?;
+        let is_back = self.is_verbatim() && self.kind == MessageKind::Replaced;
+        match is_restored(state) && !is_back {
+            true => self.message()?.state.as_deref(),
+            false => Some(state),
+        }
+    }
+
     /// The message as it was said, with what an engine keeps with it, which says so.
     pub(super) fn restored(&self, counter: &TokenCounter) -> Self {
         let slot = self.as_said(counter);
@@ -399,7 +429,7 @@ impl Slot {
                 None => MessageView::new(self.id, "user"),
             },
         };
-        let view = view.with_state(self.state.as_deref().unwrap_or(""));
+        let view = view.with_state(self.shown_state().unwrap_or(""));
         match self.tokens.get() {
             Some(tokens) => view.with_tokens(*tokens),
             None => view.with_token_source(self),
@@ -538,4 +568,13 @@ pub(super) fn marked(text: &str, mark: &str, declared: &[String]) -> String {
         true => text.to_owned(),
         false => format!("{mark}\n{text}"),
     }
+}
+
+/// Whether a state is that of a message which was restored.
+pub(super) fn is_restored(state: &str) -> bool {
+    let state: Map<String, Value> = match state.contains(RESTORED) {
+        true => serde_json::from_str(state).unwrap_or_default(),
+        false => return false,
+    };
+    state.get(RESTORED) == Some(&Value::Bool(true))
 }

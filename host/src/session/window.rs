@@ -185,6 +185,7 @@ impl Window {
         slots
             .map(|slot| {
                 let state = states.get(&slot.id).map(|state| Arc::from(*state));
+                let state = state.or_else(|| slot.state.clone());
                 slot.with_state(state)
             })
             .collect()
@@ -275,7 +276,7 @@ impl Window {
     /// What an engine keeps with messages of it: JSON objects as text.
     pub fn states(&self) -> impl Iterator<Item = (MessageId, &str)> {
         let slots = self.slots.iter();
-        slots.filter_map(|slot| Some((slot.id, slot.state.as_deref()?)))
+        slots.filter_map(|slot| Some((slot.id, slot.shown_state()?)))
     }
 
     /// Counts all of it again, for another model.

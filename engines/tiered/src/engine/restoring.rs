@@ -161,9 +161,7 @@ impl<S: Steps> Tiered<S> {
         let is_short = message.kind() == MessageKind::Replaced;
         if let Some(state) = message.state() {
             let was_restored = state.contains(RESTORED);
-            if was_restored && !is_short {
-                self.restored.insert(id);
-            } else if was_restored || !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
+            if was_restored || !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
                 let mut state = state_of(message);
                 let is_new = !self.kept.contains_key(&id);
                 match state.remove(RESTORE_WISH) {

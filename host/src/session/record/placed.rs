@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contexture_engine_api::{CurrentCompaction, MessageId, RESTORE_WISH};
+use contexture_engine_api::{CurrentCompaction, MessageId, RESTORE_WISH, RESTORED};
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -149,7 +149,7 @@ impl SavedWindow {
             let state = states.get(id);
             let content = match content {
                 Content::Message => {
-                    state?;
+                    state.filter(|state| !state.contains_key(RESTORED))?;
                     None
                 }
                 Content::Replaced { text, .. } => {
