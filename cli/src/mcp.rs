@@ -90,7 +90,7 @@ impl Server {
     /// Does something with the session where waiting does not block.
     async fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Session) -> Result<T, String> + Send + 'static,
+        work: impl FnOnce(&Host, &mut Session) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let Self { host, session } = self.clone();
         let done = tokio::task::spawn_blocking(move || {
@@ -98,7 +98,7 @@ impl Server {
             let opened = opened.map_err(|error: HostError| error.to_string())?;
             let mut opened =
                 opened.ok_or_else(|| format!("there is no session `{session}` any more"))?;
-            work(&mut opened)
+            work(&host, &mut opened)
         });
         done.await.unwrap_or_else(|error| Err(error.to_string()))
     }
@@ -119,7 +119,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.with(|session| session.tools().map_err(|error| error.to_string()));
+        let tools = self.with(|_, session| session.tools().map_err(|error| error.to_string()));
         let tools = tools
             .await
             .map_err(|error| ErrorData::internal_error(error, None))?;
@@ -140,8 +140,12 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(request.arguments.unwrap_or_default()).to_string();
         let call = ToolCall::new(request.name.into_owned(), arguments);
-        let called =
-            self.with(|session| session.call_tool(call).map_err(|error| error.to_string()));
+        let called = self.with(|host, session| {
+            let answer = session.call_tool(call).map_err(|error| error.to_string())?;
+            host.note_restored(session)
+                .map_err(|error| error.to_string())?;
+            Ok(answer)
+        });
         // What a tool refuses is for the model to read.
         let result = match called.await {
             Ok(answer) => CallToolResult::success(vec![ContentBlock::text(answer)]),

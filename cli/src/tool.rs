@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
-use contexture_engine_api::{EngineError, ToolCall, ToolSpec};
+use contexture_engine_api::{EngineError, MessageId, ToolCall, ToolSpec};
 use serde_json::{Map, Value};
 
 use crate::choice::{self, KEEPER};
@@ -70,6 +70,10 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     // To read beside the agent that has the session open, and to take no part in it.
     let options = SessionOptions {
         engine: Some(engine.to_owned()),
+        compaction: store
+            .current_compaction(&args.session)
+            .map_err(CliError::Sessions)?
+            .filter(|current| current.engine == engine && !current.shortened.is_empty()),
         ..SessionOptions::default()
     };
     let open = |engines: &Arc<Engines>| {
@@ -163,7 +167,30 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
         error => failed(error),
     })?;
     output::print(&format!("{answer}\n"))?;
+    let wished = session.wants_restored().map_err(failed)?;
+    if !wished.is_empty() {
+        drop(session);
+        note_wished(&engines, &args.session, &wished)?;
+    }
     Ok(OK)
+}
+
+/// Notes which messages are wanted back, for the session's next request.
+fn note_wished(engines: &Engines, id: &str, wished: &[MessageId]) -> Result<(), CliError> {
+    let store = setup::open_store(engines)?;
+    let _hold = store
+        .hold(id, SessionOptions::default().wait)
+        .map_err(CliError::Sessions)?;
+    let noted = store
+        .wish_restored(id, Some(wished))
+        .map_err(CliError::Sessions)?;
+    if !noted.is_empty() {
+        terminal::say(&format!(
+            "{} will stand in the conversation again with its next request\n",
+            counted(noted.len() as u64, "message")
+        ));
+    }
+    Ok(())
 }
 
 /// Whether the engine has no use of its store.

@@ -127,6 +127,33 @@ fn their_settings_are_checked() {
         ),
         (
             "tiered",
+            "thresholds: {compactionTrigger: 0.9, summarizationTrigger: 0.8}",
+            "thresholds.compactionTrigger`, 0.9",
+        ),
+        (
+            "tiered",
+            "thresholds: {compactionTrigger: 0.97}",
+            "thresholds.summarization_trigger` is 0.95 (its default)",
+        ),
+        (
+            "tiered",
+            "thresholds: {keepRecentCount: 3, keep_recent_count: 4}",
+            "are the same setting: remove one",
+        ),
+        (
+            "tiered",
+            "{enableContextManagement: true, enable_context_management: true}",
+            "are the same setting: remove one",
+        ),
+        ("two-layer", "keepRecentTools: 0", "at least 1"),
+        ("two-layer", "keepRecentTool: 3", "keepRecentTools"),
+        (
+            "two-layer",
+            "{tokenThreshold: 9, token_threshold: 8}",
+            "are the same setting: remove one",
+        ),
+        (
+            "tiered",
             "enableContextManagment: true",
             "enableContextManagement",
         ),
@@ -136,6 +163,13 @@ fn their_settings_are_checked() {
         let ran = home.run(["compress", &chat, "--engine", engine]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         assert!(ran.stderr.contains(said), "{setting}: {}", ran.stderr);
+        let config = format!(
+            "context:\n  engine: {engine}\n{}",
+            &config["context:\n".len()..]
+        );
+        home.put("home/config.yaml", &config);
+        let ran = home.run(["config", "check"]);
+        assert_ne!(ran.code, 0, "{setting}: {}", ran.stdout);
     }
 }
 
@@ -253,6 +287,228 @@ fn who_carries_on_from_what_was_handed_out_gets_it_back_too() {
         assert_eq!(restored["tool_calls"], whole["tool_calls"]);
     }
     assert_eq!(restored.len(), whole.len());
+}
+
+#[test]
+fn the_tool_restores_from_the_command_line_too() {
+    let home = Home::new();
+    let original = document();
+    let chat = home.put("chat.json", &original);
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let compacted = messages(&home.run(args).stdout);
+    let whole = messages(&original);
+    let shown = |at: usize| compacted[at]["content"].as_str().unwrap().to_owned();
+    assert!(shown(3).starts_with("[COMPACTED: "), "{}", shown(3));
+    for (at, words) in [(3, shown(3)), (7, "m7".to_owned())] {
+        let asked = serde_json::json!({"message": words}).to_string();
+        let ran = home.run(["tool", "restore", &asked, "--session", "s"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(json(&ran.stdout)["content"], whole[at]["content"]);
+        assert!(
+            ran.stderr.contains("1 message will stand"),
+            "{}",
+            ran.stderr
+        );
+    }
+    let ran = home.run(["compress", &chat, "--session", "s"]);
+    let restored = messages(&ran.stdout);
+    for at in [3, 7] {
+        assert_eq!(restored[at], whole[at]);
+    }
+    assert_eq!(restored[5], compacted[5]);
+    let ran = home.run([
+        "tool",
+        "restore",
+        r#"{"message": "nothing of this"}"#,
+        "--session",
+        "s",
+    ]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(!ran.stderr.contains(" 0 are compacted"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_was_restored_stays_restored_where_the_client_goes_back_to_an_older_body() {
+    let home = Home::new();
+    let original = document();
+    let chat = home.put("chat.json", &original);
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let handed = home.put("handed.json", &home.run(args).stdout);
+    let whole = messages(&original);
+    let ran = home.run(["sessions", "restore", "s", "m3"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for body in [&chat, &handed, &handed, &chat, &handed] {
+        // The client goes back to a body of before that, too.
+        let ran = home.run(["compress", body, "--session", "s"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let said = messages(&ran.stdout);
+        assert_eq!(said[3]["content"], whole[3]["content"], "{}", ran.stderr);
+        let text = said[7]["content"].as_str().unwrap();
+        assert!(text.starts_with("[COMPACTED: "), "{text}");
+    }
+    let ran = home.run(["sessions", "restore", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.run(["compress", &handed, "--session", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let (restored, whole) = (messages(&ran.stdout), messages(&document()));
+    for (restored, whole) in restored.iter().zip(&whole) {
+        assert_eq!(restored["content"], whole["content"]);
+        assert_eq!(restored["tool_calls"], whole["tool_calls"]);
+    }
+    assert_eq!(restored.len(), whole.len());
+}
+
+#[test]
+fn the_tool_restores_from_the_command_line_too() {
+    let home = Home::new();
+    let original = document();
+    let chat = home.put("chat.json", &original);
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let compacted = messages(&home.run(args).stdout);
+    let whole = messages(&original);
+    let shown = |at: usize| compacted[at]["content"].as_str().unwrap().to_owned();
+    assert!(shown(3).starts_with("[COMPACTED: "), "{}", shown(3));
+    for (at, words) in [(3, shown(3)), (7, "m7".to_owned())] {
+        let asked = serde_json::json!({"message": words}).to_string();
+        let ran = home.run(["tool", "restore", &asked, "--session", "s"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(json(&ran.stdout)["content"], whole[at]["content"]);
+        assert!(
+            ran.stderr.contains("1 message will stand"),
+            "{}",
+            ran.stderr
+        );
+    }
+    let ran = home.run(["compress", &chat, "--session", "s"]);
+    let restored = messages(&ran.stdout);
+    for at in [3, 7] {
+        assert_eq!(restored[at], whole[at]);
+    }
+    assert_eq!(restored[5], compacted[5]);
+    let ran = home.run([
+        "tool",
+        "restore",
+        r#"{"message": "nothing of this"}"#,
+        "--session",
+        "s",
+    ]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(!ran.stderr.contains(" 0 are compacted"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_was_restored_stays_restored_where_the_client_goes_back_to_an_older_body() {
+    let home = Home::new();
+    let original = document();
+    let chat = home.put("chat.json", &original);
+    let args = [
+        "compress",
+        &chat,
+        "--engine",
+        "tiered",
+        "--session",
+        "s",
+        "--force",
+    ];
+    let handed = home.put("handed.json", &home.run(args).stdout);
+    let whole = messages(&original);
+    for _ in 0..2 {
+        let ran = home.run(["sessions", "restore", "s", "m3"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = home.run(["compress", &chat, "--session", "s"]);
+        assert_eq!(messages(&ran.stdout)[3], whole[3]);
+        // The client goes back to a body of before that.
+        let ran = home.run(["compress", &handed, "--session", "s"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+    let ran = home.run(["sessions", "restore", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = home.run(["compress", &handed, "--session", "s"]);
+    for (restored, whole) in messages(&ran.stdout).iter().zip(&whole) {
+        assert_eq!(restored["content"], whole["content"]);
+    }
+}
+
+#[test]
+fn events_are_read_with_what_is_kept_with_them() {
+    let original = messages(&document());
+    let event = |at: usize, message: &Value| {
+        let mut event =
+            serde_json::json!({"message": message, "state": {"step": at, "userGoal": "修复"}});
+        event["message"]["timestamp"] = serde_json::json!("2024-01-15T10:00:00Z");
+        event
+    };
+    let said: Vec<Value> = original
+        .iter()
+        .enumerate()
+        .skip(1)
+        .map(|(at, m)| event(at, m))
+        .collect();
+    let lines: Vec<String> = said.iter().map(Value::to_string).collect();
+    for (name, text) in [
+        ("events.jsonl", lines.join("\n")),
+        ("events.json", serde_json::to_string(&said).unwrap()),
+    ] {
+        let home = Home::new();
+        let file = home.put(name, &text);
+        let ran = home.run([
+            "compress",
+            &file,
+            "--engine",
+            "tiered",
+            "--session",
+            "s",
+            "--force",
+        ]);
+        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
+        assert!(
+            ran.stdout.contains("[COMPACTED: "),
+            "{name}: {}",
+            ran.stdout
+        );
+        let exported = home.run(["sessions", "export", "s"]);
+        let compacted: Vec<Value> = events(&exported.stdout)
+            .into_iter()
+            .filter(|event| event["state"]["__compaction__"].is_object())
+            .collect();
+        assert!(compacted.len() > 4, "{name}: {}", exported.stdout);
+        for event in compacted {
+            assert_eq!(event["state"]["userGoal"], "修复", "{event}");
+            assert!(event["state"]["step"].is_u64(), "{event}");
+        }
+        let ran = home.run(["sessions", "restore", "s"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = home.run(["compress", &file, "--session", "s"]);
+        assert!(
+            !ran.stdout.contains("[COMPACTED: "),
+            "{name}: {}",
+            ran.stdout
+        );
+    }
 }
 
 #[test]

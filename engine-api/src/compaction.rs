@@ -297,6 +297,35 @@ open_struct! {
         /// The texts of its summaries, in order.
         #[serde(default)]
         pub summaries: Vec<String>,
+        /// The messages that something is kept with and that something shorter stands in place of, in order.
+        #[serde(default)]
+        pub shortened: Vec<Shortened>,
+    }
+}
+
+open_struct! {
+    /// A message of the window that something shorter stands in place of.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Shortened {
+        /// Its id.
+        pub id: MessageId,
+        /// The text that the model sees; none where that is the message's own.
+        #[serde(default)]
+        pub text: Option<String>,
+        /// What is kept with it, see [`Replacement::state`].
+        #[serde(default)]
+        pub state: Option<serde_json::Value>,
+    }
+}
+
+impl Shortened {
+    /// The message of this id.
+    pub fn new(id: MessageId) -> Self {
+        Self {
+            id,
+            text: None,
+            state: None,
+        }
     }
 }
 
@@ -308,6 +337,7 @@ impl CurrentCompaction {
             engine: engine.into(),
             through,
             summaries: Vec::new(),
+            shortened: Vec::new(),
         }
     }
 }

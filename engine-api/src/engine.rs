@@ -205,6 +205,15 @@ pub trait ContextEngine: Send {
         )))
     }
 
+    /// The messages that calls of its tools asked to have restored since this was last asked.
+    ///
+    /// An engine restores them itself with the next request ([`Entry::Restore`](crate::Entry::Restore)). A host asks
+    /// only where the call came from beside the conversation, to a session that no request follows: it notes the wish
+    /// with the messages, as [`RESTORE_WISH`](crate::RESTORE_WISH), for the session that the next request comes to.
+    fn wants_restored(&mut self) -> Vec<MessageId> {
+        Vec::new()
+    }
+
     /// A turn is over: the answer was observed and reported.
     fn turn_complete(&mut self) {}
 

@@ -50,7 +50,7 @@ pub use boundary::{
 };
 pub use compaction::{
     Committed, Compaction, CompressOrder, CompressRequest, CurrentCompaction, Dropped, Entry,
-    Floor, Notice, Outcome, Replacement, ShortArguments, StubResult, Summary,
+    Floor, Notice, Outcome, Replacement, ShortArguments, Shortened, StubResult, Summary,
 };
 pub use definition::{EngineDefinition, Owner, linked_engines};
 pub use delivery::{Cut, Delivery};
@@ -59,8 +59,8 @@ pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
 pub use message::{
     CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, NOTICE_MARK,
-    Observed, OwnedMessage, OwnedToolCall, RESTORE_WISH, SHORTENED_MARK, SUMMARY_END_MARK,
-    SUMMARY_MARK, TokenSource, ToolCallView, with_views,
+    Observed, OwnedMessage, OwnedToolCall, RESTORE_WISH, RESTORED, SHORTENED_MARK,
+    SUMMARY_END_MARK, SUMMARY_MARK, TokenSource, ToolCallView, with_views,
 };
 pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};
 pub use services::{HostServices, LogLevel, OpenRequest, Services};

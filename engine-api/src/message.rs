@@ -27,6 +27,11 @@ pub const NOTICE_MARK: &str = "[NOTICE]";
 /// engine that restores looks for it.
 pub const RESTORE_WISH: &str = "__restore__";
 
+/// Under what it stands in a message's [state](crate::Replacement::state) that the message was restored
+/// ([`Entry::Restore`](crate::Entry::Restore)), as `true`. An engine sees that only if the client goes back to a body of
+/// before, in which the shorter form stands: what was kept with it is there again, and it can be restored once more.
+pub const RESTORED: &str = "__restored__";
+
 /// What is appended once to the system prompt when a conversation is first compacted.
 pub const COMPACTION_NOTE: &str = "[Note: Some earlier conversation turns have been compacted into a \
     summary to preserve context space. The current session state may still reflect earlier work, so \

@@ -224,6 +224,7 @@ methods! {
         MayCallTools = "may_call_tools",
         Tools = "tools",
         CallTool = "call_tool",
+        WantsRestored = "wants_restored",
         TurnComplete = "turn_complete",
         Background = "background",
         BackgroundDone = "background_done",

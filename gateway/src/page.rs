@@ -248,6 +248,7 @@ fn call(host: &Host, asked: Asked) -> Result<Value, Refused> {
         }
         error => failed(error),
     })?;
+    host.note_restored(&mut session).map_err(failed)?;
     Ok(json!({"answer": answer}))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use contexture_engine_api::ToolSpec;
+use contexture_engine_api::{MessageId, ToolSpec};
 
 use crate::config::{Config, ConfigError, Loaded};
 use crate::engines::{Engines, NameTaken};
@@ -177,8 +177,14 @@ impl Host {
             return Ok(None);
         };
         let SessionBuilder { agent, .. } = self.session(id);
+        // What is kept with messages is of use to the engine that keeps it.
+        let compaction = self
+            .record
+            .current_compaction(id)?
+            .filter(|current| current.engine == delivered.engine && !current.shortened.is_empty());
         let options = SessionOptions {
             engine: Some(delivered.engine),
+            compaction,
             ..SessionOptions::default()
         };
         Ok(Some(Session::open(
@@ -188,6 +194,21 @@ impl Host {
             agent,
             options,
         )?))
+    }
+
+    /// Has what a call of a tool asked a session [beside](Self::beside) to restore noted in the record, so that it stands
+    /// in the conversation again with the session's next request. Answers which messages these are.
+    ///
+    /// # Errors
+    /// The engine failed, the session stays open elsewhere, or the record cannot be written.
+    pub fn note_restored(&self, beside: &mut Session) -> Result<Vec<MessageId>, HostError> {
+        let wished = beside.wants_restored()?;
+        if wished.is_empty() {
+            return Ok(wished);
+        }
+        let id = beside.id();
+        let _hold = self.record.hold(id, SessionOptions::default().wait)?;
+        Ok(self.record.wish_restored(id, Some(&wished))?)
     }
 
     /// The tools that an engine gives to agents, without any session: of the configured engine, or of this one.

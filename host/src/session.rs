@@ -194,7 +194,9 @@ impl Session {
         let mut history = saved.map_or_else(History::default, |(stored, saved)| {
             History::of(stored, saved)
         });
-        let compaction = history.current_compaction();
+        let compaction = history
+            .current_compaction()
+            .or_else(|| options.compaction.clone());
         let occasion = Occasion {
             session: id,
             window: &empty_state(&agent),

@@ -390,8 +390,16 @@ fn a_configuration_that_cannot_work_says_why() {
             model: None,
             ..settings.clone()
         };
+        // Nobody names a model: the provider has one, and one at an address of one's own does not.
+        let (endpoint, _) = endpoints(resolve(&nameless, None, false, &every_key).unwrap());
+        assert_eq!(endpoint.provider(), provider);
+        assert!(!endpoint.model().is_empty() && endpoint.context_length().is_some());
+        let elsewhere = ModelSettings {
+            base_url: Some("http://localhost:9/v1".to_owned()),
+            ..nameless
+        };
         let missing = ProviderError::MissingModel { provider };
-        assert_eq!(error(&nameless, &every_key), missing);
+        assert_eq!(error(&elsewhere, &every_key), missing);
 
         let unusable = error(&settings, &|_| Some("sk-first\nsk-second".into()));
         assert!(unusable.to_string().contains(variable), "{unusable}");

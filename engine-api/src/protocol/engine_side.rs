@@ -58,6 +58,7 @@ pub fn serve(
         Method::MayCallTools => write(&engine.may_call_tools(&read(argument)?)),
         Method::Tools => write(&engine.tools()),
         Method::CallTool => write(&engine.call_tool(&read(argument)?)?),
+        Method::WantsRestored => write(&engine.wants_restored()),
         Method::TurnComplete => write(&engine.turn_complete()),
         Method::Background => write(&engine.background(&CompressRequest::new(messages, &order()?))),
         Method::BackgroundDone => {

@@ -162,6 +162,10 @@ impl<C: Carrier + Send> ContextEngine for RemoteEngine<C> {
         self.ask(Method::CallTool, call, &[], || Plain.call_tool(call))
     }
 
+    fn wants_restored(&mut self) -> Vec<MessageId> {
+        self.must(Method::WantsRestored, &(), &[], || Plain.wants_restored())
+    }
+
     fn turn_complete(&mut self) {
         self.must(Method::TurnComplete, &(), &[], || ());
     }

@@ -2,6 +2,7 @@
 
 use hashbrown::HashMap;
 
+use crate::language::Language;
 use crate::span::Span;
 use crate::tool::Action;
 
@@ -25,7 +26,7 @@ impl FileUse {
     }
 
     /// What was done to it: `written, edited 3×, read (lines 95-124)`.
-    pub(crate) fn note(&self) -> String {
+    pub(crate) fn note(&self, language: Language) -> String {
         let times = |what: &str, count: usize| match count {
             0 => None,
             1 => Some(what.to_owned()),
@@ -39,13 +40,13 @@ impl FileUse {
             .collect();
         let read = match (self.read.len(), parts.len()) {
             (0, _) => None,
-            (_, 1..=4) => Some(format!("read (lines {})", parts.join(", "))),
-            _ => Some("read".to_owned()),
+            (_, 1..=4) => Some(language.read(Some(&parts.join(", ")))),
+            _ => Some(language.read(None)),
         };
-        let failed = times("an attempt failed", self.failed);
+        let failed = times(language.attempt_failed(), self.failed);
         [
-            times("written", self.written),
-            times("edited", self.edited),
+            times(language.written(), self.written),
+            times(language.edited(), self.edited),
             read,
             failed,
         ]
@@ -101,4 +102,30 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
         of_call.push(Some(index));
     }
     (files, of_call)
+}
+
+/// The files that were written or edited, in order of first use: with their own tools, or by a patch.
+pub(crate) fn changed(span: &Span<'_>) -> Vec<String> {
+    const PATCHES: [&str; 3] = ["*** Update File: ", "*** Add File: ", "*** Move to: "];
+    let (files, _) = files(span);
+    let mut changed: Vec<String> = files
+        .into_iter()
+        .filter(FileUse::is_changed)
+        .map(|file| file.path)
+        .collect();
+    for call in span.calls.iter().filter(|call| !call.failed) {
+        for source in &span.sources[call.arguments.clone()] {
+            let lines = source.text.lines();
+            let patched = lines.filter_map(|line| {
+                let line = line.trim();
+                PATCHES.iter().find_map(|mark| line.strip_prefix(mark))
+            });
+            for path in patched {
+                if !changed.iter().any(|known| known == path) {
+                    changed.push(path.to_owned());
+                }
+            }
+        }
+    }
+    changed
 }

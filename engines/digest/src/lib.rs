@@ -39,6 +39,8 @@
 mod arguments;
 mod files;
 mod headings;
+mod language;
+mod merge;
 mod outline;
 mod rank;
 mod readings;
@@ -47,6 +49,7 @@ mod scan;
 mod secrets;
 mod sections;
 mod shorten;
+mod shown;
 mod span;
 mod steps;
 mod surroundings;
@@ -55,8 +58,11 @@ mod tool;
 mod user;
 mod words;
 
+pub use language::Language;
+pub use merge::merge;
 pub use readings::Readings;
 pub use secrets::{SECRET_MASK, is_secret_name, mask_secrets};
+pub use sections::{Section, sections};
 pub use shorten::{cut_arguments, shorten_arguments};
 
 use contexture_engine_api::MessageView;
@@ -128,6 +134,7 @@ pub struct Digest<'a> {
     span: Span<'a>,
     facts: Facts,
     lines: Vec<Line>,
+    language: Language,
 }
 
 impl<'a> Digest<'a> {
@@ -140,6 +147,18 @@ impl<'a> Digest<'a> {
     /// The same, without looking again at messages that were read when they came. `task` is what a user asked for
     /// before these messages, where they do not begin the conversation: the goal, unless `previous` has one.
     pub fn with(
+        readings: &Readings,
+        messages: &[MessageView<'a>],
+        previous: Option<&str>,
+        task: Option<&str>,
+    ) -> Self {
+        Self::written_in(Language::English, readings, messages, previous, task)
+    }
+
+    /// The same in another language. If the headings of an earlier summary are in one that a digest knows, that one
+    /// counts.
+    pub fn written_in(
+        language: Language,
         readings: &Readings,
         messages: &[MessageView<'a>],
         previous: Option<&str>,
@@ -158,8 +177,19 @@ impl<'a> Digest<'a> {
                 earlier.push_str(summary);
             }
         }
-        let lines = outline(&span, &facts.all, &earlier, task);
-        Self { span, facts, lines }
+        let language = Language::of_headings(&earlier).unwrap_or(language);
+        let lines = outline(&span, &facts.all, &earlier, task, language);
+        Self {
+            span,
+            facts,
+            lines,
+            language,
+        }
+    }
+
+    /// The files that tools wrote or edited in the messages, in order of first use.
+    pub fn changed_files(&self) -> Vec<String> {
+        files::changed(&self.span)
     }
 
     /// The whole summary under its headings (`## Goal`, `## Constraints & Preferences`, `## Progress`, …),
@@ -170,7 +200,7 @@ impl<'a> Digest<'a> {
     }
 
     /// The highest ranked facts that `summary`, written by a model, lacks: lines under the headings of what
-    /// they belong to, to be appended to it. Empty if it lacks none.
+    /// they belong to, to be [merged](merge) into it. Empty if it lacks none.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))
@@ -185,6 +215,7 @@ impl<'a> Digest<'a> {
             &self.span,
             &self.facts,
             &self.lines,
+            self.language,
             surroundings,
             max_chars,
         )

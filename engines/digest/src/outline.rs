@@ -5,9 +5,11 @@ use std::sync::LazyLock;
 use hashbrown::{HashMap, HashSet};
 
 use crate::files::files;
+use crate::language::{Language, is_left, is_said, last_said};
 use crate::rank::Fact;
 use crate::secrets::mask_secrets;
-use crate::sections::{Section, parse};
+use crate::sections::{Section, sections};
+use crate::shown::{Evidence, Shown};
 use crate::span::{Origin, Span};
 use crate::text::{chars, clean_line, clip, sentences};
 use crate::tool::{Action, answers, last_plan};
@@ -31,9 +33,6 @@ pub(crate) struct Line {
     pub(crate) is_carried: bool,
 }
 
-/// How the last thing that a user said is introduced under In Progress.
-const LAST_SAID: &str = "Last worked on, after the user said: ";
-const SAID: &str = "The user said: ";
 /// A carried line is clipped to this many characters.
 const CARRIED_CHARS: usize = 700;
 /// The order of carried lines: before everything new.
@@ -57,22 +56,49 @@ static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     ])
 });
 
+/// With these an assistant says that it did not get there.
+static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
+    Words::new([
+        "could not",
+        "couldn't",
+        "unable to",
+        "cannot",
+        "still fail",
+        "still not",
+        "not yet",
+        "not finished",
+        "not done",
+        "blocked",
+        "无法",
+        "不能",
+        "还没",
+        "尚未",
+        "未能",
+        "仍然",
+        "仍有",
+        "没有完成",
+        "失败",
+    ])
+});
+
 /// The lines of the span and of the summary before it.
 pub(crate) fn outline(
     span: &Span<'_>,
     facts: &[Fact],
     previous: &str,
     task: Option<&str>,
+    language: Language,
 ) -> Vec<Line> {
     let mut outline = Outline {
         span,
+        language,
         lines: Vec::new(),
     };
-    let carried = parse(previous);
+    let carried = sections(previous);
     let goal_is_carried = carried.iter().any(|(section, _)| *section == Section::Goal);
     let task = task.filter(|_| !goal_is_carried).and_then(quote);
     if let Some(task) = &task {
-        let head = format!("{SAID}\"{task}\"");
+        let head = language.said(task);
         outline.add(Section::Goal, 0, 10.0, head);
     }
     outline.add_user(goal_is_carried || task.is_some());
@@ -98,6 +124,7 @@ pub(crate) fn outline(
 
 struct Outline<'s, 'a> {
     span: &'s Span<'a>,
+    language: Language,
     lines: Vec<Line>,
 }
 
@@ -125,7 +152,7 @@ impl Outline<'_, '_> {
         let requests = quotes.iter().filter(|quote| !quote.is_rule).count();
         let mut request = 0;
         for quote in quotes {
-            let said = format!("{SAID}\"{}\"", quote.text);
+            let said = self.language.said(&quote.text);
             let value = 6.0 + self.recency(quote.message);
             if quote.is_rule {
                 self.add(Section::Constraints, quote.message, 9.0, said);
@@ -135,17 +162,16 @@ impl Outline<'_, '_> {
             if request == 1 && !has_goal {
                 self.add(Section::Goal, quote.message, 10.0, said);
             } else if request == requests {
-                let head = format!("{LAST_SAID}\"{}\"", quote.text);
+                let head = self.language.last_said(&quote.text);
                 self.add(Section::InProgress, quote.message, 9.5, head);
             } else {
                 self.add(Section::Done, quote.message, value, said);
             }
         }
         for answer in answers(self.span) {
-            let head = format!(
-                "Asked \"{}\", the user answered: \"{}\"",
-                answer.question.replace('"', "'"),
-                clip(&answer.answer, 240).replace('"', "'")
+            let head = self.language.answered(
+                &answer.question.replace('"', "'"),
+                &clip(&answer.answer, 240).replace('"', "'"),
             );
             self.add(Section::Decisions, answer.message, 8.5, head);
         }
@@ -168,7 +194,7 @@ impl Outline<'_, '_> {
             };
         }
         if !left.is_empty() {
-            let head = format!("Left on the to-do list: {}", clip(&left.join("; "), 500));
+            let head = self.language.left(&clip(&left.join("; "), 500));
             self.add(Section::NextSteps, message, 7.0, head);
         }
     }
@@ -194,7 +220,7 @@ impl Outline<'_, '_> {
                     .take(2)
                     .collect();
                 if !text.is_empty() {
-                    let head = format!("Reported: {}", clip(&text.join(" "), 180));
+                    let head = self.language.reported(&clip(&text.join(" "), 180));
                     self.add(
                         Section::Done,
                         source.message,
@@ -230,7 +256,7 @@ impl Outline<'_, '_> {
         let first_file = self.lines.len();
         for file in &files {
             let value = if file.is_changed() { 5.0 } else { 2.0 } + self.recency(file.last);
-            let head = format!("{} — {}", file.path, file.note());
+            let head = format!("{} — {}", file.path, file.note(self.language));
             self.add(Section::Files, file.last, value, head);
         }
         let first_call = self.lines.len();
@@ -250,14 +276,13 @@ impl Outline<'_, '_> {
                 _ => call.head(span),
             };
             if let Some(outcome) = outcome {
-                head.push_str(if call.failed {
-                    " → failed: "
-                } else {
-                    " → "
-                });
+                match call.failed {
+                    true => head.extend([self.language.failed(), ": "]),
+                    false => head.push_str(" → "),
+                }
                 head.push_str(&outcome);
             } else if call.failed {
-                head.push_str(" → failed");
+                head.push_str(self.language.failed());
             }
             let is_last_of_its_kind = || {
                 let begins = call.head(span);
@@ -303,21 +328,24 @@ impl Outline<'_, '_> {
         let source = &self.span.sources[source];
         let head = match source.origin {
             Origin::Argument(call) | Origin::Result(call) => return of_call[call],
-            Origin::User => "The user also named".to_owned(),
+            Origin::User => self.language.named(),
             Origin::Assistant => title(&source.text),
         };
         self.add(Section::Critical, source.message, 0.0, head)
     }
 
-    /// Adds the previous summary's lines: work in progress is now done, what the span repeats is taken from
-    /// the span, and the known facts of a file join its new line.
+    /// Adds the previous summary's lines: an item moves only if the span shows that it was done, what the span repeats
+    /// is taken from the span, and the known facts of a file join its new line.
     fn carry(&mut self, carried: Vec<(Section, String)>) {
         let span = self.span;
-        let asked = span.user_sources().next().is_some();
-        let planned = self
-            .lines
+        let plan = last_plan(span).map(|(_, todos)| todos);
+        let is_planned = plan.is_some();
+        let mut evidence = None;
+        let mut plan = Some(plan.unwrap_or_default());
+        // A request of a summary that another one follows is not the last one any more.
+        let last_request = carried
             .iter()
-            .any(|line| line.section == Section::NextSteps);
+            .rposition(|(_, text)| last_said(text).is_some());
         let mut said: HashSet<String> = HashSet::new();
         let mut by_subject: HashMap<String, usize> = HashMap::new();
         if !carried.is_empty() {
@@ -326,26 +354,47 @@ impl Outline<'_, '_> {
                 by_subject.insert(subject(&line.head).to_owned(), at);
             }
         }
-        for (order, (section, text)) in carried.into_iter().enumerate() {
-            let text = mask_secrets(&text).into_owned();
-            let (section, text, value) = match section {
-                Section::Goal => (Section::Goal, text, 11.0),
-                Section::Constraints => (section, text, 10.0),
-                Section::InProgress => {
-                    let text = match text.strip_prefix(LAST_SAID) {
-                        Some(said) => format!("{SAID}{said}"),
-                        None => text,
-                    };
-                    (Section::Done, text, 6.5)
+        for (order, (mut section, text)) in carried.into_iter().enumerate() {
+            let mut text = mask_secrets(&text).into_owned();
+            if let Some(words) = last_said(&text).map(str::to_owned) {
+                let is_last = last_request == Some(order);
+                if !is_last || self.went_on() {
+                    text = self.language.said(&words);
+                    if !is_last || self.is_answered() {
+                        section = Section::Done;
+                    }
+                } else {
+                    text = self.language.last_said(&words);
                 }
-                Section::Done if text.starts_with(SAID) => (section, text, 5.5),
-                Section::Done => (section, text, 4.0),
-                Section::Blocked => (section, text, 6.0),
-                Section::Decisions => (section, text, 5.0),
-                Section::Files => (section, text, 4.5),
-                Section::Critical => (section, text, 4.0),
-                Section::NextSteps if asked || planned => continue,
-                Section::NextSteps => (section, text, 5.0),
+            } else if section == Section::NextSteps && is_left(&text) {
+                if is_planned {
+                    continue;
+                }
+            } else if matches!(
+                section,
+                Section::InProgress | Section::Blocked | Section::NextSteps
+            ) {
+                let evidence = evidence
+                    .get_or_insert_with(|| Evidence::of(span, plan.take().unwrap_or_default()));
+                match evidence.of_item(section, &text) {
+                    Shown::Superseded => continue,
+                    Shown::Done => section = Section::Done,
+                    Shown::Nothing if section == Section::InProgress && is_record(&text) => {
+                        section = Section::Done;
+                    }
+                    Shown::Nothing => {}
+                }
+            }
+            let value = match section {
+                Section::Goal => 11.0,
+                Section::Constraints => 10.0,
+                Section::InProgress => 8.5,
+                Section::NextSteps => 8.0,
+                Section::Blocked => 7.5,
+                Section::Done if is_said(&text) => 5.5,
+                Section::Decisions => 5.0,
+                Section::Files => 4.5,
+                Section::Done | Section::Critical => 4.0,
             };
             if !said.insert(text.clone()) {
                 continue;
@@ -355,10 +404,11 @@ impl Outline<'_, '_> {
                 .and_then(|subject| by_subject.get(subject));
             match again.map(|at| &mut self.lines[*at]) {
                 Some(line) if section == Section::Files => {
+                    let earlier = self.language.earlier();
                     let known = text.split_once(": ").map_or("", |(_, known)| known);
-                    let known = known.replace("; earlier: ", "; ");
+                    let known = known.replace(earlier, "; ");
                     if !known.is_empty() {
-                        line.head.push_str("; earlier: ");
+                        line.head.push_str(earlier);
                         line.head.push_str(&clip(&known, 400));
                     }
                     line.value = line.value.max(value);
@@ -377,6 +427,43 @@ impl Outline<'_, '_> {
             }
         }
     }
+
+    /// Whether a user asked for something in the span.
+    fn went_on(&self) -> bool {
+        self.span.user_sources().next().is_some()
+    }
+
+    /// Whether what was being worked on before the span was done with when the user went on: the last command of that
+    /// turn did not fail, and the assistant did not say that it could not.
+    fn is_answered(&self) -> bool {
+        let next = self.span.user_sources().next();
+        let Some((end, next)) = next else {
+            return false;
+        };
+        let turn = &self.span.sources[..end];
+        let mut calls = self.span.calls.iter().rev();
+        let last = calls.find(|call| call.message < next.message);
+        let mut texts = turn.iter().rev();
+        let reply = texts.find(|source| source.origin == Origin::Assistant);
+        let is_interrupted = next.text.contains("[Request interrupted by user");
+        !is_interrupted
+            && !last.is_some_and(|call| call.went_wrong(self.span))
+            && !reply.is_some_and(|reply| GAVE_UP_WORDS.are_in(&reply.text))
+    }
+}
+
+/// Whether a line of a digest is the record of a command that ran and did not fail: `` `make` → ok ``.
+fn is_record(line: &str) -> bool {
+    let outcome = line
+        .strip_prefix('`')
+        .and_then(|rest| rest.split_once("` → "))
+        .map(|(_, outcome)| outcome.to_lowercase());
+    outcome.is_some_and(|outcome| {
+        let open = [
+            "fail", "error", "fix", "todo", "wip", "still", "失败", "错误", "报错", "待", "正在",
+        ];
+        outcome.contains(" 0 failed") || !open.iter().any(|word| outcome.contains(word))
+    })
 }
 
 /// The first words of a text that say more than "Good!".

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::headings::{Heading, Headings};
+use crate::language::Language;
 use crate::outline::Line;
 use crate::rank::{Fact, Facts};
 use crate::scan::{Find, Kind, scan};
@@ -23,8 +24,6 @@ const CARRIED_SHARE: f32 = 0.45;
 /// What a fact that is said again is worth beside one that is said once: little where there is room for all of those,
 /// and this much more where they would take twice the room. The less of it all fits, the more counts what is in use.
 const AGAIN: (f32, f32) = (0.05, 0.6);
-/// The heading above the sections of progress.
-const PROGRESS: &str = "## Progress\n";
 /// No fact costs less than this many characters.
 const LEAST_COST: usize = 3 + ", ".len();
 
@@ -42,6 +41,7 @@ pub(crate) struct Page<'d, 'l> {
     span: &'d Span<'d>,
     facts: &'d Facts,
     lines: &'d [Line],
+    language: Language,
     surroundings: &'l mut Surroundings<'d>,
     room: usize,
     /// What a fact that is said again is worth beside one that is said once.
@@ -80,6 +80,7 @@ impl<'d, 'l> Page<'d, 'l> {
         span: &'d Span<'d>,
         facts: &'d Facts,
         lines: &'d [Line],
+        language: Language,
         surroundings: &'l mut Surroundings<'d>,
         max_chars: usize,
     ) -> Self {
@@ -87,6 +88,7 @@ impl<'d, 'l> Page<'d, 'l> {
             span,
             facts,
             lines,
+            language,
             surroundings,
             room: max_chars,
             again: 1.0,
@@ -169,9 +171,9 @@ impl<'d, 'l> Page<'d, 'l> {
         } = self.lines[line];
         let mut cost = "- \n".len() + head_chars;
         if !self.open_sections.contains(&section) {
-            cost += section.heading().len() + 2;
+            cost += chars(self.language.heading(section)) + 2;
             if section.is_progress() && !self.open_sections.iter().any(|open| open.is_progress()) {
-                cost += PROGRESS.len();
+                cost += chars(self.language.progress()) + 1;
             }
         }
         cost
@@ -479,9 +481,10 @@ impl<'d, 'l> Page<'d, 'l> {
                     page.push('\n');
                 }
                 if section.is_progress() && !last.is_some_and(Section::is_progress) {
-                    page.push_str(PROGRESS);
+                    page.push_str(self.language.progress());
+                    page.push('\n');
                 }
-                page.push_str(section.heading());
+                page.push_str(self.language.heading(*section));
                 page.push('\n');
                 last = Some(*section);
             }

@@ -4,70 +4,115 @@ use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK};
 
 /// A section of a summary, in the order of the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Section {
+#[non_exhaustive]
+pub enum Section {
+    /// What the user wants to reach.
     Goal,
+    /// What the user asked to be done in a certain way.
     Constraints,
+    /// Finished work.
     Done,
+    /// What was being worked on.
     InProgress,
+    /// What stands in the way.
     Blocked,
+    /// Decisions and answers.
     Decisions,
+    /// Files that were read or changed.
     Files,
+    /// What remains.
     NextSteps,
+    /// Everything else.
     Critical,
 }
 
-impl Section {
-    /// Its heading.
-    pub(crate) fn heading(self) -> &'static str {
-        match self {
-            Self::Goal => "## Goal",
-            Self::Constraints => "## Constraints & Preferences",
-            Self::Done => "### Done",
-            Self::InProgress => "### In Progress",
-            Self::Blocked => "### Blocked",
-            Self::Decisions => "## Key Decisions",
-            Self::Files => "## Relevant Files",
-            Self::NextSteps => "## Next Steps",
-            Self::Critical => "## Critical Context",
-        }
-    }
+/// What a heading stands over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// A section.
+    Of(Section),
+    /// The sections of progress.
+    Progress,
+}
 
+impl Section {
     /// Whether it is a subsection of `## Progress`.
     pub(crate) fn is_progress(self) -> bool {
         matches!(self, Self::Done | Self::InProgress | Self::Blocked)
     }
+}
 
-    /// The section that a heading means; models vary the words.
-    fn of_heading(heading: &str) -> Option<Self> {
+impl Head {
+    /// What a heading means; models vary the words. None for one that means none of the sections.
+    pub(crate) fn of(heading: &str) -> Option<Self> {
         let heading = heading.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
-        if has(&["goal", "objective", "目标"]) {
-            Some(Self::Goal)
-        } else if has(&["constraint", "preference", "约束"]) {
-            Some(Self::Constraints)
-        } else if has(&["in progress", "current work", "进行中"]) {
-            Some(Self::InProgress)
-        } else if has(&["blocked", "blocker", "阻塞"]) {
-            Some(Self::Blocked)
-        } else if has(&["done", "completed", "progress", "完成"]) {
-            Some(Self::Done)
+        // What is not done is told by the same words as what is.
+        if has(&[
+            "in progress",
+            "in-progress",
+            "ongoing",
+            "current work",
+            "under way",
+            "进行中",
+            "正在",
+            "当前工作",
+        ]) {
+            Some(Self::Of(Section::InProgress))
+        } else if has(&[
+            "next step",
+            "not done",
+            "undone",
+            "not yet",
+            "unfinished",
+            "incomplete",
+            "to be ",
+            "to do",
+            "to-do",
+            "todo",
+            "remaining",
+            "outstanding",
+            "pending",
+            "open task",
+            "left to",
+            "未完成",
+            "待",
+            "尚未",
+            "还没",
+            "下一步",
+            "后续",
+            "接下来",
+            "剩余",
+        ]) {
+            Some(Self::Of(Section::NextSteps))
+        } else if has(&["blocked", "blocker", "阻"]) {
+            Some(Self::Of(Section::Blocked))
+        } else if has(&["goal", "objective", "目标"]) {
+            Some(Self::Of(Section::Goal))
+        } else if has(&["constraint", "preference", "约束", "偏好", "限制"]) {
+            Some(Self::Of(Section::Constraints))
+        } else if has(&["done", "completed", "finished", "accomplished", "完成"]) {
+            Some(Self::Of(Section::Done))
+        } else if has(&["progress", "进展", "进度"]) {
+            Some(Self::Progress)
         } else if has(&["decision", "决定", "决策"]) {
-            Some(Self::Decisions)
+            Some(Self::Of(Section::Decisions))
         } else if has(&["file", "文件"]) {
-            Some(Self::Files)
-        } else if has(&["next step", "下一步"]) {
-            Some(Self::NextSteps)
+            Some(Self::Of(Section::Files))
+        } else if has(&["critical", "关键信息", "关键上下文", "重要信息"]) {
+            Some(Self::Of(Section::Critical))
         } else {
             None
         }
     }
 }
 
-/// The lines of a summary with their sections. Its mark, headings and list marks are removed, continuation
-/// lines are joined, and text under no known heading is critical context.
-pub(crate) fn parse(summary: &str) -> Vec<(Section, String)> {
+/// The lines of a summary with their sections, whoever wrote it: a digest, or a model that varies the headings, in
+/// English or Chinese. Its mark, headings and list marks are removed, continuation lines are joined, and text under no
+/// known heading is critical context.
+pub fn sections(summary: &str) -> Vec<(Section, String)> {
     let mut lines: Vec<(Section, String)> = Vec::new();
-    let mut section = Section::Critical;
+    let mut head = Some(Head::Of(Section::Critical));
     let mut headed = false;
     for line in summary.lines() {
         let line = line
@@ -79,7 +124,7 @@ pub(crate) fn parse(summary: &str) -> Vec<(Section, String)> {
             continue;
         }
         if let Some(heading) = heading(text) {
-            section = Section::of_heading(heading).unwrap_or(Section::Critical);
+            head = Head::of(heading);
             headed = true;
             continue;
         }
@@ -90,6 +135,7 @@ pub(crate) fn parse(summary: &str) -> Vec<(Section, String)> {
         let bullet = text
             .strip_prefix(['-', '*', '•'])
             .and_then(|rest| rest.strip_prefix(' '));
+        let (section, text) = section_of(head, bullet.unwrap_or(text).trim());
         match (bullet, lines.last_mut()) {
             (None, Some((last, before)))
                 if *last == section && line.starts_with("  ") && before.len() < 2000 =>
@@ -97,35 +143,73 @@ pub(crate) fn parse(summary: &str) -> Vec<(Section, String)> {
                 before.push(' ');
                 before.push_str(text);
             }
-            _ => lines.push((section, bullet.unwrap_or(text).trim().to_owned())),
+            _ => lines.push((section, text.to_owned())),
         }
     }
     lines.retain(|(_, text)| {
         !matches!(
-            text.to_lowercase().trim_matches(['(', ')', '.', '[', ']']),
-            "" | "none" | "n/a"
+            text.to_lowercase()
+                .trim_matches(['(', ')', '.', '[', ']', '（', '）', '。']),
+            "" | "none" | "n/a" | "无" | "暂无"
         )
     });
     lines
 }
 
+/// The section of a line under a heading, and the line without its check box.
+fn section_of(head: Option<Head>, line: &str) -> (Section, &str) {
+    let checked = ["[x] ", "[X] "]
+        .iter()
+        .find_map(|mark| line.strip_prefix(mark));
+    let open = line.strip_prefix("[ ] ");
+    let text = checked.or(open).unwrap_or(line).trim();
+    let section = match head {
+        None => Section::Critical,
+        Some(Head::Progress | Head::Of(Section::NextSteps)) if checked.is_some() => Section::Done,
+        Some(Head::Progress | Head::Of(Section::Done)) if open.is_some() => Section::InProgress,
+        // Under no part of it: what says that it goes on is not done.
+        Some(Head::Progress) if goes_on(text) => Section::InProgress,
+        Some(Head::Progress) => Section::Done,
+        Some(Head::Of(section)) => section,
+    };
+    (section, text)
+}
+
+/// Whether a line about progress says that the work goes on.
+fn goes_on(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    let first = lower
+        .split(|c: char| !c.is_alphabetic())
+        .next()
+        .unwrap_or_default();
+    first.len() > 5 && first.ends_with("ing")
+        || ["in progress", "ongoing", "not yet", "todo", "remains"]
+            .iter()
+            .chain(&["进行中", "正在", "尚未", "还没", "未完成", "待"])
+            .any(|word| lower.contains(word))
+}
+
 /// The words of a heading: `## Goal`, `**Goal**`, `**Goal:**`.
-fn heading(line: &str) -> Option<&str> {
+pub(crate) fn heading(line: &str) -> Option<&str> {
     if line.starts_with('#') {
         return Some(line.trim_start_matches('#').trim());
     }
     let bold = line
         .strip_prefix("**")?
-        .trim_end_matches(':')
+        .trim_end_matches([':', '：'])
         .strip_suffix("**")?;
-    let bold = bold.trim_end_matches(':');
-    Section::of_heading(bold).is_some().then_some(bold)
+    let bold = bold.trim_end_matches([':', '：']);
+    Head::of(bold).is_some().then_some(bold)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+
+    fn parsed(summary: &str) -> Vec<(Section, String)> {
+        sections(summary)
+    }
 
     #[test]
     fn a_models_summary_is_read() {
@@ -138,11 +222,43 @@ mod tests {
             (Section::Decisions, "d"),
             (Section::Critical, "e"),
         ];
-        let parsed = parse(summary);
+        let parsed = parsed(summary);
         let parsed: Vec<_> = parsed
             .iter()
             .map(|(section, text)| (*section, text.as_str()))
             .collect();
         assert_eq!(parsed, expected);
+    }
+
+    #[test]
+    fn what_is_not_done_is_never_read_as_done() {
+        for heading in [
+            "### In Progress",
+            "## Not done",
+            "## Undone",
+            "## Unfinished work",
+            "## Incomplete",
+            "## To Be Done",
+            "## TODO",
+            "## Remaining Work",
+            "## Pending Tasks",
+            "## 7. Open Tasks",
+            "## 进行中",
+            "## 未完成",
+            "### 待完成",
+            "## 尚未完成的工作",
+            "## 待办事项",
+            "**正在进行：**",
+        ] {
+            let found = parsed(&format!("## Done\n- a\n{heading}\n- b"));
+            assert_eq!(found[0].0, Section::Done);
+            let open = [Section::InProgress, Section::NextSteps];
+            assert!(open.contains(&found[1].0), "{heading}: {found:?}");
+        }
+        let progress =
+            parsed("## Progress\n- Created main.py\n- Fixing 2 tests\n- [ ] docs\n- [x] setup\n");
+        let sections: Vec<_> = progress.iter().map(|(section, _)| *section).collect();
+        let (done, open) = (Section::Done, Section::InProgress);
+        assert_eq!(sections, [done, open, open, done], "{progress:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! What a reader of a digest sees.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use contexture_digest::{Budget, Digest, Readings};
+use contexture_digest::{Budget, Digest, Language, Readings, Section, sections};
 use contexture_engine_api::{
     MessageId, MessageKind, MessageView, OwnedMessage, OwnedToolCall, SUMMARY_MARK, ToolCallView,
     with_views,
@@ -279,6 +279,388 @@ fn a_summary_is_updated_and_never_doubled() {
     );
     among.views.extend(&second_talk.views);
     assert_eq!(among.digest(None), second);
+}
+
+/// A model's summary with an item in each section, in the words of two languages.
+const WRITTEN: [(&str, &[(Section, &str)]); 2] = [
+    (
+        "## Goal\n- Ship the ledger service\n\n## Constraints & Preferences\n- Keep the schema as it is\n\n\
+         ## Progress\n### Done\n- Created main.py\n### In Progress\n- Fixing 2 failing tests (test_create_user, test_delete_user)\n\
+         - Porting the importer to the new queue\n### Blocked\n- Waiting for the staging credentials\n\n\
+         ## Key Decisions\n- Use WAL mode for the store\n\n## Relevant Files\n- tests/test_api.py — the failing cases\n\n\
+         ## Next Steps\n- Add error handling\n- Write the release notes\n\n## Critical Context\n- The port is 8080",
+        &[
+            (Section::Goal, "Ship the ledger service"),
+            (Section::Constraints, "Keep the schema as it is"),
+            (Section::Done, "Created main.py"),
+            (
+                Section::InProgress,
+                "Fixing 2 failing tests (test_create_user, test_delete_user)",
+            ),
+            (Section::InProgress, "Porting the importer to the new queue"),
+            (Section::Blocked, "Waiting for the staging credentials"),
+            (Section::Decisions, "Use WAL mode for the store"),
+            (Section::Files, "tests/test_api.py"),
+            (Section::NextSteps, "Add error handling"),
+            (Section::NextSteps, "Write the release notes"),
+            (Section::Critical, "The port is 8080"),
+        ],
+    ),
+    (
+        "## 目标\n- 上线账本服务\n\n## 约束与偏好\n- 保持数据库结构\n\n## 进展\n### 已完成\n- 创建了 main.py\n\
+         ### 进行中\n- 修复 2 个失败的测试 (test_create_user)\n- 把导入器迁移到新队列\n### 受阻\n- 等待测试环境的凭据\n\n\
+         ## 关键决策\n- 存储使用 WAL 模式\n\n## 相关文件\n- tests/test_api.py — 失败的用例\n\n\
+         ## 下一步\n- 添加错误处理\n- 编写发布说明\n\n## 关键信息\n- 端口是 8080",
+        &[
+            (Section::Goal, "上线账本服务"),
+            (Section::Constraints, "保持数据库结构"),
+            (Section::Done, "创建了 main.py"),
+            (
+                Section::InProgress,
+                "修复 2 个失败的测试 (test_create_user)",
+            ),
+            (Section::InProgress, "把导入器迁移到新队列"),
+            (Section::Blocked, "等待测试环境的凭据"),
+            (Section::Decisions, "存储使用 WAL 模式"),
+            (Section::Files, "tests/test_api.py"),
+            (Section::NextSteps, "添加错误处理"),
+            (Section::NextSteps, "编写发布说明"),
+            (Section::Critical, "端口是 8080"),
+        ],
+    ),
+];
+
+/// The section of the line that begins like this, where there is one.
+fn section_of(summary: &str, item: &str) -> Option<Section> {
+    let lines = sections(summary);
+    let found = lines.iter().find(|(_, line)| line.starts_with(item));
+    found.map(|(section, _)| *section)
+}
+
+/// What is said after the summary, and shows nothing of its items.
+fn unrelated() -> Vec<Talk> {
+    vec![
+        Talk::default(),
+        Talk::default().assistant("Let me look at the tests first."),
+        Talk::default()
+            .user("What is the weather like?")
+            .assistant("Sunny, and I added a note on it."),
+        Talk::default()
+            .call("bash", r#"{"command": "ls src"}"#, "main.py\nqueue.py")
+            .call("Read", r#"{"file_path": "tests/test_api.py"}"#, "def test_create_user(): pass"),
+        // Not said of the item, or not said to be so.
+        Talk::default()
+            .user("Is the importer ported to the new queue?")
+            .assistant("The importer is not yet ported to the new queue. I will have the error handling added next.")
+            .call("bash", r#"{"command": "pytest -k test_create_user"}"#, "test_create_user FAILED\n1 failed")
+            .assistant("I added logging to test_create_user, test_delete_user still fails."),
+        Talk::default()
+            .user("导入器迁移了吗？")
+            .assistant("还没有迁移到新队列，接下来添加错误处理。")
+            .assistant("修复 test_create_user 失败了。"),
+        // Taken back.
+        Talk::default()
+            .assistant("Fixed test_create_user and test_delete_user. test_create_user 已修复。")
+            .call("bash", r#"{"command": "pytest"}"#, "test_create_user FAILED\n1 failed, 3 passed"),
+        Talk::default()
+            .assistant("Fixed the 2 failing tests, test_create_user and test_delete_user. test_create_user 已修复。")
+            .user("No, test_create_user still fails. test_create_user 还是失败。"),
+        Talk::default().assistant("The 2 failing tests are unresolved, and so is the importer of the new queue."),
+        // The run names one of two.
+        Talk::default().call("bash", r#"{"command": "pytest -k test_delete_user"}"#, "test_delete_user ok\n1 passed"),
+    ]
+}
+
+#[test]
+fn an_item_moves_only_if_it_was_shown_to_be_done() {
+    for (previous, items) in WRITTEN {
+        for talk in unrelated() {
+            let summary = talk.digest(Some(previous));
+            for (section, item) in items {
+                assert_eq!(
+                    section_of(&summary, item),
+                    Some(*section),
+                    "{item} in {summary}"
+                );
+            }
+            // And at the compactions after it.
+            let again = talk.digest(Some(&talk.digest(Some(&summary))));
+            for (section, item) in items {
+                assert_eq!(
+                    section_of(&again, item),
+                    Some(*section),
+                    "{item} in {again}"
+                );
+            }
+            for heading in [
+                "## Progress",
+                "### Done",
+                "## Next Steps",
+                "## 进展",
+                "### 进行中",
+                "## 下一步",
+            ] {
+                let count = summary.lines().filter(|line| *line == heading).count();
+                assert!(count <= 1, "{heading} in {summary}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_shown_to_be_done_is_done() {
+    let pytest = r#"{"command": "pytest tests/test_api.py"}"#;
+    for (item, talk) in [
+        (
+            "Fixing 2 failing tests (test_create_user, test_delete_user)",
+            Talk::default().call(
+                "bash",
+                pytest,
+                "test_create_user ok\ntest_delete_user ok\n10 passed",
+            ),
+        ),
+        (
+            "Fixing 2 failing tests (test_create_user, test_delete_user)",
+            Talk::default().assistant("I fixed the 2 failing tests."),
+        ),
+        (
+            "Porting the importer to the new queue",
+            Talk::default().assistant("Well. The importer is ported to the new queue."),
+        ),
+        (
+            "Porting the importer to the new queue",
+            Talk::default().user("Good, porting the importer to the new queue is done."),
+        ),
+        (
+            "Add error handling",
+            Talk::default().assistant("Added error handling to every endpoint."),
+        ),
+        (
+            "Write the release notes",
+            Talk::default().assistant("The release notes are written."),
+        ),
+        (
+            "Write the release notes",
+            Talk::default().call(
+                "TodoWrite",
+                r#"{"todos": [{"content": "Write the release notes", "status": "completed"}]}"#,
+                "ok",
+            ),
+        ),
+        (
+            "修复 2 个失败的测试 (test_create_user)",
+            Talk::default().assistant("test_create_user 已修复，测试全部通过。"),
+        ),
+        (
+            "把导入器迁移到新队列",
+            Talk::default().user("导入器已经迁移到新队列了。"),
+        ),
+        (
+            "添加错误处理",
+            Talk::default().assistant("错误处理已添加。"),
+        ),
+        (
+            "编写发布说明",
+            Talk::default().assistant("发布说明编写完成了。"),
+        ),
+    ] {
+        let (previous, _) = WRITTEN[usize::from(!item.is_ascii())];
+        let summary = talk.digest(Some(previous));
+        assert_eq!(
+            section_of(&summary, item),
+            Some(Section::Done),
+            "{item} in {summary}"
+        );
+        let others = WRITTEN[usize::from(!item.is_ascii())].1.iter();
+        for (section, other) in others.filter(|(_, other)| *other != item) {
+            assert_eq!(
+                section_of(&summary, other),
+                Some(*section),
+                "{other} in {summary}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_taken_back_or_planned_anew_leaves() {
+    let (previous, _) = WRITTEN[0];
+    let cancelled = Talk::default()
+        .user("Skip the release notes, please.")
+        .digest(Some(previous));
+    assert_eq!(
+        section_of(&cancelled, "Write the release notes"),
+        None,
+        "{cancelled}"
+    );
+    let plan = |status: &str| -> &'static str {
+        let todos = serde_json::json!([{"content": "Add error handling", "status": status}]);
+        String::leak(serde_json::json!({"todos": todos}).to_string())
+    };
+    let now = Talk::default()
+        .call("TodoWrite", plan("in_progress"), "ok")
+        .digest(Some(previous));
+    assert_eq!(
+        section_of(&now, "Add error handling"),
+        Some(Section::InProgress),
+        "{now}"
+    );
+    let listed = Talk::default()
+        .call("TodoWrite", plan("pending"), "ok")
+        .digest(None);
+    assert!(
+        listed.contains("Left on the to-do list: Add error handling"),
+        "{listed}"
+    );
+    let later = Talk::default()
+        .call("TodoWrite", plan("completed"), "ok")
+        .digest(Some(&listed));
+    assert!(!later.contains("Left on the to-do list"), "{later}");
+    assert_eq!(
+        section_of(&later, "Add error handling"),
+        Some(Section::Done),
+        "{later}"
+    );
+}
+
+#[test]
+fn the_last_request_is_in_progress_until_the_user_goes_on() {
+    let first = Talk::default()
+        .user("Port the lexer, all of it.")
+        .assistant("Now.")
+        .digest(None);
+    let last = "Last worked on, after the user said: \"Port the lexer, all of it.\"";
+    let first = first.replace(
+        "## Goal\n- The user said: \"Port the lexer, all of it.\"\n",
+        "",
+    ) + &format!("\n## Progress\n### In Progress\n- {last}\n");
+    let said = "The user said: \"Port the lexer, all of it.\"";
+    let ls = r#"{"command": "ls"}"#;
+    for (talk, line, section) in [
+        (
+            Talk::default().call("bash", ls, "a.rs"),
+            last,
+            Section::InProgress,
+        ),
+        (
+            Talk::default()
+                .assistant("Half of it is there.")
+                .call("bash", ls, "a.rs"),
+            last,
+            Section::InProgress,
+        ),
+        (
+            Talk::default()
+                .assistant("It is ported.")
+                .user("And the docs now?"),
+            said,
+            Section::Done,
+        ),
+        (
+            Talk::default().user("And the docs now?"),
+            said,
+            Section::Done,
+        ),
+        (
+            Talk::default()
+                .assistant("I could not finish it.")
+                .user("And the docs now?"),
+            said,
+            Section::InProgress,
+        ),
+        (
+            Talk::default()
+                .call_that("bash", ls, "error: no such file", true)
+                .user("And the docs now?"),
+            said,
+            Section::InProgress,
+        ),
+    ] {
+        let summary = talk.digest(Some(&first));
+        assert_eq!(
+            section_of(&summary, line),
+            Some(section),
+            "{line} in {summary}"
+        );
+    }
+}
+
+#[test]
+fn a_digest_in_chinese_has_no_english_words_of_its_own() {
+    let talk = Talk::default()
+        .user("帮我把登录的超时改成三十秒。不要改数据库。")
+        .call(
+            "Read",
+            r#"{"file_path": "登录.rs", "offset": 4, "limit": 6}"#,
+            "超时",
+        )
+        .call(
+            "Edit",
+            r#"{"file_path": "登录.rs", "old_string": "十", "new_string": "三十"}"#,
+            "好",
+        )
+        .call(
+            "AskUserQuestion",
+            r#"{"questions": [{"question": "现在部署？"}]}"#,
+            "\"现在部署？\"=\"部署吧\"",
+        )
+        .call_that("bash", r#"{"command": "部署"}"#, "错误：没有权限", true)
+        .assistant("权限不够，因为账号没有授权，所以部署没有成功，需要先申请权限才能继续。")
+        .user("那就先写文档吧，部署以后再说。");
+    let digest = |talk: &Talk, previous: Option<&str>| {
+        let language = Language::of(&talk.views);
+        Digest::written_in(language, &Readings::default(), &talk.views, previous, None)
+            .render(Budget::chars(4_000))
+    };
+    let first = digest(&talk, None);
+    let second = digest(
+        &Talk::default().user("文档写好了吗，我想看看。"),
+        Some(&first),
+    );
+    for summary in [&first, &second] {
+        let english: String = summary
+            .replace(".rs", "")
+            .chars()
+            .filter(char::is_ascii_alphabetic)
+            .collect();
+        assert_eq!(english, "", "{summary}");
+    }
+    assert_eq!(
+        section(&first, "## 约束与偏好"),
+        ["- 用户说：\"不要改数据库。\""]
+    );
+    assert_eq!(
+        section_of(&second, "用户说：\"帮我把登录的超时改成三十秒。"),
+        Some(Section::Goal)
+    );
+    // The goal of a summary in English keeps it in English.
+    let talk = Talk::default().user("好的，继续吧，不要停。");
+    assert!(digest(&talk, Some("## Goal\n- x")).contains("The user said: "));
+}
+
+#[test]
+fn changed_files_are_those_written_edited_or_patched() {
+    let talk = Talk::default()
+        .call("Read", r#"{"file_path": "a.rs"}"#, "x")
+        .call(
+            "Edit",
+            r#"{"file_path": "b.rs", "old_string": "x", "new_string": "y"}"#,
+            "ok",
+        )
+        .call("Write", r#"{"file_path": "c.rs", "content": "x"}"#, "ok")
+        .call_that(
+            "Edit",
+            r#"{"file_path": "d.rs", "old_string": "x", "new_string": "y"}"#,
+            "no",
+            true,
+        )
+        .call(
+            "apply_patch",
+            r#"{"input": "*** Begin Patch\n*** Update File: e.rs\n@@\n-x\n+y\n*** End Patch"}"#,
+            "ok",
+        );
+    let digest = Digest::of(&talk.views, None);
+    assert_eq!(digest.changed_files(), ["b.rs", "c.rs", "e.rs"]);
 }
 
 #[test]

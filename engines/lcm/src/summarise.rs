@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use contexture_digest::{Budget, Digest, mask_secrets};
+use contexture_digest::{Budget, Digest, mask_secrets, merge};
 use contexture_engine_api::{
     EngineError, FailureKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, ModelRequest,
     Services,
@@ -270,13 +270,11 @@ impl Job {
             .facts
             .iter()
             .map(String::as_str)
-            .filter(|line| !line.trim().is_empty() && !text.contains(line.trim()))
+            .filter(|line| !line.trim().is_empty())
+            .filter(|line| line.starts_with('#') || !text.contains(line.trim()))
             .collect();
         let facts = fit(&missing.join("\n"), room.saturating_sub(1), services);
-        match facts.is_empty() {
-            true => text.to_owned(),
-            false => format!("{text}\n{facts}"),
-        }
+        merge(text, &facts)
     }
 
     /// The text without a model.

@@ -1,6 +1,6 @@
 //! A summary within its budget: what a model wrote with the facts that it left out, or the digest alone.
 
-use contexture_digest::{Budget, Digest};
+use contexture_digest::{Budget, Digest, merge};
 use contexture_engine_api::Services;
 
 use crate::answer::{trim, unmarked};
@@ -17,19 +17,17 @@ pub fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String
     unmarked(&digest.render(budget(tokens, &count)))
 }
 
-/// A model's notes, and in the room that they leave, the facts that they lack.
+/// A model's notes, and in the room that they leave, the facts that they lack, under the headings of the notes. Each
+/// heading stands once.
 pub fn with_facts(notes: String, digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
-    let notes = trim(notes, tokens, services);
+    let notes = trim(merge(&notes, ""), tokens, services);
     let room = tokens.saturating_sub(services.count_tokens(&notes));
     if room < MIN_FACTS_TOKENS {
         return notes;
     }
     let count = |text: &str| services.count_tokens(text);
     let facts = unmarked(&digest.missing_from(&notes, budget(room, &count)));
-    if facts.is_empty() {
-        return notes;
-    }
-    format!("{notes}\n\n{facts}")
+    merge(&notes, &facts)
 }
 
 fn budget<'c>(tokens: u64, count: &'c dyn Fn(&str) -> u64) -> Budget<'c> {

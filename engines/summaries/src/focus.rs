@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contexture_digest::{Digest, mask_secrets};
+use contexture_digest::{Digest, mask_secrets, merge};
 use contexture_engine_api::{MessageView, Services};
 
 use crate::excerpt::excerpt;
@@ -55,5 +55,5 @@ pub fn digested_with_focus(
         tokens - services.count_tokens(&section).min(tokens),
         services,
     );
-    format!("{rest}\n\n{section}")
+    merge(&rest, &section)
 }

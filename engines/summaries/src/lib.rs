@@ -6,6 +6,7 @@
 //! - [`ask`] has the questions answered while somebody waits; [`Pending`] between turns.
 //! - [`Brief`]: notes under the [`Headings`] of an engine; [`Assignment`]: such a summary at a compaction, by the model or
 //!   without it.
+//! - [`both_spellings`]: settings whose keys may be written in camelCase, too.
 //! - [`digested`] and [`with_facts`]: what stands in for the model's words, and what they leave out.
 
 mod answer;
@@ -15,6 +16,7 @@ mod excerpt;
 mod facts;
 mod focus;
 mod material;
+mod spelling;
 mod summariser;
 mod writing;
 
@@ -25,5 +27,6 @@ pub use excerpt::{ARGUMENT_MARK, asks_the_user, excerpt, tool_of};
 pub use facts::{digested, with_facts};
 pub use focus::digested_with_focus;
 pub use material::{Noted, call_views, noted, units, views};
+pub use spelling::both_spellings;
 pub use summariser::{Prompts, Summariser, ask, tagged};
 pub use writing::{Assignment, Staged, Written};

@@ -3,7 +3,7 @@
 mod restoring;
 mod summarising;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use contexture_cooldown::CoolDowns;
 use contexture_engine_api::{
@@ -13,12 +13,13 @@ use contexture_engine_api::{
     ToolCall, ToolSpec, WindowState, grouped, in_flight, thinking_leads_to,
 };
 use contexture_summaries::Pending;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::event::{COMPACTION_KEY, Event, MARK};
+use crate::event::{Event, MARK};
 use crate::settings::{Settings, schema};
 use crate::steps::{Standard, Steps};
 use crate::summary::StructuredSummary;
+use restoring::KeptMessage;
 use summarising::Staged;
 
 /// What a compaction must save to be proposed unforced, as a share of the tier.
@@ -36,13 +37,13 @@ pub struct Tiered<S = Standard> {
     window: WindowState,
     proposal: Option<Proposal>,
     /// What is kept with the compacted messages of the window.
-    kept: BTreeMap<MessageId, Map<String, Value>>,
+    kept: BTreeMap<MessageId, KeptMessage>,
     /// Messages to restore.
     wishes: BTreeSet<MessageId>,
+    /// Those of them that a call of the tool asked for, until the host takes note.
+    asked: BTreeSet<MessageId>,
     /// Messages that were asked for, and are not compacted again.
     restored: BTreeSet<MessageId>,
-    /// What else was in the state of messages that are being restored.
-    other_state: BTreeMap<MessageId, Map<String, Value>>,
     gave_up_at: Option<u64>,
     pending: Option<Pending<()>>,
     staged: Option<Staged>,
@@ -71,7 +72,18 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
 
     fn open(request: &OpenRequest<'_>) -> Result<Self, EngineError> {
         let texts = request.compaction.map(|current| &current.summaries);
+        let shortened = request.compaction.map(|current| &current.shortened);
+        let kept = shortened.into_iter().flatten().filter_map(|shortened| {
+            let state = shortened.state.as_ref()?.as_object()?.clone();
+            let kept = KeptMessage {
+                shown: shortened.text.clone().unwrap_or_default(),
+                state,
+            };
+            kept.original("original_content")?;
+            Some((shortened.id, kept))
+        });
         Ok(Self {
+            kept: kept.collect(),
             steps: S::default(),
             settings: request.settings()?,
             session: request.session.to_owned(),
@@ -79,10 +91,9 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
             services: request.services.clone(),
             window: request.window.clone(),
             proposal: None,
-            kept: BTreeMap::new(),
             wishes: BTreeSet::new(),
+            asked: BTreeSet::new(),
             restored: BTreeSet::new(),
-            other_state: BTreeMap::new(),
             gave_up_at: None,
             pending: None,
             staged: None,
@@ -209,11 +220,19 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         for entry in &committed.entries {
             if let Entry::Replace(Replacement {
                 id,
+                text,
                 state: Some(Value::Object(state)),
                 ..
             }) = entry
             {
-                self.kept.insert(*id, state.clone());
+                let state = state.clone();
+                let mut kept = KeptMessage {
+                    shown: String::new(),
+                    state,
+                };
+                let original = || kept.original("original_content")?.as_str();
+                kept.shown = text.as_deref().or_else(original).unwrap_or("").to_owned();
+                self.kept.insert(*id, kept);
             }
         }
         self.compactions += 1;
@@ -241,8 +260,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 
     fn recall(&mut self, ids: &[MessageId]) -> Result<Vec<Option<String>>, EngineError> {
         let original = |id: &MessageId| {
-            let kept = self.kept.get(id)?.get(COMPACTION_KEY)?;
-            Some(kept.get("original_message")?.as_str()?.to_owned())
+            let original = self.kept.get(id)?.original("original_message")?;
+            Some(original.as_str()?.to_owned())
         };
         Ok(ids.iter().map(original).collect())
     }
@@ -253,6 +272,10 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
         self.answer(call)
+    }
+
+    fn wants_restored(&mut self) -> Vec<MessageId> {
+        std::mem::take(&mut self.asked).into_iter().collect()
     }
 
     fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
@@ -272,8 +295,8 @@ impl<S: Steps> ContextEngine for Tiered<S> {
     fn reset(&mut self) -> Result<(), EngineError> {
         self.kept.clear();
         self.wishes.clear();
+        self.asked.clear();
         self.restored.clear();
-        self.other_state.clear();
         self.gave_up_at = None;
         self.pending = None;
         self.staged = None;
@@ -313,6 +336,11 @@ impl<S: Steps> Tiered<S> {
         let waits_from = in_flight(messages).unwrap_or(messages.len());
         let old = messages.len().saturating_sub(keep).min(waits_from);
         let mut compacted = BTreeMap::new();
+        // By what it is shown as a message is named, so no two are shown as the same.
+        let shown = messages
+            .iter()
+            .filter(|message| message.kind() == MessageKind::Replaced);
+        let mut shown: HashSet<String> = shown.map(|message| message.text().to_owned()).collect();
         for (at, message) in messages[..old].iter().enumerate() {
             for call in message.tool_calls() {
                 callers.insert(call.id(), at);
@@ -327,9 +355,13 @@ impl<S: Steps> Tiered<S> {
             let caller = message.tool_call_id().and_then(|id| callers.get(id));
             let caller = caller.map(|at| &messages[*at]);
             let event = Event::new(message, caller, &self.services);
-            let Some(form) = self.steps.compact_event(&event) else {
+            let Some(mut form) = self.steps.compact_event(&event) else {
                 continue;
             };
+            if let Some(text) = &mut form.text {
+                *text = told_apart(text, &shown);
+                shown.insert(text.clone());
+            }
             let saved = form.kept.get("tokens_saved").and_then(Value::as_u64);
             compacted.insert(
                 message.id(),
@@ -358,6 +390,16 @@ impl<S: Steps> Tiered<S> {
         self.proposal = Some(Proposal::default());
         Outcome::Compacted(Compaction::new(entries.collect()).notes(vec![note]))
     }
+}
+
+/// The text with a number, where others have it without: `[COMPACTED: pytest (2)]`.
+fn told_apart(text: &str, others: &HashSet<String>) -> String {
+    let Some(topic) = text.strip_suffix(']').filter(|_| others.contains(text)) else {
+        return text.to_owned();
+    };
+    let mut numbered = (2..).map(|number| format!("{topic} ({number})]"));
+    let free = numbered.find(|text| !others.contains(text));
+    free.unwrap_or_else(|| text.to_owned())
 }
 
 /// Whether a message is left as it is, or leaves, for its thinking: it thinks about the question, or follows a message

@@ -1,7 +1,7 @@
 //! One event of the conversation, and its reversible compaction.
 
 use contexture_digest::{cut_arguments, mask_secrets};
-use contexture_engine_api::{MessageView, Replacement, Services, ShortArguments};
+use contexture_engine_api::{MessageView, RESTORED, Replacement, Services, ShortArguments};
 use contexture_summaries::tool_of;
 use serde_json::{Map, Value, json};
 
@@ -17,8 +17,8 @@ const LONG_ARGUMENTS: usize = 300;
 /// to so many.
 const SHORT_ARGUMENTS: usize = 120;
 const ARGUMENT_MARK: &str = "… [COMPACTED]";
-/// What the host closes a shorter form with, in tokens.
-const SEAL_TOKENS: u64 = 8;
+/// What the host closes a shorter form with, and a number that tells it from others, in tokens.
+const SEAL_TOKENS: u64 = 8 + 3;
 
 /// A message that may be compacted.
 #[derive(Debug, Clone, Copy)]
@@ -165,6 +165,7 @@ impl Compacted {
     /// The entry of a proposal, with what else is in the message's state.
     pub(crate) fn replacement(self, message: &MessageView<'_>) -> Replacement {
         let mut state = state_of(message);
+        state.remove(RESTORED);
         state.insert(COMPACTION_KEY.to_owned(), self.kept);
         Replacement::new(message.id())
             .text(self.text)

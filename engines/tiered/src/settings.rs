@@ -2,9 +2,10 @@
 //! (`pre_rot_threshold`) or as its TypeScript does (`preRotThreshold`).
 
 use contexture_engine_api::WindowState;
+use contexture_summaries::both_spellings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 /// The settings of the engine. The doc comments, defaults and ranges are the schema that a configuration is checked
 /// against.
@@ -96,43 +97,7 @@ impl Thresholds {
 
 /// The schema of the settings, with both spellings of each key.
 pub(crate) fn schema() -> Value {
-    let mut schema = schemars::schema_for!(Settings).to_value();
-    spell_both(&mut schema);
-    schema
-}
-
-fn spell_both(schema: &mut Value) {
-    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
-        return;
-    };
-    let mut others = Map::new();
-    for (key, value) in properties.iter_mut() {
-        spell_both(value);
-        let camel = camel_case(key);
-        if camel != *key {
-            let mut other = value.clone();
-            if let Some(other) = other.as_object_mut() {
-                other.remove("default");
-                other.remove("notBelow");
-                other.insert(
-                    "description".to_owned(),
-                    json!(format!("The same as {key}")),
-                );
-            }
-            others.insert(camel, other);
-        }
-    }
-    properties.extend(others);
-}
-
-fn camel_case(key: &str) -> String {
-    let mut words = key.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |name, word| {
-        let mut letters = word.chars();
-        let initial = letters.next().map(|letter| letter.to_ascii_uppercase());
-        name + &initial.into_iter().chain(letters).collect::<String>()
-    })
+    both_spellings(schemars::schema_for!(Settings).to_value())
 }
 
 #[cfg(test)]

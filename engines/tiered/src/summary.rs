@@ -1,6 +1,6 @@
 //! The structured summary: fields, not free text.
 
-use contexture_digest::{Digest, mask_secrets};
+use contexture_digest::{Digest, Section, mask_secrets, sections};
 use contexture_engine_api::{MessageView, Services};
 use contexture_summaries::{digested, excerpt, unmarked};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct StructuredSummary {
     pub time_range: TimeRange,
     /// When it was made.
     pub timestamp: String,
-    /// Files that were written.
+    /// Files that were written or edited.
     pub modified_files: Vec<String>,
     /// What the user wants to reach.
     pub user_goal: String,
@@ -62,35 +62,19 @@ impl StructuredSummary {
         tokens: u64,
         services: &Services,
     ) -> Self {
-        let digest = digested(&Digest::of(messages, None), tokens, services);
-        let mut summary = Self::default();
-        let mut said = Vec::new();
-        let (mut facts, mut heading, mut part) = (Vec::new(), "", "");
-        for line in digest
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-        {
-            if let Some(name) = line.strip_prefix("### ") {
-                part = name;
-                continue;
-            }
-            if let Some(name) = line.strip_prefix("## ") {
-                (heading, part) = (name, "");
-                continue;
-            }
-            let item = line.trim_start_matches("- ").to_owned();
-            match (heading, part) {
-                ("Goal", _) => said.push(item),
-                ("Constraints & Preferences" | "Key Decisions", _) => {
-                    summary.key_decisions.push(item)
-                }
-                ("Progress", "Done" | "In Progress") => summary.last_step = item,
-                ("Relevant Files", _) if item.contains("written") => {
-                    let file = item.split(" — ").next().unwrap_or(&item);
-                    summary
-                        .modified_files
-                        .push(file.trim_matches('`').to_owned());
+        let digest = Digest::of(messages, None);
+        let mut summary = Self {
+            modified_files: digest.changed_files(),
+            ..Self::default()
+        };
+        let (mut said, mut facts) = (Vec::new(), Vec::new());
+        for (section, item) in sections(&digested(&digest, tokens, services)) {
+            match section {
+                Section::Goal => said.push(item),
+                Section::Constraints | Section::Decisions => summary.key_decisions.push(item),
+                Section::Done | Section::InProgress => summary.last_step = item,
+                // The name alone stands among the fields already.
+                Section::Files if !item.contains(": ") && is_of(&item, &summary.modified_files) => {
                 }
                 _ => facts.push(Value::String(item)),
             }
@@ -213,6 +197,12 @@ impl StructuredSummary {
         }
         self
     }
+}
+
+/// Whether a line of a digest is about one of these files.
+fn is_of(line: &str, files: &[String]) -> bool {
+    let file = line.split(" — ").next().unwrap_or(line).trim_matches('`');
+    files.iter().any(|changed| changed == file)
 }
 
 /// What was said last, or else called.

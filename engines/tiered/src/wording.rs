@@ -13,7 +13,7 @@ const INSTRUCTIONS: &str = "You summarise a conversation between a user and an A
 
 const FIELDS: &str = "Answer with one JSON object and nothing else:\n\
     {\"user_goal\": what the user wants to reach, \"last_step\": what was done last, \"key_decisions\": [decisions \
-    with their reasons], \"modified_files\": [paths of files that were written], \"critical_context\": {a name: what \
+    with their reasons], \"modified_files\": [paths of files that were written or edited], \"critical_context\": {a name: what \
     must not be forgotten under it}}";
 
 /// A summary that is asked for.

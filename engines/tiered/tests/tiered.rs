@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use contexture_engine_api::{
-    Committed, Compaction, CompressOrder, CompressRequest, Entry, FailureKind, MessageId,
-    MessageKind, MessageView, Outcome, Replacement, ToolCall, WindowState,
+    Committed, Compaction, CompressOrder, CompressRequest, ContextEngine, CurrentCompaction, Entry,
+    FailureKind, MessageId, MessageKind, MessageView, Outcome, RESTORE_WISH, RESTORED, Replacement,
+    Shortened, StandaloneEngine, ToolCall, WindowState,
 };
 use contexture_testkit::contract::{Grouping, Limits, Purpose, check};
 use contexture_testkit::{Chat, START_MS, ScriptedHost, Session, count, filler, order};
@@ -541,4 +542,189 @@ fn a_call_that_restores_nothing_says_what_would() {
             .unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
     }
+}
+
+/// What a call of `restore` with these words gives back.
+fn restore(engine: &mut dyn ContextEngine, words: &str) -> Value {
+    let arguments = json!({"message": words}).to_string();
+    let answer = engine.call_tool(&ToolCall::new("restore", arguments));
+    serde_json::from_str(&answer.unwrap_or_else(|error| panic!("{words}: {error}"))).unwrap()
+}
+
+/// A conversation whose messages are compacted to long, equal and cut topics.
+fn repetitive() -> Chat {
+    let mut chat = Chat::default();
+    for turn in 0..4 {
+        chat.user(format!(
+            "Please have a very close look at the pool of connections in [part {turn}] and tell me. {}",
+            filler(turn, 2_000)
+        ));
+        chat.tool("bash", r#"{"command": "pytest"}"#, filler(turn + 9, 2_000));
+        chat.tool("bash", r#"{"command": "pytest"}"#, filler(turn + 19, 2_000));
+        chat.assistant(format!(
+            "登录模块的超时已经改成三十秒, {}",
+            filler(turn + 29, 2_000)
+        ));
+    }
+    let long = json!({"path": "a.rs", "content": filler(2, 3_000)}).to_string();
+    chat.calls("", &[("w", "write", &long)]);
+    chat.result("w", "write", "ok");
+    chat.user("go on");
+    chat
+}
+
+#[test]
+fn every_message_is_restored_by_what_stands_in_its_place() {
+    let host = ScriptedHost::without_model();
+    let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
+    let chat = repetitive();
+    let forced = order(chat.window(WINDOW, 0)).force(true);
+    let (after, proposal) = compacted(&mut session, &chat, &forced);
+    let mut texts = std::collections::HashSet::new();
+    for replaced in replacements(&proposal) {
+        let original = chat.get(replaced.id).unwrap();
+        let shown = after.get(replaced.id).unwrap();
+        let Some(text) = &replaced.text else {
+            // Its arguments alone were cut: what is seen of them names it.
+            let answer = restore(&mut *session.engine, "\"path\":\"a.rs\"");
+            assert_eq!(answer["id"], replaced.id.to_string());
+            assert_eq!(
+                answer["arguments"][0]["arguments"],
+                original.calls[0].arguments
+            );
+            continue;
+        };
+        assert_eq!(text, &shown.text);
+        assert!(texts.insert(text.clone()), "{text} stands for two");
+        let topic = text
+            .strip_prefix("[COMPACTED: ")
+            .unwrap()
+            .strip_suffix(']')
+            .unwrap();
+        for words in [
+            text.clone(),
+            format!("{text}\n[#bd8e4c03]"),
+            topic.to_owned(),
+            topic.trim_end_matches('…').to_owned(),
+            format!("  [COMPACTED:   {topic} ]"),
+            format!("{}...", topic.trim_end_matches('…')),
+            replaced.id.to_string(),
+        ] {
+            let answer = restore(&mut *session.engine, &words);
+            assert_eq!(
+                answer["id"],
+                replaced.id.to_string(),
+                "{words:?} of {text:?}"
+            );
+            assert_eq!(answer["content"], original.text, "{words:?}");
+        }
+    }
+    assert!(texts.len() >= 15, "{texts:?}");
+    // By words of what it said, too.
+    let answer = restore(&mut *session.engine, "in [part 2] and");
+    assert_eq!(
+        answer["content"],
+        chat.messages[chat.messages.len() / 2 - 1].text
+    );
+}
+
+#[test]
+fn a_session_opened_beside_restores_what_the_record_has_and_says_what_is_wanted() {
+    let host = ScriptedHost::without_model();
+    let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
+    let chat = repetitive();
+    let forced = order(chat.window(WINDOW, 0)).force(true);
+    let (_, proposal) = compacted(&mut session, &chat, &forced);
+    let shortened = replacements(&proposal).into_iter().map(|replaced| {
+        Shortened::new(replaced.id)
+            .text(replaced.text.clone())
+            .state(replaced.state.clone())
+    });
+    let current = CurrentCompaction::new(1, "tiered", MessageId(0)).shortened(shortened.collect());
+    let window = WindowState::default().context_length(WINDOW);
+    let request = host.open_request("{}", &window).compaction(Some(&current));
+    let mut beside = Tiered::<contexture_tiered::Standard>::open(&request).unwrap();
+    assert_eq!(beside.wants_restored(), []);
+    let first = replacements(&proposal)[0];
+    let answer = restore(&mut beside, first.text.as_ref().unwrap());
+    assert_eq!(answer["id"], first.id.to_string());
+    assert_eq!(beside.wants_restored(), [first.id]);
+    assert_eq!(beside.wants_restored(), [], "asked once");
+    let original = beside.recall(&[first.id]).unwrap();
+    assert!(original[0].is_some());
+}
+
+/// What `rewrite` makes of one message with this state.
+fn rewritten(session: &mut Session, state: &str, text: &str) -> Option<Entry> {
+    let order = order(WindowState::default().context_length(WINDOW));
+    with_state(text, state, |messages| {
+        let mut messages = messages.to_vec();
+        messages[0] = messages[0].with_kind(MessageKind::Replaced);
+        let rewrite = session
+            .engine
+            .rewrite(&CompressRequest::new(&messages, &order));
+        rewrite.unwrap().map(|proposal| {
+            session
+                .engine
+                .committed(&Committed::new(1).entries(proposal.entries.clone()));
+            proposal.entries.into_iter().next().unwrap()
+        })
+    })
+}
+
+#[test]
+fn a_message_can_be_restored_again_when_it_comes_back_compacted() {
+    let host = ScriptedHost::without_model();
+    let mut session = open(&host, "{}");
+    let kept = json!({COMPACTION_KEY: {"original_content": "said"}});
+    let mut wished = kept.clone();
+    wished[RESTORE_WISH] = json!(true);
+    let (kept, wished) = (kept.to_string(), wished.to_string());
+    for _ in 0..3 {
+        let entry = rewritten(&mut session, &wished, "[COMPACTED: x]");
+        assert_eq!(entry, Some(Entry::Restore(MessageId(1))));
+        // From a body of before it was restored, and where the host knows that it was.
+        let mut back = json!({COMPACTION_KEY: {"original_content": "said"}});
+        back[RESTORED] = json!(true);
+        let back = back.to_string();
+        let entry = rewritten(&mut session, &back, "[COMPACTED: x]");
+        assert_eq!(entry, Some(Entry::Restore(MessageId(1))));
+        assert_eq!(rewritten(&mut session, &kept, "[COMPACTED: x]"), None);
+    }
+}
+
+#[test]
+fn files_that_were_edited_are_modified_files_too() {
+    let host = ScriptedHost::without_model();
+    let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
+    let mut chat = Chat::default();
+    chat.user("Fix the pool.");
+    for file in 0..8 {
+        let edit = json!({"file_path": format!("src/edited_{file}.rs"), "old_string": "a", "new_string": "b"});
+        chat.tool("Edit", &edit.to_string(), filler(file, 4_000));
+        let write = json!({"file_path": format!("src/written_{file}.rs"), "content": "b"});
+        chat.tool("Write", &write.to_string(), filler(file, 4_000));
+        let read = json!({"file_path": format!("src/read_{file}.rs")});
+        chat.tool("Read", &read.to_string(), filler(file, 4_000));
+    }
+    chat.user("go on");
+    let window = chat.window(WINDOW, 0).prompt_tokens(150_000);
+    let (_, proposal) = compacted(&mut session, &chat, &order(window));
+    let (summary, _) = summary(&proposal);
+    for file in 0..8 {
+        for kind in ["edited", "written"] {
+            let file = format!("src/{kind}_{file}.rs");
+            assert!(
+                summary.modified_files.contains(&file),
+                "{file} in {summary:?}"
+            );
+        }
+    }
+    assert!(
+        !summary
+            .modified_files
+            .iter()
+            .any(|file| file.contains("read")),
+        "{summary:?}"
+    );
 }

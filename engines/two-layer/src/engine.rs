@@ -12,7 +12,7 @@ use contexture_engine_api::{
     ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
     Summary, WindowState, grouped,
 };
-use contexture_summaries::Pending;
+use contexture_summaries::{Pending, both_spellings};
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
@@ -92,7 +92,9 @@ impl Read<'_, '_> {
 impl StandaloneEngine for TwoLayer {
     fn about(_host: &HostInfo) -> About {
         About::default()
-            .settings(Some(schemars::schema_for!(Settings).to_value()))
+            .settings(Some(both_spellings(
+                schemars::schema_for!(Settings).to_value(),
+            )))
             .rewrites(true)
             .marks(vec![SUMMARY_MARK.to_owned(), CUT_MARK.to_owned()])
     }

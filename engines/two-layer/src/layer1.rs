@@ -12,8 +12,9 @@ pub(crate) const CUT_MARK: &str = "[truncated: ";
 /// Ends a cut string of arguments.
 const ARGUMENT_MARK: &str = "… [truncated]";
 
-/// What the host closes a shorter form with, in tokens.
+/// What the host closes a shorter form with, in tokens and in characters.
 const SEAL_TOKENS: u64 = 8;
+const SEAL_CHARS: usize = "\n[#01234567]".len();
 /// A new result that the window cannot hold is shown as an excerpt of so many characters.
 const EXCERPT_CHARS: usize = 4_000;
 
@@ -83,11 +84,13 @@ impl Micro<'_, '_, '_> {
             return None;
         }
         if round < self.recent {
-            return self.if_smaller(text, placeholder(text));
+            return self.if_smaller(text, placeholder(text), SEAL_CHARS);
         }
         let is_long = self.is_too_large && text.chars().count() > EXCERPT_CHARS;
         let shown = || format!("{}\n{}", placeholder(text), excerpt(text, EXCERPT_CHARS));
-        is_long.then(|| self.if_smaller(text, shown())).flatten()
+        is_long
+            .then(|| self.if_smaller(text, shown(), SEAL_CHARS))
+            .flatten()
     }
 
     fn text(&self, at: usize, message: &MessageView<'_>) -> Option<String> {
@@ -99,7 +102,7 @@ impl Micro<'_, '_, '_> {
         let most = self.settings.max_tool_length;
         text.char_indices().nth(most)?;
         let mark = placeholder(text);
-        let room = most.saturating_sub(mark.chars().count() + 2);
+        let room = most.saturating_sub(mark.chars().count() + 2 + SEAL_CHARS);
         let end = text
             .char_indices()
             .nth(room)
@@ -108,7 +111,7 @@ impl Micro<'_, '_, '_> {
             0 => mark,
             _ => format!("{mark} {}…", text[..end].trim_end()),
         };
-        self.if_smaller(text, cut)
+        self.if_smaller(text, cut, SEAL_CHARS)
     }
 
     fn arguments(&self, at: usize, message: &MessageView<'_>) -> Vec<ShortArguments> {
@@ -124,15 +127,16 @@ impl Micro<'_, '_, '_> {
                     self.settings.max_tool_length,
                     ARGUMENT_MARK,
                 )?;
-                let short = self.if_smaller(call.arguments(), short)?;
+                let short = self.if_smaller(call.arguments(), short, 0)?;
                 Some(ShortArguments::new(index, short))
             })
             .collect()
     }
 
-    /// The text, where it takes less room than the one that it stands for.
-    fn if_smaller(&self, old: &str, new: String) -> Option<String> {
-        let is_smaller = new.len() < old.len()
+    /// The text, where it takes less room than the one that it stands for, in characters and in tokens, with so many
+    /// characters that the host adds.
+    fn if_smaller(&self, old: &str, new: String, added: usize) -> Option<String> {
+        let is_smaller = new.chars().count() + added < old.chars().count()
             && self.services.count_tokens(&new) + SEAL_TOKENS < self.services.count_tokens(old);
         is_smaller.then_some(new)
     }

@@ -3,7 +3,7 @@
 //! **Layer 1** runs before every request: of all but the newest rounds of tool calls each result becomes
 //! `[truncated: 5000 chars]`, and long arguments and texts are cut. **Layer 2** runs above a number of tokens, as
 //! [estimated](estimate()) without a tokenizer: a model writes a summary of everything before the recent turns, and
-//! `【历史摘要】` with that summary stands in its place, in the system role. Two messages or fewer are left alone.
+//! `【历史摘要】` with that summary stands in its place, in the system role where the format has one there. Two messages or fewer are left alone.
 //!
 //! What Layer 1 cuts is cut for good (the client has it), and each round that grows old changes an old message: the
 //! provider's prompt cache then holds no further than that.

@@ -1,4 +1,5 @@
-//! The settings under `context.engines.two-layer`.
+//! The settings under `context.engines.two-layer`. Every key may be written as the document's Java has it
+//! (`tokenThreshold`) or as `token_threshold`.
 
 use contexture_engine_api::WindowState;
 use schemars::JsonSchema;
@@ -14,27 +15,36 @@ const PROTECTED: &str = "Skill";
 pub(crate) struct Settings {
     /// Above so many tokens, as the engine estimates them, the conversation is summarised
     #[schemars(range(min = 1))]
+    #[serde(alias = "tokenThreshold")]
     pub(crate) token_threshold: u64,
     /// The newest rounds of tool calls that stay as they are
     #[schemars(range(min = 1))]
+    #[serde(alias = "keepRecentTools")]
     pub(crate) keep_recent_tools: usize,
     /// Older arguments and texts of more characters are cut to so many
     #[schemars(range(min = 1))]
+    #[serde(alias = "maxToolLength")]
     pub(crate) max_tool_length: usize,
     /// Tools whose calls and results are never cut, beside Skill
+    #[serde(alias = "protectedTools")]
     pub(crate) protected_tools: Vec<String>,
     /// The newest turns that a summary leaves as they are, where they fit
     #[schemars(range(min = 1))]
+    #[serde(alias = "keepRecentTurns")]
     pub(crate) keep_recent_turns: usize,
     /// A summary for each turn, which stay as a chain, rather than one for all
+    #[serde(alias = "perTurnSummaries")]
     pub(crate) per_turn_summaries: bool,
     /// Summaries as text, or as JSON with topics, entities and actions
+    #[serde(alias = "summaryFormat")]
     pub(crate) summary_format: SummaryFormat,
     /// Messages of at least this importance, from 0 to 1, are not compressed; null compresses all
     #[schemars(range(min = 0.0, max = 1.0))]
+    #[serde(alias = "keepImportant")]
     pub(crate) keep_important: Option<f64>,
     /// The share of the model's window that takes the place of token_threshold; null for the fixed number
     #[schemars(range(min = 0.05, max = 0.95))]
+    #[serde(alias = "thresholdShare")]
     pub(crate) threshold_share: Option<f64>,
 }
 

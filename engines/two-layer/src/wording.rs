@@ -1,5 +1,6 @@
 //! What the model is asked, and how its summary is read and written.
 
+use contexture_digest::{Section, sections};
 use contexture_engine_api::{FailureKind, ModelFailure, Services};
 use contexture_summaries::{Prompts, is_refusal, trim, unmarked, words_of};
 use serde_json::{Map, Value, json};
@@ -133,19 +134,17 @@ fn in_json(text: &str) -> Option<String> {
 /// A digest as the three lists: what it says of goals and constraints, of files and facts, of work.
 pub(crate) fn digest_in_json(digest: &str) -> String {
     let mut lists: [Vec<Value>; 3] = Default::default();
-    let mut list = 1;
-    for line in digest
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-    {
-        match line.strip_prefix("## ") {
-            Some("Goal" | "Constraints & Preferences") => list = 0,
-            Some("Progress" | "Key Decisions" | "Next Steps") => list = 2,
-            Some(_) => list = 1,
-            None if line.starts_with("### ") => {}
-            None => lists[list].push(json!(line.trim_start_matches("- "))),
-        }
+    for (section, line) in sections(digest) {
+        let list = match section {
+            Section::Goal | Section::Constraints => 0,
+            Section::Done
+            | Section::InProgress
+            | Section::Blocked
+            | Section::Decisions
+            | Section::NextSteps => 2,
+            _ => 1,
+        };
+        lists[list].push(json!(line));
     }
     let [topics, entities, actions] = lists;
     json!({"topics": topics, "entities": entities, "actions": actions}).to_string()

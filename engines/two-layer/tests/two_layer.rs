@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Committed, Compaction, CompressOrder, CompressRequest, Entry, FailureKind, LogLevel, MessageId,
-    MessageKind, MessageView, Outcome, WindowState,
+    Committed, Compaction, CompressOrder, CompressRequest, Entry, FailureKind, HostInfo, LogLevel,
+    MessageId, MessageKind, MessageView, Outcome, StandaloneEngine, WindowState,
 };
 use contexture_testkit::contract::{Grouping, Limits, Purpose, check};
 use contexture_testkit::{Chat, ScriptedHost, Session, count, filler, order};
@@ -258,7 +258,10 @@ fn long_texts_are_cut_but_never_the_current_question() {
         &whole[..100]
     );
     assert!(text(0).starts_with(&opening) && text(0).chars().count() <= 200);
-    assert!(text(1).starts_with("[truncated: 201 chars] 好好") && text(1).chars().count() == 200);
+    assert!(
+        text(1).starts_with("[truncated: 201 chars] 好好")
+            && format!("{}{SEAL}", text(1)).chars().count() == 200
+    );
     assert_eq!(after.messages[2..], chat.messages[2..]);
 }
 
@@ -803,4 +806,98 @@ fn a_cut_conversation_is_estimated_without_what_was_cut_off() {
     assert!(session.engine.should_compress(&window).is_yes());
     session.cut(Some(MessageId(8))).unwrap();
     assert!(!session.engine.should_compress(&window).is_yes());
+}
+
+/// What the host closes a shorter form with on the wire.
+const SEAL: &str = "\n[#01234567]";
+
+#[test]
+fn what_is_shortened_is_shorter_in_characters_and_in_tokens() {
+    for letter in ['中', 'あ', 'é', 'x', '😀'] {
+        for length in [190, 200, 201, 212, 213, 214, 220, 260, 400, 1_000] {
+            let text: String = match letter {
+                'x' => filler(1, length),
+                _ => std::iter::repeat_n(letter, length).collect(),
+            };
+            let mut session = alone("{}");
+            let mut chat = Chat::default();
+            chat.user(text.clone());
+            chat.tool("search", "{}", text.clone());
+            chat.assistant(text.clone());
+            for turn in 0..6 {
+                chat.tool("search", "{}", format!("{turn}"));
+            }
+            chat.user("And now?");
+            let after = rewritten(&mut session, &chat);
+            for (before, after) in chat.messages.iter().zip(&after.messages) {
+                if before.text == after.text {
+                    continue;
+                }
+                let wire = format!("{}{SEAL}", after.text);
+                let chars = |text: &str| text.chars().count();
+                assert!(
+                    chars(&wire) < chars(&before.text),
+                    "{length} of {letter}: {wire}"
+                );
+                assert!(
+                    count(&wire) < count(&before.text),
+                    "{length} of {letter}: {wire}"
+                );
+                assert!(before.role == "tool" || chars(&wire) <= 200, "{wire}");
+            }
+            let is_cut = after.messages[0].text != text;
+            assert!(is_cut || length < 400, "{length} of {letter}");
+        }
+    }
+}
+
+#[test]
+fn a_summary_of_a_chinese_conversation_has_no_english_frame() {
+    let mut chat = Chat::default();
+    for turn in 0..12 {
+        chat.user(format!(
+            "第 {turn} 个问题：登录的超时为什么是三十秒？不要改数据库。"
+        ));
+        chat.tool(
+            "读取",
+            r#"{"file_path": "登录.py"}"#,
+            "超时设为三十秒。".repeat(300),
+        );
+        chat.assistant("因为连接池的上限太小，所以请求在排队，我建议把上限调到五十。");
+    }
+    chat.user("那现在怎么办？");
+    for settings in [
+        r#"{"token_threshold": 5000, "max_tool_length": 20000, "keep_recent_tools": 50}"#,
+        r#"{"token_threshold": 5000, "max_tool_length": 20000, "keep_recent_tools": 50, "summary_format": "json"}"#,
+    ] {
+        let mut session = alone(settings);
+        session.observe(&chat).unwrap();
+        let (_, proposal) = summarised(&mut session, &chat, &ordered(&chat));
+        let (text, _) = summary(&proposal);
+        let text = ["py", "topics", "entities", "actions"]
+            .iter()
+            .fold(text.to_owned(), |text, word| text.replace(word, ""));
+        let english: String = text.chars().filter(char::is_ascii_alphabetic).collect();
+        assert_eq!(english, "", "{text}");
+        assert!(text.contains("用户说"), "{text}");
+    }
+}
+
+#[test]
+fn settings_are_read_in_both_spellings() {
+    let snake = r#"{"token_threshold": 9, "keep_recent_tools": 2, "max_tool_length": 300, "protected_tools": ["bash"],
+        "keep_recent_turns": 3, "per_turn_summaries": true, "summary_format": "json", "keep_important": 0.5,
+        "threshold_share": 0.5}"#;
+    let camel = r#"{"tokenThreshold": 9, "keepRecentTools": 2, "maxToolLength": 300, "protectedTools": ["bash"],
+        "keepRecentTurns": 3, "perTurnSummaries": true, "summaryFormat": "json", "keepImportant": 0.5,
+        "thresholdShare": 0.5}"#;
+    let read = |settings: &str| alone(settings).engine.status()["settings"].clone();
+    assert_eq!(read(snake), read(camel));
+    let schema = TwoLayer::about(&HostInfo::default()).settings.unwrap();
+    for (camel, snake) in [
+        ("tokenThreshold", "token_threshold"),
+        ("keepRecentTools", "keep_recent_tools"),
+    ] {
+        assert_eq!(schema["properties"][camel]["sameAs"], snake, "{schema}");
+    }
 }

@@ -15,15 +15,11 @@ pub(crate) fn may_be_file(message: &MessageView<'_>) -> bool {
         && message.tool_calls().is_empty()
 }
 
-/// Whether a text has more than so many tokens; short ones are not counted.
+/// Whether the text of a message has more than so many tokens: the text alone, without what frames it on the wire.
 pub(crate) fn is_longer(message: &MessageView<'_>, tokens: u64, services: &Services) -> bool {
     let text = message.text();
-    // A token has a byte at least.
-    text.len() as u64 > tokens
-        && match message.has_media() {
-            true => services.count_tokens(text) > tokens,
-            false => message.tokens() > tokens,
-        }
+    // A token has a byte at least, and a message has the tokens of its text at least: most need no counting.
+    text.len() as u64 > tokens && message.tokens() > tokens && services.count_tokens(text) > tokens
 }
 
 /// The beginning of a text under the name of the file that it is in; none where that would not be shorter.
@@ -47,10 +43,11 @@ pub(crate) fn named_in(text: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The longest beginning of a text of at most so many tokens, nearly.
+/// The longest beginning of a text of at most so many tokens.
 pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t str {
     let most = usize::try_from(tokens).unwrap_or(usize::MAX);
     let (mut fits, mut end) = (0, text.floor_char_boundary(most.saturating_mul(4)));
+    let mut over = text.len() + 1;
     for _ in 0..8 {
         let used = services.count_tokens(&text[..end]);
         if used <= tokens {
@@ -58,6 +55,8 @@ pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t s
             if end == text.len() || used * 20 >= tokens * 19 {
                 break;
             }
+        } else {
+            over = over.min(end);
         }
         let next = end as u64 * tokens / used.max(1) * 49 / 50;
         let next = (next as usize).min(end.saturating_mul(4));
@@ -67,6 +66,18 @@ pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t s
         }
         end = next;
     }
+    // The rest is nearer than a guess can be. A token is seldom longer than this.
+    over = over.min(fits.saturating_add(most.div_ceil(8).max(64)));
+    while fits < text.len() && over - fits > 1 {
+        let middle = text.floor_char_boundary(fits + (over - fits) / 2);
+        if middle <= fits {
+            break;
+        }
+        match services.count_tokens(&text[..middle]) <= tokens {
+            true => fits = middle,
+            false => over = middle,
+        }
+    }
     &text[..fits]
 }
 
@@ -75,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_has_nearly_all_the_tokens_that_it_may_have() {
+    fn a_head_has_the_tokens_that_it_may_have() {
         let services = Services::none();
         for text in ["word ".repeat(5_000), "é".repeat(9_000), "short".into()] {
             for tokens in [0, 1, 10, 1_000] {
@@ -83,7 +94,7 @@ mod tests {
                 let used = services.count_tokens(shown);
                 assert!(used <= tokens && text.starts_with(shown));
                 let all = services.count_tokens(&text);
-                assert!(used + 2 >= (tokens * 9 / 10).min(all), "{used} of {tokens}");
+                assert!(used + 1 >= tokens.min(all), "{used} of {tokens}");
             }
         }
     }

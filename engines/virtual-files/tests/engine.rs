@@ -6,7 +6,7 @@ use contexture_engine_api::{
     CompressRequest, ContextEngine, Decision, Entry, FailureKind, MessageKind, MessageView,
     Outcome, StandaloneEngine, Usage,
 };
-use contexture_testkit::{Chat, ScriptedHost, Session, order};
+use contexture_testkit::{Chat, ScriptedHost, Session, count, order};
 use contexture_virtual_files::VirtualFiles;
 
 /// A conversation that is due in a window of this size.
@@ -290,4 +290,64 @@ fn what_has_left_the_window_is_given_back_until_it_is_cut_off() {
     session.engine.reset().unwrap();
     let left = session.engine.recall(&ids).unwrap();
     assert!(left.iter().all(Option::is_none));
+}
+
+#[test]
+fn the_limits_are_those_of_the_text() {
+    let host = ScriptedHost::without_model();
+    let of = |tokens: u64| {
+        let mut text = "word ".repeat(tokens as usize);
+        while count(&text) < tokens {
+            text.push_str("word ");
+        }
+        while count(&text) > tokens {
+            text.truncate(text.trim_end().rfind(' ').unwrap_or(0));
+        }
+        assert_eq!(count(&text), tokens);
+        text
+    };
+    for (limit, preview, settings) in [
+        (10_000, 1_000, "{}"),
+        (
+            1_000,
+            100,
+            r#"{"file_tokens": 1000, "preview_tokens": 100}"#,
+        ),
+    ] {
+        for (tokens, becomes_a_file) in [(limit - 1, false), (limit, false), (limit + 1, true)] {
+            for role in ["user", "tool"] {
+                let text = of(tokens);
+                let mut chat = Chat::default();
+                match role {
+                    "user" => _ = chat.user(text.clone()),
+                    _ => {
+                        chat.user("read it");
+                        chat.tool("read", "{}", text.clone());
+                    }
+                }
+                let window = chat.window(200_000, 0);
+                let mut session = Session::open::<VirtualFiles>(&host, settings, &window);
+                let now = order(window);
+                let rewrite = chat.with_views(|views| {
+                    session
+                        .engine
+                        .rewrite(&CompressRequest::new(views, &now))
+                        .unwrap()
+                });
+                let entries = rewrite.into_iter().flat_map(|proposal| proposal.entries);
+                let shown = entries
+                    .filter_map(|entry| match entry {
+                        Entry::Replace(replacement) => replacement.text,
+                        _ => None,
+                    })
+                    .next();
+                assert_eq!(shown.is_some(), becomes_a_file, "{tokens} of {role}");
+                if let Some(shown) = shown {
+                    let (_, shown) = shown.split_once('\n').unwrap();
+                    assert_eq!(count(shown), preview, "{role}");
+                    assert!(text.starts_with(shown));
+                }
+            }
+        }
+    }
 }

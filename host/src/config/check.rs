@@ -167,14 +167,43 @@ impl Schema {
             found.push((path, problem));
             false
         });
+        self.check_spellings(object, at, found);
         self.check_beside(object, at, found);
+    }
+
+    /// Finds keys that are written in both of their spellings.
+    fn check_spellings(&self, object: &Map<String, Value>, at: &KeyPath, found: &mut Vec<Found>) {
+        for (key, schema) in self.properties() {
+            let Some(same) = &schema.same_as else {
+                continue;
+            };
+            if object.contains_key(key) && object.contains_key(same) {
+                let path = at.key(key);
+                let other = at.key(same);
+                let message =
+                    format!("`{path}` and `{other}` are the same setting: remove one of them");
+                found.push((path, Problem::Contradiction { message }));
+            }
+        }
+    }
+
+    /// The key as the mapping has it: in its other spelling, if that is the one that is there.
+    fn spelled<'s>(&'s self, key: &'s str, object: &Map<String, Value>) -> &'s str {
+        let mut others = self.properties().filter(|(name, schema)| {
+            schema.same_as.as_deref() == Some(key) && object.contains_key(*name)
+        });
+        match object.contains_key(key) {
+            true => key,
+            false => others.next().map_or(key, |(name, _)| name),
+        }
     }
 
     /// Finds numbers that contradict each other; where one is not given, its default counts.
     fn check_beside(&self, object: &Map<String, Value>, at: &KeyPath, found: &mut Vec<Found>) {
         let number = |key: &str| {
             let default = || self.property(key)?.default.as_ref();
-            object.get(key).or_else(default)?.as_f64()
+            let written = object.get(self.spelled(key, object));
+            written.or_else(default)?.as_f64()
         };
         let told = |key: &str| match object.contains_key(key) {
             true => String::new(),
@@ -195,6 +224,7 @@ impl Schema {
                     }
                     _ => continue,
                 };
+                let (key, other) = (self.spelled(key, object), self.spelled(other, object));
                 let message = format!(
                     "`{}` is {value}{}, but {must} `{}`, {than}{}",
                     at.key(key),
@@ -213,10 +243,11 @@ impl Schema {
         if let Some(near) = nearest(key, siblings()) {
             return format!(", did you mean `{}`?", at.key(near));
         }
-        let mut hint = format!(
-            "; known here: {}",
-            siblings().collect::<Vec<_>>().join(", ")
-        );
+        let known: Vec<&str> = (self.properties())
+            .filter(|(_, schema)| schema.same_as.is_none())
+            .map(|(name, _)| name)
+            .collect();
+        let mut hint = format!("; known here: {}", known.join(", "));
         let mut elsewhere = Vec::new();
         root.paths_to(key, &KeyPath::default(), &mut elsewhere);
         if let Some(path) = elsewhere.first() {

@@ -42,6 +42,8 @@ pub struct Schema {
     pub(super) ignore_invalid: bool,
     /// What the value may be beside those of other keys of its mapping.
     pub(super) beside: Vec<Beside>,
+    /// The key of the same mapping that this one is another spelling of.
+    pub(super) same_as: Option<String>,
 }
 
 /// A rule between a number and that of another key of the same mapping.
@@ -210,6 +212,10 @@ impl Schema {
                     self.beside.push(Beside::SumAtMost(other.clone(), most));
                 }
             }
+            "sameAs" => {
+                let other = value.as_str().ok_or_else(|| expected("a key"))?;
+                self.same_as = Some(other.to_owned());
+            }
             "ignoreInvalid" => self.ignore_invalid = value == &Value::Bool(true),
             "$schema" | "title" | "examples" => {}
             _ => {
@@ -247,7 +253,7 @@ impl Schema {
     }
 }
 
-const KEYWORDS: [&str; 12] = [
+const KEYWORDS: [&str; 13] = [
     "type",
     "description",
     "default",
@@ -260,6 +266,7 @@ const KEYWORDS: [&str; 12] = [
     "items",
     "notBelow",
     "sumAtMost",
+    "sameAs",
 ];
 
 fn parse_properties(

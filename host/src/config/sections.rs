@@ -238,7 +238,8 @@ pub struct Auxiliary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AuxiliaryModel {
-    /// The model's name; none for the provider's or the agent's own.
+    /// The model's name; none for the agent's own where it has this provider, and else for the provider's usual one. A
+    /// `base_url` of one's own needs a name.
     #[schemars(length(min = 1))]
     pub model: Option<String>,
     /// Who answers: `auto` follows the agent's own provider where there is one and is `none` otherwise;
@@ -249,7 +250,8 @@ pub struct AuxiliaryModel {
     /// The address of the provider's API; none for its usual one.
     #[schemars(url)]
     pub base_url: Option<String>,
-    /// The model's context window, in tokens; none where it is known by the model's name.
+    /// The model's context window, in tokens; none where it is known by the model's name. Of a name that is not known
+    /// 32,768 are assumed.
     #[schemars(range(min = 1))]
     pub context_length: Option<u64>,
     /// How long one request may take, in ms.

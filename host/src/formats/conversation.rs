@@ -62,6 +62,8 @@ pub(super) struct ItemSpan {
     pub(super) speaker: Speaker,
     pub(super) continues: bool,
     pub(super) time_ms: Option<i64>,
+    /// What is kept with it: the `state` of an event.
+    pub(super) state: Option<Range<usize>>,
 }
 
 impl ItemSpan {
@@ -72,6 +74,7 @@ impl ItemSpan {
             speaker: Speaker::Wire,
             continues: false,
             time_ms: None,
+            state: None,
         }
     }
 }

@@ -73,6 +73,7 @@ impl LogHistory {
                 speaker: item.speaker,
                 continues: item.continues,
                 time_ms: item.time_ms,
+                state: None,
             });
         }
         let document = match made.is_empty() {

@@ -1,6 +1,7 @@
 //! The data behind an engine's view of a message.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, MessageKind, MessageView, ToolCallView};
 
@@ -37,6 +38,8 @@ pub struct Message {
     /// xxh3-128 of its canonical content: role, name, text, thinking, calls, results and media. Cache markers,
     /// key order, whitespace around text, and whether a text is a string or one part make no difference.
     pub identity: u128,
+    /// What its document keeps with it, where that is an event with a `state`: a JSON object.
+    pub state: Option<Arc<str>>,
     /// The wire items it stands in: one, but for formats that split a message over several.
     pub items: Range<usize>,
     /// Which of the views of its wire items it is, from 0.

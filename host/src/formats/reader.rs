@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::anatomy::time_of;
 use super::body::{Body, is_prompt, system_text};
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
@@ -115,6 +116,8 @@ struct Lines {
     unread: Vec<usize>,
     /// The last line, where it only ends too early.
     cut: Option<FormatError>,
+    /// The list that the values stand in, where they are no lines.
+    whole: Option<Range<usize>>,
 }
 
 impl Lines {
@@ -350,6 +353,18 @@ fn read_value(
     if raw.is_array() && raw.elements().next().is_some_and(is_body) {
         return read_bodies(document, raw, format);
     }
+    let is_event = |value| line_kind(value) == Some(LineKind::Event);
+    if raw.is_array()
+        && matches!(format, None | Some(Format::MessageLines))
+        && raw.elements().next().is_some_and(is_event)
+    {
+        let lines = Lines {
+            values: raw.elements().map(Raw::span).collect(),
+            whole: Some(span),
+            ..Lines::default()
+        };
+        return read_lines(document, lines, format);
+    }
     match format.or(detected) {
         Some(Format::Tau2) => read_tau2(document, raw),
         Some(Format::ClaudeCode | Format::Codex) => read_lines(document, Lines::one(span), format),
@@ -452,6 +467,7 @@ fn read_lines(
         damage,
         unread,
         cut,
+        whole,
     } = lines;
     let raws: Vec<_> = values
         .iter()
@@ -474,6 +490,7 @@ fn read_lines(
     let kind = match (format, detected) {
         (Some(Format::ClaudeCode), _) => LineKind::ClaudeCode,
         (Some(Format::Codex), _) => LineKind::Codex,
+        (Some(Format::MessageLines), Some(LineKind::Event)) => LineKind::Event,
         (Some(Format::MessageLines), _) => LineKind::Message,
         (_, Some(LineKind::Body)) => LineKind::Body,
         (Some(format), _) => {
@@ -496,6 +513,19 @@ fn read_lines(
                 read_body(document, line.span().start, format, warnings, false)
             })
             .collect::<Result<_, _>>()?,
+        LineKind::Event => {
+            let mut builder = Builder::new(document, Format::MessageLines);
+            builder.warnings = warnings;
+            builder.items = raws.iter().filter_map(|line| event(*line)).collect();
+            let left = raws.len() - builder.items.len();
+            if left > 0 {
+                let what = format!("{left} of its lines are no events with a `message`");
+                builder.warnings.push(what);
+            }
+            let start = values.first().map_or(0, |line| line.start);
+            let end = values.last().map_or(0, |line| line.end);
+            vec![builder.finish(Container::Lines(whole.unwrap_or(start..end)))?]
+        }
         LineKind::Message => {
             // Of the formats with a message a line only Responses has items without a role.
             let is_item = |line: &Raw<'_>| line.get("role").is_none() && line.get("type").is_some();
@@ -540,6 +570,8 @@ fn read_log(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineKind {
     Body,
+    /// `{"message": …, "state": …}`
+    Event,
     Message,
     ClaudeCode,
     Codex,
@@ -568,9 +600,28 @@ fn line_kind(line: Raw<'_>) -> Option<LineKind> {
         Some(LineKind::ClaudeCode)
     } else if line.get("role").is_some_and(Raw::is_string) {
         Some(LineKind::Message)
+    } else if !kind && event(line).is_some() {
+        Some(LineKind::Event)
     } else {
         None
     }
+}
+
+/// An event: a message, and what is kept with it.
+fn event(line: Raw<'_>) -> Option<ItemSpan> {
+    let message = line.get("message")?;
+    let role = message.get("role")?;
+    let is_event = role.is_string() && message.get("content").is_some();
+    let time = message.get("timestamp").or_else(|| line.get("timestamp"));
+    is_event.then(|| ItemSpan {
+        outer: line.span(),
+        time_ms: time.and_then(time_of),
+        state: line
+            .get("state")
+            .filter(|state| state.is_object())
+            .map(Raw::span),
+        ..ItemSpan::bare(message.span())
+    })
 }
 
 /// Why nothing fits a document: what each format would have needed.
@@ -601,7 +652,7 @@ fn unrecognised(raw: Raw<'_>) -> FormatError {
             "tau2 needs a list `simulations`".to_owned(),
             "claude-code needs lines with `type` and `uuid` or `sessionId`".to_owned(),
             "codex needs lines with `type` and `payload`".to_owned(),
-            "lines needs a `role` in every line".to_owned(),
+            "lines needs a `role` in every line, or events with a `message`".to_owned(),
         ],
     }
 }
@@ -668,7 +719,7 @@ impl<'d> Builder<'d> {
             speaker: item.speaker,
             time_ms: item.time_ms,
         });
-        let messages =
+        let mut messages =
             read_items(self.format, wire, &mut HashMap::new()).map_err(|error| match error {
                 FormatError::Message { index, what } => FormatError::Message {
                     index: index + leading,
@@ -676,6 +727,11 @@ impl<'d> Builder<'d> {
                 },
                 other => other,
             })?;
+        for message in &mut messages {
+            let item = items.get(message.items.start);
+            let state = item.and_then(|item| document.get(item.state.clone()?));
+            message.state = state.map(Arc::from);
+        }
         let mut conversation = Conversation {
             document: Arc::clone(document),
             source_len: self.source_len,

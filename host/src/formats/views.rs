@@ -225,6 +225,7 @@ fn push_group(
             Speaker::Agent => "assistant",
         };
         let mut message = Message {
+            state: None,
             role: role.to_owned(),
             name: None,
             text: String::new(),

@@ -87,8 +87,10 @@ pub enum ProviderError {
         /// The environment variable, or the agent.
         source_name: &'static str,
     },
-    /// No model is named and none can be inferred.
-    #[error("`auxiliary.compression.model` is not set: name the model that {provider} shall use")]
+    /// No model is named for an address of one's own, and none can be inferred.
+    #[error(
+        "`auxiliary.compression.model` is not set: name the model that {provider} shall use at your `base_url`"
+    )]
     MissingModel {
         /// The provider that should use it.
         provider: Provider,
@@ -186,30 +188,32 @@ fn named(
     agent: Option<&AgentModel>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ProviderError> {
-    let model = filled(&settings.model);
-    let endpoint = Endpoint::new(
-        provider,
-        filled(&settings.base_url),
-        model.unwrap_or_default(),
-        None,
-        env,
-    )?;
+    let address = filled(&settings.base_url);
     // A problem of the agent's model (no key, say) must not break a provider that works without it.
     let main = agent.and_then(|agent| main_endpoint(agent, env).ok());
-    if model.is_none() {
-        // The agent's model is a sensible default at its own provider, and unknown elsewhere.
-        return match main.filter(|main| main.same_place(&endpoint)) {
-            Some(main) => {
+    let of = |model: &str| Endpoint::new(provider, address, model, None, env);
+    let (endpoint, known) = match filled(&settings.model) {
+        Some(model) => (of(model)?, None),
+        None => {
+            let (usual, window) = provider.usual_model();
+            let endpoint = of(usual)?;
+            // The agent's model is a sensible default at its own provider, and unknown elsewhere.
+            let named = main.clone().filter(|main| !main.model().is_empty());
+            if let Some(main) = named.filter(|main| main.same_place(&endpoint)) {
                 let known = main.context_length();
-                Ok(Resolved::Model {
+                return Ok(Resolved::Model {
                     endpoint: Box::new(main.with_context_length(settings.context_length.or(known))),
                     fallback: None,
-                })
+                });
             }
-            None => Err(ProviderError::MissingModel { provider }),
-        };
-    }
-    let endpoint = endpoint.with_context_length(settings.context_length);
+            // What a server at an address of one's own has, nobody knows.
+            if address.is_some() {
+                return Err(ProviderError::MissingModel { provider });
+            }
+            (endpoint, Some(window))
+        }
+    };
+    let endpoint = endpoint.with_context_length(settings.context_length.or(known));
     Ok(match main {
         Some(main) if main.same_model(&endpoint) => Resolved::Model {
             endpoint: Box::new(endpoint.of_the_agent()),

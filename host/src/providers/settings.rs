@@ -34,6 +34,17 @@ impl Provider {
         }
     }
 
+    /// The model that writes summaries where none is named, and its window in tokens: a small one that the provider
+    /// keeps, or its own choice among all.
+    pub(crate) fn usual_model(self) -> (&'static str, u64) {
+        match self {
+            Self::OpenAi => ("gpt-5-mini", 400_000),
+            Self::Anthropic => ("claude-haiku-4-5", 200_000),
+            Self::OpenRouter => ("openrouter/auto", 128_000),
+            Self::Nous => ("Hermes-4-70B", 131_072),
+        }
+    }
+
     /// The environment variable that holds its key.
     pub(crate) fn key_variable(self) -> &'static str {
         match self {

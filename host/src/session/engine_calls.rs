@@ -1,7 +1,7 @@
 //! What a session asks its engine and tells it outside of a turn, and what stands in for one that fails.
 
 use contexture_engine_api::protocol::preflight;
-use contexture_engine_api::{ContextEngine, Decision, ToolCall, ToolSpec, WindowState};
+use contexture_engine_api::{ContextEngine, Decision, MessageId, ToolCall, ToolSpec, WindowState};
 
 use super::show::LatePiece;
 use super::{Session, SessionError};
@@ -169,6 +169,18 @@ impl Session {
         let call = self.own_call(call)?;
         Ok(self.engine.call("call_tool", Pace::Short, move |engine| {
             engine.call_tool(&call)
+        })?)
+    }
+
+    /// The messages that calls of its tools asked to have restored since this was last asked. The engine restores them
+    /// with the session's next request; of a session [beside](crate::Host::beside) the one that has it open, note them
+    /// with [`Record::wish_restored`](super::Record::wish_restored).
+    ///
+    /// # Errors
+    /// The engine failed.
+    pub fn wants_restored(&mut self) -> Result<Vec<MessageId>, SessionError> {
+        Ok(self.engine.call("wants_restored", Pace::Short, |engine| {
+            Ok(engine.wants_restored())
         })?)
     }
 

@@ -169,12 +169,9 @@ impl History {
     pub(super) fn current_compaction(&self) -> Option<CurrentCompaction> {
         let in_force = self.in_force.as_ref()?;
         Some(
-            CurrentCompaction::new(
-                in_force.number,
-                in_force.engine.clone(),
-                in_force.window.left_out().last().unwrap_or(MessageId(0)),
-            )
-            .summaries(in_force.window.summaries()),
+            in_force
+                .window
+                .as_current(in_force.number, in_force.engine.clone()),
         )
     }
 

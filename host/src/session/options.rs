@@ -1,6 +1,6 @@
 //! What a caller says about a session and about one turn.
 
-use contexture_engine_api::MessageId;
+use contexture_engine_api::{CurrentCompaction, MessageId};
 
 use super::background::BackgroundBy;
 
@@ -51,6 +51,9 @@ pub struct SessionOptions {
     pub offer_tools: bool,
     /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
+    /// Of a session that is opened without its record, beside whoever has it: the compaction in force that its engine is
+    /// told of, see [`Record::current_compaction`](super::Record::current_compaction).
+    pub compaction: Option<CurrentCompaction>,
 }
 
 impl Default for SessionOptions {
@@ -65,6 +68,7 @@ impl Default for SessionOptions {
             provider: None,
             offer_tools: false,
             wait: super::hold::PATIENCE,
+            compaction: None,
         }
     }
 }

@@ -132,7 +132,7 @@ impl Session {
         }
         let slots = window.slots().iter();
         let slots = slots.map(|slot| match originals.get(&slot.id()) {
-            Some(original) => slot.moved_to(original, &self.counter),
+            Some(original) => (slot.as_shortened(&self.counter)).moved_to(original, &self.counter),
             None => slot.clone(),
         });
         let note = window.system_note().map(str::to_owned);

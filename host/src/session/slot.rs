@@ -3,10 +3,11 @@
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use contexture_engine_api::{
-    MessageId, MessageKind, MessageView, Replacement, SUMMARY_MARK, ShortArguments, TokenSource,
-    ToolCallView,
+    MessageId, MessageKind, MessageView, RESTORE_WISH, RESTORED, Replacement, SUMMARY_MARK,
+    ShortArguments, TokenSource, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::counting;
 use super::request::ReadMessage;
@@ -93,12 +94,13 @@ impl Slot {
                 (Some(source), Arc::clone(&AS_IT_CAME))
             }
         };
+        let state = read.message().and_then(|message| message.state.clone());
         Self {
             id,
             kind,
             source,
             content,
-            state: None,
+            state,
             counter: *counter,
             tokens: OnceLock::new(),
             own_arguments: OnceLock::new(),
@@ -152,10 +154,56 @@ impl Slot {
     /// The message as it was said.
     pub(super) fn as_said(&self, counter: &TokenCounter) -> Self {
         let slot = self.clone().with_content(Content::Message, counter);
+        let state = slot.message().and_then(|message| message.state.clone());
         Self {
             kind: MessageKind::Original,
-            state: None,
+            state,
             ..slot
+        }
+    }
+
+    /// The same, where the client has only a shorter form of the message and it stands here as if it were the message: as
+    /// that shorter form.
+    pub(super) fn as_shortened(&self, counter: &TokenCounter) -> Self {
+        let short = self
+            .message()
+            .filter(|message| self.is_verbatim() && message.kind == MessageKind::Replaced);
+        match short {
+            Some(message) => self.clone().with_content(
+                Content::Replaced {
+                    text: Some(message.text.clone()),
+                    arguments: Vec::new(),
+                    pruned: false,
+                },
+                counter,
+            ),
+            None => self.clone(),
+        }
+    }
+
+    /// What is kept with the message, as engines see it. What was kept with one that is restored counts no more, unless the
+    /// client goes back to the shorter form.
+    pub(super) fn shown_state(&self) -> Option<&str> {
+        let state = self.state.as_deref()?;
+        let is_back = self.is_verbatim() && self.kind == MessageKind::Replaced;
+        match is_restored(state) && !is_back {
+            true => self.message()?.state.as_deref(),
+            false => Some(state),
+        }
+    }
+
+    /// The message as it was said, with what an engine keeps with it, which says so.
+    pub(super) fn restored(&self, counter: &TokenCounter) -> Self {
+        let slot = self.as_said(counter);
+        let state = self.state.as_deref().map(|state| {
+            let mut state: Map<String, Value> = serde_json::from_str(state).unwrap_or_default();
+            state.remove(RESTORE_WISH);
+            state.insert(RESTORED.to_owned(), Value::Bool(true));
+            Arc::from(Value::Object(state).to_string())
+        });
+        match state {
+            Some(state) => slot.with_state(Some(state)),
+            None => slot,
         }
     }
 
@@ -381,7 +429,7 @@ impl Slot {
                 None => MessageView::new(self.id, "user"),
             },
         };
-        let view = view.with_state(self.state.as_deref().unwrap_or(""));
+        let view = view.with_state(self.shown_state().unwrap_or(""));
         match self.tokens.get() {
             Some(tokens) => view.with_tokens(*tokens),
             None => view.with_token_source(self),
@@ -520,4 +568,13 @@ pub(super) fn marked(text: &str, mark: &str, declared: &[String]) -> String {
         true => text.to_owned(),
         false => format!("{mark}\n{text}"),
     }
+}
+
+/// Whether a state is that of a message which was restored.
+pub(super) fn is_restored(state: &str) -> bool {
+    let state: Map<String, Value> = match state.contains(RESTORED) {
+        true => serde_json::from_str(state).unwrap_or_default(),
+        false => return false,
+    };
+    state.get(RESTORED) == Some(&Value::Bool(true))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{
-    Compaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK, ToolCallView,
+    Compaction, CurrentCompaction, Entry, MessageId, MessageView, NOTICE_MARK, SUMMARY_MARK,
+    Shortened, ToolCallView,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use super::ids::IdMap;
 use super::slot::{Content, Slot, marked};
 use super::written::IdSet;
-use crate::formats::{PlanEntry, sealed_notice, unsealed_notice};
+use crate::formats::{PlanEntry, sealed_notice, unsealed_notice, unsealed_short};
 use crate::tokens::TokenCounter;
 
 /// A window without the text of its messages: what is saved.
@@ -79,8 +80,35 @@ impl SavedWindow {
         states.into_keys().collect()
     }
 
+    /// This window as an engine is told of it when a session is opened: made by this engine's compaction of this number.
+    pub(super) fn as_current(&self, number: u64, engine: String) -> CurrentCompaction {
+        let last = self.left_out.last().unwrap_or(MessageId(0));
+        CurrentCompaction::new(number, engine, last)
+            .summaries(self.summaries())
+            .shortened(self.shortened())
+    }
+
+    /// The messages that something is kept with and that something shorter stands in place of.
+    fn shortened(&self) -> Vec<Shortened> {
+        if self.states.is_empty() {
+            return Vec::new();
+        }
+        let mut states = self.states();
+        let places = self.places.iter();
+        let shortened = places.filter_map(|(id, content)| {
+            let Content::Replaced { text, .. } = content else {
+                return None;
+            };
+            let state = Value::Object(states.remove(id)?);
+            let shown = text.as_deref();
+            let shown = shown.map(|text| unsealed_short(text).unwrap_or(text).to_owned());
+            Some(Shortened::new(*id).text(shown).state(Some(state)))
+        });
+        shortened.collect()
+    }
+
     /// The texts of the summaries in it.
-    pub(super) fn summaries(&self) -> Vec<String> {
+    fn summaries(&self) -> Vec<String> {
         let texts = self.places.iter().filter_map(|(_, content)| match content {
             Content::Summary { text, .. } if unsealed_notice(text).is_none() => Some(text.clone()),
             _ => None,
@@ -157,6 +185,7 @@ impl Window {
         slots
             .map(|slot| {
                 let state = states.get(&slot.id).map(|state| Arc::from(*state));
+                let state = state.or_else(|| slot.state.clone());
                 slot.with_state(state)
             })
             .collect()
@@ -247,7 +276,7 @@ impl Window {
     /// What an engine keeps with messages of it: JSON objects as text.
     pub fn states(&self) -> impl Iterator<Item = (MessageId, &str)> {
         let slots = self.slots.iter();
-        slots.filter_map(|slot| Some((slot.id, slot.state.as_deref()?)))
+        slots.filter_map(|slot| Some((slot.id, slot.shown_state()?)))
     }
 
     /// Counts all of it again, for another model.
@@ -370,7 +399,7 @@ impl Window {
                 }
                 Entry::Restore(id) => {
                     if let Some(old) = slot(id) {
-                        next.slots.push(old.as_said(counter));
+                        next.slots.push(old.restored(counter));
                     }
                 }
                 Entry::Summary(summary) => {

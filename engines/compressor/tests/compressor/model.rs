@@ -380,3 +380,103 @@ fn a_long_answer_is_cut_to_the_budget_by_lines() {
     assert!(summary.len() / 4 <= 5_000, "{}", summary.len());
     assert!(summary.contains("Release.") && summary.contains("- detail 0 of many"));
 }
+
+/// Notes with an item in each part of progress and one to come, and the headings of both languages.
+const NOTES: [(&str, [&str; 4], [&str; 4]); 2] = [
+    (
+        "## Goal\nRepair the ledger\n\n## Progress\n### Done\n- Created main.py\n### In Progress\n\
+         - Fixing 2 failing tests (test_create_user)\n### Blocked\n- Waiting for the staging key\n\n\
+         ## Next Steps\n- Write the release notes\n\n## Progress\n### Done\n- Chose port 8080",
+        [
+            "Created main.py",
+            "Fixing 2 failing tests",
+            "Waiting for the staging key",
+            "Write the release notes",
+        ],
+        [
+            "### Done",
+            "### In Progress",
+            "### Blocked",
+            "## Next Steps",
+        ],
+    ),
+    (
+        "## 目标\n修好账本\n\n## 进展\n### 已完成\n- 创建了 main.py\n### 进行中\n\
+         - 修复 2 个失败的测试 (test_create_user)\n### 受阻\n- 等待测试环境的密钥\n\n\
+         ## 下一步\n- 编写发布说明\n\n## 进展\n### 已完成\n- 选了 8080 端口",
+        [
+            "创建了 main.py",
+            "修复 2 个失败的测试",
+            "等待测试环境的密钥",
+            "编写发布说明",
+        ],
+        ["### 已完成", "### 进行中", "### 受阻", "## 下一步"],
+    ),
+];
+
+/// Each item stands under its heading, and each heading stands once.
+fn stands_as_noted(summary: &str, items: &[&str], headings: &[&str]) {
+    for (item, heading) in items.iter().zip(headings) {
+        let mut under = "";
+        let mut found = None;
+        for line in summary.lines() {
+            if line.starts_with('#') {
+                under = line;
+            } else if line.contains(item) {
+                found.get_or_insert(under);
+            }
+        }
+        assert_eq!(found, Some(*heading), "{item} in {summary}");
+    }
+    let titles: Vec<&str> = summary
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .collect();
+    for title in &titles {
+        let count = titles.iter().filter(|other| *other == title).count();
+        assert_eq!(count, 1, "{title} in {summary}");
+    }
+}
+
+#[test]
+fn nothing_is_called_done_that_nobody_showed_to_be_done() {
+    for (notes, items, headings) in NOTES {
+        // Prepared between turns, and what came since digested into it.
+        let host = ScriptedHost::with_model(200_000);
+        let mut chat = long_chat();
+        let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
+        session.observe(&chat).unwrap();
+        let call = session.background().remove(0);
+        let answer = Ok(ScriptedModel::answer(notes));
+        session.engine.background_done(call.id, answer);
+        chat.talk(12, 3_400);
+        session.observe(&chat).unwrap();
+        let (mut after, compaction) = session.compacted(&chat, &order(chat.window(WINDOW, 500)));
+        assert!(!compaction.degraded);
+        stands_as_noted(summary_of(&compaction), &items, &headings);
+
+        // The model fails at the second compaction.
+        host.model.will(Err(FailureKind::Overloaded));
+        after.talk(60, 3_400);
+        let (_, compaction) = session.compacted(&after, &waiting(&after));
+        assert!(compaction.degraded);
+        stands_as_noted(summary_of(&compaction), &items, &headings);
+
+        // Somebody waits for the model, twice: what it is given calls nothing done, either.
+        let host = ScriptedHost::with_model(200_000);
+        let chat = long_chat();
+        let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
+        host.model.will(Ok(notes));
+        let (mut after, compaction) = session.compacted(&chat, &waiting(&chat));
+        stands_as_noted(summary_of(&compaction), &items, &headings);
+        after.talk(60, 3_400);
+        host.model.will(Ok(notes));
+        let (_, compaction) = session.compacted(&after, &waiting(&after));
+        assert!(!compaction.degraded);
+        stands_as_noted(summary_of(&compaction), &items, &headings);
+        let prompt = host.model.requests()[1].prompt.clone();
+        let facts = prompt.split("<extracted-facts>").nth(1).unwrap();
+        let facts = facts.split("</extracted-facts>").next().unwrap();
+        stands_as_noted(facts, &items, &headings);
+    }
+}

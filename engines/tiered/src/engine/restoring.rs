@@ -4,23 +4,87 @@ use std::collections::HashSet;
 
 use contexture_engine_api::{
     Committed, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView, RESTORE_WISH,
-    Replacement, ToolCall, ToolSpec,
+    RESTORED, ToolCall, ToolSpec,
 };
 use serde_json::{Map, Value, json};
 
 use super::Tiered;
-use crate::event::{COMPACTION_KEY, state_of};
+use crate::event::{COMPACTION_KEY, MARK, state_of};
 use crate::steps::Steps;
 
 /// The name of the tool.
 const RESTORE: &str = "restore";
+
+/// What is kept with a compacted message.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeptMessage {
+    /// What the model sees of it: `[COMPACTED: …]`, or the text itself where its arguments alone were cut.
+    pub(super) shown: String,
+    pub(super) state: Map<String, Value>,
+}
+
+impl KeptMessage {
+    pub(super) fn original(&self, key: &str) -> Option<&Value> {
+        self.state.get(COMPACTION_KEY)?.get(key)
+    }
+
+    fn content(&self) -> &str {
+        let content = self.original("original_content");
+        content.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// How well words of the model's, brought into plain form, name it: the less the better.
+    fn rank(&self, wanted: &str) -> Option<u8> {
+        let shown = plain(&self.shown);
+        if shown == wanted {
+            return Some(0);
+        }
+        if self.shown.starts_with(MARK) && shown.starts_with(wanted) {
+            return Some(1);
+        }
+        if shown.contains(wanted) {
+            return Some(2);
+        }
+        let content = plain(self.content());
+        if content.starts_with(wanted) {
+            return Some(3);
+        }
+        let calls = self
+            .original("original_arguments")
+            .and_then(Value::as_array);
+        let mut arguments = calls.into_iter().flatten().filter_map(|call| {
+            let arguments = call.get("arguments")?.as_str()?;
+            Some(plain(arguments))
+        });
+        let is_in =
+            content.contains(wanted) || arguments.any(|arguments| arguments.contains(wanted));
+        is_in.then_some(4)
+    }
+}
+
+/// Words as they are compared: what a model quotes of a compacted message has its brackets or not, and the host's seal, the
+/// mark of what was left out, or other white space.
+fn plain(words: &str) -> String {
+    let mut words = words.trim();
+    if let Some((before, seal)) = words.rsplit_once("[#")
+        && seal.len() == 9
+        && seal.ends_with(']')
+    {
+        words = before.trim_end();
+    }
+    let words = words.strip_prefix(MARK.trim_end()).unwrap_or(words);
+    let words = words.strip_suffix(']').unwrap_or(words).trim();
+    let words = words.trim_end_matches(['…', '.']).trim_end();
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
 
 pub(super) fn tools() -> Vec<ToolSpec> {
     let parameters = json!({
         "type": "object",
         "properties": {"message": {
             "type": "string",
-            "description": "The id of the message (m12), or the words of its [COMPACTED: …] or of its content",
+            "description": "What stands in the message's place, as in [COMPACTED: read_file src/main.rs], or words of it, \
+                            of its content or of its arguments; or its id (m12)",
         }},
         "required": ["message"],
         "additionalProperties": false,
@@ -46,29 +110,34 @@ impl<S: Steps> Tiered<S> {
             let missing = "`message` is missing: say the id of the message, or words of it";
             return Err(EngineError::InvalidInput(missing.to_owned()));
         };
-        let words = wanted
-            .trim_start_matches("[COMPACTED:")
-            .trim_end_matches(']')
-            .trim();
-        let is_meant = |id: &MessageId, content: &str| {
-            id.to_string() == wanted || !words.is_empty() && content.contains(words)
-        };
-        let mut found = self.kept.iter().filter_map(|(id, state)| {
-            let content = state
-                .get(COMPACTION_KEY)?
-                .get("original_content")?
-                .as_str()?;
-            is_meant(id, content).then_some((*id, content))
-        });
-        let Some((id, content)) = found.next() else {
+        let words = plain(wanted);
+        let mut found: Vec<(u8, MessageId)> = (self.kept.iter())
+            .filter_map(|(id, kept)| match id.to_string() == wanted {
+                true => Some((0, *id)),
+                false if words.is_empty() => None,
+                false => Some((kept.rank(&words)?, *id)),
+            })
+            .collect();
+        found.sort_unstable();
+        let Some((id, kept)) = found
+            .first()
+            .and_then(|(_, id)| Some((*id, self.kept.get(id)?)))
+        else {
             return Err(EngineError::InvalidInput(format!(
                 "no compacted message of the conversation is {wanted:?}; {} are compacted",
                 self.kept.len()
             )));
         };
-        let others = found.count();
-        let answer = json!({"id": id.to_string(), "content": content, "others_that_match": others});
+        let mut answer = json!({
+            "id": id.to_string(),
+            "content": kept.content(),
+            "others_that_match": found.len() - 1,
+        });
+        if let Some(arguments) = kept.original("original_arguments") {
+            answer["arguments"] = arguments.clone();
+        }
         self.wishes.insert(id);
+        self.asked.insert(id);
         Ok(answer.to_string())
     }
 
@@ -89,36 +158,40 @@ impl<S: Steps> Tiered<S> {
 
     fn restored(&mut self, message: &MessageView<'_>) -> Entry {
         let id = message.id();
+        let is_short = message.kind() == MessageKind::Replaced;
         if let Some(state) = message.state() {
-            if !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
+            let was_restored = state.contains(RESTORED);
+            if was_restored || !self.kept.contains_key(&id) || state.contains(RESTORE_WISH) {
                 let mut state = state_of(message);
-                if state.remove(RESTORE_WISH).is_some() && self.restored.insert(id) {
-                    self.wishes.insert(id);
+                let is_new = !self.kept.contains_key(&id);
+                match state.remove(RESTORE_WISH) {
+                    // Once only: a restoration that the host refused is not proposed with every request.
+                    Some(_) if self.restored.insert(id) => _ = self.wishes.insert(id),
+                    Some(_) => {}
+                    // It came back as it was before it was restored: the wish still holds.
+                    None if was_restored && is_new => _ = self.wishes.insert(id),
+                    None if was_restored => {}
+                    None => _ = self.restored.remove(&id),
                 }
+                state.remove(RESTORED);
                 if state.contains_key(COMPACTION_KEY) {
-                    self.kept.insert(id, state);
+                    let shown = message.text().to_owned();
+                    self.kept.insert(id, KeptMessage { shown, state });
                 }
             }
-        } else if let Some(state) = self.other_state.remove(&id) {
-            return Entry::Replace(Replacement::new(id).state(Some(Value::Object(state))));
         }
-        match self.wishes.remove(&id) && message.kind() == MessageKind::Replaced {
+        match self.wishes.remove(&id) && is_short {
             true => Entry::Restore(id),
             false => Entry::Keep(id),
         }
     }
 
-    /// Keeps what else was in the state of messages that are restored now, for the next time.
+    /// Notes which messages are restored now.
     pub(super) fn note_restored(&mut self, committed: &Committed) {
         for entry in &committed.entries {
             let Entry::Restore(id) = entry else { continue };
             self.restored.insert(*id);
-            if let Some(mut state) = self.kept.remove(id) {
-                state.remove(COMPACTION_KEY);
-                if !state.is_empty() {
-                    self.other_state.insert(*id, state);
-                }
-            }
+            self.kept.remove(id);
         }
     }
 }

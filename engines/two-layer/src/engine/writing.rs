@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contexture_digest::Digest;
+use contexture_digest::{Digest, Language, Readings};
 use contexture_engine_api::{
     CompressOrder, EngineError, MessageId, MessageKind, MessageView, ModelInfo,
 };
@@ -195,7 +195,9 @@ impl TwoLayer {
     }
 
     fn digest(&self, messages: &[MessageView<'_>], previous: Option<&str>, budget: u64) -> String {
-        let digest = digested(&Digest::of(messages, previous), budget, &self.services);
+        let language = Language::of(messages);
+        let digest = Digest::written_in(language, &Readings::default(), messages, previous, None);
+        let digest = digested(&digest, budget, &self.services);
         match self.settings.summary_format {
             SummaryFormat::Text => digest,
             SummaryFormat::Json => cut_to(

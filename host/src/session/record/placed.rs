@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contexture_engine_api::{MessageId, RESTORE_WISH};
+use contexture_engine_api::{CurrentCompaction, MessageId, RESTORE_WISH, RESTORED};
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -69,6 +69,34 @@ impl Record {
         Ok(window.map_or_else(BTreeSet::new, |window| window.left_out().iter().collect()))
     }
 
+    /// The compaction in force of a session, as an engine is told of it when the session is opened; none where there is
+    /// no such session or no compaction of it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn current_compaction(
+        &self,
+        session: &str,
+    ) -> Result<Option<CurrentCompaction>, RecordError> {
+        let read = || -> Result<Option<CurrentCompaction>, ReadError> {
+            let found: Option<(i64, String, String)> = self
+                .lock()
+                .query_row(
+                    "SELECT number, compactions.engine, entries
+                     FROM sessions JOIN compactions ON compactions.session = sessions.key WHERE id = ?1",
+                    [session],
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+                )
+                .optional()?;
+            let Some((number, engine, entries)) = found else {
+                return Ok(None);
+            };
+            let window = window_in(&entries, session)?;
+            Ok(Some(window.as_current(number.cast_unsigned(), engine)))
+        };
+        read().map_err(|error| self.error(error))
+    }
+
     /// Notes with messages that something shorter stands in place of, and that have something kept with them, that they
     /// are wanted back ([`RESTORE_WISH`]): these, or all. Answers which; the engine sees it with the next request. Have
     /// a [`hold`](Self::hold) on the session.
@@ -115,9 +143,7 @@ impl Record {
         let Some((key, entries)) = found else {
             return Ok(None);
         };
-        let window = serde_json::from_str(&entries).map_err(|error| {
-            ReadError::Damaged(format!("the compaction of session `{session}`: {error}"))
-        })?;
+        let window = window_in(&entries, session)?;
         let mut statement =
             connection.prepare("SELECT id, shape FROM messages WHERE session = ?1")?;
         let rows = statement.query_map([key], |row| {
@@ -126,6 +152,12 @@ impl Record {
         })?;
         Ok(Some((window, rows.collect::<Result<_, _>>()?)))
     }
+}
+
+fn window_in(entries: &str, session: &str) -> Result<SavedWindow, ReadError> {
+    serde_json::from_str(entries).map_err(|error| {
+        ReadError::Damaged(format!("the compaction of session `{session}`: {error}"))
+    })
 }
 
 /// The role of which a mark has this shape. That of a result has its call's id in it, too.
@@ -142,7 +174,7 @@ impl SavedWindow {
             let state = states.get(id);
             let content = match content {
                 Content::Message => {
-                    state?;
+                    state.filter(|state| !state.contains_key(RESTORED))?;
                     None
                 }
                 Content::Replaced { text, .. } => {

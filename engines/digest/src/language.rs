@@ -1,0 +1,217 @@
+//! The language of a digest's own words: headings, and what introduces a quote.
+
+use contexture_engine_api::{MessageKind, MessageView};
+
+use crate::sections::Section;
+
+/// The language in which a digest writes what it does not quote.
+///
+/// Quotes stay in the words of their source. English is the default; an engine whose summaries are to read like the
+/// conversation asks for [`Language::of`] it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Language {
+    /// English, which stands for every language that has no words of its own here.
+    #[default]
+    English,
+    /// Chinese.
+    Chinese,
+}
+
+/// The heading above the sections of progress.
+const PROGRESS: [&str; 2] = ["## Progress", "## 进展"];
+const SAID: [&str; 2] = ["The user said: ", "用户说："];
+const LAST_SAID: [&str; 2] = [
+    "Last worked on, after the user said: ",
+    "最后在处理，用户说：",
+];
+const LEFT: [&str; 2] = ["Left on the to-do list: ", "待办清单上还有："];
+
+impl Language {
+    /// The language of what was said: of the user's words, or of all messages if the user said nothing.
+    pub fn of(messages: &[MessageView<'_>]) -> Self {
+        let said = || {
+            let is_said = |message: &&MessageView<'_>| message.kind() != MessageKind::Notice;
+            messages.iter().filter(is_said)
+        };
+        let users = said().filter(|message| message.is_real_user());
+        Self::most(users.map(MessageView::text))
+            .or_else(|| Self::most(said().map(MessageView::text)))
+            .unwrap_or_default()
+    }
+
+    /// The language of a summary's headings; none if it has no heading that a digest knows.
+    pub(crate) fn of_headings(summary: &str) -> Option<Self> {
+        let headings = summary.lines().filter(|line| line.starts_with('#'));
+        Self::most(headings)
+    }
+
+    /// The language of most of the words; none where there are none. A Chinese character counts as a word, and a path or
+    /// an identifier as one.
+    fn most<'t>(texts: impl Iterator<Item = &'t str>) -> Option<Self> {
+        let (mut words, mut han, mut other) = (0_usize, 0_usize, 0_usize);
+        for text in texts {
+            let mut in_word = false;
+            for character in text.chars() {
+                match character {
+                    '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' => han += 1,
+                    // Japanese and Korean are written with Chinese characters, too.
+                    '\u{3040}'..='\u{30ff}' | '\u{ac00}'..='\u{d7af}' => other += 1,
+                    _ if character.is_alphabetic() => {
+                        words += usize::from(!in_word);
+                        in_word = true;
+                        continue;
+                    }
+                    _ if !character.is_whitespace() => continue,
+                    _ => {}
+                }
+                in_word = false;
+            }
+        }
+        (words + han + other > 0).then_some(match han > words && han > other {
+            true => Self::Chinese,
+            false => Self::English,
+        })
+    }
+
+    fn pick<'w>(self, words: [&'w str; 2]) -> &'w str {
+        match self {
+            Self::English => words[0],
+            Self::Chinese => words[1],
+        }
+    }
+
+    /// The heading above the sections of progress.
+    pub(crate) fn progress(self) -> &'static str {
+        self.pick(PROGRESS)
+    }
+
+    pub(crate) fn heading(self, section: Section) -> &'static str {
+        self.pick(match section {
+            Section::Goal => ["## Goal", "## 目标"],
+            Section::Constraints => ["## Constraints & Preferences", "## 约束与偏好"],
+            Section::Done => ["### Done", "### 已完成"],
+            Section::InProgress => ["### In Progress", "### 进行中"],
+            Section::Blocked => ["### Blocked", "### 受阻"],
+            Section::Decisions => ["## Key Decisions", "## 关键决策"],
+            Section::Files => ["## Relevant Files", "## 相关文件"],
+            Section::NextSteps => ["## Next Steps", "## 下一步"],
+            Section::Critical => ["## Critical Context", "## 关键信息"],
+        })
+    }
+
+    pub(crate) fn said(self, words: &str) -> String {
+        format!("{}\"{words}\"", self.pick(SAID))
+    }
+
+    /// The last thing that a user said, as it stands among the work in progress.
+    pub(crate) fn last_said(self, words: &str) -> String {
+        format!("{}\"{words}\"", self.pick(LAST_SAID))
+    }
+
+    pub(crate) fn answered(self, question: &str, answer: &str) -> String {
+        match self {
+            Self::English => format!("Asked \"{question}\", the user answered: \"{answer}\""),
+            Self::Chinese => format!("问 \"{question}\"，用户答：\"{answer}\""),
+        }
+    }
+
+    pub(crate) fn left(self, todos: &str) -> String {
+        format!("{}{todos}", self.pick(LEFT))
+    }
+
+    pub(crate) fn reported(self, words: &str) -> String {
+        format!("{}{words}", self.pick(["Reported: ", "汇报："]))
+    }
+
+    pub(crate) fn named(self) -> String {
+        self.pick(["The user also named", "用户还提到"]).to_owned()
+    }
+
+    pub(crate) fn failed(self) -> &'static str {
+        self.pick([" → failed", " → 失败"])
+    }
+
+    /// What introduces what was known of a file before.
+    pub(crate) fn earlier(self) -> &'static str {
+        self.pick(["; earlier: ", "；此前："])
+    }
+
+    pub(crate) fn written(self) -> &'static str {
+        self.pick(["written", "写入"])
+    }
+
+    pub(crate) fn edited(self) -> &'static str {
+        self.pick(["edited", "修改"])
+    }
+
+    pub(crate) fn attempt_failed(self) -> &'static str {
+        self.pick(["an attempt failed", "有一次失败"])
+    }
+
+    /// A file that was read: these lines, or all of it.
+    pub(crate) fn read(self, lines: Option<&str>) -> String {
+        match (self, lines) {
+            (Self::English, Some(lines)) => format!("read (lines {lines})"),
+            (Self::Chinese, Some(lines)) => format!("读取（第 {lines} 行）"),
+            (_, None) => self.pick(["read", "读取"]).to_owned(),
+        }
+    }
+}
+
+/// Whether a line quotes a user, in a digest's own form.
+pub(crate) fn is_said(line: &str) -> bool {
+    SAID.iter().any(|prefix| line.starts_with(prefix))
+}
+
+/// The quoted words of the last thing that a user said, where the line is about that.
+pub(crate) fn last_said(line: &str) -> Option<&str> {
+    let words = LAST_SAID
+        .iter()
+        .find_map(|prefix| line.strip_prefix(prefix))?;
+    Some(words.trim().trim_matches('"'))
+}
+
+/// Whether a line lists what is left of a plan, in a digest's own form.
+pub(crate) fn is_left(line: &str) -> bool {
+    LEFT.iter().any(|prefix| line.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use contexture_engine_api::MessageId;
+
+    use super::*;
+
+    #[test]
+    fn the_language_is_that_of_the_users_words() {
+        let language = |user: &str, assistant: &str| {
+            let said = |role, text| MessageView::new(MessageId(1), role).with_text(text);
+            let messages = [("user", user), ("assistant", assistant)];
+            Language::of(
+                &messages
+                    .iter()
+                    .map(|(role, text)| said(role, text))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        for (user, assistant, expected) in [
+            (
+                "帮我重构 src/main.rs",
+                "I will look at it first, all of it.",
+                Language::Chinese,
+            ),
+            (
+                "把 retry_policy 的超时改成 30 秒",
+                "好的",
+                Language::Chinese,
+            ),
+            ("Rename 数据库 to database", "好的", Language::English),
+            ("テストを直してください", "はい", Language::English),
+            ("고쳐 주세요", "네", Language::English),
+            ("", "好的，我先看一下。", Language::Chinese),
+            ("", "", Language::English),
+        ] {
+            assert_eq!(language(user, assistant), expected, "{user}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Notes put together under headings of which each stands once.
+
+use crate::language::Language;
+use crate::sections::{Head, Section, heading};
+
+/// A heading and what stands under it, up to the next one.
+struct Block<'t> {
+    /// The heading as it stands; empty for what is over the first.
+    title: &'t str,
+    /// Its words.
+    name: String,
+    head: Option<Head>,
+    lines: Vec<&'t str>,
+}
+
+impl<'t> Block<'t> {
+    fn titled(title: &'t str, head: Head, lines: Vec<&'t str>) -> Self {
+        Self {
+            title,
+            name: title.trim_start_matches('#').trim().to_lowercase(),
+            head: Some(head),
+            lines,
+        }
+    }
+
+    fn of(text: &'t str) -> Vec<Self> {
+        let mut blocks = vec![Self {
+            title: "",
+            name: String::new(),
+            head: None,
+            lines: Vec::new(),
+        }];
+        let mut in_code = false;
+        for line in text.lines() {
+            in_code ^= line.trim_start().starts_with("```");
+            match heading(line.trim()).filter(|_| !in_code) {
+                Some(name) => blocks.push(Self {
+                    title: line,
+                    name: name.to_lowercase(),
+                    head: Head::of(name),
+                    lines: Vec::new(),
+                }),
+                None => {
+                    if let Some(block) = blocks.last_mut() {
+                        block.lines.push(line);
+                    }
+                }
+            }
+        }
+        blocks
+    }
+
+    /// Whether both are headings of the same. Words that only mean the same section are not: a model may have put "Done
+    /// today" beside "Done before" on purpose.
+    fn is_again(&self, other: &Self) -> bool {
+        !self.title.is_empty() && self.name == other.name
+    }
+
+    fn section(&self) -> Option<Section> {
+        match self.head {
+            Some(Head::Of(section)) => Some(section),
+            Some(Head::Progress) | None => None,
+        }
+    }
+
+    /// Whether it belongs to the sections of progress.
+    fn is_progress(&self) -> bool {
+        self.head == Some(Head::Progress) || self.section().is_some_and(Section::is_progress)
+    }
+
+    /// Adds lines that it does not have yet, before the blank lines at its end.
+    fn add(&mut self, lines: &[&'t str]) {
+        let end = self
+            .lines
+            .iter()
+            .rposition(|line| !line.trim().is_empty())
+            .map_or(0, |last| last + 1);
+        let new = lines
+            .iter()
+            .filter(|line| !line.trim().is_empty() && !self.lines.contains(line));
+        let new: Vec<&str> = new.copied().collect();
+        self.lines.splice(end..end, new);
+    }
+}
+
+/// Puts `more`, under headings as a [`Digest`](crate::Digest) writes them, into `notes` by any author: each line under
+/// the heading that means the same, in the words that `notes` have for it. What has none there gets one, at its place in
+/// the structure. A heading that stands in `notes` several times stands once afterwards, with all of its lines.
+///
+/// Notes without a repeated heading are the same to the byte, if there is nothing to add.
+///
+/// ```
+/// let notes = "## Goal\nShip it\n\n## Progress\n### Done\n- a\n\n## Next Steps\n- b";
+/// let more = "## Progress\n### Done\n- c\n\n## Relevant Files\n- d.rs — edited\n";
+/// assert_eq!(
+///     contexture_digest::merge(notes, more),
+///     "## Goal\nShip it\n\n## Progress\n### Done\n- a\n- c\n\n## Relevant Files\n- d.rs — edited\n\n## Next Steps\n- b"
+/// );
+/// ```
+pub fn merge(notes: &str, more: &str) -> String {
+    let mut blocks: Vec<Block<'_>> = Vec::new();
+    let mut is_changed = false;
+    for block in Block::of(notes) {
+        match blocks.iter_mut().find(|known| block.is_again(known)) {
+            Some(known) => {
+                known.add(&block.lines);
+                is_changed = true;
+            }
+            None => blocks.push(block),
+        }
+    }
+    let language = Language::of_headings(notes).unwrap_or_default();
+    for block in Block::of(more) {
+        if block.lines.iter().all(|line| line.trim().is_empty()) {
+            continue;
+        }
+        is_changed = true;
+        let is_same = |known: &&mut Block<'_>| match block.section() {
+            Some(section) => known.section() == Some(section),
+            None => known.name == block.name,
+        };
+        match blocks.iter_mut().find(is_same) {
+            Some(known) => known.add(&block.lines),
+            None => insert(&mut blocks, block, language),
+        }
+    }
+    match is_changed {
+        true => written(&blocks),
+        false => notes.to_owned(),
+    }
+}
+
+/// Puts a block that no other is the same as where it belongs.
+fn insert<'t>(blocks: &mut Vec<Block<'t>>, block: Block<'t>, language: Language) {
+    let Some(section) = block.section() else {
+        blocks.push(block);
+        return;
+    };
+    let is_later = |known: &Block<'_>| match known.head {
+        Some(Head::Of(other)) => other > section,
+        Some(Head::Progress) => section < Section::Done,
+        None => false,
+    };
+    let mut at = blocks.iter().position(is_later).unwrap_or(blocks.len());
+    if section.is_progress() {
+        let group = blocks
+            .iter()
+            .position(|known| known.head == Some(Head::Progress));
+        match group {
+            // Among the parts of progress that are there.
+            Some(group) => {
+                let parts = blocks[group + 1..]
+                    .iter()
+                    .take_while(|known| known.section().is_some_and(Section::is_progress));
+                let before = parts
+                    .filter(|known| known.section() < Some(section))
+                    .count();
+                at = group + 1 + before;
+            }
+            None if !blocks.iter().any(Block::is_progress) => {
+                let title = language.progress();
+                blocks.insert(at, Block::titled(title, Head::Progress, Vec::new()));
+                at += 1;
+            }
+            None => {}
+        }
+    }
+    let title = language.heading(section);
+    blocks.insert(at, Block::titled(title, Head::Of(section), block.lines));
+}
+
+fn written(blocks: &[Block<'_>]) -> String {
+    let mut text = String::new();
+    for block in blocks {
+        if !block.title.is_empty() {
+            // A part of progress stands right under its heading.
+            let is_first_part = text.lines().last().is_some_and(|line| {
+                heading(line).is_some_and(|name| Head::of(name) == Some(Head::Progress))
+            });
+            if !text.is_empty() && !is_first_part {
+                text.push('\n');
+            }
+            text.push_str(block.title);
+            text.push('\n');
+        }
+        let end = block
+            .lines
+            .iter()
+            .rposition(|line| !line.trim().is_empty())
+            .map_or(0, |last| last + 1);
+        for line in &block.lines[..end] {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_heading_that_stands_twice_stands_once() {
+        let twice = "intro\n## Progress\n### Done\n- a\n\n## Goal\n- g\n## Progress\n### Done\n- a\n- b\n### Blocked\n- c";
+        let once = "intro\n\n## Progress\n### Done\n- a\n- b\n\n## Goal\n- g\n\n### Blocked\n- c";
+        assert_eq!(merge(twice, ""), once);
+    }
+
+    #[test]
+    fn lines_go_under_the_headings_that_mean_the_same() {
+        let notes =
+            "## 目标\n- 修好登录\n\n## 进展\n### 进行中\n- 改 login.rs\n\n## 下一步\n- 写文档";
+        let more = "## Progress\n### Done\n- `make` → ok\n### In Progress\n- x\n\n## Critical Context\n- y\n";
+        assert_eq!(
+            merge(notes, more),
+            "## 目标\n- 修好登录\n\n## 进展\n### 已完成\n- `make` → ok\n\n### 进行中\n- 改 login.rs\n- x\n\n\
+             ## 下一步\n- 写文档\n\n## 关键信息\n- y"
+        );
+        assert_eq!(
+            merge("", more),
+            more.trim_end().replace("ok\n###", "ok\n\n###")
+        );
+        let code = "## Goal\n```\n# not a heading\n```";
+        assert_eq!(merge(code, "## Goal\n- a\n"), format!("{code}\n- a"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_lost_and_no_heading_stands_twice(
+            notes in "((## Goal|## Progress|### Done|### In Progress|## 下一步|## Odd|- [a-z]{1,3}|  [a-z]{1,2}|)\n){0,12}",
+            more in "((## Goal|## Progress|### Done|### Blocked|## Next Steps|- [a-z]{1,3})\n){0,8}",
+        ) {
+            let merged = merge(&notes, &more);
+            let is_text = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+            for line in notes.lines().chain(more.lines()).filter(is_text) {
+                prop_assert!(merged.lines().any(|kept| kept == line), "{line:?} in {merged:?}");
+            }
+            if merged != notes {
+                for title in ["## Goal", "## Progress", "### Done", "## 下一步", "## Next Steps"] {
+                    let count = merged.lines().filter(|line| *line == title).count();
+                    prop_assert!(count <= 1, "{title} in {merged:?}");
+                }
+            }
+        }
+    }
+}
