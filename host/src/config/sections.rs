@@ -173,7 +173,8 @@ pub struct Compression {
     /// Whether they are compacted without being asked to. Where not, a body that does not fit is reported, and
     /// leaves as it is.
     pub automatic: bool,
-    /// When conversations are compacted: at the threshold, or where that saves money.
+    /// When conversations are compacted: at the threshold once that is sure to cost nothing, at the threshold whatever it
+    /// costs, or as soon as it is likely to save money.
     pub timing: Timing,
     /// The share of the context window at which to compact (a ratio).
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -196,8 +197,11 @@ pub struct Compression {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Timing {
-    /// From the threshold on.
+    /// From the threshold on. While the provider's prompt cache holds the conversation and the window does not require
+    /// a compaction, not before it is sure to cost no more than going on without one.
     #[default]
+    Safe,
+    /// From the threshold on, whatever it costs.
     Threshold,
     /// From half the threshold on, as soon as that costs less at the prices of the provider's prompt cache than going
     /// on without it.

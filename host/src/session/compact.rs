@@ -22,6 +22,7 @@ use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::contract::{self, Checked, Limits};
 use crate::engines::Opened;
+use crate::prompt_cache;
 use crate::supervision::{CallError, Pace};
 
 /// What is asked of a compaction.
@@ -29,6 +30,8 @@ use crate::supervision::{CallError, Pace};
 pub(super) struct Ask {
     /// Compact even below the threshold and during a cool-down.
     pub(super) force: bool,
+    /// Session hygiene forces it, or a prompt that does not fit; nobody asked.
+    pub(super) by_hygiene: bool,
     /// A topic to keep in more detail.
     pub(super) focus: Option<String>,
     /// Text from a memory system that a summary may draw on.
@@ -79,6 +82,7 @@ impl Session {
     pub(super) fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
         let ask = Ask {
             force: true,
+            by_hygiene: true,
             ..ask.clone()
         };
         let report = self.timed(&ask, Way::Prune)?;
@@ -151,6 +155,7 @@ impl Session {
     fn attempt(&mut self, ask: &Ask, way: Way, fallback: bool) -> Result<CompactionReport, String> {
         let order = (self.order(self.state()))
             .force(ask.force)
+            .by_hygiene(ask.by_hygiene)
             .focus(ask.focus.clone())
             .memory(ask.memory.clone())
             .may_wait_for_model(ask.may_wait_for_model);
@@ -303,7 +308,10 @@ impl Session {
         self.put_in_force(&before, &proposal, fallback);
         self.reported = None;
         self.new_since_compaction = false;
-        self.requests_since_compaction = 0;
+        let is_warm = self.idle_ms.is_none_or(|idle| idle < self.cache_ttl.ms());
+        let prices = prompt_cache::prices(&self.agent.model, self.cache_ttl);
+        let sizes = [tokens_before, self.counted_tokens(), self.frame_tokens()];
+        self.ledger.compacted(prices, is_warm, sizes);
         let new = self.window.slots().iter().map(Slot::id);
         let committed = Committed::new(self.history.compactions)
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use contexture_engine_api::{Usage, WindowState};
+use contexture_engine_api::{CachePrices, Usage, WindowState};
 
 use super::{AgentWindow, Session};
 use crate::config::Timing;
@@ -10,6 +10,57 @@ use crate::prompt_cache::{self, CacheTtl, Pauses, Ttl};
 
 /// How many pauses an engine is told.
 const PAUSES: usize = 32;
+
+/// What the compactions since the session was opened cost and saved, in tokens of plain input, beside the same
+/// conversation without them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ledger {
+    pub(super) requests: u64,
+    pub(super) requests_since_compaction: u64,
+    pub(super) compactions: u64,
+    /// The tokens that are in no prompt any more.
+    removed: u64,
+    pub(super) saved: i64,
+}
+
+impl Ledger {
+    /// That of a conversation whose first request is being made.
+    pub(super) fn of_a_new_conversation() -> Self {
+        Self {
+            requests: 1,
+            requests_since_compaction: 1,
+            ..Self::default()
+        }
+    }
+
+    /// A request is made, which would have been larger by what was removed.
+    fn request(&mut self, prices: CachePrices, is_warm: bool) {
+        self.requests += 1;
+        self.requests_since_compaction += 1;
+        let percent = match is_warm {
+            true => prices.read_percent,
+            false => prices.write_percent,
+        };
+        self.saved += signed(self.removed * u64::from(percent) / 100);
+    }
+
+    /// A compaction from `before` to `after` tokens, `fixed` of them system prompt and tools, is part of the request.
+    pub(super) fn compacted(&mut self, prices: CachePrices, was_warm: bool, sizes: [u64; 3]) {
+        let [before, after, fixed] = sizes;
+        let removed = before.saturating_sub(after);
+        self.saved += match was_warm {
+            true => -signed(prices.cost(before, after, fixed)),
+            false => signed(removed * u64::from(prices.write_percent) / 100),
+        };
+        self.removed += removed;
+        self.compactions += 1;
+        self.requests_since_compaction = 0;
+    }
+}
+
+fn signed(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
 
 /// System prompt and tools of the last request.
 #[derive(Debug)]
@@ -60,6 +111,7 @@ impl Session {
     }
 
     pub(super) fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
+        let timing = self.engines.config().compression.timing;
         empty_state(&self.agent)
             .prompt_tokens(self.correction.apply(tokens))
             .estimated(estimated)
@@ -76,8 +128,12 @@ impl Session {
                 &self.agent.model,
                 self.cache_ttl,
             )))
-            .timed_by_price(self.engines.config().compression.timing == Timing::Economy)
-            .requests_since_compaction(self.requests_since_compaction)
+            .timed_by_price(timing == Timing::Economy)
+            .never_at_a_loss(timing == Timing::Safe)
+            .requests_since_compaction(self.ledger.requests_since_compaction)
+            .requests(self.ledger.requests)
+            .compactions(self.ledger.compactions)
+            .saved_by_compactions(self.ledger.saved)
             .messages(self.window.len())
             .new_since_compaction(self.new_since_compaction)
     }
@@ -115,7 +171,9 @@ impl Session {
             self.pauses_ms.remove(0);
         }
         self.pauses_ms.extend(self.idle_ms);
-        self.requests_since_compaction += 1;
+        let is_warm = self.idle_ms.is_none_or(|idle| idle < self.cache_ttl.ms());
+        let prices = prompt_cache::prices(&self.agent.model, self.cache_ttl);
+        self.ledger.request(prices, is_warm);
         self.choose_cache_ttl();
     }
 

@@ -37,7 +37,7 @@ impl Compressor {
         self.redo = None;
         self.proposal = None;
         self.reported_tokens = None;
-        self.progress.things_changed();
+        self.headroom.things_changed();
     }
 
     /// The model calls for the summary in the making, or for the one to make next.

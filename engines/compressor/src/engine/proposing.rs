@@ -21,9 +21,9 @@ const MIN_SAVING: f64 = 0.03;
 
 /// A proposal that the host has neither committed nor discarded.
 pub(super) struct Proposal {
-    pub(super) before: u64,
+    before: u64,
     after: u64,
-    pub(super) threshold: u64,
+    trigger: u64,
     /// The summary's text without its mark; none where nothing was summarised.
     body: Option<String>,
     degraded: bool,
@@ -75,7 +75,7 @@ impl Compressor {
                 grouped(after)
             );
             if before >= limits.trigger {
-                self.progress.stop(reason.clone(), before, threshold);
+                self.headroom.stop(reason.clone(), &self.window);
             }
             return Outcome::NothingToDo(reason);
         }
@@ -88,17 +88,24 @@ impl Compressor {
         });
         if !plan.replaced.is_empty() {
             notes.push(format!(
-                "{} of the protected messages were shortened, since those did not fit",
+                "{} of the protected messages were shortened, since they left too little room",
                 plan.replaced.len()
             ));
         }
         let tail = outline.messages.len() - plan.split.tail;
         if tail < limits.protect_last_n.min(outline.messages.len()) {
             notes.push(format!(
-                "the last {} messages (`compression.protect_last_n`) do not fit into the window: {tail} of \
-                 them are kept as the tail",
+                "the last {} messages (`compression.protect_last_n`) leave less than a quarter of the trigger free: \
+                 {tail} of them are kept as the tail",
                 limits.protect_last_n
             ));
+        }
+        if outline.was_compacted() && plan.takes_the_first_exchange(outline) {
+            notes.push(
+                "the first exchange (`compression.protect_first_n`) is part of the summary from the second \
+                 compaction on"
+                    .to_owned(),
+            );
         }
         if after >= limits.trigger {
             notes.push(format!(
@@ -132,7 +139,7 @@ impl Compressor {
         self.proposal = Some(Proposal {
             before,
             after,
-            threshold,
+            trigger: limits.trigger,
             body,
             degraded,
             redo,
@@ -169,8 +176,18 @@ impl Compressor {
 
     /// The host committed the proposal: the window is as it says from now on.
     pub(super) fn adopt(&mut self, proposal: Proposal, compaction: u64) {
-        self.progress
-            .compacted(proposal.before, proposal.after, proposal.threshold);
+        self.headroom.things_changed();
+        // What little could be saved is saved; the same again is not worth a new prefix.
+        if proposal.after >= proposal.trigger {
+            self.headroom.stop(
+                format!(
+                    "the last compaction left {} tokens, and the trigger is {}: what is left may not be removed",
+                    grouped(proposal.after),
+                    grouped(proposal.trigger)
+                ),
+                &self.window,
+            );
+        }
         self.compactions += 1;
         self.degraded += u64::from(proposal.degraded);
         self.last_compaction = Some(json!({
