@@ -135,6 +135,20 @@ impl WindowState {
         Decision::Yes("it is due".to_owned())
     }
 
+    /// Whether the prompt has come to this share of the size at which a compaction that leaves `after` tokens will be
+    /// made: `trigger`, or if such a one does not pay yet, the size at which the window requires it. From there on it is
+    /// worth preparing.
+    pub fn is_near(&self, trigger: u64, after: u64, share: f64) -> bool {
+        let prompt = self.best_prompt_tokens();
+        let reached = |size: u64| prompt as f64 >= size as f64 * share;
+        let mut due = self.clone();
+        due.prompt_tokens = prompt.max(trigger);
+        due.reported_tokens = None;
+        due.compactions = 0;
+        reached(trigger)
+            && (due.may_compact(after).is_yes() || self.required_from().is_none_or(reached))
+    }
+
     /// How long a compaction waits that is not made now.
     pub fn until_required(&self) -> String {
         match self.required_from() {

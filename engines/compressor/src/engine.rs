@@ -257,7 +257,8 @@ impl ContextEngine for Compressor {
         }
     }
 
-    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        self.window_of(request.order);
         self.calls_to_make()
     }
 

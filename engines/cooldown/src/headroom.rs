@@ -54,6 +54,10 @@ impl Headroom {
             trigger,
         } = sizes;
         let reason = match after > roomy(trigger) {
+            true if after >= before => format!(
+                "what has to stay leaves nothing to make smaller; {}",
+                window.until_required()
+            ),
             true => format!(
                 "what has to stay leaves {} of {} tokens, and a compaction has to leave no more than {}, a quarter \
                  below its trigger of {}; {}",
@@ -63,23 +67,36 @@ impl Headroom {
                 grouped(trigger),
                 window.until_required()
             ),
-            false => {
-                // The provider may count differently.
-                let scale = window.best_prompt_tokens() as f64 / before.max(1) as f64;
-                match window.may_compact((after as f64 * scale) as u64) {
-                    Decision::No(reason) => reason,
-                    _ => return None,
-                }
-            }
+            false => match window.may_compact(in_providers(after, before, window)) {
+                Decision::No(reason) => reason,
+                _ => return None,
+            },
         };
         self.stop(reason.clone(), window);
         Some(reason)
     }
 
+    /// A compaction of these sizes of the prompt in `window` is in force.
+    pub fn committed(&mut self, window: &WindowState, sizes: Sizes) {
+        self.stopped = None;
+        if sizes.after >= sizes.trigger && sizes.trigger > 0 {
+            let reason = format!(
+                "the last compaction left {} tokens, and its trigger is {}: the next one is tried when the prompt has \
+                 grown",
+                grouped(sizes.after),
+                grouped(sizes.trigger)
+            );
+            self.stop_at(reason, in_providers(sizes.after, sizes.before, window));
+        }
+    }
+
     /// Compacting cannot help the prompt in this window, or was refused: it is not tried again until the prompt has
-    /// grown by a tenth.
+    /// grown by a tenth, unless it does not fit any more.
     pub fn stop(&mut self, reason: String, window: &WindowState) {
-        let prompt = window.best_prompt_tokens();
+        self.stop_at(reason, window.best_prompt_tokens());
+    }
+
+    fn stop_at(&mut self, reason: String, prompt: u64) {
         let growth = ((prompt as f64 * RETRY_GROWTH).round() as u64).max(1);
         self.stopped = Some(Stopped {
             reason,
@@ -100,10 +117,16 @@ impl Headroom {
         self.stopped.as_ref().map(|stopped| stopped.reason.as_str())
     }
 
-    /// A compaction is in force, or the window or the conversation is another one now.
+    /// The window or the conversation is another one now.
     pub fn things_changed(&mut self) {
         self.stopped = None;
     }
+}
+
+/// These tokens as the provider counts, in whose count the prompt of `before` tokens is that of the window.
+fn in_providers(tokens: u64, before: u64, window: &WindowState) -> u64 {
+    let scale = window.best_prompt_tokens() as f64 / before.max(1) as f64;
+    (tokens as f64 * scale) as u64
 }
 
 #[cfg(test)]
@@ -168,7 +191,7 @@ mod tests {
         /// before it, whatever the sizes.
         #[test]
         fn what_is_not_required_and_not_yet_saved_is_not_spent(
-            prompt in 60_000_u64..169_999, after in 1_000_u64..75_000, fixed in 0_u64..20_000,
+            prompt in 60_000_u64..169_999, after in 1_000_u64..60_000, fixed in 0_u64..20_000,
             saved: i32, requests in 1_u64..49, write in 100_u32..=200,
         ) {
             let prices = CachePrices::new(10, write);

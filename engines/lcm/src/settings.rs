@@ -162,6 +162,18 @@ impl Settings {
     }
 }
 
+impl Budgets {
+    /// The size from which on a compaction of a prompt of `counted` tokens is due: the soft threshold, unless the system
+    /// prompt fills it; with compactions timed by price, the size at which this one pays.
+    pub(crate) fn trigger(&self, window: &WindowState, counted: u64) -> u64 {
+        match window.timed_by_price {
+            _ if window.fixed_tokens >= self.soft => self.hard,
+            true => counted.clamp(self.soft, (self.soft as f64 / ECONOMY_FROM) as u64),
+            false => self.soft,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

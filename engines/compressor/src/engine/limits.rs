@@ -70,11 +70,7 @@ impl Compressor {
     }
 
     /// Why nothing is even tried.
-    pub(super) fn refusal(
-        &self,
-        order: &CompressOrder,
-        window: &WindowState,
-    ) -> Option<Outcome> {
+    pub(super) fn refusal(&self, order: &CompressOrder, window: &WindowState) -> Option<Outcome> {
         if window.context_length == 0 {
             return Some(Outcome::NothingToDo(
                 "the model's context length is not known: set `model.context_length`".into(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use contexture_cooldown::Sizes;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
 };
@@ -21,9 +22,7 @@ const MIN_SAVING: f64 = 0.03;
 
 /// A proposal that the host has neither committed nor discarded.
 pub(super) struct Proposal {
-    before: u64,
-    after: u64,
-    trigger: u64,
+    sizes: Sizes,
     /// The summary's text without its mark; none where nothing was summarised.
     body: Option<String>,
     degraded: bool,
@@ -137,9 +136,11 @@ impl Compressor {
             .filter(|entry| !matches!(entry, Entry::Drop(_)))
             .count();
         self.proposal = Some(Proposal {
-            before,
-            after,
-            trigger: limits.trigger,
+            sizes: Sizes {
+                before,
+                after,
+                trigger: limits.trigger,
+            },
             body,
             degraded,
             redo,
@@ -176,25 +177,14 @@ impl Compressor {
 
     /// The host committed the proposal: the window is as it says from now on.
     pub(super) fn adopt(&mut self, proposal: Proposal, compaction: u64) {
-        self.headroom.things_changed();
-        // What little could be saved is saved; the same again is not worth a new prefix.
-        if proposal.after >= proposal.trigger {
-            self.headroom.stop(
-                format!(
-                    "the last compaction left {} tokens, and the trigger is {}: what is left may not be removed",
-                    grouped(proposal.after),
-                    grouped(proposal.trigger)
-                ),
-                &self.window,
-            );
-        }
+        self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
         self.degraded += u64::from(proposal.degraded);
         self.last_compaction = Some(json!({
             "id": compaction,
             "at_ms": self.services.now_ms(),
-            "tokens_before": proposal.before,
-            "tokens_after": proposal.after,
+            "tokens_before": proposal.sizes.before,
+            "tokens_after": proposal.sizes.after,
             "messages_before": proposal.messages.0,
             "messages_after": proposal.messages.1,
             "degraded": proposal.degraded,
