@@ -228,6 +228,18 @@ impl Session {
                     Way::Compress => next.pruned_as(&self.window),
                     Way::Prune => next.pruned_from(&self.window),
                 };
+                let (before, after) = (self.counted_tokens(), self.tokens_with(&next));
+                if after >= before {
+                    let reason = format!(
+                        "a compaction would take the prompt from {} to {} tokens, its note in the system prompt among \
+                         them",
+                        grouped(before),
+                        grouped(after)
+                    );
+                    self.discard(&reason, fallback);
+                    let runner = self.runner(fallback);
+                    return Ok(self.unchanged(runner, OutcomeKind::NothingToDo, reason));
+                }
                 self.commit(next, *proposal, &checked, fallback)
             }
         })
@@ -256,16 +268,9 @@ impl Session {
         match checked {
             Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
             Err(violation) => {
-                let number = self.history.compactions + 1;
                 let reason = violation.to_string();
-                let told = reason.clone();
-                let engine = self.runner_mut(fallback);
-                engine.broke_the_contract();
-                // The engine is only told; if that fails too, the first failure is the one to report.
-                let _ = engine.call("discarded", Pace::Patient, move |engine| {
-                    engine.discarded(number, &told);
-                    Ok(())
-                });
+                self.runner_mut(fallback).broke_the_contract();
+                self.discard(&reason, fallback);
                 Err(format!(
                     "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
                      {reason}.",
@@ -273,6 +278,18 @@ impl Session {
                 ))
             }
         }
+    }
+
+    /// Tells an engine that its proposal is not made, and why.
+    fn discard(&mut self, reason: &str, fallback: bool) {
+        let (number, told) = (self.history.compactions + 1, reason.to_owned());
+        // The engine is only told; that it fails at this, too, is not what has to be reported.
+        let _ = self
+            .runner_mut(fallback)
+            .call("discarded", Pace::Patient, move |engine| {
+                engine.discarded(number, &told);
+                Ok(())
+            });
     }
 
     /// What an engine is asked with: the window as it is, and the system prompt.

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{CachePrices, Usage, WindowState};
 
-use super::{AgentWindow, Session};
+use super::{AgentWindow, Session, Window};
 use crate::config::Timing;
 use crate::prompt_cache::{self, CacheTtl, Pauses, Ttl};
 
@@ -117,10 +117,11 @@ impl Session {
             .estimated(estimated)
             .fixed_tokens(self.frame_tokens())
             .has_system_prompt((self.frame.as_ref()).map(|frame| frame.system.is_some()))
-            .reported_tokens(
-                self.reported
-                    .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
-            )
+            .reported_tokens(self.reported.map(|reported| {
+                // What came since is counted, and the provider counts it as it does the rest.
+                let since = tokens.saturating_sub(reported.counted);
+                reported.tokens + self.correction.apply(since)
+            }))
             .idle_ms(self.idle_ms)
             .pauses_ms(self.pauses_ms.clone())
             .cache_ttl_ms(Some(self.cache_ttl.ms()))
@@ -139,7 +140,7 @@ impl Session {
     }
 
     pub(super) fn counted_tokens(&self) -> u64 {
-        self.frame_tokens() + self.window.message_tokens()
+        self.tokens_with(&self.window)
     }
 
     /// The tokens of system prompt, tools, and the note that a compaction appended.
@@ -149,6 +150,15 @@ impl Session {
             + self
                 .note_to_add()
                 .map_or(0, |note| self.counter.count_text(note))
+    }
+
+    /// The prompt's tokens with another window in place of this one.
+    pub(super) fn tokens_with(&self, window: &Window) -> u64 {
+        let note = self.note_of(window);
+        self.fixed_tokens
+            + self.offered_tokens
+            + note.map_or(0, |note| self.counter.count_text(note))
+            + window.message_tokens()
     }
 
     /// The system prompt of the last request.
@@ -205,7 +215,12 @@ impl Session {
 
     /// The note that the system prompt still lacks.
     pub(super) fn note_to_add(&self) -> Option<&str> {
-        let note = self.window.system_note().filter(|_| self.options.note)?;
+        self.note_of(&self.window)
+    }
+
+    /// The note of a window that the system prompt lacks.
+    fn note_of<'w>(&self, window: &'w Window) -> Option<&'w str> {
+        let note = window.system_note().filter(|_| self.options.note)?;
         let frame = self.frame.as_ref();
         let system = frame.and_then(|frame| frame.system.as_deref());
         (!system.is_some_and(|system| system.contains(note))).then_some(note)

@@ -80,7 +80,8 @@ impl Compactor<'_, '_> {
                     .islands
                     .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
             }
-            let arrangement = self.arrangement(outline, spots, &split)?;
+            let mut arrangement = self.arrangement(outline, spots, &split)?;
+            self.shorten_old(&mut arrangement, outline, roomy(self.trigger));
             let fits = arrangement.estimate <= roomy(self.trigger);
             if best
                 .as_ref()
