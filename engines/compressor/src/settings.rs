@@ -23,7 +23,7 @@ const MAX_SUMMARY_TOKENS: u64 = 12_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct CompressionSettings {
-    /// Whether to compact without being told to. Default: true.
+    /// Whether to compact without being told to, as every engine. Default: true.
     pub enabled: bool,
     /// The share of the model's window, 0.0 to 1.0, at which a compaction is due. Default: 0.50.
     pub threshold: f64,

@@ -168,7 +168,7 @@ impl Default for Supervision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Compression {
-    /// Whether conversations are compacted at all.
+    /// Whether any engine compacts conversations without being asked to.
     pub enabled: bool,
     /// Whether they are compacted without being asked to. Where not, a body that does not fit is reported, and
     /// leaves as it is.
@@ -185,7 +185,7 @@ pub struct Compression {
     /// The share of the threshold that is kept as the recent part (a ratio).
     #[schemars(range(min = 0.1, max = 0.8))]
     pub target_ratio: f64,
-    /// The least number of recent messages that are kept as they are.
+    /// The least number of recent messages that are kept as they are, while they leave a quarter of the threshold free.
     #[schemars(range(min = 1))]
     pub protect_last_n: u64,
     /// Whether a compaction that is due waits for the model's summary rather than do with what is prepared. The

@@ -226,6 +226,22 @@ fn right_after_a_compaction_there_is_nothing_to_do() {
 }
 
 #[test]
+fn that_the_first_exchange_leaves_at_the_second_compaction_is_said() {
+    let mut chat = Chat::default();
+    chat.talk(60, 4_000);
+    let window = chat.window(100_000, 500);
+    let mut session = alone("{}", &window);
+    let (mut after, first) = session.compacted(&chat, &order(window));
+    assert_eq!(after.messages[0], chat.messages[0]);
+    after.talk(60, 4_000);
+    let window = after.window(100_000, 500);
+    let (last, second) = session.compacted(&after, &order(window));
+    assert_ne!(last.messages[0], chat.messages[0]);
+    let says = |compaction: &Compaction| compaction.notes.concat().contains("protect_first_n");
+    assert!(!says(&first) && says(&second), "{:?}", second.notes);
+}
+
+#[test]
 fn compactions_that_do_not_help_stop() {
     let mut chat = Chat::default();
     chat.user("start");
