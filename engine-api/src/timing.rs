@@ -196,13 +196,14 @@ impl WindowState {
     ///     .cache_prices(Some(CachePrices::new(10, 125)))
     ///     .cache_ttl_ms(Some(300_000));
     /// assert!(window.pays_surely(40_000).is_yes());
-    /// let warm = window.idle_ms(Some(1_000));
-    /// assert!(!warm.clone().requests(60).pays_surely(40_000).is_yes());
+    /// let warm = window.idle_ms(Some(1_000)).requests(60);
+    /// assert!(!warm.clone().pays_surely(40_000).is_yes());
     /// assert!(warm.clone().requests(900).pays_surely(40_000).is_yes());
-    /// assert!(warm.requests(60).saved_by_compactions(50_000).pays_surely(40_000).is_yes());
+    /// assert!(warm.saved_by_compactions(50_000).pays_surely(40_000).is_yes());
     /// ```
     pub fn pays_surely(&self, after: u64) -> Decision {
-        if self.cache_is_warm().is_none() && after < self.best_prompt_tokens() {
+        let is_known = self.requests > 1 && self.cache_is_warm().is_some();
+        if !is_known && after < self.best_prompt_tokens() {
             return Decision::Yes("the prompt cache is not known to hold the prompt".to_owned());
         }
         self.pays_within(after, self.requests / SURE, self.saved_by_compactions)

@@ -59,7 +59,7 @@ open_struct! {
         pub never_at_a_loss: bool,
         /// The requests since the last compaction, or since the session was opened, this one among them; a number.
         pub requests_since_compaction: u64,
-        /// The requests since the session was opened, this one among them; a number.
+        /// The requests that went to the model since the session was opened, this one among them; a number.
         pub requests: u64,
         /// The compactions since the session was opened; a number.
         pub compactions: u64,

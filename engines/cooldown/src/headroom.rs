@@ -192,7 +192,7 @@ mod tests {
         #[test]
         fn what_is_not_required_and_not_yet_saved_is_not_spent(
             prompt in 60_000_u64..169_999, after in 1_000_u64..60_000, fixed in 0_u64..20_000,
-            saved: i32, requests in 1_u64..49, write in 100_u32..=200,
+            saved: i32, requests in 2_u64..49, write in 100_u32..=200,
         ) {
             let prices = CachePrices::new(10, write);
             let mut order = order_of(prompt);

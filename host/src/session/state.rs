@@ -25,17 +25,17 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// That of a conversation whose first request is being made.
-    pub(super) fn of_a_new_conversation() -> Self {
+    pub(super) fn of_a_new_conversation(self) -> Self {
         Self {
-            requests: 1,
+            requests: self.requests.min(1),
             requests_since_compaction: 1,
             ..Self::default()
         }
     }
 
     /// A request is made, which would have been larger by what was removed.
-    fn request(&mut self, prices: CachePrices, is_warm: bool) {
-        self.requests += 1;
+    fn request(&mut self, prices: CachePrices, is_warm: bool, is_sent: bool) {
+        self.requests += u64::from(is_sent);
         self.requests_since_compaction += 1;
         let percent = match is_warm {
             true => prices.read_percent,
@@ -166,9 +166,9 @@ impl Session {
         self.frame.as_ref()?.system.clone()
     }
 
-    /// Notes that a request was made at this time (ms since the Unix epoch; none for now), and how long the one before
-    /// it was ago.
-    pub(super) fn note_request(&mut self, time_ms: Option<i64>) {
+    /// Notes that a request was made at this time (ms since the Unix epoch; none for now), how long the one before it was
+    /// ago, and whether it is one that goes to the model, and not a document that somebody has compacted.
+    pub(super) fn note_request(&mut self, time_ms: Option<i64>, is_sent: bool) {
         let now = || {
             SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -183,7 +183,7 @@ impl Session {
         self.pauses_ms.extend(self.idle_ms);
         let is_warm = self.idle_ms.is_none_or(|idle| idle < self.cache_ttl.ms());
         let prices = prompt_cache::prices(&self.agent.model, self.cache_ttl);
-        self.ledger.request(prices, is_warm);
+        self.ledger.request(prices, is_warm, is_sent);
         self.choose_cache_ttl();
     }
 

@@ -16,7 +16,6 @@ use super::options::{BodyMessage, Compact, Comparison, Revision, TurnOptions};
 use super::report::{CompactionReport, OutcomeKind};
 use super::request::{Request, Source};
 use super::slot::Slot;
-use super::state::Ledger;
 use super::tools::tool_names;
 use super::trail::{Origin, Unit};
 use super::{Ask, Frame, Session, SessionError, Window};
@@ -150,13 +149,14 @@ impl Session {
         options: &TurnOptions,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Turn<'b>, SessionError> {
-        self.note_request(options.time_ms);
+        let is_sent = matches!(request.source, Source::Body { .. });
+        self.note_request(options.time_ms, is_sent);
         self.reopen_engine();
         self.recover_from_engine(request.format);
         self.missing = 0;
         let arrival = self.take_in(request)?;
         if arrival.new_root {
-            self.ledger = Ledger::of_a_new_conversation();
+            self.ledger = self.ledger.of_a_new_conversation();
         }
         if !options.saves_later || self.history.may_be_remembered() {
             self.save();
