@@ -33,6 +33,11 @@ impl Ledger {
         }
     }
 
+    /// The conversation was cut back: what was removed may be gone without an engine, too.
+    pub(super) fn cut_back(&mut self) {
+        self.removed = 0;
+    }
+
     /// A request is made, which would have been larger by what was removed.
     fn request(&mut self, prices: CachePrices, is_warm: bool, is_sent: bool) {
         self.requests += u64::from(is_sent);

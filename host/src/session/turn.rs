@@ -157,6 +157,8 @@ impl Session {
         let arrival = self.take_in(request)?;
         if arrival.new_root {
             self.ledger = self.ledger.of_a_new_conversation();
+        } else if arrival.branched.is_some() {
+            self.ledger.cut_back();
         }
         if !options.saves_later || self.history.may_be_remembered() {
             self.save();
