@@ -20,7 +20,7 @@ use crate::boundaries::{MIN_TAIL, Outline};
 use crate::covered::{Covered, joined};
 use crate::entries::pruned;
 use crate::plan::Plan;
-use crate::settings::{Budgets, CompressionSettings, room_for_prompt};
+use crate::settings::{Budgets, CompressionSettings, ECONOMY_FROM, room_for_prompt, share};
 use preparing::Redo;
 use proposing::{Draft, Proposal};
 
@@ -144,6 +144,10 @@ impl ContextEngine for Compressor {
             after: plan.total,
             trigger: match threshold {
                 0 => 0,
+                // Timed by price, a compaction comes before the threshold, which is what it has to make room below.
+                _ if window.timed_by_price && limits.trigger == threshold => {
+                    share(threshold, 1.0 / ECONOMY_FROM)
+                }
                 _ => limits.trigger,
             },
         };

@@ -70,8 +70,10 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) session: &'a SessionState,
     pub(crate) settings: &'a Settings,
     pub(crate) budgets: Budgets,
-    /// The size from which on a compaction is due, a quarter of which it leaves free.
+    /// The size that a compaction makes room below, a quarter of which it leaves free.
     pub(crate) trigger: u64,
+    /// What an arrangement should come down to.
+    pub(crate) goal: u64,
     /// The user's last message may be shortened if it and `fixed` together exceed this many tokens.
     pub(crate) may_shorten_user: u64,
     pub(crate) staging: &'a Staging,

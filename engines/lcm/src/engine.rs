@@ -233,7 +233,8 @@ impl ContextEngine for Engine {
         let compactor = Compactor {
             session: &self.session,
             settings: &self.settings,
-            trigger: budgets.trigger(&window, counted),
+            trigger: budgets.trigger(&window),
+            goal: budgets.goal(&window),
             budgets,
             may_shorten_user: window.usable_tokens(),
             staging: &self.staging,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use contexture_engine_api::{EngineError, WindowState};
+use contexture_engine_api::{EngineError, WindowState, roomy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -163,14 +163,22 @@ impl Settings {
 }
 
 impl Budgets {
-    /// The size from which on a compaction of a prompt of `counted` tokens is due: the soft threshold, unless the system
-    /// prompt fills it; with compactions timed by price, the size at which this one pays.
-    pub(crate) fn trigger(&self, window: &WindowState, counted: u64) -> u64 {
+    /// The size that a compaction makes room below: the soft threshold, unless the system prompt fills it. Timed by
+    /// price a compaction comes before that threshold, and makes room below it all the same.
+    pub(crate) fn trigger(&self, window: &WindowState) -> u64 {
         match window.timed_by_price {
             _ if window.fixed_tokens >= self.soft => self.hard,
-            true => counted.clamp(self.soft, (self.soft as f64 / ECONOMY_FROM) as u64),
+            true => (self.soft as f64 / ECONOMY_FROM) as u64,
             false => self.soft,
         }
+    }
+
+    /// What a compaction comes down to if it can.
+    pub(crate) fn goal(&self, window: &WindowState) -> u64 {
+        roomy(match window.fixed_tokens >= self.soft {
+            true => self.hard,
+            false => self.soft,
+        })
     }
 }
 

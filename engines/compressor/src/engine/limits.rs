@@ -7,7 +7,7 @@ use contexture_engine_api::{
 use super::{Compressor, FRAMING_TOKENS};
 use crate::boundaries::{Outline, Protection};
 use crate::plan::{LAST_CALL, Limits};
-use crate::settings::{Budgets, ECONOMY_FROM, room_for_prompt, share};
+use crate::settings::{Budgets, room_for_prompt, share};
 
 impl Compressor {
     /// Whether a compaction is due in this window, and why.
@@ -117,11 +117,6 @@ impl Compressor {
             .map_or(0, |at| outline.tokens[at]);
         let floor = window.fixed_tokens + user + outline.tokens[in_flight].iter().sum::<u64>();
         let trigger = match floor < budgets.threshold_tokens {
-            // Where compactions are timed by price, they are due at the size at which they pay.
-            true if window.timed_by_price => before.clamp(
-                budgets.threshold_tokens,
-                share(budgets.threshold_tokens, 1.0 / ECONOMY_FROM),
-            ),
             true => budgets.threshold_tokens,
             false => share(room_for_prompt, LAST_CALL),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use contexture_engine_api::{EngineError, Replacement, roomy};
+use contexture_engine_api::{EngineError, Replacement};
 
 use super::{Compactor, ModelUse, PREAMBLE_TOKENS, cost};
 use crate::dag::NodeId;
@@ -81,8 +81,8 @@ impl Compactor<'_, '_> {
                     .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
             }
             let mut arrangement = self.arrangement(outline, spots, &split)?;
-            self.shorten_old(&mut arrangement, outline, roomy(self.trigger));
-            let fits = arrangement.estimate <= roomy(self.trigger);
+            self.shorten_old(&mut arrangement, outline, self.goal);
+            let fits = arrangement.estimate <= self.goal;
             if best
                 .as_ref()
                 .is_none_or(|best| arrangement.estimate < best.estimate)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use contexture_cooldown::Headroom;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
-    ModelFailure, Outcome, Replacement, grouped, roomy,
+    ModelFailure, Outcome, Replacement, grouped,
 };
 
 use super::arrange::Arrangement;
@@ -30,7 +30,7 @@ impl Compactor<'_, '_> {
 
         let mut entries = self.entries(arrangement, &writer.runs);
         let mut after = self.after(&entries);
-        let most = roomy(self.trigger);
+        let most = self.goal;
         if after > most && !self.order.force {
             writer.tighten(after - most + FRAMING_TOKENS)?;
             entries = self.entries(arrangement, &writer.runs);
