@@ -135,10 +135,13 @@ pub(crate) fn total(reports: &[CompactionReport], colors: bool) -> String {
 }
 
 fn less(before: u64, after: u64) -> String {
-    let saved = 100.0 * (before as f64 - after as f64) / before.max(1) as f64;
+    let share = 100.0 * before.abs_diff(after) as f64 / before.max(1) as f64;
+    if after > before {
+        return format!("{share:.0} % more");
+    }
     // 99.8 is not all of it.
-    let decimals = usize::from(saved > 99.0);
-    format!("{saved:.decimals$} % less")
+    let decimals = usize::from(share > 99.0);
+    format!("{share:.decimals$} % less")
 }
 
 /// The rows on messages and tokens, before and after, one under the other.
@@ -181,5 +184,6 @@ mod tests {
         assert_eq!(less(3, 2), "33 % less");
         assert_eq!(less(498_000, 1_175), "99.8 % less");
         assert_eq!(less(0, 0), "0 % less");
+        assert_eq!(less(60, 245), "308 % more");
     }
 }

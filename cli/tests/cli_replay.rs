@@ -359,7 +359,7 @@ fn the_cheapest_settings_are_named_in_words_that_go_into_the_configuration() {
                 .unwrap()
         })
         .collect();
-    assert_eq!(costs.len(), 12, "{}", said.stdout);
+    assert_eq!(costs.len(), 18, "{}", said.stdout);
     assert!(costs.is_sorted(), "{costs:?}");
     let Some((_, yaml)) = said.stdout.split_once(" on these conversations:\n\n") else {
         panic!("no advice in {}", said.stdout);

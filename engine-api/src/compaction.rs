@@ -34,6 +34,8 @@ open_struct! {
         pub window: WindowState,
         /// Compact even below the threshold and during a cool-down; the result has only to be smaller.
         pub force: bool,
+        /// Where `force` is set: nobody asked for it, the host does, because the window is nearly full.
+        pub by_hygiene: bool,
         /// The text of the system prompt, where there is one.
         pub system: Option<String>,
         /// A topic that the user wants kept in more detail.

@@ -66,7 +66,7 @@ pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, Mo
 pub use services::{HostServices, LogLevel, OpenRequest, Services};
 pub use store::StoreCommand;
 pub use text::{grouped, printable};
-pub use timing::CachePrices;
+pub use timing::{CachePrices, roomy};
 pub use tool::{ToolCall, ToolSpec};
 pub use window::{Decision, Usage, WindowState};
 

@@ -1,13 +1,37 @@
-//! Whether a compaction pays, at the provider's prices for its prompt cache.
+//! When a compaction that is due is made, and how far it has to go.
 //!
-//! A compaction is no saving in itself. While the cache is warm, the prompt as it stands costs a tenth of its price,
-//! and what a compaction puts in its place has to be written anew. Each request after it is then cheaper, by what was
-//! taken out. How many requests will follow is not known; the best guess without any knowledge is that a conversation
-//! goes on for as long as it has gone on, counted from the last compaction: whoever does not know how long he will ski
-//! rents until the rent has come to the price. Once the cache has forgotten the prompt, all of it is written anew in any
-//! case, and a smaller one is cheaper at once.
+//! A compaction is no saving in itself. While the provider's cache is warm, the prompt as it stands costs a tenth of its
+//! price, and what a compaction leaves behind its cut has to be written anew. Each request after it is then cheaper, by
+//! what was taken out. Three rules keep compactions from costing more than they save, for every engine:
+//!
+//! 1. A compaction leaves a quarter of its trigger free ([`roomy`]), or it waits until the window requires it
+//!    ([`WindowState::requires_compaction`]).
+//! 2. Two compactions are more than five requests apart, as long as the prompt fits the window.
+//! 3. It pays, at the provider's prices ([`WindowState::pays`], [`WindowState::pays_surely`]).
+//!
+//! [`WindowState::may_compact`] holds the last two. How many requests will follow is not known. Without any knowledge, a
+//! conversation that has had `n` requests has as many again with a chance of one half, and `n / 49` more with a chance
+//! of 98 %.
 
 use crate::{Decision, WindowState, grouped};
+
+/// The share of its trigger that a compaction may leave filled.
+const ROOMY: f64 = 0.75;
+/// The requests that have to come between two compactions, as long as the prompt fits the window.
+const REST: u64 = 5;
+/// The share of the window, in percent, from which on it requires a compaction: where session hygiene fires.
+const REQUIRED_PERCENT: u64 = 85;
+/// A conversation of `n` requests has another `n / SURE` ahead of it in 49 cases of 50.
+const SURE: u64 = 49;
+
+/// The tokens that a compaction due from `trigger` tokens may leave at most. In the same unit as `trigger`.
+///
+/// ```
+/// assert_eq!(contexture_engine_api::roomy(100_000), 75_000);
+/// ```
+pub fn roomy(trigger: u64) -> u64 {
+    (trigger as f64 * ROOMY) as u64
+}
 
 /// What reading and writing a prompt cache costs, in percent of the same tokens as plain input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -27,10 +51,117 @@ impl CachePrices {
             write_percent,
         }
     }
+
+    /// What a compaction costs while the cache is warm, in tokens of plain input: what it leaves behind the `fixed`
+    /// tokens is written anew, and the prompt of `before` tokens would have been read.
+    pub fn cost(&self, before: u64, after: u64, fixed: u64) -> u64 {
+        let (read, write) = (u64::from(self.read_percent), u64::from(self.write_percent));
+        let fixed = fixed.min(after);
+        let with = (after - fixed) * write + fixed * read;
+        with.saturating_sub(before * read) / 100
+    }
 }
 
 impl WindowState {
-    /// Whether a compaction that leaves a prompt of `after` tokens pays now. Without
+    /// Whether the window itself requires a compaction, whatever it costs: 85 % of it are full, or prompt and reserved
+    /// answer do not fit. Never where the window is not known.
+    pub fn requires_compaction(&self) -> bool {
+        self.required_from()
+            .is_some_and(|from| self.best_prompt_tokens() >= from)
+    }
+
+    /// The tokens from which on the window requires a compaction; none where it is not known.
+    pub fn required_from(&self) -> Option<u64> {
+        if self.context_length == 0 {
+            return None;
+        }
+        let share = u128::from(self.context_length) * u128::from(REQUIRED_PERCENT);
+        let share = u64::try_from(share.div_ceil(100)).unwrap_or(u64::MAX);
+        Some(match self.usable_tokens() {
+            // An answer as large as the window is a wrong setting, not a reason to compact every turn.
+            0 => share,
+            usable => share.min(usable),
+        })
+    }
+
+    /// Whether the prompt and the reserved answer fit the window; true where the window is not known.
+    pub fn fits(&self) -> bool {
+        let room = match self.usable_tokens() {
+            0 => self.context_length,
+            usable => usable,
+        };
+        self.context_length == 0 || self.best_prompt_tokens() <= room
+    }
+
+    /// Whether the last compaction was so few requests ago that the next one waits, as long as the prompt fits.
+    pub fn rests(&self) -> bool {
+        let since = self.requests_since_compaction;
+        self.compactions > 0 && (1..=REST).contains(&since) && self.fits()
+    }
+
+    /// Whether a compaction that is due, and would leave a prompt of `after` tokens, is made now: if the last one is long
+    /// enough ago, and the window requires this one or it pays. Always where the prompt does not fit.
+    ///
+    /// ```
+    /// use contexture_engine_api::WindowState;
+    ///
+    /// let window = WindowState::default().context_length(100_000).prompt_tokens(60_000);
+    /// assert!(window.may_compact(20_000).is_yes());
+    /// let again = window.compactions(1).requests_since_compaction(3);
+    /// assert!(!again.may_compact(20_000).is_yes());
+    /// assert!(again.prompt_tokens(100_001).may_compact(20_000).is_yes());
+    /// ```
+    pub fn may_compact(&self, after: u64) -> Decision {
+        if self.rests() {
+            return Decision::No(format!(
+                "the last compaction was {} request{} ago; the next one waits for more than {REST}, as long as the \
+                 prompt fits the window",
+                self.requests_since_compaction,
+                match self.requests_since_compaction {
+                    1 => "",
+                    _ => "s",
+                }
+            ));
+        }
+        if self.requires_compaction() {
+            return Decision::Yes("the window requires it".to_owned());
+        }
+        if self.timed_by_price {
+            return self.pays(after);
+        }
+        if self.never_at_a_loss {
+            return self.pays_surely(after);
+        }
+        Decision::Yes("it is due".to_owned())
+    }
+
+    /// Whether the prompt has come to this share of the size at which a compaction that leaves `after` tokens will be
+    /// made: `trigger`, or if such a one does not pay yet, the size at which the window requires it. From there on it is
+    /// worth preparing.
+    pub fn is_near(&self, trigger: u64, after: u64, share: f64) -> bool {
+        let prompt = self.best_prompt_tokens();
+        let reached = |size: u64| prompt as f64 >= size as f64 * share;
+        let mut due = self.clone();
+        due.prompt_tokens = prompt.max(trigger);
+        due.reported_tokens = None;
+        due.compactions = 0;
+        reached(trigger)
+            && (due.may_compact(after).is_yes() || self.required_from().is_none_or(reached))
+    }
+
+    /// How long a compaction waits that is not made now.
+    pub fn until_required(&self) -> String {
+        match self.required_from() {
+            Some(from) => format!(
+                "it waits, at the longest until the window requires it, from {} tokens on",
+                grouped(from)
+            ),
+            None => "it waits".to_owned(),
+        }
+    }
+
+    /// Whether a compaction that leaves a prompt of `after` tokens pays now, as far as can be guessed: if the
+    /// conversation goes on for as long as it has gone on since the last one. Without
     /// [`cache_prices`](Self::cache_prices) it does: a smaller prompt is then a cheaper one.
     ///
     /// ```
@@ -48,6 +179,37 @@ impl WindowState {
     /// assert!(window.idle_ms(Some(300_000)).pays(40_000).is_yes());
     /// ```
     pub fn pays(&self, after: u64) -> Decision {
+        self.pays_within(after, self.requests_since_compaction.max(1), 0)
+    }
+
+    /// Whether a compaction that leaves a prompt of `after` tokens is sure to pay: what the compactions before it have
+    /// saved covers what it costs, or the requests do that come in 49 cases of 50. So a conversation whose window
+    /// requires no compaction costs no more than it would without an engine. Where the cache holds nothing of this
+    /// session, or that is not known, it pays.
+    ///
+    /// ```
+    /// use contexture_engine_api::{CachePrices, WindowState};
+    ///
+    /// let window = WindowState::default()
+    ///     .prompt_tokens(60_000)
+    ///     .fixed_tokens(20_000)
+    ///     .cache_prices(Some(CachePrices::new(10, 125)))
+    ///     .cache_ttl_ms(Some(300_000));
+    /// assert!(window.pays_surely(40_000).is_yes());
+    /// let warm = window.idle_ms(Some(1_000)).requests(60);
+    /// assert!(!warm.clone().pays_surely(40_000).is_yes());
+    /// assert!(warm.clone().requests(900).pays_surely(40_000).is_yes());
+    /// assert!(warm.saved_by_compactions(50_000).pays_surely(40_000).is_yes());
+    /// ```
+    pub fn pays_surely(&self, after: u64) -> Decision {
+        let is_known = self.requests > 1 && self.cache_is_warm().is_some();
+        if !is_known && after < self.best_prompt_tokens() {
+            return Decision::Yes("the prompt cache is not known to hold the prompt".to_owned());
+        }
+        self.pays_within(after, self.requests / SURE, self.saved_by_compactions)
+    }
+
+    fn pays_within(&self, after: u64, expected: u64, saved_before: i64) -> Decision {
         let prompt = self.best_prompt_tokens();
         let saved = prompt.saturating_sub(after);
         if saved == 0 {
@@ -62,24 +224,25 @@ impl WindowState {
                 grouped(saved)
             ));
         }
-        let (read, write) = (
-            u64::from(prices.read_percent),
-            u64::from(prices.write_percent),
-        );
-        let fixed = self.fixed_tokens.min(after);
-        let with = (after - fixed) * write + fixed * read;
-        let cost = with.saturating_sub(prompt * read) / 100;
-        let saved_each = saved * read / 100;
-        let expected = self.requests_since_compaction.max(1);
+        let cost = prices.cost(prompt, after, self.fixed_tokens);
+        let saved_each = saved * u64::from(prices.read_percent) / 100;
+        let earlier = match u64::try_from(saved_before) {
+            Ok(0) | Err(_) => String::new(),
+            Ok(earlier) => format!("; those before it saved {}", grouped(earlier)),
+        };
         let reason = format!(
-            "in tokens of plain input, a compaction costs {} now and saves {} in each of some {} requests to come",
+            "in tokens of plain input, a compaction costs {} now and saves {} in each of some {} requests to come{earlier}",
             grouped(cost),
             grouped(saved_each),
             grouped(expected)
         );
-        match saved_each.saturating_mul(expected) > cost {
+        let gained = i128::from(saved_each) * i128::from(expected) + i128::from(saved_before);
+        match gained >= i128::from(cost) {
             true => Decision::Yes(reason),
-            false => Decision::No(reason),
+            false => Decision::No(match self.timed_by_price {
+                true => reason,
+                false => format!("{reason}; {}", self.until_required()),
+            }),
         }
     }
 }

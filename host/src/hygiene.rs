@@ -6,53 +6,23 @@
 
 use contexture_engine_api::{Decision, WindowState, grouped};
 
-/// The share of the context window at which hygiene fires, in percent. It is well above an engine's own
-/// trigger on purpose: the same value for both would compact long sessions on every turn.
-pub(crate) const HYGIENE_PERCENT: u64 = 85;
+/// The share of the context window at which hygiene fires, in percent; [`WindowState::required_from`] reckons with it.
+const HYGIENE_PERCENT: u64 = 85;
 
 /// With fewer messages than this, hygiene never fires: there is nothing to compact.
 pub(crate) const MIN_MESSAGES: usize = 4;
 
 /// The configuration of hygiene.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Hygiene {
-    /// `compression.enabled`: without compression there is no hygiene either.
-    pub(crate) enabled: bool,
     /// The number of messages at which to compact regardless of their size; none for no limit.
     pub(crate) max_messages: Option<u64>,
-}
-
-impl Default for Hygiene {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            max_messages: None,
-        }
-    }
-}
-
-/// The number of tokens at which hygiene fires: 85 % of the window, or less if the reserved answer leaves
-/// less. None if the window is not known.
-pub(crate) fn trigger_tokens(window: &WindowState) -> Option<u64> {
-    if window.context_length == 0 {
-        return None;
-    }
-    let share = u128::from(window.context_length) * u128::from(HYGIENE_PERCENT);
-    let share = u64::try_from(share.div_ceil(100)).unwrap_or(u64::MAX);
-    Some(match window.usable_tokens() {
-        // An answer as large as the window is a wrong setting, not a reason to compact every turn.
-        0 => share,
-        usable => share.min(usable),
-    })
 }
 
 /// Whether the session must be compacted before its next turn, and why. The usage that the provider last
 /// reported decides where there is one, otherwise the rough estimate in `window.prompt_tokens`.
 pub(crate) fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
     let messages = window.messages;
-    if !hygiene.enabled {
-        return Decision::No("compression is switched off (compression.enabled: false)".into());
-    }
     if messages < MIN_MESSAGES {
         return Decision::No(format!(
             "the session has {messages} messages, and hygiene needs at least {MIN_MESSAGES}"
@@ -67,7 +37,7 @@ pub(crate) fn check(window: &WindowState, hygiene: &Hygiene) -> Decision {
             grouped(limit)
         ));
     }
-    let Some(trigger) = trigger_tokens(window) else {
+    let Some(trigger) = window.required_from() else {
         return Decision::No("the size of the model's context window is not known".into());
     };
     let tokens = window.best_prompt_tokens();
@@ -143,7 +113,6 @@ mod tests {
     fn never_under_four_messages_whatever_their_size_or_the_limit() {
         let strict = Hygiene {
             max_messages: Some(1),
-            ..Hygiene::default()
         };
         assert!(!check(&window(3, 10_000_000), &strict).is_yes());
         assert!(check(&window(4, 10), &strict).is_yes());
@@ -153,7 +122,6 @@ mod tests {
     fn the_message_limit_is_configurable_and_off_by_default() {
         let limited = Hygiene {
             max_messages: Some(400),
-            ..Hygiene::default()
         };
         assert!(!check(&window(399, 1_000), &limited).is_yes());
         assert_eq!(
@@ -161,17 +129,6 @@ mod tests {
             Decision::Yes("the session has 400 messages, and the limit is 400".into())
         );
         assert!(!check(&window(100_000, 1_000), &Hygiene::default()).is_yes());
-    }
-
-    #[test]
-    fn off_with_compression_even_past_every_limit() {
-        let off = Hygiene {
-            enabled: false,
-            max_messages: Some(10),
-        };
-        let decision = check(&window(5_000, 300_000), &off);
-        assert!(!decision.is_yes());
-        assert!(decision.reason().contains("compression.enabled"));
     }
 
     #[test]
@@ -203,7 +160,6 @@ mod tests {
         assert!(!check(&unknown, &Hygiene::default()).is_yes());
         let limited = Hygiene {
             max_messages: Some(500),
-            ..Hygiene::default()
         };
         assert!(check(&unknown, &limited).is_yes());
     }

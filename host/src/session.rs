@@ -70,7 +70,7 @@ use ids::{IdMap, Ids};
 use request::BodyBefore;
 use show::LatePiece;
 use slot::Slot;
-use state::{Frame, Reported, empty_state};
+use state::{Frame, Ledger, Reported, empty_state};
 use tools::Offered;
 
 /// One conversation and its engine.
@@ -108,7 +108,7 @@ pub struct Session {
     idle_ms: Option<u64>,
     /// The pauses before the last requests, `idle_ms` the last of them.
     pauses_ms: Vec<u64>,
-    requests_since_compaction: u64,
+    ledger: Ledger,
     /// How long the provider keeps the prompt, by configuration or choice.
     cache_ttl: Ttl,
     /// The prompt at the request before, in tokens.
@@ -231,7 +231,7 @@ impl Session {
             last_request_ms: None,
             idle_ms: None,
             pauses_ms: Vec::new(),
-            requests_since_compaction: 0,
+            ledger: Ledger::default(),
             cache_ttl: engines.config().prompt_caching.cache_ttl.at_first(),
             prompt_before: 0,
             reported: None,

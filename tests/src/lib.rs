@@ -17,6 +17,7 @@ use contexture::session::{
 use contexture_engine_api::Decision;
 use tempfile::TempDir;
 
+pub mod agent_loops;
 pub mod lcm;
 pub mod stand_in;
 

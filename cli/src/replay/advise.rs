@@ -10,7 +10,8 @@ use crate::replay_table::{dollars, table};
 use crate::terminal::Progress;
 use crate::{Global, OK, output};
 
-const TIMINGS: [(Timing, &str); 2] = [
+const TIMINGS: [(Timing, &str); 3] = [
+    (Timing::Safe, "safe"),
     (Timing::Threshold, "threshold"),
     (Timing::Economy, "economy"),
 ];

@@ -5,7 +5,7 @@ mod preparing;
 mod proposing;
 mod writing;
 
-use contexture_cooldown::{CoolDowns, Progress};
+use contexture_cooldown::{CoolDowns, Headroom, Sizes};
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Cut, Decision, Delivery,
@@ -20,7 +20,7 @@ use crate::boundaries::{MIN_TAIL, Outline};
 use crate::covered::{Covered, joined};
 use crate::entries::pruned;
 use crate::plan::Plan;
-use crate::settings::{Budgets, CompressionSettings, room_for_prompt};
+use crate::settings::{Budgets, CompressionSettings, ECONOMY_FROM, room_for_prompt, share};
 use preparing::Redo;
 use proposing::{Draft, Proposal};
 
@@ -32,7 +32,7 @@ pub struct Compressor {
     settings: CompressionSettings,
     services: Services,
     cool_downs: CoolDowns,
-    progress: Progress,
+    headroom: Headroom,
     /// The window as last told.
     window: WindowState,
     /// The prompt as the provider last reported it, its answer added; none since the last compaction.
@@ -66,7 +66,7 @@ impl StandaloneEngine for Compressor {
             cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
             services: request.services.clone(),
             settings,
-            progress: Progress::default(),
+            headroom: Headroom::default(),
             window: request.window.clone(),
             reported_tokens: None,
             log: Vec::new(),
@@ -98,7 +98,7 @@ impl ContextEngine for Compressor {
         let window = self.window_of(order);
         let outline = Outline::of(request.messages);
         let before = window.fixed_tokens + outline.tokens.iter().sum::<u64>();
-        if let Some(outcome) = self.refusal(order, &window, before) {
+        if let Some(outcome) = self.refusal(order, &window) {
             return Ok(outcome);
         }
 
@@ -114,7 +114,7 @@ impl ContextEngine for Compressor {
             && (floor >= limits.trigger || before < limits.trigger)
             && !only_a_preview_fits
         {
-            return Ok(self.floor_too_high(floor, before, threshold, format!(
+            return Ok(self.floor_too_high(floor, format!(
                 "the system prompt, the tools, the user's last message and calls in flight alone have \
                  {} tokens; the threshold is {}: shorten the message, offer fewer tools, raise \
                  `compression.threshold` or choose a model with a larger window",
@@ -126,13 +126,11 @@ impl ContextEngine for Compressor {
         let plan = Plan::of(&outline, &limits);
         if !plan.does_something() {
             if !order.force && before >= limits.trigger {
-                return Ok(self.floor_too_high(plan.kept_tokens, before, threshold, format!(
-                    "the last messages, which stay while the window holds them, leave {} tokens; the \
-                     threshold is {}: lower `compression.protect_last_n` (now {}) or choose a \
-                     model with a larger window",
+                return Ok(self.floor_too_high(plan.kept_tokens, format!(
+                    "the last turn and the user's last message, which stay, leave {} tokens; the threshold is {}: \
+                     choose a model with a larger window",
                     grouped(plan.kept_tokens),
-                    grouped(threshold),
-                    self.settings.protect_last_n
+                    grouped(threshold)
                 )));
             }
             return Ok(Outcome::NothingToDo(nothing_to_do(
@@ -141,6 +139,21 @@ impl ContextEngine for Compressor {
             )));
         }
 
+        let sizes = Sizes {
+            before,
+            after: plan.total,
+            trigger: match threshold {
+                0 => 0,
+                // Timed by price, a compaction comes before the threshold, which is what it has to make room below.
+                _ if window.timed_by_price && limits.trigger == threshold => {
+                    share(threshold, 1.0 / ECONOMY_FROM)
+                }
+                _ => limits.trigger,
+            },
+        };
+        if let Some(reason) = self.headroom.refuses(order, sizes) {
+            return Ok(Outcome::Deferred(reason));
+        }
         let covered = Covered::of(&outline, &plan, self.improved.as_ref());
         let written = match plan.summary_tokens {
             0 => None,
@@ -235,18 +248,21 @@ impl ContextEngine for Compressor {
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
-        if let Some(proposal) = self.proposal.take() {
+        if self.proposal.take().is_some() {
             self.services.log(
                 LogLevel::Warn,
                 &format!("compaction {compaction} was refused: {reason}"),
             );
-            // Proposed again and again, it would be a loop as well.
-            self.progress
-                .compacted(proposal.before, proposal.before, proposal.threshold);
+            // Proposed again and again, it would be a loop.
+            self.headroom.stop(
+                format!("compaction {compaction} was refused: {reason}"),
+                &self.window,
+            );
         }
     }
 
-    fn background(&mut self, _request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+    fn background(&mut self, request: &CompressRequest<'_>) -> Vec<BackgroundCall> {
+        self.window_of(request.order);
         self.calls_to_make()
     }
 
@@ -257,7 +273,7 @@ impl ContextEngine for Compressor {
     fn model_changed(&mut self, window: &WindowState) {
         self.window = window.clone();
         self.reported_tokens = None;
-        self.progress.things_changed();
+        self.headroom.things_changed();
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {
@@ -278,7 +294,7 @@ impl ContextEngine for Compressor {
             "compactions": self.compactions,
             "degraded": self.degraded,
             "last_compaction": self.last_compaction,
-            "stopped": self.progress.reason(),
+            "stopped": self.headroom.reason(),
             "summary_model": model.map(|model| model.name),
             "cool_down": self.cool_downs.in_force(),
             "background": {

@@ -1,33 +1,33 @@
 //! What a compaction keeps, clears and summarises, so that the result fits.
 //!
-//! The document's boundaries come first. Where what they protect does not fit (twenty giant messages,
-//! say), progress must still be possible, so protection gives way step by step:
+//! The document's boundaries come first. A compaction has to leave a quarter of its trigger free, so that the next
+//! one is not due at once, and what the boundaries protect may be too much for that (twenty giant messages, say). Then
+//! protection gives way step by step, as far as is needed:
 //!
-//! 1. where the next compaction would be due at once, old tool results inside the protected part are
-//!    cleared, repeated ones and then the oldest first, never in the last turn: every message stays, and
-//!    `protect_last_n` holds;
-//! 2. only where the window itself would overflow, the tail shrinks to its token budget;
+//! 1. old tool results inside the tail are shown as previews, repeated ones first, then from the oldest on, never what
+//!    the model has not seen: every message stays, and `protect_last_n` holds;
+//! 2. the tail shrinks to its token budget;
 //! 3. head and tail shrink to the least: the last turn, the user's last message, the last answer;
-//! 4. results that the model has not seen yet are shortened to a preview, but only where the window
-//!    itself, not just the threshold, is exceeded; then other messages, the user's last one last.
+//! 4. results that the model has not seen yet are shortened to a preview, but only if the window itself, not just the
+//!    trigger, is exceeded; then other messages, the user's last one last.
+//!
+//! The first step that makes the room ends it. If none does, the engine waits ([`Headroom`](contexture_cooldown::Headroom))
+//! until the window requires a compaction, and then takes the step that ends lowest.
 
 use std::collections::HashSet;
 
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MessageKind, roomy};
 
 use crate::boundaries::{MIN_TAIL, Outline, Protection, Split};
 use crate::clearing::{is_clearable, preview};
-use crate::settings::{Budgets, share};
+use crate::settings::Budgets;
 
-/// The share of the trigger below which a compaction should end, so that the next turn is not due again.
-const COMFORTABLE: f64 = 0.75;
-/// The share of the trigger up to which old results in the protected part stay whole. More would make the
-/// next compaction due at once.
-const SNUG: f64 = 0.90;
 /// The share of the window at which a conversation whose floor is above the threshold is compacted.
 pub(crate) const LAST_CALL: f64 = 0.85;
 /// The least characters of a preview.
 const MIN_PREVIEW_CHARS: u64 = 200;
+/// The characters of the preview of an old tool result inside the protected part.
+const OLD_PREVIEW_CHARS: u64 = 400;
 
 /// The limits of one compaction, in tokens as the views count them.
 #[derive(Debug, Clone, Copy)]
@@ -63,10 +63,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the settings protect, as long as the window holds it; else the first plan that ends
-    /// comfortably below the trigger, else the one that ends lowest.
+    /// What the settings protect, if that leaves enough room; else the first plan that does, else the one that ends
+    /// lowest.
     pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits) -> Self {
-        let comfortable = share(limits.trigger, COMFORTABLE);
+        let goal = roomy(limits.trigger);
         let first = limits.first;
         let rungs = [
             (
@@ -85,13 +85,9 @@ impl Plan {
                 tail_tokens,
             };
             let mut plan = Self::unforced(outline, outline.split(protection), limits);
-            let (whole_up_to, goal) = match rung {
-                0 => (share(limits.trigger, SNUG), limits.room_for_prompt),
-                _ => (comfortable, comfortable),
-            };
             // Without a middle there is no summary to hold the facts of what is cleared.
-            if plan.total > whole_up_to && (plan.summary_tokens > 0 || rung == 2) {
-                plan.clear(outline, limits, whole_up_to);
+            if plan.total > goal && (plan.summary_tokens > 0 || rung == 2) {
+                plan.shorten_old(outline, limits, goal);
             }
             let fits = plan.total <= goal;
             if best.as_ref().is_none_or(|best| plan.total < best.total) {
@@ -148,7 +144,15 @@ impl Plan {
         self.summary_tokens > 0 || !self.replaced.is_empty()
     }
 
-    fn clear(&mut self, outline: &Outline<'_, '_>, limits: &Limits, goal: u64) {
+    /// Whether messages before the first summary of the window leave: those that the first compaction kept.
+    pub(crate) fn takes_the_first_exchange(&self, outline: &Outline<'_, '_>) -> bool {
+        let is_summary = |at: &usize| outline.messages[*at].kind() == MessageKind::Summary;
+        let summary = (0..outline.messages.len()).find(is_summary);
+        summary.is_some_and(|summary| self.split.middle().any(|at| at < summary))
+    }
+
+    /// Old results that stay, as previews, until the plan ends at `goal`.
+    fn shorten_old(&mut self, outline: &Outline<'_, '_>, limits: &Limits, goal: u64) {
         let seen_end = outline.last_turn.min(outline.messages.len());
         let candidates: Vec<usize> = (0..seen_end)
             .filter(|at| self.split.keeps(*at))
@@ -177,12 +181,12 @@ impl Plan {
             if self.total <= goal {
                 break;
             }
-            self.replace(
-                at,
-                CLEARED_TOOL_OUTPUT.to_owned(),
-                limits.cleared_tokens,
-                outline,
-            );
+            if outline.messages[at].has_media() || repeated.binary_search(&at).is_ok() {
+                let text = CLEARED_TOOL_OUTPUT.to_owned();
+                self.replace(at, text, limits.cleared_tokens, outline);
+            } else {
+                self.shorten(at, OLD_PREVIEW_CHARS, limits, outline);
+            }
         }
         self.replaced.sort_unstable_by_key(|(at, _)| *at);
     }

@@ -10,7 +10,7 @@ pub const PROTECT_FIRST_N: usize = 3;
 /// The share of the compacted content that its summary may take.
 const SUMMARY_RATIO: f64 = 0.20;
 /// The share of the threshold from which a compaction may be due where compactions are timed by price.
-const ECONOMY_FROM: f64 = 0.5;
+pub(crate) const ECONOMY_FROM: f64 = 0.5;
 /// The least budget of a summary, in tokens, where the window allows it.
 const MIN_SUMMARY_TOKENS: u64 = 2_000;
 /// The share of the window that a summary may take at most.
@@ -23,7 +23,7 @@ const MAX_SUMMARY_TOKENS: u64 = 12_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct CompressionSettings {
-    /// Whether to compact without being told to. Default: true.
+    /// Whether to compact without being told to, as every engine. Default: true.
     pub enabled: bool,
     /// The share of the model's window, 0.0 to 1.0, at which a compaction is due. Default: 0.50.
     pub threshold: f64,
@@ -205,6 +205,13 @@ impl Budgets {
             max_summary_tokens: share(window.context_length, MAX_SUMMARY_SHARE)
                 .min(MAX_SUMMARY_TOKENS),
         }
+    }
+
+    /// About what a compaction of this window leaves, in tokens.
+    pub(crate) fn likely_after(&self, window: &WindowState) -> u64 {
+        let kept = window.fixed_tokens + self.tail_token_budget;
+        let content = window.best_prompt_tokens().saturating_sub(kept);
+        kept + self.summary_tokens(content)
     }
 
     /// The budget of a summary of this much content, both in tokens: a fifth of the content, 2,000 at

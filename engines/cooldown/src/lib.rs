@@ -1,9 +1,9 @@
 //! How long an engine leaves a model alone after it failed. Kept in a file, so that a restart between
-//! failure and retry changes nothing. And when compacting has stopped to help: [`Progress`].
+//! failure and retry changes nothing. And when to compact, and when to wait: [`Headroom`].
 
-mod progress;
+mod headroom;
 
-pub use progress::Progress;
+pub use headroom::{Headroom, Sizes};
 
 use std::fs;
 use std::io::Write;

@@ -7,8 +7,10 @@ mod shorten;
 mod spots;
 mod write;
 
+use contexture_cooldown::{Headroom, Sizes};
 use contexture_engine_api::{
-    Compaction, EngineError, Floor, MessageId, MessageView, ModelFailure, Outcome, grouped,
+    Compaction, CompressOrder, EngineError, Floor, MessageId, MessageView, ModelFailure, Outcome,
+    grouped,
 };
 
 use crate::dag::NodeId;
@@ -53,8 +55,7 @@ pub(crate) struct Proposal {
     pub(crate) took_apart: bool,
     /// Whether the model wrote some of the new texts.
     pub(crate) model_wrote: bool,
-    pub(crate) before: u64,
-    pub(crate) after: u64,
+    pub(crate) sizes: Sizes,
     pub(crate) degraded: bool,
 }
 
@@ -69,6 +70,10 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) session: &'a SessionState,
     pub(crate) settings: &'a Settings,
     pub(crate) budgets: Budgets,
+    /// The size that a compaction makes room below, a quarter of which it leaves free.
+    pub(crate) trigger: u64,
+    /// What an arrangement should come down to.
+    pub(crate) goal: u64,
     /// The user's last message may be shortened if it and `fixed` together exceed this many tokens.
     pub(crate) may_shorten_user: u64,
     pub(crate) staging: &'a Staging,
@@ -76,11 +81,11 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) fixed: u64,
     pub(crate) focus: Option<&'a str>,
     pub(crate) model: ModelUse,
-    pub(crate) force: bool,
+    pub(crate) order: &'a CompressOrder,
 }
 
 impl Compactor<'_, '_> {
-    pub(crate) fn run(self) -> Result<Compacted, EngineError> {
+    pub(crate) fn run(self, headroom: &mut Headroom) -> Result<Compacted, EngineError> {
         let outline = Outline::of(self.views);
         let before = self.fixed + sum(self.views);
         let spots = self.spots()?;
@@ -93,7 +98,7 @@ impl Compactor<'_, '_> {
             }
         };
         if !arrangement.does_something() && !self.can_condense(&arrangement) {
-            let outcome = match !self.force && before >= self.budgets.hard {
+            let outcome = match !self.order.force && before >= self.budgets.hard {
                 true => self.floor_too_high(floor.max(arrangement.kept)),
                 false => Outcome::NothingToDo(
                     "everything before the fresh tail is summarised already".to_owned(),
@@ -101,7 +106,19 @@ impl Compactor<'_, '_> {
             };
             return Ok(Compacted::Unchanged(outcome));
         }
-        self.propose(&arrangement, before, floor)
+        let sizes = self.sizes(before, arrangement.estimate);
+        if let Some(reason) = headroom.refuses(self.order, sizes) {
+            return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
+        }
+        self.propose(&arrangement, before, floor, headroom)
+    }
+
+    fn sizes(&self, before: u64, after: u64) -> Sizes {
+        Sizes {
+            before,
+            after,
+            trigger: self.trigger,
+        }
     }
 
     /// What no compaction may remove.

@@ -1,8 +1,9 @@
 //! The engine of one session.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashSet;
 
+use contexture_cooldown::Headroom;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, Committed, CompressRequest, ContextEngine, Cut, Decision, Delivery,
@@ -26,8 +27,6 @@ use crate::tools;
 const PREPARE_FROM: f64 = 0.80;
 /// The most texts that are prepared concurrently.
 const MAX_TEXTS: usize = 8;
-/// The growth of the prompt that justifies another attempt after a compaction that did not help.
-const GROWTH: f64 = 1.05;
 
 /// One conversation, kept whole.
 pub(crate) struct Engine {
@@ -44,11 +43,7 @@ pub(crate) struct Engine {
     /// Whether the host makes the calls of `background`.
     has_background: bool,
     trust: ModelTrust,
-    /// The prompt after a compaction that could not get below the threshold, in the tokens of
-    /// [`WindowState::best_prompt_tokens`].
-    stuck_at: Cell<Option<u64>>,
-    /// The ratio of these tokens to our own count at the last compaction.
-    scale: f64,
+    headroom: Headroom,
     compactions: u64,
 }
 
@@ -71,8 +66,7 @@ impl Engine {
             window: RefCell::new(request.window.clone()),
             has_background: false,
             trust: ModelTrust::open(request.data_dir, request.services.clone()),
-            stuck_at: Cell::new(None),
-            scale: 1.0,
+            headroom: Headroom::default(),
             compactions: 0,
         })
     }
@@ -91,7 +85,7 @@ impl Engine {
             self.withdraw();
             self.background.forget();
             self.staging.retain(|id| cut.keeps(id));
-            self.stuck_at.set(None);
+            self.headroom.things_changed();
         }
         if !revised.is_empty() {
             self.staging.retain(|id| !revised.contains(&id));
@@ -156,11 +150,6 @@ impl Engine {
         }
     }
 
-    /// Converts our tokens to the provider's.
-    fn scaled(&self, tokens: u64) -> u64 {
-        (tokens as f64 * self.scale) as u64
-    }
-
     fn log(&self, level: LogLevel, message: &str) {
         self.session.services.log(level, message);
     }
@@ -189,22 +178,10 @@ impl ContextEngine for Engine {
                 grouped(budgets.hard)
             ));
         }
-        // Above the hard threshold another attempt is made even if the last one did not help.
-        if let Some(stuck_at) = self.stuck_at.get()
-            && (prompt as f64) < stuck_at as f64 * GROWTH
-            && (prompt < budgets.hard || stuck_at >= budgets.hard)
-        {
-            return Decision::No(format!(
-                "the last compaction could not get the prompt below {} tokens; the next is tried when it has grown, \
-                 or when more is prepared",
-                grouped(budgets.soft)
-            ));
-        }
-        if window.timed_by_price && prompt < budgets.hard {
-            let pays = window.pays(window.fixed_tokens + budgets.tail + budgets.summaries);
-            if !pays.is_yes() {
-                return pays;
-            }
+        let likely = window.fixed_tokens + budgets.tail + budgets.summaries;
+        let decision = self.headroom.decide(&window, likely);
+        if !decision.is_yes() {
+            return decision;
         }
         let waits = prompt < budgets.hard
             && self.has_background
@@ -248,14 +225,16 @@ impl ContextEngine for Engine {
                 .sum::<u64>();
         // The provider may count differently from the host: its figure decides, in the host's units.
         let best = window.best_prompt_tokens().max(1);
-        self.scale = (best as f64 / counted.max(1) as f64).clamp(0.5, 2.0);
+        let scale = (best as f64 / counted.max(1) as f64).clamp(0.5, 2.0);
         for limit in [&mut budgets.soft, &mut budgets.hard, &mut budgets.usable] {
-            *limit = (*limit as f64 / self.scale) as u64;
+            *limit = (*limit as f64 / scale) as u64;
         }
         let model = self.model_use(order.may_wait_for_model, order.force, counted, budgets.hard);
         let compactor = Compactor {
             session: &self.session,
             settings: &self.settings,
+            trigger: budgets.trigger(&window),
+            goal: budgets.goal(&window),
             budgets,
             may_shorten_user: window.usable_tokens(),
             staging: &self.staging,
@@ -263,9 +242,9 @@ impl ContextEngine for Engine {
             fixed: window.fixed_tokens,
             focus: order.focus.as_deref(),
             model,
-            force: order.force,
+            order,
         };
-        match compactor.run()? {
+        match compactor.run(&mut self.headroom)? {
             Compacted::Proposed(proposal, compaction, failure) => {
                 match failure {
                     Some(failure) => self.trust.failed(&failure),
@@ -276,8 +255,10 @@ impl ContextEngine for Engine {
                 Ok(Outcome::Compacted(compaction))
             }
             Compacted::Unchanged(outcome) => {
-                if counted >= budgets.soft {
-                    self.stuck_at.set(Some(self.scaled(counted)));
+                if counted >= budgets.soft && self.headroom.stopped(&window).is_none() {
+                    let reason = "the last compaction found nothing that it could make smaller; the next is tried \
+                                  when the prompt has grown, or when more is prepared";
+                    self.headroom.stop(reason.to_owned(), &window);
                 }
                 Ok(outcome)
             }
@@ -345,7 +326,7 @@ impl ContextEngine for Engine {
         let Some(proposal) = self.proposal.take() else {
             return;
         };
-        let (before, after, degraded) = (proposal.before, proposal.after, proposal.degraded);
+        let (sizes, degraded) = (proposal.sizes, proposal.degraded);
         if let Err(error) = self.record(compaction, proposal) {
             // If the process ends first, the host's record of this compaction names its nodes.
             self.log(
@@ -356,15 +337,13 @@ impl ContextEngine for Engine {
             );
         }
         self.compactions += 1;
-        let soft = self.settings.budgets(&self.window.borrow()).soft;
-        self.stuck_at
-            .set((self.scaled(after) >= soft).then_some(self.scaled(after)));
+        self.headroom.committed(&self.window.borrow(), sizes);
         self.log(
             LogLevel::Info,
             &format!(
                 "compaction {compaction}: {} to {} tokens{}",
-                grouped(before),
-                grouped(after),
+                grouped(sizes.before),
+                grouped(sizes.after),
                 match degraded {
                     true => ", some summaries without the model",
                     false => "",
@@ -374,12 +353,10 @@ impl ContextEngine for Engine {
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
-        if let Some(proposal) = &self.proposal {
-            self.stuck_at.set(Some(self.scaled(proposal.before)));
-            self.log(
-                LogLevel::Warn,
-                &format!("compaction {compaction} was refused: {reason}"),
-            );
+        if self.proposal.is_some() {
+            let line = format!("compaction {compaction} was refused: {reason}");
+            self.log(LogLevel::Warn, &line);
+            self.headroom.stop(line, &self.window.borrow());
         }
         self.withdraw();
     }
@@ -416,7 +393,8 @@ impl ContextEngine for Engine {
             return Vec::new();
         }
         let budgets = self.settings.budgets(&window);
-        let due = window.best_prompt_tokens() as f64 >= budgets.soft as f64 * PREPARE_FROM;
+        let likely = window.fixed_tokens + budgets.tail + budgets.summaries;
+        let due = window.is_near(budgets.soft, likely, PREPARE_FROM);
         let most = match self.trust.in_doubt() {
             true => 1,
             false => MAX_TEXTS,
@@ -445,11 +423,11 @@ impl ContextEngine for Engine {
         match answered {
             Answered::Written => {
                 self.trust.succeeded();
-                self.stuck_at.set(None);
+                self.headroom.things_changed();
             }
             Answered::Failed(failure) => {
                 self.trust.failed(&failure);
-                self.stuck_at.set(None);
+                self.headroom.things_changed();
             }
             Answered::Nothing => {}
         }
@@ -457,7 +435,7 @@ impl ContextEngine for Engine {
 
     fn model_changed(&mut self, window: &WindowState) {
         self.window.replace(window.clone());
-        self.stuck_at.set(None);
+        self.headroom.things_changed();
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {

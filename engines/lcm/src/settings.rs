@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use contexture_engine_api::{EngineError, WindowState};
+use contexture_engine_api::{EngineError, WindowState, roomy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -159,6 +159,26 @@ impl Settings {
             node,
             leaf_span: node * LEAF_RATIO,
         }
+    }
+}
+
+impl Budgets {
+    /// The size that a compaction makes room below: the soft threshold, unless the system prompt fills it. Timed by
+    /// price a compaction comes before that threshold, and makes room below it all the same.
+    pub(crate) fn trigger(&self, window: &WindowState) -> u64 {
+        match window.timed_by_price {
+            _ if window.fixed_tokens >= self.soft => self.hard,
+            true => (self.soft as f64 / ECONOMY_FROM) as u64,
+            false => self.soft,
+        }
+    }
+
+    /// What a compaction comes down to if it can.
+    pub(crate) fn goal(&self, window: &WindowState) -> u64 {
+        roomy(match window.fixed_tokens >= self.soft {
+            true => self.hard,
+            false => self.soft,
+        })
     }
 }
 

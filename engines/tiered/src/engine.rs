@@ -5,12 +5,12 @@ mod summarising;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use contexture_cooldown::CoolDowns;
+use contexture_cooldown::{CoolDowns, Headroom, Sizes};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageKind, MessageView,
     ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
-    ToolCall, ToolSpec, WindowState, grouped, in_flight, thinking_leads_to,
+    ToolCall, ToolSpec, WindowState, grouped, in_flight, roomy, thinking_leads_to,
 };
 use contexture_summaries::Pending;
 use serde_json::{Value, json};
@@ -24,8 +24,9 @@ use summarising::Staged;
 
 /// What a compaction must save to be proposed unforced, as a share of the tier.
 const MIN_SAVING: f64 = 0.01;
-/// Where nothing was left to compact, the share of the tier that has to come before it is tried again.
-const AGAIN_AFTER: f64 = 0.02;
+
+/// What is said where nothing is done by itself.
+const OFF: &str = "context management is off (`enable_context_management`): ask for it";
 
 /// The engine of one session, with its steps.
 pub struct Tiered<S = Standard> {
@@ -44,7 +45,9 @@ pub struct Tiered<S = Standard> {
     asked: BTreeSet<MessageId>,
     /// Messages that were asked for, and are not compacted again.
     restored: BTreeSet<MessageId>,
-    gave_up_at: Option<u64>,
+    headroom: Headroom,
+    /// Compacting messages one by one would not make enough room, so that the next thing to do is a summary.
+    waits_for_summary: bool,
     pending: Option<Pending<()>>,
     staged: Option<Staged>,
     last_call: u64,
@@ -58,6 +61,8 @@ pub struct Tiered<S = Standard> {
 struct Proposal {
     summary: Option<StructuredSummary>,
     degraded: bool,
+    /// The window before and after it, where that was reckoned.
+    sizes: Option<Sizes>,
     /// Whether it was asked for tool results alone: without it, everything else is left to do.
     prunes: bool,
 }
@@ -94,7 +99,8 @@ impl<S: Steps> StandaloneEngine for Tiered<S> {
             wishes: BTreeSet::new(),
             asked: BTreeSet::new(),
             restored: BTreeSet::new(),
-            gave_up_at: None,
+            headroom: Headroom::default(),
+            waits_for_summary: false,
             pending: None,
             staged: None,
             last_call: 0,
@@ -116,19 +122,19 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             grouped(tiers.summary)
         );
         if !self.settings.enable_context_management {
-            let off = "context management is off (`enable_context_management`): ask for it";
-            return Decision::No(format!("{off}; {figures}"));
+            return Decision::No(format!("{OFF}; {figures}"));
         }
-        let again = |at: u64| at + share(tiers.summary, AGAIN_AFTER);
-        match self.gave_up_at {
-            _ if tokens < tiers.compaction => Decision::No(figures),
-            Some(at) if tokens < again(at) && (at >= tiers.summary || tokens < tiers.summary) => {
-                Decision::No(format!(
-                    "nothing was left to do at {} tokens; {figures}",
-                    grouped(at)
-                ))
-            }
-            _ => Decision::Yes(figures),
+        if tokens < tiers.compaction {
+            return Decision::No(figures);
+        }
+        let after = roomy(tiers.compaction);
+        let decision = match self.waits_for_summary && tokens >= tiers.summary {
+            true => window.may_compact(after),
+            false => self.headroom.decide(window, after),
+        };
+        match decision {
+            Decision::Yes(_) => Decision::Yes(figures),
+            decision => decision,
         }
     }
 
@@ -136,12 +142,26 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         self.proposal = None;
         let order = request.order;
         self.window = order.window.clone();
+        if order.by_hygiene && !self.settings.enable_context_management {
+            return Ok(Outcome::NothingToDo(OFF.to_owned()));
+        }
         let decision = self.should_compress(&order.window);
         if !order.force && !decision.is_yes() {
             return Ok(Outcome::NothingToDo(decision.reason().to_owned()));
         }
         let tokens = order.window.best_prompt_tokens();
         let tiers = self.settings.thresholds.tiers(&order.window);
+        let before = order.window.fixed_tokens
+            + request
+                .messages
+                .iter()
+                .map(MessageView::tokens)
+                .sum::<u64>();
+        let sizes = |after| Sizes {
+            before,
+            after,
+            trigger: tiers.counted(before, &order.window).compaction,
+        };
         if order.force || tokens < tiers.summary {
             let keep = self.settings.thresholds.keep_recent_count;
             let compacted = self.compacted(request.messages, keep);
@@ -150,18 +170,31 @@ impl<S: Steps> ContextEngine for Tiered<S> {
                 true => saved > 0,
                 false => saved >= share(tiers.summary, MIN_SAVING).max(1),
             };
-            if is_worth_it {
-                return Ok(self.proposed(request.messages, compacted));
+            let sizes = sizes(before.saturating_sub(saved));
+            let refused = self.headroom.refuses(order, sizes);
+            if is_worth_it && refused.is_none() {
+                let outcome = self.proposed(request.messages, compacted);
+                self.proposal = Some(Proposal {
+                    sizes: Some(sizes),
+                    ..Proposal::default()
+                });
+                return Ok(outcome);
             }
             if !order.force {
-                self.gave_up_at = Some(tokens);
-                return Ok(Outcome::NothingToDo(format!(
-                    "all but the newest {keep} messages are compacted; a summary follows at {} tokens",
+                let reason = format!(
+                    "{}; a summary follows at {} tokens",
+                    match refused {
+                        Some(refused) if is_worth_it => refused,
+                        _ => format!("all but the newest {keep} messages are compacted"),
+                    },
                     grouped(tiers.summary)
-                )));
+                );
+                self.waits_for_summary = true;
+                self.headroom.stop(reason.clone(), &order.window);
+                return Ok(Outcome::Deferred(reason));
             }
         }
-        self.summarised(request, tiers)
+        self.summarised(request, sizes(before))
     }
 
     fn prune_tool_results(
@@ -169,6 +202,9 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         request: &CompressRequest<'_>,
     ) -> Result<Outcome, EngineError> {
         self.proposal = None;
+        if request.order.by_hygiene && !self.settings.enable_context_management {
+            return Ok(Outcome::NothingToDo(OFF.to_owned()));
+        }
         let mut compacted = self.compacted(request.messages, 0);
         let tools: BTreeSet<MessageId> = (request.messages.iter())
             .filter(|message| message.role() == "tool")
@@ -205,7 +241,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         }
         if let Some(cut) = delivery.cut {
             self.kept.retain(|id, _| cut.keeps(*id));
-            self.gave_up_at = None;
+            self.start_over();
             self.pending = None;
             self.staged = None;
         }
@@ -237,7 +273,10 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         }
         self.compactions += 1;
         self.degraded += u64::from(proposal.degraded);
-        self.gave_up_at = None;
+        self.start_over();
+        if let Some(sizes) = proposal.sizes {
+            self.headroom.committed(&self.window, sizes);
+        }
         if let Some(summary) = proposal.summary {
             self.steps.store_summary(&self.session, &summary);
             self.summary = Some(summary);
@@ -254,7 +293,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         {
             let line = format!("compaction {compaction} was refused: {reason}");
             self.services.log(LogLevel::Warn, &line);
-            self.gave_up_at = Some(self.window.best_prompt_tokens());
+            self.headroom.stop(line, &self.window);
         }
     }
 
@@ -289,7 +328,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 
     fn model_changed(&mut self, window: &WindowState) {
         self.window = window.clone();
-        self.gave_up_at = None;
+        self.start_over();
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {
@@ -297,7 +336,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
         self.wishes.clear();
         self.asked.clear();
         self.restored.clear();
-        self.gave_up_at = None;
+        self.start_over();
         self.pending = None;
         self.staged = None;
         self.summary = None;
@@ -325,6 +364,12 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 }
 
 impl<S: Steps> Tiered<S> {
+    /// What was found out about the room that compactions can make holds no more.
+    fn start_over(&mut self) {
+        self.headroom.things_changed();
+        self.waits_for_summary = false;
+    }
+
     /// The compacted forms of all but the newest `keep` messages, and the tokens that each saves.
     fn compacted(
         &mut self,

@@ -95,6 +95,21 @@ impl Thresholds {
     }
 }
 
+impl Tiers {
+    /// The tiers in the tokens of the host's count, where the provider counts `window`'s prompt otherwise.
+    pub(crate) fn counted(self, prompt: u64, window: &WindowState) -> Self {
+        let scale = match window.best_prompt_tokens() {
+            0 => 1.0,
+            best => (prompt as f64 / best as f64).clamp(0.5, 2.0),
+        };
+        let scaled = |tokens: u64| (tokens as f64 * scale) as u64;
+        Self {
+            compaction: scaled(self.compaction),
+            summary: scaled(self.summary),
+        }
+    }
+}
+
 /// The schema of the settings, with both spellings of each key.
 pub(crate) fn schema() -> Value {
     both_spellings(schemars::schema_for!(Settings).to_value())

@@ -5,12 +5,12 @@ mod writing;
 
 use std::collections::BTreeMap;
 
-use contexture_cooldown::CoolDowns;
+use contexture_cooldown::{CoolDowns, Headroom, Sizes};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressOrder, CompressRequest, ContextEngine,
     Decision, Delivery, EngineError, Entry, HostInfo, LogLevel, MessageId, MessageView,
     ModelAnswer, ModelFailure, OpenRequest, Outcome, Replacement, Services, StandaloneEngine,
-    Summary, WindowState, grouped,
+    Summary, WindowState, grouped, roomy,
 };
 use contexture_summaries::{Pending, both_spellings};
 use serde_json::{Value, json};
@@ -20,15 +20,17 @@ use crate::importance::importance;
 use crate::layer1::{CUT_MARK, shorter_forms};
 use crate::outline::Outline;
 use crate::settings::Settings;
-use crate::split::Split;
+use crate::split::{Room, Split};
 use crate::wording::{SUMMARY_MARK, marked};
 use preparing::{Purpose, Redo, Staged};
 use writing::Written;
 
 /// What the host's framing of a summary costs, in tokens, at most.
 const FRAMING_TOKENS: u64 = 24;
-/// Where a summary did not bring the conversation below the threshold, the share of it that has to come first.
-const AGAIN_AFTER: f64 = 0.1;
+
+/// The shares of the threshold that recent turns may take, from the most to the least: the first that leaves a quarter of
+/// it free is taken.
+const RECENT_SHARES: [f64; 4] = [0.75, 0.5, 0.25, 0.0];
 
 /// The engine of one session.
 pub struct TwoLayer {
@@ -40,8 +42,7 @@ pub struct TwoLayer {
     sizes: BTreeMap<MessageId, Estimate>,
     system: Estimate,
     proposal: Option<Proposal>,
-    /// The estimate at which a summary did not help any more.
-    gave_up_at: Option<u64>,
+    headroom: Headroom,
     redo: Vec<Redo>,
     /// Summaries made without the model, and what it wrote of the same messages later.
     improved: Vec<(String, String)>,
@@ -60,6 +61,7 @@ struct Proposal {
     kept: Vec<(MessageId, Estimate)>,
     /// The summaries, in order.
     summaries: Vec<Estimate>,
+    sizes: Sizes,
     degraded: bool,
     redo: Vec<Redo>,
 }
@@ -108,7 +110,7 @@ impl StandaloneEngine for TwoLayer {
             sizes: BTreeMap::new(),
             system: Estimate::default(),
             proposal: None,
-            gave_up_at: None,
+            headroom: Headroom::default(),
             redo: Vec::new(),
             improved: Vec::new(),
             pending: Vec::new(),
@@ -131,14 +133,15 @@ impl ContextEngine for TwoLayer {
         if !fits(window) {
             return Decision::Yes(format!("the prompt does not fit; {figures}"));
         }
-        let again = (threshold as f64 * AGAIN_AFTER) as u64;
-        match self.gave_up_at {
-            _ if estimated <= threshold => Decision::No(figures),
-            Some(at) if estimated < at + again => Decision::No(format!(
-                "{figures}: the recent turns alone are above it, so a summary waits for {} more",
-                grouped(at + again - estimated)
-            )),
-            _ => Decision::Yes(figures),
+        if estimated <= threshold {
+            return Decision::No(figures);
+        }
+        let share = roomy(threshold) as f64 / estimated.max(1) as f64;
+        let after = (window.best_prompt_tokens() as f64 * share) as u64;
+        match self.headroom.decide(window, after) {
+            Decision::Yes(_) => Decision::Yes(figures),
+            Decision::No(reason) => Decision::No(format!("{figures}: {reason}")),
+            decision => decision,
         }
     }
 
@@ -172,8 +175,21 @@ impl ContextEngine for TwoLayer {
             read = self.read(request.messages, true);
             split = self.split(&read, order);
         }
+        let sizes = Sizes {
+            before: estimated,
+            after: self.least_after(&read, &split),
+            trigger: threshold,
+        };
+        if !split.summaries.is_empty()
+            && let Some(reason) = self.headroom.refuses(order, sizes)
+        {
+            return Ok(match self.layer1(&read, "") {
+                Outcome::NothingToDo(_) => Outcome::Deferred(reason),
+                cut => cut,
+            });
+        }
         let written = self.write(&read, &split, order)?;
-        Ok(self.propose(&read, &split, written, estimated))
+        Ok(self.propose(&read, &split, written, sizes))
     }
 
     fn rewrite(
@@ -240,15 +256,18 @@ impl ContextEngine for TwoLayer {
         self.pending.retain(|pending| stays(&pending.covers));
         self.staged.retain(|staged| stays(&staged.covers));
         self.redo = proposal.redo;
-        let estimated = self.estimated();
-        self.gave_up_at = (estimated > self.settings.threshold(&self.window)).then_some(estimated);
+        let sizes = Sizes {
+            after: self.estimated(),
+            ..proposal.sizes
+        };
+        self.headroom.committed(&self.window, sizes);
     }
 
     fn discarded(&mut self, compaction: u64, reason: &str) {
         if self.proposal.take().is_some() {
             let line = format!("compaction {compaction} was refused: {reason}");
             self.services.log(LogLevel::Warn, &line);
-            self.gave_up_at = Some(self.estimated());
+            self.headroom.stop(line, &self.window);
         }
     }
 
@@ -263,7 +282,7 @@ impl ContextEngine for TwoLayer {
 
     fn model_changed(&mut self, window: &WindowState) {
         self.window = window.clone();
-        self.gave_up_at = None;
+        self.headroom.things_changed();
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {
@@ -337,6 +356,20 @@ impl TwoLayer {
         }
     }
 
+    /// What the split leaves, as the engine estimates it, with summaries that take all they may.
+    fn least_after(&self, read: &Read<'_, '_>, split: &Split) -> u64 {
+        let mut stays = vec![true; read.sizes.len()];
+        let covered = split.summaries.iter().flatten();
+        covered.for_each(|at| stays[*at] = false);
+        let sizes = read.sizes.iter().zip(stays).filter(|(_, stays)| *stays);
+        let kept: Estimate = sizes.map(|(size, _)| *size).sum();
+        let budgets = split
+            .summaries
+            .iter()
+            .map(|covers| self.covered(read, covers).budget());
+        (kept + self.system).tokens() + budgets.sum::<u64>()
+    }
+
     /// The window with the shorter forms and no summary.
     fn layer1(&mut self, read: &Read<'_, '_>, otherwise: &str) -> Outcome {
         if !read.is_shorter() {
@@ -347,6 +380,11 @@ impl TwoLayer {
             seen: Vec::new(),
             kept: all.clone().map(|at| read.kept(at)).collect(),
             summaries: Vec::new(),
+            sizes: Sizes {
+                before: 0,
+                after: 0,
+                trigger: 0,
+            },
             degraded: false,
             redo: Vec::new(),
         });
@@ -366,18 +404,33 @@ impl TwoLayer {
             let usable = usable.saturating_sub(order.window.fixed_tokens);
             target = target.min((usable as f64 * estimated as f64 / counted as f64) as u64);
         }
+        let goal = roomy(target);
         if order.force {
             target = target.min(estimated);
         }
         let tokens: Vec<u64> = read.sizes.iter().map(|size| size.tokens()).collect();
-        Split::of(
-            &read.outline,
-            &self.settings,
-            target,
-            &tokens,
-            self.system.tokens(),
-            read.importance.as_deref(),
-        )
+        let split = |recent: f64| {
+            Split::of(
+                &read.outline,
+                &self.settings,
+                Room {
+                    threshold: target,
+                    recent,
+                    fixed: self.system.tokens(),
+                },
+                &tokens,
+                read.importance.as_deref(),
+            )
+        };
+        // As many recent turns as leave enough room beside the summaries.
+        let mut best = split(RECENT_SHARES[0]);
+        for recent in &RECENT_SHARES[1..] {
+            if self.least_after(read, &best) <= goal {
+                break;
+            }
+            best = split(*recent);
+        }
+        best
     }
 
     /// The window with the summaries in place of what they cover.
@@ -386,7 +439,7 @@ impl TwoLayer {
         read: &Read<'_, '_>,
         split: &Split,
         written: Vec<Written>,
-        estimated: u64,
+        sizes: Sizes,
     ) -> Outcome {
         let messages = read.outline.messages;
         let covered: u64 = split
@@ -401,11 +454,9 @@ impl TwoLayer {
             .collect();
         let count = |text: &String| self.services.count_tokens(text) + FRAMING_TOKENS;
         if covered <= texts.iter().map(count).sum::<u64>() {
-            self.gave_up_at = Some(estimated);
-            return self.layer1(
-                read,
-                "nothing stands before the recent turns that a summary would make smaller",
-            );
+            let reason = "nothing stands before the recent turns that a summary would make smaller";
+            self.headroom.stop(reason.to_owned(), &self.window);
+            return self.layer1(read, reason);
         }
         let mut place = vec![None; messages.len()];
         let mut leaves = vec![false; messages.len()];
@@ -445,6 +496,7 @@ impl TwoLayer {
                 .map(|at| read.kept(at))
                 .collect(),
             summaries,
+            sizes,
             degraded,
             redo: written
                 .into_iter()
@@ -472,5 +524,5 @@ fn is_floor_too_high(read: &Read<'_, '_>, split: &Split, window: &WindowState) -
 }
 
 fn fits(window: &WindowState) -> bool {
-    window.context_length == 0 || window.best_prompt_tokens() <= window.usable_tokens()
+    window.fits()
 }

@@ -7,9 +7,7 @@ use contexture_engine_api::MessageKind;
 use crate::outline::Outline;
 use crate::settings::Settings;
 
-/// The share of the threshold that recent turns may take.
-const RECENT_SHARE: f64 = 0.75;
-/// The share of it that important messages from before may take.
+/// The share of the threshold that important messages from before may take, as far as the recent turns leave that.
 const IMPORTANT_SHARE: f64 = 0.25;
 /// The share of it that a chain of summaries may take before its older half becomes one.
 const CHAIN_SHARE: f64 = 0.25;
@@ -24,24 +22,30 @@ pub(crate) struct Split {
     pub(crate) summaries: Vec<Vec<usize>>,
 }
 
+/// The room for what stays.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// What the conversation should not exceed, in tokens.
+    pub(crate) threshold: u64,
+    /// The share of it that recent turns may take.
+    pub(crate) recent: f64,
+    /// What stands beside the messages, in tokens.
+    pub(crate) fixed: u64,
+}
+
 impl Split {
     /// What to summarise; nothing where there is nothing but recent turns. `tokens` and `importance` are those of each
-    /// message, `fixed` what stands beside them.
+    /// message.
     pub(crate) fn of(
         outline: &Outline<'_, '_>,
         settings: &Settings,
-        threshold: u64,
+        room: Room,
         tokens: &[u64],
-        fixed: u64,
         importance: Option<&[f64]>,
     ) -> Self {
-        let share = |share: f64| (threshold as f64 * share) as u64;
-        let cut = cut(
-            outline,
-            settings,
-            tokens,
-            share(RECENT_SHARE).saturating_sub(fixed),
-        );
+        let share = |share: f64| (room.threshold as f64 * share) as u64;
+        let recent = share(room.recent).saturating_sub(room.fixed);
+        let cut = cut(outline, settings, tokens, recent);
         let mut leaves: Vec<bool> = (0..outline.messages.len()).map(|at| at < cut).collect();
         let mut stays = |unit: &Range<usize>| leaves[unit.clone()].fill(false);
         if let Some(question) = outline.question {
@@ -49,13 +53,14 @@ impl Split {
         }
         if let Some(importance) = importance {
             let least = settings.keep_important.unwrap_or(f64::INFINITY);
+            let left = recent.saturating_sub(tokens[cut..].iter().sum());
             for unit in important(
                 outline,
                 importance,
                 least,
                 cut,
                 tokens,
-                share(IMPORTANT_SHARE),
+                share(IMPORTANT_SHARE).min(left),
             ) {
                 stays(&unit);
             }

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use contexture_cooldown::Sizes;
 use contexture_digest::Readings;
 use contexture_engine_api::{
     BackgroundCall, COMPACTION_NOTE, Compaction, CompressOrder, CompressRequest, EngineError,
     Entry, FailureKind, Floor, LogLevel, MessageId, MessageKind, MessageView, ModelAnswer,
-    ModelFailure, Outcome, Replacement, WindowState, grouped, in_flight,
+    ModelFailure, Outcome, Replacement, WindowState, grouped, in_flight, roomy,
 };
 use contexture_summaries::{
     Assignment, Brief, Noted, Pending, Staged, Summariser, body_of, marked, noted, units,
@@ -26,8 +27,6 @@ use crate::preview::{FILE_MARK, may_be_file};
 const PREPARE_FROM: f64 = 0.8;
 /// The share of the window that messages before the unanswered turn may take.
 const TAIL_SHARE: u64 = 10;
-/// The share of the threshold below which a compaction should end, so that the next turn is not due again.
-const COMFORTABLE: f64 = 0.75;
 /// A summary's share of what it is about, and of the window; and what it may take in any window, in tokens.
 const CONTENT_SHARE: u64 = 5;
 const WINDOW_SHARE: u64 = 20;
@@ -40,9 +39,7 @@ const FRAMING_TOKENS: u64 = 48;
 /// A proposal that the host has neither committed nor discarded.
 #[derive(Debug)]
 pub(crate) struct Proposal {
-    before: u64,
-    after: u64,
-    threshold: u64,
+    sizes: Sizes,
     /// The window before it, and its last message.
     window: (MessageId, File),
     /// The messages that leave.
@@ -91,9 +88,19 @@ impl<'a> Covered<'a> {
 
     fn summary_tokens(&self, window: &WindowState) -> u64 {
         let content: u64 = self.messages.iter().map(MessageView::tokens).sum();
-        let most = (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY);
+        let most = most_summary(window);
         (content / CONTENT_SHARE).max(LEAST_SUMMARY).min(most)
     }
+}
+
+/// The most tokens of a summary.
+fn most_summary(window: &WindowState) -> u64 {
+    (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY)
+}
+
+/// About what a compaction of this window leaves, in tokens.
+pub(crate) fn likely_after(window: &WindowState) -> u64 {
+    window.fixed_tokens + window.context_length / TAIL_SHARE + most_summary(window)
 }
 
 impl VirtualFiles {
@@ -113,14 +120,18 @@ impl VirtualFiles {
         let waiting = in_flight(messages);
         let total = |tokens: u64| window.fixed_tokens + tokens;
         let before = total(messages.iter().map(MessageView::tokens).sum());
-        if let Some(reason) = (self
-            .progress
-            .stopped(window.reported_tokens.unwrap_or(before)))
-        .filter(|_| !order.force)
+        if let Some(reason) =
+            (self.headroom.stopped(window)).filter(|_| !order.force && window.fits())
         {
             return Ok(Outcome::Deferred(reason.to_owned()));
         }
-        let goal = (threshold as f64 * COMFORTABLE) as u64;
+        // The provider may count differently from the host: its figure decides, in the host's units.
+        let scale = match window.best_prompt_tokens() {
+            0 => 1.0,
+            best => (before as f64 / best as f64).clamp(0.5, 2.0),
+        };
+        let threshold = (threshold as f64 * scale) as u64;
+        let goal = roomy(threshold);
         let kept = |plan: &Plan| -> u64 {
             let stay = messages
                 .iter()
@@ -129,12 +140,34 @@ impl VirtualFiles {
             total(stay.map(|(_, message)| kept_tokens(message)).sum())
         };
         let roomy = Plan::of(messages, waiting, window.context_length / TAIL_SHARE);
-        let room = (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY) + FRAMING_TOKENS;
+        let room = most_summary(window) + FRAMING_TOKENS;
         let plan = match kept(&roomy) + room <= goal {
             true => roomy,
             false => Plan::of(messages, waiting, 0),
         };
         let covered = Covered::of(messages, &plan);
+        let may_shrink = |at: usize| {
+            waiting.is_none_or(|waiting| at < waiting)
+                && may_be_file(&messages[at])
+                && messages[at].tokens() >= limits.preview * 2
+        };
+        // Before a model or a file is asked for: the least that could be left.
+        let shrinks = (0..messages.len()).filter(|at| plan.keeps(*at) && may_shrink(*at));
+        let saved: u64 = shrinks
+            .map(|at| {
+                messages[at]
+                    .tokens()
+                    .saturating_sub(limits.preview + FRAMING_TOKENS)
+            })
+            .sum();
+        let mut sizes = Sizes {
+            before,
+            after: (kept(&plan) + covered.summary_tokens(window)).saturating_sub(saved),
+            trigger: threshold,
+        };
+        if let Some(reason) = self.headroom.refuses(order, sizes) {
+            return Ok(Outcome::Deferred(reason));
+        }
 
         let mut written = None;
         if !covered.messages.is_empty() {
@@ -190,15 +223,14 @@ impl VirtualFiles {
         let mut shorter: HashMap<usize, String> = HashMap::new();
         let nothing_leaves = summary.is_none();
         let stays = |at: usize| nothing_leaves || plan.keeps(at);
-        if after > threshold {
+        if after > goal {
             let mut large: Vec<usize> = (0..messages.len())
-                .filter(|at| stays(*at) && waiting.is_none_or(|waiting| *at < waiting))
-                .filter(|at| may_be_file(&messages[*at]))
+                .filter(|at| stays(*at) && may_shrink(*at))
                 .collect();
             large.sort_by_key(|at| std::cmp::Reverse(messages[*at].tokens()));
             for at in large {
                 let message = &messages[at];
-                if after <= goal || message.tokens() < limits.preview * 2 {
+                if after <= goal {
                     break;
                 }
                 if let Some(text) = self.shortened(message, limits.preview)? {
@@ -210,6 +242,11 @@ impl VirtualFiles {
             }
         }
 
+        sizes.after = after;
+        if let Some(reason) = self.headroom.refuses(order, sizes) {
+            self.folder.discard(&file.name);
+            return Ok(Outcome::Deferred(reason));
+        }
         let saved = before.saturating_sub(after);
         let changes = summary.is_some() || !shorter.is_empty();
         if !changes || saved == 0 || (!order.force && saved < (before as f64 * MIN_SAVING) as u64) {
@@ -246,9 +283,7 @@ impl VirtualFiles {
             }
         }
         self.proposal = Some(Proposal {
-            before,
-            after,
-            threshold,
+            sizes,
             window: (last, file.clone()),
             originals,
         });
@@ -285,7 +320,7 @@ impl VirtualFiles {
             }
         };
         if before >= threshold {
-            self.progress.stop(reason.clone(), before, threshold);
+            self.headroom.stop(reason.clone(), &order.window);
         }
         if !order.force && before > order.window.usable_tokens() {
             return Outcome::FloorTooHigh(
@@ -297,8 +332,7 @@ impl VirtualFiles {
 
     /// The host decided on the proposal: its window is a file from now on.
     pub(crate) fn adopt(&mut self, proposal: Proposal) {
-        self.progress
-            .compacted(proposal.before, proposal.after, proposal.threshold);
+        self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
         self.pending = None;
         self.staged = None;
@@ -326,8 +360,8 @@ impl VirtualFiles {
         }
         let window = &request.order.window;
         let threshold = self.settings.limits(window).threshold;
-        let from = threshold.map(|threshold| (threshold as f64 * PREPARE_FROM) as u64);
-        let is_near = from.is_some_and(|from| window.best_prompt_tokens() >= from);
+        let is_near = threshold
+            .is_some_and(|threshold| window.is_near(threshold, likely_after(window), PREPARE_FROM));
         if self.pending.is_none() && self.staged.is_none() && is_near {
             let messages = request.messages;
             let tail = window.context_length / TAIL_SHARE;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use contexture_cooldown::{CoolDowns, Progress};
+use contexture_cooldown::{CoolDowns, Headroom};
 use contexture_engine_api::{
     About, BackgroundCall, Committed, Compaction, CompressRequest, ContextEngine, Decision,
     Delivery, EngineError, Entry, FactoryRequest, HostInfo, LogLevel, MessageId, MessageKind,
@@ -13,7 +13,7 @@ use contexture_summaries::{Pending, Staged};
 use schemars::schema_for;
 use serde_json::{Value, json};
 
-use crate::compacting::Proposal;
+use crate::compacting::{Proposal, likely_after};
 use crate::folder::{File, Folder, Kept, Said, Step};
 use crate::notice::{self, NOTICE_MARK};
 use crate::originals::Original;
@@ -28,9 +28,9 @@ pub struct VirtualFiles {
     pub(crate) services: Services,
     pub(crate) folder: Folder,
     pub(crate) cool_downs: CoolDowns,
-    pub(crate) progress: Progress,
+    pub(crate) headroom: Headroom,
     /// The window as last told.
-    window: WindowState,
+    pub(crate) window: WindowState,
     /// The summary in the making, and the earlier one that it updates.
     pub(crate) pending: Option<Pending<Option<String>>>,
     pub(crate) staged: Option<Staged>,
@@ -56,7 +56,7 @@ impl StandaloneEngine for VirtualFiles {
             services: request.services.clone(),
             folder: Folder::open(request.data_dir, request.session)?,
             cool_downs: CoolDowns::open(request.data_dir, request.services.clone()),
-            progress: Progress::default(),
+            headroom: Headroom::default(),
             window: request.window.clone(),
             pending: None,
             staged: None,
@@ -216,9 +216,9 @@ impl ContextEngine for VirtualFiles {
         if prompt < threshold {
             return Decision::No(figures);
         }
-        match self.progress.stopped(prompt) {
-            Some(reason) => Decision::No(reason.to_owned()),
-            None => Decision::Yes(figures),
+        match self.headroom.decide(window, likely_after(window)) {
+            Decision::Yes(_) => Decision::Yes(figures),
+            decision => decision,
         }
     }
 
@@ -296,7 +296,7 @@ impl ContextEngine for VirtualFiles {
         if delivery.cut.is_some() || !delivery.revisions.is_empty() {
             self.pending = None;
             self.staged = None;
-            self.progress.things_changed();
+            self.headroom.things_changed();
         }
         Ok(self.folder.take(step)?)
     }
@@ -343,14 +343,14 @@ impl ContextEngine for VirtualFiles {
 
     fn model_changed(&mut self, window: &WindowState) {
         self.window = window.clone();
-        self.progress.things_changed();
+        self.headroom.things_changed();
     }
 
     fn reset(&mut self) -> Result<(), EngineError> {
         self.proposal = None;
         self.pending = None;
         self.staged = None;
-        self.progress.things_changed();
+        self.headroom.things_changed();
         Ok(self.folder.reset()?)
     }
 
@@ -361,7 +361,7 @@ impl ContextEngine for VirtualFiles {
             "files": files.len(),
             "file_tokens": files.iter().map(|file| file.tokens).sum::<u64>(),
             "compactions": self.compactions,
-            "stopped": self.progress.reason(),
+            "stopped": self.headroom.reason(),
             "summary_model": self.services.model().map(|model| model.name),
             "cool_down": self.cool_downs.in_force(),
             "background": {

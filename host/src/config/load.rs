@@ -364,7 +364,7 @@ mod tests {
         } = Config::default();
         assert_eq!(
             serde_json::to_value(compression).unwrap(),
-            json!({"enabled": true, "automatic": true, "timing": "threshold", "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
+            json!({"enabled": true, "automatic": true, "timing": "safe", "threshold": 0.5, "max_threshold_tokens": null, "target_ratio": 0.2,
                 "protect_last_n": 20, "wait_for_model": false})
         );
         assert_eq!(context.engine, "compressor");

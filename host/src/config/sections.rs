@@ -168,12 +168,13 @@ impl Default for Supervision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Compression {
-    /// Whether conversations are compacted at all.
+    /// Whether any engine compacts conversations without being asked to.
     pub enabled: bool,
     /// Whether they are compacted without being asked to. Where not, a body that does not fit is reported, and
     /// leaves as it is.
     pub automatic: bool,
-    /// When conversations are compacted: at the threshold, or where that saves money.
+    /// When conversations are compacted: at the threshold once that is sure to cost nothing, at the threshold whatever it
+    /// costs, or as soon as it is likely to save money.
     pub timing: Timing,
     /// The share of the context window at which to compact (a ratio).
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -184,7 +185,7 @@ pub struct Compression {
     /// The share of the threshold that is kept as the recent part (a ratio).
     #[schemars(range(min = 0.1, max = 0.8))]
     pub target_ratio: f64,
-    /// The least number of recent messages that are kept as they are.
+    /// The least number of recent messages that are kept as they are, while they leave a quarter of the threshold free.
     #[schemars(range(min = 1))]
     pub protect_last_n: u64,
     /// Whether a compaction that is due waits for the model's summary rather than do with what is prepared. The
@@ -196,8 +197,11 @@ pub struct Compression {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Timing {
-    /// From the threshold on.
+    /// From the threshold on. While the provider's prompt cache holds the conversation and the window does not require
+    /// a compaction, not before it is sure to cost no more than going on without one.
     #[default]
+    Safe,
+    /// From the threshold on, whatever it costs.
     Threshold,
     /// From half the threshold on, as soon as that costs less at the prices of the provider's prompt cache than going
     /// on without it.

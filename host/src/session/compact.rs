@@ -22,6 +22,7 @@ use super::{Session, SessionError};
 use crate::config::OnFailure;
 use crate::contract::{self, Checked, Limits};
 use crate::engines::Opened;
+use crate::prompt_cache;
 use crate::supervision::{CallError, Pace};
 
 /// What is asked of a compaction.
@@ -29,6 +30,8 @@ use crate::supervision::{CallError, Pace};
 pub(super) struct Ask {
     /// Compact even below the threshold and during a cool-down.
     pub(super) force: bool,
+    /// Session hygiene forces it, or a prompt that does not fit; nobody asked.
+    pub(super) by_hygiene: bool,
     /// A topic to keep in more detail.
     pub(super) focus: Option<String>,
     /// Text from a memory system that a summary may draw on.
@@ -79,6 +82,7 @@ impl Session {
     pub(super) fn prune(&mut self, ask: &Ask) -> Result<Option<CompactionReport>, SessionError> {
         let ask = Ask {
             force: true,
+            by_hygiene: true,
             ..ask.clone()
         };
         let report = self.timed(&ask, Way::Prune)?;
@@ -151,6 +155,7 @@ impl Session {
     fn attempt(&mut self, ask: &Ask, way: Way, fallback: bool) -> Result<CompactionReport, String> {
         let order = (self.order(self.state()))
             .force(ask.force)
+            .by_hygiene(ask.by_hygiene)
             .focus(ask.focus.clone())
             .memory(ask.memory.clone())
             .may_wait_for_model(ask.may_wait_for_model);
@@ -223,6 +228,18 @@ impl Session {
                     Way::Compress => next.pruned_as(&self.window),
                     Way::Prune => next.pruned_from(&self.window),
                 };
+                let (before, after) = (self.counted_tokens(), self.tokens_with(&next));
+                if after >= before {
+                    let reason = format!(
+                        "a compaction would take the prompt from {} to {} tokens, its note in the system prompt among \
+                         them",
+                        grouped(before),
+                        grouped(after)
+                    );
+                    self.discard(&reason, fallback);
+                    let runner = self.runner(fallback);
+                    return Ok(self.unchanged(runner, OutcomeKind::NothingToDo, reason));
+                }
                 self.commit(next, *proposal, &checked, fallback)
             }
         })
@@ -251,16 +268,9 @@ impl Session {
         match checked {
             Ok(checked) => Ok(Answer::Checked(Box::new(proposal), checked)),
             Err(violation) => {
-                let number = self.history.compactions + 1;
                 let reason = violation.to_string();
-                let told = reason.clone();
-                let engine = self.runner_mut(fallback);
-                engine.broke_the_contract();
-                // The engine is only told; if that fails too, the first failure is the one to report.
-                let _ = engine.call("discarded", Pace::Patient, move |engine| {
-                    engine.discarded(number, &told);
-                    Ok(())
-                });
+                self.runner_mut(fallback).broke_the_contract();
+                self.discard(&reason, fallback);
                 Err(format!(
                     "engine `{}` proposed a compaction that breaks the contract, so it was discarded: \
                      {reason}.",
@@ -268,6 +278,18 @@ impl Session {
                 ))
             }
         }
+    }
+
+    /// Tells an engine that its proposal is not made, and why.
+    fn discard(&mut self, reason: &str, fallback: bool) {
+        let (number, told) = (self.history.compactions + 1, reason.to_owned());
+        // The engine is only told; that it fails at this, too, is not what has to be reported.
+        let _ = self
+            .runner_mut(fallback)
+            .call("discarded", Pace::Patient, move |engine| {
+                engine.discarded(number, &told);
+                Ok(())
+            });
     }
 
     /// What an engine is asked with: the window as it is, and the system prompt.
@@ -303,7 +325,10 @@ impl Session {
         self.put_in_force(&before, &proposal, fallback);
         self.reported = None;
         self.new_since_compaction = false;
-        self.requests_since_compaction = 0;
+        let is_warm = self.idle_ms.is_none_or(|idle| idle < self.cache_ttl.ms());
+        let prices = prompt_cache::prices(&self.agent.model, self.cache_ttl);
+        let sizes = [tokens_before, self.counted_tokens(), self.frame_tokens()];
+        self.ledger.compacted(prices, is_warm, sizes);
         let new = self.window.slots().iter().map(Slot::id);
         let committed = Committed::new(self.history.compactions)
             .inserted(new.filter(|id| id.0 >= before.next_id()).collect())

@@ -36,10 +36,10 @@ impl Session {
                 let next = base.apply(&proposal, &limits.marks, &counter);
                 // What is new is still to be compacted.
                 let is_new = self.new_since_compaction;
-                let (reported, requests) = (self.reported, self.requests_since_compaction);
+                let (reported, ledger) = (self.reported, self.ledger);
                 let report = self.commit(next, proposal, &checked, false);
                 self.new_since_compaction = is_new;
-                self.requests_since_compaction = requests;
+                self.ledger = ledger;
                 // What was reported still holds, unless what it was reported for is smaller now.
                 let counted = self.counted_tokens();
                 self.reported = reported.filter(|reported| counted >= reported.counted);

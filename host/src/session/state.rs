@@ -2,14 +2,70 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use contexture_engine_api::{Usage, WindowState};
+use contexture_engine_api::{CachePrices, Usage, WindowState};
 
-use super::{AgentWindow, Session};
+use super::{AgentWindow, Session, Window};
 use crate::config::Timing;
 use crate::prompt_cache::{self, CacheTtl, Pauses, Ttl};
 
 /// How many pauses an engine is told.
 const PAUSES: usize = 32;
+
+/// What the compactions since the session was opened cost and saved, in tokens of plain input, beside the same
+/// conversation without them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ledger {
+    pub(super) requests: u64,
+    pub(super) requests_since_compaction: u64,
+    pub(super) compactions: u64,
+    /// The tokens that are in no prompt any more.
+    removed: u64,
+    pub(super) saved: i64,
+}
+
+impl Ledger {
+    /// That of a conversation whose first request is being made.
+    pub(super) fn of_a_new_conversation(self) -> Self {
+        Self {
+            requests: self.requests.min(1),
+            requests_since_compaction: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The conversation was cut back: what was removed may be gone without an engine, too.
+    pub(super) fn cut_back(&mut self) {
+        self.removed = 0;
+    }
+
+    /// A request is made, which would have been larger by what was removed.
+    fn request(&mut self, prices: CachePrices, is_warm: bool, is_sent: bool) {
+        self.requests += u64::from(is_sent);
+        self.requests_since_compaction += 1;
+        let percent = match is_warm {
+            true => prices.read_percent,
+            false => prices.write_percent,
+        };
+        self.saved += signed(self.removed * u64::from(percent) / 100);
+    }
+
+    /// A compaction from `before` to `after` tokens, `fixed` of them system prompt and tools, is part of the request.
+    pub(super) fn compacted(&mut self, prices: CachePrices, was_warm: bool, sizes: [u64; 3]) {
+        let [before, after, fixed] = sizes;
+        let removed = before.saturating_sub(after);
+        self.saved += match was_warm {
+            true => -signed(prices.cost(before, after, fixed)),
+            false => signed(removed * u64::from(prices.write_percent) / 100),
+        };
+        self.removed += removed;
+        self.compactions += 1;
+        self.requests_since_compaction = 0;
+    }
+}
+
+fn signed(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
 
 /// System prompt and tools of the last request.
 #[derive(Debug)]
@@ -60,15 +116,17 @@ impl Session {
     }
 
     pub(super) fn state_of(&self, tokens: u64, estimated: bool) -> WindowState {
+        let timing = self.engines.config().compression.timing;
         empty_state(&self.agent)
             .prompt_tokens(self.correction.apply(tokens))
             .estimated(estimated)
             .fixed_tokens(self.frame_tokens())
             .has_system_prompt((self.frame.as_ref()).map(|frame| frame.system.is_some()))
-            .reported_tokens(
-                self.reported
-                    .map(|reported| reported.tokens + tokens.saturating_sub(reported.counted)),
-            )
+            .reported_tokens(self.reported.map(|reported| {
+                // What came since is counted, and the provider counts it as it does the rest.
+                let since = tokens.saturating_sub(reported.counted);
+                reported.tokens + self.correction.apply(since)
+            }))
             .idle_ms(self.idle_ms)
             .pauses_ms(self.pauses_ms.clone())
             .cache_ttl_ms(Some(self.cache_ttl.ms()))
@@ -76,14 +134,18 @@ impl Session {
                 &self.agent.model,
                 self.cache_ttl,
             )))
-            .timed_by_price(self.engines.config().compression.timing == Timing::Economy)
-            .requests_since_compaction(self.requests_since_compaction)
+            .timed_by_price(timing == Timing::Economy)
+            .never_at_a_loss(timing == Timing::Safe)
+            .requests_since_compaction(self.ledger.requests_since_compaction)
+            .requests(self.ledger.requests)
+            .compactions(self.ledger.compactions)
+            .saved_by_compactions(self.ledger.saved)
             .messages(self.window.len())
             .new_since_compaction(self.new_since_compaction)
     }
 
     pub(super) fn counted_tokens(&self) -> u64 {
-        self.frame_tokens() + self.window.message_tokens()
+        self.tokens_with(&self.window)
     }
 
     /// The tokens of system prompt, tools, and the note that a compaction appended.
@@ -95,14 +157,23 @@ impl Session {
                 .map_or(0, |note| self.counter.count_text(note))
     }
 
+    /// The prompt's tokens with another window in place of this one.
+    pub(super) fn tokens_with(&self, window: &Window) -> u64 {
+        let note = self.note_of(window);
+        self.fixed_tokens
+            + self.offered_tokens
+            + note.map_or(0, |note| self.counter.count_text(note))
+            + window.message_tokens()
+    }
+
     /// The system prompt of the last request.
     pub(super) fn system_prompt(&self) -> Option<String> {
         self.frame.as_ref()?.system.clone()
     }
 
-    /// Notes that a request was made at this time (ms since the Unix epoch; none for now), and how long the one before
-    /// it was ago.
-    pub(super) fn note_request(&mut self, time_ms: Option<i64>) {
+    /// Notes that a request was made at this time (ms since the Unix epoch; none for now), how long the one before it was
+    /// ago, and whether it is one that goes to the model, and not a document that somebody has compacted.
+    pub(super) fn note_request(&mut self, time_ms: Option<i64>, is_sent: bool) {
         let now = || {
             SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -115,7 +186,9 @@ impl Session {
             self.pauses_ms.remove(0);
         }
         self.pauses_ms.extend(self.idle_ms);
-        self.requests_since_compaction += 1;
+        let is_warm = self.idle_ms.is_none_or(|idle| idle < self.cache_ttl.ms());
+        let prices = prompt_cache::prices(&self.agent.model, self.cache_ttl);
+        self.ledger.request(prices, is_warm, is_sent);
         self.choose_cache_ttl();
     }
 
@@ -147,7 +220,12 @@ impl Session {
 
     /// The note that the system prompt still lacks.
     pub(super) fn note_to_add(&self) -> Option<&str> {
-        let note = self.window.system_note().filter(|_| self.options.note)?;
+        self.note_of(&self.window)
+    }
+
+    /// The note of a window that the system prompt lacks.
+    fn note_of<'w>(&self, window: &'w Window) -> Option<&'w str> {
+        let note = window.system_note().filter(|_| self.options.note)?;
         let frame = self.frame.as_ref();
         let system = frame.and_then(|frame| frame.system.as_deref());
         (!system.is_some_and(|system| system.contains(note))).then_some(note)

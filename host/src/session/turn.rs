@@ -24,6 +24,9 @@ use crate::hygiene::{self, Hygiene};
 use crate::prompt_cache::{self, CacheStatus};
 use contexture_engine_api::MessageKind;
 
+/// What is said where nothing is compacted without anybody asking.
+const OFF: &str = "nothing is compacted by itself";
+
 /// How often what a compaction leaves too large is compacted further in the same turn.
 const FURTHER: usize = 2;
 
@@ -146,18 +149,24 @@ impl Session {
         options: &TurnOptions,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Turn<'b>, SessionError> {
-        self.note_request(options.time_ms);
+        let is_sent = matches!(request.source, Source::Body { .. });
+        self.note_request(options.time_ms, is_sent);
         self.reopen_engine();
         self.recover_from_engine(request.format);
         self.missing = 0;
         let arrival = self.take_in(request)?;
+        if arrival.new_root {
+            self.ledger = self.ledger.of_a_new_conversation();
+        } else if arrival.branched.is_some() {
+            self.ledger.cut_back();
+        }
         if !options.saves_later || self.history.may_be_remembered() {
             self.save();
         }
         self.deliver_background()?;
         // Before anything is counted: they are part of the prompt.
         self.offer_tools(request, false)?;
-        let is_automatic = self.engines.config().compression.automatic;
+        let is_automatic = self.by_itself().is_ok();
         let mut decision = self.show(Some(request), progress)?;
         let rewrites = match options.compact {
             Compact::Auto => is_automatic,
@@ -169,6 +178,11 @@ impl Session {
             rewrite = self.rewrite()?;
             // It was shown the whole window just now, and may see more in it than in what is new.
             decision = self.should_compress()?;
+        }
+        if let Err(key) = self.by_itself()
+            && decision.is_yes()
+        {
+            decision = Decision::No(format!("{} (`{key}`): {}", OFF, decision.reason()));
         }
         let keep_from = self.lend(options.keep_from);
         let is_settled = self.settled && rewrite.is_none();
@@ -247,19 +261,33 @@ impl Session {
         let state = self.state();
         let (tokens, usable) = (state.best_prompt_tokens(), state.usable_tokens());
         let reason = format!(
-            "the prompt has {} tokens, and the window has room for {}; nothing is compacted by itself \
-             (`compression.automatic: false`): ask for it (`contexture compress --force`), or choose a model with a \
-             larger window",
+            "the prompt has {} tokens, and the window has room for {}; {OFF} (`{}`): ask for it (`contexture compress \
+             --force`), or choose a model with a larger window",
             grouped(tokens),
-            grouped(usable)
+            grouped(usable),
+            self.by_itself().err().unwrap_or_default()
         );
         (tokens > usable).then(|| self.unchanged(&self.engine, OutcomeKind::FloorTooHigh, reason))
+    }
+
+    /// Whether conversations are compacted without anybody asking.
+    ///
+    /// # Errors
+    /// The key of the configuration that says no, with its value.
+    fn by_itself(&self) -> Result<(), &'static str> {
+        let compression = &self.engines.config().compression;
+        match (compression.enabled, compression.automatic) {
+            (false, _) => Err("compression.enabled: false"),
+            (true, false) => Err("compression.automatic: false"),
+            (true, true) => Ok(()),
+        }
     }
 
     fn ask(&self, options: &TurnOptions, keep_from: Option<MessageId>) -> Ask {
         let by_config = self.engines.config().compression.wait_for_model;
         Ask {
             force: options.compact == Compact::Force,
+            by_hygiene: false,
             focus: options.focus.clone(),
             memory: options.memory.clone(),
             may_wait_for_model: options.wait_for_model.unwrap_or(by_config),
@@ -400,10 +428,8 @@ impl Session {
         decision: &Decision,
         ask: &Ask,
     ) -> Result<Option<CompactionReport>, SessionError> {
-        let config = self.engines.config();
         let rules = Hygiene {
-            enabled: config.compression.enabled,
-            max_messages: config.hygiene.max_messages,
+            max_messages: self.engines.config().hygiene.max_messages,
         };
         let due = decision.is_yes() || hygiene::check(&self.rough_state(), &rules).is_yes();
         if !due {
@@ -420,10 +446,13 @@ impl Session {
         let failed = report
             .as_ref()
             .is_some_and(|report| report.outcome == OutcomeKind::Failed);
+        let is_overruled =
+            safety_net.is_yes() && self.new_since_compaction && !self.state().rests();
         // An engine that does nothing beyond the safety net is overruled, once for what there is.
-        if safety_net.is_yes() && self.new_since_compaction && !compacted(&report) && !failed {
+        if is_overruled && !compacted(&report) && !failed {
             let ask = Ask {
                 force: true,
+                by_hygiene: true,
                 ..ask.clone()
             };
             let mut forced = self.compact(&ask)?;

@@ -69,7 +69,11 @@ impl Driver {
             }
             _ => String::new(),
         };
-        home.configure(&format!("context:\n  engine: {engine}\n{isolation}{more}"));
+        // A compaction that waits until it is sure to pay would leave little to see.
+        let timing = "compression:\n  timing: threshold\n";
+        home.configure(&format!(
+            "context:\n  engine: {engine}\n{isolation}{more}{timing}"
+        ));
         Self {
             home,
             processes: [None, None],

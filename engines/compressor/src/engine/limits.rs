@@ -28,9 +28,6 @@ impl Compressor {
                 grouped(threshold)
             ));
         }
-        if let Some(reason) = self.progress.stopped(prompt) {
-            return Decision::No(reason.to_owned());
-        }
         let last_call = share(room_for_prompt(window), LAST_CALL);
         if threshold > 0
             && window.fixed_tokens >= threshold
@@ -43,17 +40,17 @@ impl Compressor {
                 grouped(threshold)
             ));
         }
-        if window.timed_by_price {
-            let kept = window.fixed_tokens + budgets.tail_token_budget;
-            let summary = budgets.summary_tokens(prompt.saturating_sub(kept));
-            return window.pays(kept + summary);
+        match self.headroom.decide(window, budgets.likely_after(window)) {
+            Decision::Yes(_) if !window.timed_by_price || window.requires_compaction() => {
+                Decision::Yes(format!(
+                    "the prompt has {} tokens; a compaction is due from {}, in a window of {}",
+                    grouped(prompt),
+                    grouped(threshold),
+                    grouped(window.context_length)
+                ))
+            }
+            decision => decision,
         }
-        Decision::Yes(format!(
-            "the prompt has {} tokens; a compaction is due from {}, in a window of {}",
-            grouped(prompt),
-            grouped(threshold),
-            grouped(window.context_length)
-        ))
     }
 
     /// The window of a request, or the last reported one.
@@ -73,12 +70,7 @@ impl Compressor {
     }
 
     /// Why nothing is even tried.
-    pub(super) fn refusal(
-        &self,
-        order: &CompressOrder,
-        window: &WindowState,
-        before: u64,
-    ) -> Option<Outcome> {
+    pub(super) fn refusal(&self, order: &CompressOrder, window: &WindowState) -> Option<Outcome> {
         if window.context_length == 0 {
             return Some(Outcome::NothingToDo(
                 "the model's context length is not known: set `model.context_length`".into(),
@@ -92,9 +84,11 @@ impl Compressor {
                 "compaction is off (`compression.enabled: false`)".into(),
             ));
         }
-        let prompt = order.window.reported_tokens.unwrap_or(before);
-        self.progress
-            .stopped(prompt)
+        if !window.fits() {
+            return None;
+        }
+        self.headroom
+            .stopped(window)
             .map(|reason| Outcome::Deferred(reason.to_owned()))
     }
 
@@ -106,11 +100,12 @@ impl Compressor {
         before: u64,
     ) -> (Limits, u64) {
         let mut budgets = Budgets::for_window(&self.settings, window);
-        // The provider may count otherwise than the host. What it reported is right, so the limits are
-        // put into the host's units.
-        let scale = window.reported_tokens.map_or(1.0, |reported| {
-            (before as f64 / reported.max(1) as f64).clamp(0.5, 2.0)
-        });
+        // The provider may count otherwise than the host. What it reported, or what the host made of its own count
+        // by earlier reports, is right, so the limits are put into the host's units.
+        let scale = match window.best_prompt_tokens() {
+            0 => 1.0,
+            best => (before as f64 / best as f64).clamp(0.5, 2.0),
+        };
         budgets.threshold_tokens = share(budgets.threshold_tokens, scale);
         budgets.tail_token_budget = share(budgets.tail_token_budget, scale);
         let room_for_prompt = share(room_for_prompt(window), scale);
@@ -137,14 +132,8 @@ impl Compressor {
         (limits, floor)
     }
 
-    pub(super) fn floor_too_high(
-        &mut self,
-        floor_tokens: u64,
-        before: u64,
-        threshold: u64,
-        reason: String,
-    ) -> Outcome {
-        self.progress.stop(reason.clone(), before, threshold);
+    pub(super) fn floor_too_high(&mut self, floor_tokens: u64, reason: String) -> Outcome {
+        self.headroom.stop(reason.clone(), &self.window);
         Outcome::FloorTooHigh(Floor::default().tokens(floor_tokens).reason(reason))
     }
 }

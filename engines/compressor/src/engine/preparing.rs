@@ -9,7 +9,7 @@ use super::Compressor;
 use crate::background::Purpose;
 use crate::boundaries::Outline;
 use crate::headings::HEADINGS;
-use crate::settings::{Budgets, share};
+use crate::settings::Budgets;
 
 /// The share of the threshold from which the next summary is prepared in the background.
 const PREPARE_FROM: f64 = 0.80;
@@ -37,7 +37,7 @@ impl Compressor {
         self.redo = None;
         self.proposal = None;
         self.reported_tokens = None;
-        self.progress.things_changed();
+        self.headroom.things_changed();
     }
 
     /// The model calls for the summary in the making, or for the one to make next.
@@ -128,7 +128,9 @@ impl Compressor {
             + summary
             + self.log.iter().map(|note| note.tokens).sum::<u64>();
         let filled = counted.max(self.reported_tokens.unwrap_or(0));
-        if filled < share(budgets.threshold_tokens, PREPARE_FROM) {
+        let window = self.window.clone().reported_tokens(Some(filled));
+        let after = budgets.likely_after(&window);
+        if !window.is_near(budgets.threshold_tokens, after, PREPARE_FROM) {
             return None;
         }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use contexture_cooldown::Sizes;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
 };
@@ -21,9 +22,7 @@ const MIN_SAVING: f64 = 0.03;
 
 /// A proposal that the host has neither committed nor discarded.
 pub(super) struct Proposal {
-    pub(super) before: u64,
-    after: u64,
-    pub(super) threshold: u64,
+    sizes: Sizes,
     /// The summary's text without its mark; none where nothing was summarised.
     body: Option<String>,
     degraded: bool,
@@ -75,7 +74,7 @@ impl Compressor {
                 grouped(after)
             );
             if before >= limits.trigger {
-                self.progress.stop(reason.clone(), before, threshold);
+                self.headroom.stop(reason.clone(), &self.window);
             }
             return Outcome::NothingToDo(reason);
         }
@@ -88,17 +87,24 @@ impl Compressor {
         });
         if !plan.replaced.is_empty() {
             notes.push(format!(
-                "{} of the protected messages were shortened, since those did not fit",
+                "{} of the protected messages were shortened, since they left too little room",
                 plan.replaced.len()
             ));
         }
         let tail = outline.messages.len() - plan.split.tail;
         if tail < limits.protect_last_n.min(outline.messages.len()) {
             notes.push(format!(
-                "the last {} messages (`compression.protect_last_n`) do not fit into the window: {tail} of \
-                 them are kept as the tail",
+                "the last {} messages (`compression.protect_last_n`) leave less than a quarter of the trigger free: \
+                 {tail} of them are kept as the tail",
                 limits.protect_last_n
             ));
+        }
+        if outline.was_compacted() && plan.takes_the_first_exchange(outline) {
+            notes.push(
+                "the first exchange (`compression.protect_first_n`) is part of the summary from the second \
+                 compaction on"
+                    .to_owned(),
+            );
         }
         if after >= limits.trigger {
             notes.push(format!(
@@ -130,9 +136,11 @@ impl Compressor {
             .filter(|entry| !matches!(entry, Entry::Drop(_)))
             .count();
         self.proposal = Some(Proposal {
-            before,
-            after,
-            threshold,
+            sizes: Sizes {
+                before,
+                after,
+                trigger: limits.trigger,
+            },
             body,
             degraded,
             redo,
@@ -169,15 +177,14 @@ impl Compressor {
 
     /// The host committed the proposal: the window is as it says from now on.
     pub(super) fn adopt(&mut self, proposal: Proposal, compaction: u64) {
-        self.progress
-            .compacted(proposal.before, proposal.after, proposal.threshold);
+        self.headroom.committed(&self.window, proposal.sizes);
         self.compactions += 1;
         self.degraded += u64::from(proposal.degraded);
         self.last_compaction = Some(json!({
             "id": compaction,
             "at_ms": self.services.now_ms(),
-            "tokens_before": proposal.before,
-            "tokens_after": proposal.after,
+            "tokens_before": proposal.sizes.before,
+            "tokens_after": proposal.sizes.after,
             "messages_before": proposal.messages.0,
             "messages_after": proposal.messages.1,
             "degraded": proposal.degraded,

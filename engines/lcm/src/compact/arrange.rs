@@ -12,10 +12,6 @@ use crate::session_state::SessionState;
 use crate::settings::{HEADING_TOKENS, LEAF_SHARE};
 use crate::store::nodes::Placed;
 
-/// The target of a compaction as a share of the soft threshold, so that the next turn does not trigger
-/// another one.
-const COMFORTABLE: f64 = 0.75;
-
 /// The result of trying to divide a window.
 pub(super) enum Arranged {
     Window(Arrangement),
@@ -84,8 +80,9 @@ impl Compactor<'_, '_> {
                     .islands
                     .retain(|island| outline.last_user.is_some_and(|user| island.contains(&user)));
             }
-            let arrangement = self.arrangement(outline, spots, &split)?;
-            let fits = arrangement.estimate <= self.comfortable();
+            let mut arrangement = self.arrangement(outline, spots, &split)?;
+            self.shorten_old(&mut arrangement, outline, self.goal);
+            let fits = arrangement.estimate <= self.goal;
             if best
                 .as_ref()
                 .is_none_or(|best| arrangement.estimate < best.estimate)
@@ -218,16 +215,12 @@ impl Compactor<'_, '_> {
         arrangement.estimate = kept + (nodes + new).min(self.budgets.summaries + PREAMBLE_TOKENS);
     }
 
-    fn comfortable(&self) -> u64 {
-        (self.budgets.soft as f64 * COMFORTABLE) as u64
-    }
-
     /// Whether the summaries alone justify a compaction: they are over their budget, or one was requested
     /// and there are better texts. A better text alone is not worth a new prefix.
     pub(super) fn can_condense(&self, arrangement: &Arrangement) -> bool {
         let total: u64 = arrangement.frontier.iter().map(cost).sum();
         let has_better = |placed: &Placed| self.staging.better(placed.node.id).is_some();
-        (self.force && arrangement.frontier.iter().any(has_better))
+        (self.order.force && arrangement.frontier.iter().any(has_better))
             || (total > self.budgets.summaries && arrangement.frontier.len() > 1)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use contexture_cooldown::Headroom;
 use contexture_engine_api::{
     COMPACTION_NOTE, Compaction, EngineError, Entry, MessageId, MessageKind, MessageView,
     ModelFailure, Outcome, Replacement, grouped,
@@ -21,6 +22,7 @@ impl Compactor<'_, '_> {
         arrangement: &Arrangement,
         before: u64,
         floor: u64,
+        headroom: &mut Headroom,
     ) -> Result<Compacted, EngineError> {
         let next = nodes::next_id(&self.session.store, self.session.id)?;
         let mut writer = Writer::new(self, next);
@@ -28,15 +30,16 @@ impl Compactor<'_, '_> {
 
         let mut entries = self.entries(arrangement, &writer.runs);
         let mut after = self.after(&entries);
-        if after >= self.budgets.hard && !self.force {
-            writer.tighten(after - self.budgets.hard + FRAMING_TOKENS)?;
+        let most = self.goal;
+        if after > most && !self.order.force {
+            writer.tighten(after - most + FRAMING_TOKENS)?;
             entries = self.entries(arrangement, &writer.runs);
             after = self.after(&entries);
         }
         // Staying above the hard threshold is still useful if the provider would refuse the unchanged
         // prompt.
         let saves_the_turn = before >= self.budgets.usable && after < self.budgets.usable;
-        if after >= self.budgets.hard && !saves_the_turn && !self.force {
+        if after >= self.budgets.hard && !saves_the_turn && !self.order.force {
             return Ok(Compacted::Unchanged(
                 self.floor_too_high(floor.max(arrangement.kept)),
             ));
@@ -47,6 +50,10 @@ impl Compactor<'_, '_> {
                 grouped(before),
                 grouped(after)
             ))));
+        }
+
+        if let Some(reason) = headroom.refuses(self.order, self.sizes(before, after)) {
+            return Ok(Compacted::Unchanged(Outcome::Deferred(reason)));
         }
 
         let new = writer.new_nodes();
@@ -74,8 +81,7 @@ impl Compactor<'_, '_> {
             covered: writer.covered,
             took_apart: arrangement.took_apart,
             model_wrote: new.iter().any(|new| new.model.is_some()),
-            before,
-            after,
+            sizes: self.sizes(before, after),
             degraded,
         };
         let compaction = Compaction::default()
@@ -190,7 +196,7 @@ impl Compactor<'_, '_> {
                 arrangement.replaced.len()
             ));
         }
-        if after >= self.budgets.hard && !self.force {
+        if after >= self.budgets.hard && !self.order.force {
             notes.push(format!(
                 "the prompt still has {} tokens, and a compaction is due at once from {}: what is left may \
                  not be removed",

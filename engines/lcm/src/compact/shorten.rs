@@ -36,6 +36,27 @@ impl Compactor<'_, '_> {
             .collect()
     }
 
+    /// Old tool results that stay, as previews, from the oldest on, until the window has come down to `goal`.
+    pub(super) fn shorten_old(&self, arrangement: &mut Arrangement, outline: &Outline, goal: u64) {
+        let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
+        let worth_it = |at: &usize| {
+            self.views[*at].role() == "tool" && self.views[*at].tokens() > 2 * PREVIEW_TOKENS
+        };
+        let old: Vec<usize> = (0..outline.last_turn.min(self.views.len()))
+            .filter(|at| !done.contains(at) && worth_it(at) && self.stays(arrangement, *at))
+            .collect();
+        for at in old {
+            if arrangement.estimate <= goal {
+                break;
+            }
+            if let Some(short) = self.shortened(at, PREVIEW_TOKENS) {
+                arrangement.replaced.push((at, short));
+                self.estimate(arrangement);
+            }
+        }
+        arrangement.replaced.sort_unstable_by_key(|(at, _)| *at);
+    }
+
     /// A shorter form of a message, if allowed and actually shorter: its text as a preview, and the
     /// arguments of its calls without long strings.
     fn shortened(&self, at: usize, max_tokens: u64) -> Option<Replacement> {

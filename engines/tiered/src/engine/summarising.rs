@@ -2,22 +2,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use contexture_cooldown::Sizes;
 use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressOrder, CompressRequest, EngineError, Entry, FailureKind,
     MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, Outcome,
-    whole_groups,
+    Replacement, roomy, whole_groups,
 };
 use contexture_summaries::{Pending, Summariser, ask, noted, units};
 
 use super::{Proposal, Tiered, share};
 use crate::event::{COMPACTION_KEY, state_of};
-use crate::settings::{Summarizer, Tiers};
+use crate::settings::Summarizer;
 use crate::steps::Steps;
 use crate::summary::StructuredSummary;
 use crate::wording::Question;
 
-/// The share of the tier that a summary may take.
+/// The share of the trigger that a summary may take.
 const SUMMARY_SHARE: f64 = 0.05;
 /// The least tokens of a summary.
 const MIN_SUMMARY_TOKENS: u64 = 200;
@@ -41,6 +42,8 @@ struct Covered {
     /// The tokens of the prompt without them.
     left: u64,
     budget: u64,
+    /// What stays and is shown compacted, to make room.
+    shorter: BTreeMap<MessageId, (Replacement, u64)>,
 }
 
 /// How a summary came about.
@@ -51,8 +54,9 @@ struct Written {
 }
 
 impl<S: Steps> Tiered<S> {
-    /// What a summary would cover: all but the newest messages, and fewer of those where they do not fit.
-    fn covered(&mut self, messages: &[MessageView<'_>], tiers: Tiers) -> Covered {
+    /// What a summary would cover: all but the newest messages. If what stays leaves too little room below `trigger`,
+    /// what the model has seen of it is shown compacted, and then fewer of them stay.
+    fn covered(&mut self, messages: &[MessageView<'_>], trigger: u64) -> Covered {
         let tokens: Vec<u64> = messages.iter().map(MessageView::tokens).collect();
         let groups = whole_groups(messages);
         let question = messages.iter().rposition(MessageView::is_real_user);
@@ -60,6 +64,12 @@ impl<S: Steps> Tiered<S> {
             let group = groups.iter().find(|group| group.contains(&at));
             group.cloned().unwrap_or(at..at + 1)
         });
+        let most = share(trigger, SUMMARY_SHARE).max(MIN_SUMMARY_TOKENS);
+        let unseen = messages
+            .iter()
+            .rposition(|message| message.role() == "assistant")
+            .map_or(0, |at| messages.len() - at);
+        let mut shorter: Option<BTreeMap<MessageId, (Replacement, u64)>> = None;
         let mut keep = self.settings.thresholds.keep_recent_count;
         loop {
             let cut = self
@@ -71,19 +81,34 @@ impl<S: Steps> Tiered<S> {
                 .iter()
                 .find(|group| group.start < cut && cut < group.end);
             let cut = group.map_or(cut, |group| group.start);
-            let places: Vec<usize> = (0..cut).filter(|at| !question.contains(at)).collect();
-            let left: u64 = self.window.fixed_tokens
-                + (0..messages.len())
-                    .filter(|at| *at >= cut || question.contains(at))
-                    .map(|at| tokens[at])
-                    .sum::<u64>();
+            let stays = |at: &usize| *at >= cut || question.contains(at);
+            let places: Vec<usize> = (0..cut).filter(|at| !stays(at)).collect();
+            let left: u64 = (0..messages.len())
+                .filter(stays)
+                .map(|at| {
+                    match shorter
+                        .as_ref()
+                        .and_then(|forms| forms.get(&messages[at].id()))
+                    {
+                        Some((_, saved)) => tokens[at].saturating_sub(*saved),
+                        None => tokens[at],
+                    }
+                })
+                .sum();
+            let left = self.window.fixed_tokens + left;
             let covered: u64 = places.iter().map(|at| tokens[*at]).sum();
-            if keep <= 1 || left <= tiers.compaction {
-                let most = share(tiers.summary, SUMMARY_SHARE).max(MIN_SUMMARY_TOKENS);
+            let budget = (covered / COVERED_PART).clamp(MIN_SUMMARY_TOKENS, most);
+            let has_room = left + budget + FRAMING_TOKENS <= roomy(trigger);
+            if !has_room && shorter.is_none() {
+                shorter = Some(self.compacted(messages, unseen));
+                continue;
+            }
+            if keep <= 1 || has_room {
                 return Covered {
                     places,
                     left,
-                    budget: (covered / COVERED_PART).clamp(MIN_SUMMARY_TOKENS, most),
+                    budget,
+                    shorter: shorter.unwrap_or_default(),
                 };
             }
             keep /= 2;
@@ -94,25 +119,30 @@ impl<S: Steps> Tiered<S> {
     pub(super) fn summarised(
         &mut self,
         request: &CompressRequest<'_>,
-        tiers: Tiers,
+        mut sizes: Sizes,
     ) -> Result<Outcome, EngineError> {
         let messages = request.messages;
-        let covered = self.covered(messages, tiers);
+        let mut covered = self.covered(messages, sizes.trigger);
         let is_new = |at: &usize| messages[*at].kind() != MessageKind::Summary;
         let before: u64 = covered.places.iter().map(|at| messages[*at].tokens()).sum();
         if !covered.places.iter().any(is_new) {
-            self.gave_up_at = Some(self.window.best_prompt_tokens());
-            return Ok(Outcome::NothingToDo(
-                "nothing stands before the newest messages".to_owned(),
-            ));
+            let reason = "nothing stands before the newest messages".to_owned();
+            self.headroom.stop(reason.clone(), &self.window);
+            return Ok(Outcome::NothingToDo(reason));
+        }
+        sizes.after = covered.left + covered.budget + FRAMING_TOKENS;
+        if let Some(reason) = self.headroom.refuses(request.order, sizes) {
+            self.waits_for_summary = false;
+            return Ok(Outcome::Deferred(reason));
         }
         let written = self.write(messages, &covered, request.order)?;
         let text = written.summary.text();
         if self.services.count_tokens(&text) + FRAMING_TOKENS >= before {
-            self.gave_up_at = Some(self.window.best_prompt_tokens());
             let reason =
-                "what stands before the newest messages is too short to be worth a summary";
-            return Ok(Outcome::NothingToDo(reason.to_owned()));
+                "what stands before the newest messages is too short to be worth a summary"
+                    .to_owned();
+            self.headroom.stop(reason.clone(), &self.window);
+            return Ok(Outcome::NothingToDo(reason));
         }
         let ids = covered.places.iter().map(|at| messages[*at].id()).collect();
         let mut leaves = vec![false; messages.len()];
@@ -121,7 +151,7 @@ impl<S: Steps> Tiered<S> {
         let mut shorter =
             match covered.left > self.window.usable_tokens().saturating_sub(covered.budget) {
                 true => self.compacted(messages, 0),
-                false => BTreeMap::new(),
+                false => std::mem::take(&mut covered.shorter),
             };
         let mut entries = vec![Entry::summary(text, ids)];
         let kept = messages.iter().zip(&leaves).filter(|(_, leaves)| !**leaves);
@@ -134,6 +164,7 @@ impl<S: Steps> Tiered<S> {
         self.proposal = Some(Proposal {
             summary: Some(written.summary),
             degraded: written.degraded,
+            sizes: Some(sizes),
             prunes: false,
         });
         let compaction = Compaction::new(entries).degraded(written.degraded);
@@ -274,13 +305,13 @@ impl<S: Steps> Tiered<S> {
         };
         let window = &request.order.window;
         let tiers = self.settings.thresholds.tiers(window);
-        let is_near = window.best_prompt_tokens() >= share(tiers.summary, PREPARE_FROM);
+        let is_near = window.is_near(tiers.summary, roomy(tiers.compaction), PREPARE_FROM);
         let is_wanted = is_near && self.settings.enable_context_management;
         if self.cool_downs.in_force().is_some() {
             return Vec::new();
         }
         if self.pending.is_none() && self.staged.is_none() && is_wanted {
-            let covered = self.covered(request.messages, tiers);
+            let covered = self.covered(request.messages, tiers.compaction);
             let originals = originals(request.messages, &covered.places);
             let material = Material::of(request.messages, &covered.places, &originals);
             if !material.said.is_empty() {

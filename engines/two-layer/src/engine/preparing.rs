@@ -49,7 +49,7 @@ impl TwoLayer {
         self.redo.clear();
         self.improved.clear();
         self.proposal = None;
-        self.gave_up_at = None;
+        self.headroom.things_changed();
     }
 
     /// The model calls for the summaries in the making, or for those to make next.

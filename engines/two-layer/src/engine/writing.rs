@@ -39,6 +39,13 @@ pub(super) struct Covered<'a> {
     budget: u64,
 }
 
+impl Covered<'_> {
+    /// The most tokens of the summary.
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
+    }
+}
+
 impl TwoLayer {
     pub(super) fn covered<'a>(&self, read: &Read<'_, 'a>, covers: &[usize]) -> Covered<'a> {
         let outline = &read.outline;

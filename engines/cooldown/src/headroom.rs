@@ -1,0 +1,212 @@
+//! When an engine compacts and when it waits. The rules are those of the interface
+//! ([`WindowState::may_compact`], [`roomy`]); [`Headroom`] adds what an engine remembers: that it could not make room
+//! at some size of the prompt, so that it does not try again for nothing on every turn.
+
+use contexture_engine_api::{CompressOrder, Decision, WindowState, grouped, roomy};
+
+/// Growth of the prompt, as a share of it, after which another try is worth it.
+const RETRY_GROWTH: f64 = 0.10;
+
+/// What a compaction would do, in any one unit of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// The prompt as it is.
+    pub before: u64,
+    /// The prompt that the compaction would leave.
+    pub after: u64,
+    /// The size from which on compactions are due; 0 for always, and then nothing has to stay free.
+    pub trigger: u64,
+}
+
+/// What an engine knows of the room that its compactions can make. One for each session.
+#[derive(Debug, Default)]
+pub struct Headroom {
+    stopped: Option<Stopped>,
+}
+
+#[derive(Debug)]
+struct Stopped {
+    reason: String,
+    /// The prompt's tokens at which it is tried again.
+    retry_at: u64,
+}
+
+impl Headroom {
+    /// Whether a compaction of a prompt that has reached its trigger is made now. `after` is what it would leave, as far
+    /// as is known, in the tokens of [`WindowState::best_prompt_tokens`].
+    pub fn decide(&self, window: &WindowState, after: u64) -> Decision {
+        match self.stopped(window) {
+            Some(reason) if window.fits() => Decision::No(reason.to_owned()),
+            _ => window.may_compact(after),
+        }
+    }
+
+    /// Why a compaction of these sizes is not made: it does not leave a quarter of the trigger free, or does not pay
+    /// yet. Never where it was asked for or the window requires it.
+    pub fn refuses(&mut self, order: &CompressOrder, sizes: Sizes) -> Option<String> {
+        let window = &order.window;
+        if order.force || window.requires_compaction() || sizes.trigger == 0 {
+            return None;
+        }
+        let Sizes {
+            before,
+            after,
+            trigger,
+        } = sizes;
+        let reason = match after > roomy(trigger) {
+            true if after >= before => format!(
+                "what has to stay leaves nothing to make smaller; {}",
+                window.until_required()
+            ),
+            true => format!(
+                "what has to stay leaves {} of {} tokens, and a compaction has to leave no more than {}, a quarter \
+                 below its trigger of {}; {}",
+                grouped(after),
+                grouped(before),
+                grouped(roomy(trigger)),
+                grouped(trigger),
+                window.until_required()
+            ),
+            false => match window.may_compact(in_providers(after, before, window)) {
+                Decision::No(reason) => reason,
+                _ => return None,
+            },
+        };
+        self.stop(reason.clone(), window);
+        Some(reason)
+    }
+
+    /// A compaction of these sizes of the prompt in `window` is in force.
+    pub fn committed(&mut self, window: &WindowState, sizes: Sizes) {
+        self.stopped = None;
+        if sizes.after >= sizes.trigger && sizes.trigger > 0 {
+            let reason = format!(
+                "the last compaction left {} tokens, and its trigger is {}: the next one is tried when the prompt has \
+                 grown",
+                grouped(sizes.after),
+                grouped(sizes.trigger)
+            );
+            self.stop_at(reason, in_providers(sizes.after, sizes.before, window));
+        }
+    }
+
+    /// Compacting cannot help the prompt in this window, or was refused: it is not tried again until the prompt has
+    /// grown by a tenth, unless it does not fit any more.
+    pub fn stop(&mut self, reason: String, window: &WindowState) {
+        self.stop_at(reason, window.best_prompt_tokens());
+    }
+
+    fn stop_at(&mut self, reason: String, prompt: u64) {
+        let growth = ((prompt as f64 * RETRY_GROWTH).round() as u64).max(1);
+        self.stopped = Some(Stopped {
+            reason,
+            retry_at: prompt.saturating_add(growth),
+        });
+    }
+
+    /// Why not to compact the prompt in this window, if there is a reason.
+    pub fn stopped(&self, window: &WindowState) -> Option<&str> {
+        self.stopped
+            .as_ref()
+            .filter(|stopped| window.best_prompt_tokens() < stopped.retry_at)
+            .map(|stopped| stopped.reason.as_str())
+    }
+
+    /// Why it does not compact, whatever the size of the prompt.
+    pub fn reason(&self) -> Option<&str> {
+        self.stopped.as_ref().map(|stopped| stopped.reason.as_str())
+    }
+
+    /// The window or the conversation is another one now.
+    pub fn things_changed(&mut self) {
+        self.stopped = None;
+    }
+}
+
+/// These tokens as the provider counts, in whose count the prompt of `before` tokens is that of the window.
+fn in_providers(tokens: u64, before: u64, window: &WindowState) -> u64 {
+    let scale = window.best_prompt_tokens() as f64 / before.max(1) as f64;
+    (tokens as f64 * scale) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use contexture_engine_api::CachePrices;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn order_of(prompt: u64) -> CompressOrder {
+        let window = WindowState::default()
+            .context_length(200_000)
+            .prompt_tokens(prompt)
+            .requests(90)
+            .requests_since_compaction(90);
+        CompressOrder::default().window(window)
+    }
+
+    fn sizes(before: u64, after: u64, trigger: u64) -> Sizes {
+        Sizes {
+            before,
+            after,
+            trigger,
+        }
+    }
+
+    #[test]
+    fn a_quarter_of_the_trigger_is_free_after_it_or_it_waits_until_the_prompt_has_grown() {
+        let mut headroom = Headroom::default();
+        let order = order_of(100_000);
+        assert_eq!(
+            headroom.refuses(&order, sizes(100_000, 75_000, 100_000)),
+            None
+        );
+        let reason = headroom.refuses(&order, sizes(100_000, 75_001, 100_000));
+        assert!(
+            reason.is_some_and(|reason| reason.contains("75,001") && reason.contains("170,000"))
+        );
+        let decide = |prompt| headroom.decide(&order_of(prompt).window, 20_000).is_yes();
+        assert!(!decide(109_999) && decide(110_000));
+        headroom.things_changed();
+        assert_eq!(headroom.stopped(&order.window), None);
+    }
+
+    #[test]
+    fn whoever_asks_and_a_full_window_get_what_there_is() {
+        let mut headroom = Headroom::default();
+        let bad = sizes(100_000, 99_000, 100_000);
+        assert_eq!(headroom.refuses(&order_of(100_000).force(true), bad), None);
+        assert_eq!(headroom.refuses(&order_of(170_000), bad), None);
+        assert_eq!(
+            headroom.refuses(&order_of(100_000), sizes(100_000, 99_000, 0)),
+            None
+        );
+        headroom.stop("no".into(), &order_of(190_000).window);
+        let decide = |prompt| headroom.decide(&order_of(prompt).window, 1).is_yes();
+        assert!(!decide(200_000) && decide(200_001));
+    }
+
+    proptest! {
+        /// A conversation that fits never costs more than without an engine: each compaction is paid for by those
+        /// before it, whatever the sizes.
+        #[test]
+        fn what_is_not_required_and_not_yet_saved_is_not_spent(
+            prompt in 60_000_u64..169_999, after in 1_000_u64..60_000, fixed in 0_u64..20_000,
+            saved: i32, requests in 2_u64..49, write in 100_u32..=200,
+        ) {
+            let prices = CachePrices::new(10, write);
+            let mut order = order_of(prompt);
+            order.window = order.window
+                .fixed_tokens(fixed)
+                .cache_prices(Some(prices))
+                .cache_ttl_ms(Some(300_000))
+                .idle_ms(Some(1))
+                .requests(requests)
+                .never_at_a_loss(true)
+                .saved_by_compactions(i64::from(saved));
+            let refused = Headroom::default().refuses(&order, sizes(prompt, after, 100_000));
+            let cost = prices.cost(prompt, after, fixed);
+            prop_assert_eq!(refused.is_none(), i128::from(saved) >= i128::from(cost));
+        }
+    }
+}
