@@ -94,7 +94,7 @@ pub(crate) struct Over<'t> {
     pub(crate) compaction: Option<&'t CompactionReport>,
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }

@@ -7,8 +7,10 @@ mod account;
 mod agent_model;
 mod answer;
 mod api;
+mod coding;
 mod conversation;
 mod diff;
+mod endpoint;
 mod exchange;
 mod failure;
 mod headers;
@@ -23,7 +25,9 @@ mod routes;
 mod session_key;
 mod sessions;
 mod settings;
+mod side_call;
 mod stream;
+mod unmanaged;
 mod upstream;
 mod window;
 mod work;
@@ -42,7 +46,8 @@ use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
 use settings::Settings;
-pub use settings::SettingsError;
+pub use settings::{BaseUrls, SettingsError};
+use unmanaged::Unmanaged;
 use work::Work;
 pub use work::runtime;
 
@@ -78,6 +83,7 @@ pub(crate) struct Shared {
     sessions: Sessions<Ended>,
     identities: Identities,
     metrics: Arc<Metrics>,
+    unmanaged: Unmanaged,
     work: Work,
     settings: RwLock<Arc<Settings>>,
     /// What the last compactions changed.
@@ -85,6 +91,8 @@ pub(crate) struct Shared {
     address: SocketAddr,
     /// `gateway.listen` as it was at the start.
     listen: String,
+    /// What the environment named at the start.
+    urls: BaseUrls,
 }
 
 impl Shared {
@@ -120,7 +128,7 @@ impl Handle {
     pub fn reload(&self) -> Result<(), GatewayError> {
         self.shared.host.reload()?;
         let engines = self.shared.host.engines();
-        let settings = Settings::of(engines.config(), self.shared.address)?;
+        let settings = Settings::of(engines.config(), self.shared.address, &self.shared.urls)?;
         let listen = &engines.config().gateway.listen;
         if *listen != self.shared.listen {
             tracing::warn!(
@@ -144,6 +152,18 @@ impl Gateway {
     /// # Errors
     /// What is missing for it.
     pub async fn open(options: HostOptions, listen: Option<&str>) -> Result<Self, GatewayError> {
+        Self::open_before(options, listen, BaseUrls::default()).await
+    }
+
+    /// The same before the providers at these addresses, where the configuration names no others.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_before(
+        options: HostOptions,
+        listen: Option<&str>,
+        urls: BaseUrls,
+    ) -> Result<Self, GatewayError> {
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
         let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;
         let engines = host.engines();
@@ -158,7 +178,7 @@ impl Gateway {
         let address = addresses.next().ok_or(SettingsError::Address {
             address: wanted.clone(),
         })?;
-        let settings = Settings::of(config, address)?;
+        let settings = Settings::of(config, address, &urls)?;
         let listener = TcpListener::bind(address)
             .await
             .map_err(|cause| GatewayError::Listen {
@@ -172,11 +192,13 @@ impl Gateway {
                 sessions: Sessions::new(),
                 identities: Identities::default(),
                 metrics: Arc::default(),
+                unmanaged: Unmanaged::default(),
                 work: Work::default(),
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
                 listen: config.gateway.listen.clone(),
+                urls,
             }),
             listener,
         })
@@ -191,27 +213,18 @@ impl Gateway {
     pub fn status(&self) -> Vec<String> {
         let engines = self.shared.host.engines();
         let config = engines.config();
-        let caching = &config.prompt_caching;
-        let enabled = caching.enabled != Some(false);
-        let markers = contexture::prompt_cache::decide(
-            "claude",
-            Some("anthropic"),
-            None,
-            enabled,
-            caching.cache_ttl,
-        );
-        let mode = match self.shared.settings().observe {
+        let settings = self.shared.settings();
+        let mode = match settings.observe {
             true => "observing",
             false => "managing",
         };
-        vec![
-            format!(
-                "listening on http://{}, {mode}, engine {}",
-                self.address(),
-                config.context.engine
-            ),
-            markers.to_string(),
-        ]
+        let mut lines = vec![format!(
+            "listening on http://{}, {mode}, engine {}",
+            self.address(),
+            config.context.engine
+        )];
+        lines.extend(settings.caching(&config.prompt_caching));
+        lines
     }
 
     /// Answers requests until it is stopped; `handle` is given what stops it.

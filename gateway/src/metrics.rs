@@ -17,6 +17,11 @@ const COUNTERS: &[(&str, &str)] = &[
         "Requests that left as they came because something failed, by the reason.",
     ),
     (
+        "not_managed_total",
+        "Requests that were no turn of a session, or whose session runs another engine than the configured one, by the \
+         reason.",
+    ),
+    (
         "upstream_responses_total",
         "Answers of providers, by status.",
     ),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::body::{Body, is_prompt, system_text};
+use super::body::{Body, is_prompt, is_setup, system_text, tools_of};
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::json::{JsonError, Raw, skip_space, value_end};
@@ -515,7 +515,11 @@ impl<'d> Builder<'d> {
         let leading = self
             .items
             .iter()
-            .take_while(|item| is_prompt(raw(&item.body)))
+            .take_while(|item| {
+                // A log has lines of many kinds, and its system prompt elsewhere.
+                let is_request = !matches!(container, Container::Log);
+                is_prompt(raw(&item.body)) || (is_request && is_setup(raw(&item.body)))
+            })
             .count();
         // A log is no request: what its agent's provider compacted, the log tells in its own way.
         let of_provider = match container {
@@ -529,6 +533,9 @@ impl<'d> Builder<'d> {
         let compacted_items: Vec<_> = compacted_items.map(|item| item.body).collect();
         let leading = all;
         let system_items: Vec<_> = self.items.into_iter().map(|item| item.body).collect();
+        let tool_items: Vec<_> = (system_items.iter())
+            .filter_map(|item| tools_of(raw(item)))
+            .collect();
         self.system.extend(
             system_items
                 .iter()
@@ -558,7 +565,7 @@ impl<'d> Builder<'d> {
             messages,
             scattered: HashMap::new(),
             system: (!self.system.is_empty()).then(|| self.system.join("\n\n")),
-            tools: self.tools,
+            tools: self.tools.into_iter().chain(tool_items).collect(),
             model: self.model,
             usage: Vec::new(),
             warnings: self.warnings,
