@@ -107,6 +107,20 @@ pub struct Gateway {
     listener: TcpListener,
 }
 
+/// What a gateway did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Requests for models, managed or not.
+    pub requests: u64,
+    /// Turns of sessions.
+    pub managed: u64,
+    /// Tokens that the requests would have had more without the engine (an estimate).
+    pub saved_tokens: u64,
+    /// What they would have cost more, in US dollars at list prices; negative if they cost more with the engine.
+    pub saved_dollars: f64,
+}
+
 /// Stops a gateway, and has it read its configuration again.
 #[derive(Clone)]
 pub struct Handle {
@@ -118,6 +132,11 @@ impl Handle {
     /// Takes no more requests; those under way come to their end, as long as `gateway.shutdown_ms` allows.
     pub fn stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// What it did since the start.
+    pub fn totals(&self) -> Totals {
+        self.shared.metrics.totals()
     }
 
     /// Reads the configuration again: engines, limits, timeouts, tokens and addresses of providers. What is under way goes on as
@@ -207,6 +226,15 @@ impl Gateway {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// The base URL that requests for Anthropic's API go on to.
+    pub fn upstream_of_anthropic(&self) -> String {
+        let settings = self.shared.settings();
+        settings
+            .upstream(api::Provider::Anthropic)
+            .base()
+            .to_owned()
     }
 
     /// What a person should know at the start, a line each.
