@@ -169,7 +169,7 @@ fn first_line(gateway: &Gateway, loaded: &Loaded, addresses: &Addresses) -> Stri
 }
 
 fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
-    if totals.requests == 0 {
+    if totals.requests + totals.others == 0 {
         let listen = &loaded.config.gateway.listen;
         return vec![
             format!(

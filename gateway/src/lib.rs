@@ -111,8 +111,10 @@ pub struct Gateway {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Requests for models, managed or not.
+    /// Requests that carry conversations, managed or not.
     pub requests: u64,
+    /// Requests to other endpoints, as for the list of models.
+    pub others: u64,
     /// Turns of sessions.
     pub managed: u64,
     /// Tokens that the requests would have had more without the engine (an estimate).

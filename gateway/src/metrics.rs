@@ -95,6 +95,7 @@ impl Metrics {
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             requests: self.sum("requests_total", "") as u64,
+            others: self.sum("not_managed_total", "reason=\"endpoint\"") as u64,
             managed: self.sum("requests_total", "outcome=\"managed\"") as u64,
             saved_tokens: self.sum("saved_tokens_total", "") as u64,
             saved_dollars: self.saved_microdollars.load(Ordering::Relaxed) as f64 / 1e6,
