@@ -1,11 +1,27 @@
 //! `contexture run`: a command with a gateway of its own before its model.
+//!
+//! The command has the terminal to itself while it runs: one line stands before it and one behind it, and what is logged
+//! meanwhile goes to a file. [`agents`] knows how agents are told of an address, and what to do if one did not listen.
+
+mod agents;
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::fs::File;
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use contexture::config::Loaded;
+use contexture_engine_api::make_private_folder;
+use contexture_gateway::{Gateway, Totals};
+use tokio::signal::ctrl_c;
 
 use crate::error::CliError;
-use crate::{Global, output, serve};
+use crate::figures::counted;
+use crate::interrupt::INTERRUPTED;
+use crate::{Global, output, serve, setup, terminal};
+use agents::{Addresses, Agent};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -15,9 +31,11 @@ Examples:
   contexture run -- aider --model sonnet
 
 The gateway listens on a free port of this machine for as long as the command runs. Known agents (claude, codex, aider, \
-opencode, hermes) are told of it in their own way, others by OPENAI_BASE_URL and ANTHROPIC_BASE_URL.
+opencode, hermes) are told of it in their own way, others by OPENAI_BASE_URL and ANTHROPIC_BASE_URL. If one of these is \
+set already, requests go on to the address that it names, unless the configuration names another. What is logged goes \
+to logs/run.log in the home directory.
 
-Exit code: that of the command; 2 wrong usage or configuration.")]
+Exit code: that of the command, 128 and the signal's number if one ended it; 2 wrong usage or configuration.")]
 pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(
@@ -31,59 +49,241 @@ pub(crate) struct RunArgs {
 
 /// What a shell says of a command that it cannot run.
 const NOT_RUN: u8 = 127;
+/// What a shell adds to the number of the signal that ended a command.
+const SIGNALLED: i32 = 128;
+/// How long answers may take to end once nobody is there to read them.
+const AFTER: Duration = Duration::from_secs(2);
+/// A log larger than this begins anew, and the old one stays beside it.
+const LARGEST_LOG: u64 = 8 << 20;
 
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
+    let loaded = setup::read_config(global).map_err(CliError::config)?;
+    let addresses = Addresses::of(&loaded.config.upstream, &|name| std::env::var(name).ok())?;
+    let own = OwnStderr::keep(&loaded.home);
+    let ran = run_beside(args, global, &loaded, &addresses, &own);
+    own.give_back();
+    let Ran { code, last } = ran?;
+    for line in last {
+        terminal::say(&format!("{line}\n"));
+    }
+    Ok(code)
+}
+
+struct Ran {
+    code: u8,
+    /// What is said at the end.
+    last: Vec<String>,
+}
+
+fn run_beside(
+    args: &RunArgs,
+    global: &Global,
+    loaded: &Loaded,
+    addresses: &Addresses,
+    own: &OwnStderr,
+) -> Result<Ran, CliError> {
     let runtime = serve::runtime()?;
     runtime.block_on(async {
-        let gateway = serve::open(global, Some("127.0.0.1:0")).await?;
-        let mut command = told(&args.command, &format!("http://{}", gateway.address()));
+        let gateway = serve::open_before(global, Some("127.0.0.1:0"), addresses.urls()).await?;
+        let base = format!("http://{}", gateway.address());
+        let agent = Agent::of(&args.command);
+        let mut command = agent.told(&args.command, &base, addresses, &gateway);
+        own.say(&own.warnings());
+        own.say(&format!("{}\n", first_line(&gateway, loaded, addresses)));
         let (sender, stopper) = tokio::sync::oneshot::channel();
         let serving = tokio::spawn(gateway.serve(|handle| drop(sender.send(handle))));
-        // The terminal sends Ctrl-C to both; it is the command's business.
-        let ignoring = tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });
         command.stdout(output::stdout().map_or_else(Stdio::inherit, Stdio::from));
+        command.stderr(own.for_command());
         let program = command.get_program().to_string_lossy().into_owned();
-        let ran = tokio::task::spawn_blocking(move || command.status()).await;
-        ignoring.abort();
-        if let Ok(handle) = stopper.await {
+        let ended = watch(tokio::process::Command::from(command)).await;
+        let handle = stopper.await.ok();
+        if let Some(handle) = &handle {
             handle.stop();
         }
-        let _ = serving.await;
-        let status = ran.map_err(std::io::Error::other).and_then(|status| status);
-        let status = status.map_err(|source| CliError::NotRun { program, source })?;
-        Ok(status
-            .code()
-            .and_then(|code| u8::try_from(code).ok())
-            .unwrap_or(NOT_RUN))
+        // Answers that nobody reads, and whoever does not want to wait for them.
+        tokio::select! {
+            _ = tokio::time::timeout(AFTER, serving) => {}
+            _ = ctrl_c() => {}
+        }
+        let code = ended.map_err(|source| CliError::NotRun { program, source })?;
+        let totals = handle.map(|handle| handle.totals()).unwrap_or_default();
+        Ok(Ran {
+            code,
+            last: last_lines(&agent, &totals, loaded),
+        })
     })
 }
 
-/// The command with what tells it of the gateway at `base`.
-fn told(command: &[OsString], base: &str) -> Command {
-    let (program, arguments) = match command {
-        [program, arguments @ ..] => (program.clone(), arguments),
-        [] => (OsString::new(), command),
+/// Runs the command to its end; answers the exit code that a shell would give it.
+async fn watch(mut command: tokio::process::Command) -> std::io::Result<u8> {
+    let mut child = command.spawn()?;
+    // The terminal sends Ctrl-C to both, and it is the command's business. Elsewhere it comes to this process alone.
+    let at_terminal = std::io::stdin().is_terminal();
+    let mut presses = 0;
+    loop {
+        tokio::select! {
+            status = child.wait() => return Ok(code_of(status?)),
+            pressed = ctrl_c() => {
+                if pressed.is_err() {
+                    return Ok(code_of(child.wait().await?));
+                }
+                presses += 1;
+                if presses > 1 && !at_terminal {
+                    child.start_kill()?;
+                    child.wait().await?;
+                    return Ok(INTERRUPTED);
+                }
+            }
+        }
+    }
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    #[cfg(unix)]
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let signal = None;
+    let code = status
+        .code()
+        .or_else(|| signal.map(|signal: i32| SIGNALLED + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(NOT_RUN)
+}
+
+fn first_line(gateway: &Gateway, loaded: &Loaded, addresses: &Addresses) -> String {
+    let config = &loaded.config;
+    let window = match config.model.context_length {
+        Some(tokens) => format!("window {}", counted(tokens, "token")),
+        None => "window by the model's name".to_owned(),
     };
-    let versioned = format!("{base}/v1");
-    let mut told = Command::new(&program);
-    let name = Path::new(&program)
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy();
-    if name == "codex" {
-        told.arg("-c")
-            .arg(format!("openai_base_url=\"{versioned}\""));
+    let mut line = format!(
+        "contexture: http://{}/ shows what happens; engine {}, {window}",
+        gateway.address(),
+        config.context.engine
+    );
+    for told in addresses.told() {
+        line.push_str("; ");
+        line.push_str(&told);
     }
-    if name == "opencode" && std::env::var_os("OPENCODE_CONFIG_CONTENT").is_none() {
-        let options = serde_json::json!({"options": {"baseURL": versioned}});
-        let config = serde_json::json!({"provider": {"openai": options, "anthropic": options}});
-        told.env("OPENCODE_CONFIG_CONTENT", config.to_string());
+    line
+}
+
+fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
+    if totals.requests + totals.others == 0 {
+        let listen = &loaded.config.gateway.listen;
+        return vec![
+            format!(
+                "contexture: no request came: {} did not use the gateway's address, and its model was asked without it",
+                agent.name
+            ),
+            format!("contexture: {}", agent.hint(listen)),
+        ];
     }
-    told.args(arguments)
-        .env("ANTHROPIC_BASE_URL", base)
-        // LiteLLM's name for it, which aider has.
-        .env("ANTHROPIC_API_BASE", base)
-        .env("OPENAI_BASE_URL", &versioned)
-        .env("OPENAI_API_BASE", &versioned);
-    told
+    let mut line = format!("contexture: {} managed", counted(totals.managed, "request"));
+    if totals.requests > totals.managed {
+        line.push_str(&format!(" of {}", totals.requests));
+    }
+    line.push_str(&format!(", {}", counted(totals.saved_tokens, "token")));
+    if totals.saved_dollars >= 0.005 {
+        line.push_str(&format!(" and ${:.2}", totals.saved_dollars));
+    }
+    line.push_str(" saved");
+    vec![line]
+}
+
+/// The stderr that the command was started with, while everything that this process writes there, the log and what plugins
+/// print, goes to a file.
+struct OwnStderr {
+    /// None where it was not possible: then all share it.
+    #[cfg_attr(not(unix), allow(dead_code))]
+    kept: Option<(File, PathBuf, u64)>,
+}
+
+impl OwnStderr {
+    #[cfg(unix)]
+    fn keep(home: &Path) -> Self {
+        Self {
+            kept: redirect(home)
+                .inspect_err(|error| tracing::warn!("the log stays on stderr: {error}"))
+                .ok(),
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn keep(_: &Path) -> Self {
+        Self { kept: None }
+    }
+
+    /// Puts it back.
+    fn give_back(&self) {
+        #[cfg(unix)]
+        if let Some((stderr, ..)) = &self.kept {
+            let _ = rustix::stdio::dup2_stderr(stderr);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        use std::io::Write;
+
+        match &self.kept {
+            Some((stderr, ..)) => {
+                let masked = contexture::mask_secrets(text);
+                let _ = (&*stderr).write_all(terminal::visible(&masked).as_bytes());
+            }
+            None => terminal::say(text),
+        }
+    }
+
+    fn for_command(&self) -> Stdio {
+        let kept = self
+            .kept
+            .as_ref()
+            .and_then(|(stderr, ..)| stderr.try_clone().ok());
+        kept.map_or_else(Stdio::inherit, Stdio::from)
+    }
+
+    /// What was warned of while the gateway was opened, which a person should see before the command has the screen.
+    fn warnings(&self) -> String {
+        let Some((_, path, began)) = &self.kept else {
+            return String::new();
+        };
+        let mut text = String::new();
+        let read = File::open(path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(*began))?;
+            file.read_to_string(&mut text)
+        });
+        if read.is_err() {
+            return String::new();
+        }
+        let warnings = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("WARN ")
+                .or_else(|| line.strip_prefix("ERROR "))
+        });
+        warnings
+            .map(|line| format!("{}\n", terminal::warning(line)))
+            .collect()
+    }
+}
+
+#[cfg(unix)]
+fn redirect(home: &Path) -> std::io::Result<(File, PathBuf, u64)> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let folder = home.join("logs");
+    make_private_folder(&folder)?;
+    let path = folder.join("run.log");
+    if std::fs::metadata(&path).is_ok_and(|log| log.len() > LARGEST_LOG) {
+        std::fs::rename(&path, folder.join("run.log.1"))?;
+    }
+    let log = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(&path)?;
+    let began = log.metadata()?.len();
+    let kept = std::io::stderr().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok((kept.into(), path, began))
 }

@@ -1,10 +1,12 @@
 //! `contexture serve`: the gateway, until it is told to stop.
 
 use contexture::HostOptions;
-use contexture_gateway::{Gateway, GatewayError, Handle};
+use contexture_engine_api::unwatch_exit;
+use contexture_gateway::{BaseUrls, Gateway, GatewayError, Handle};
 use tokio::runtime::Runtime;
 
 use crate::error::CliError;
+use crate::interrupt::INTERRUPTED;
 use crate::{Global, OK, terminal};
 
 #[derive(Debug, clap::Args)]
@@ -16,7 +18,7 @@ Examples:
 
 Requests go on to the provider of their API (`upstream.openai.base_url`, `upstream.anthropic.base_url`) with the \
 client's own credentials. /healthz says that it runs, /metrics what it did. Ctrl-C and SIGTERM let the answers under \
-way come to their end; SIGHUP has the configuration read again.
+way come to their end, a second one does not wait for them; SIGHUP has the configuration read again.
 
 Exit codes: 0 stopped, 2 wrong usage or configuration.")]
 pub(crate) struct ServeArgs {
@@ -46,13 +48,22 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
 }
 
 /// A gateway of the command's configuration.
-pub(crate) async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError> {
+async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError> {
+    open_before(global, listen, BaseUrls::default()).await
+}
+
+/// The same before the providers at these addresses, where the configuration names no others.
+pub(crate) async fn open_before(
+    global: &Global,
+    listen: Option<&str>,
+    urls: BaseUrls,
+) -> Result<Gateway, CliError> {
     let options = HostOptions {
         config: global.config.clone(),
         offline: global.offline,
         ..HostOptions::default()
     };
-    Gateway::open(options, listen)
+    Gateway::open_before(options, listen, urls)
         .await
         .map_err(CliError::Gateway)
 }
@@ -86,11 +97,25 @@ async fn signals(handle: Handle) {
         }
     }
     handle.stop();
+    // Who asks again does not want to wait for the answers under way.
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    end_at_once();
 }
 
 #[cfg(not(unix))]
 async fn signals(handle: Handle) {
     if tokio::signal::ctrl_c().await.is_ok() {
         handle.stop();
+        if tokio::signal::ctrl_c().await.is_ok() {
+            end_at_once();
+        }
     }
+}
+
+fn end_at_once() {
+    unwatch_exit();
+    std::process::exit(INTERRUPTED.into());
 }

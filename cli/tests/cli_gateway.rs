@@ -214,3 +214,185 @@ fn run_tells_a_command_where_the_gateway_is() {
         .unwrap();
     assert_eq!(missing.status.code(), Some(2));
 }
+
+/// A command that runs under `contexture run` until it is told to end; the variables that it was given are read first.
+#[cfg(unix)]
+struct Under(Child, Vec<String>);
+
+#[cfg(unix)]
+impl Under {
+    fn start(home: &Home, env: &[(&str, &str)]) -> Self {
+        let names = "ANTHROPIC_BASE_URL OPENAI_BASE_URL OPENAI_API_BASE _CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL";
+        let echo = names.split(' ').map(|name| format!("echo ${name}"));
+        let script = format!("{}; read line", echo.collect::<Vec<_>>().join("; "));
+        let mut command = home.command(["run", "--", "sh", "-c", &script]);
+        command.envs(env.iter().copied());
+        let pipes = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let line = |_| {
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+            line.trim().to_owned()
+        };
+        let told = (0..4).map(line).collect();
+        Self(child, told)
+    }
+
+    /// Lets it end; answers what stood on stderr, and the exit code.
+    fn end(mut self) -> (String, i32) {
+        drop(self.0.stdin.take());
+        let ended = self.0.wait_with_output().unwrap();
+        (
+            String::from_utf8(ended.stderr).unwrap(),
+            ended.status.code().unwrap(),
+        )
+    }
+}
+
+#[cfg(unix)]
+fn ask(base: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(base.trim_start_matches("http://")).unwrap();
+    let body = "{\"model\": \"gpt-4o\", \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer corp\r\ncontent-type: \
+         application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[cfg(unix)]
+#[test]
+fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
+    let provider = StandIn::start();
+    provider.answer_with(|_| Answer::text("Yes."));
+    let corp = format!("{}/v1", provider.base_url());
+    let bare = Home::new();
+    let env = [
+        ("OPENAI_BASE_URL", corp.as_str()),
+        ("OPENAI_API_BASE", "https://other.example/v1"),
+        ("RUST_LOG", "trace"),
+    ];
+    let under = Under::start(&bare, &env);
+    let [anthropic, openai, other, first_party] = &under.1.clone()[..] else {
+        panic!()
+    };
+    assert_eq!(*openai, format!("{anthropic}/v1"));
+    // A key is never sent to an address that it was not meant for.
+    assert_eq!(other, "https://other.example/v1");
+    assert_eq!(
+        first_party, "1",
+        "what goes on to Anthropic's own address keeps its window"
+    );
+    let answer = ask(anthropic, "/v1/chat/completions");
+    assert!(
+        answer.contains("Yes.") && answer.contains("x-contexture-status: managed"),
+        "{answer}"
+    );
+    assert_eq!(
+        provider.requests().pop().unwrap().header("authorization"),
+        Some("Bearer corp")
+    );
+    let (stderr, code) = under.end();
+    assert_eq!(code, 0);
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{stderr}");
+    for said in [
+        anthropic.as_str(),
+        "engine compressor",
+        "window",
+        corp.as_str(),
+        "OPENAI_BASE_URL",
+        "OPENAI_API_BASE stays",
+    ] {
+        assert!(lines[0].contains(said), "{said}: {stderr}");
+    }
+    assert!(
+        lines[1].contains("1 request managed") && lines[1].contains("saved"),
+        "{stderr}"
+    );
+    let log = bare.path("home/logs/run.log");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&log).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+
+    // The configuration wins, and it is said.
+    let home = home(&provider, "");
+    let under = Under::start(
+        &home,
+        &[
+            ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
+            ("_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL", "1"),
+        ],
+    );
+    assert_eq!(under.1[3], "", "the upstream is not Anthropic's");
+    assert!(ask(&under.1[0], "/v1/chat/completions").contains("Yes."));
+    let (stderr, _) = under.end();
+    assert!(
+        stderr.contains("not to the http://127.0.0.1:9/v1 of OPENAI_BASE_URL"),
+        "{stderr}"
+    );
+    let refused = home
+        .command(["run", "--", "true"])
+        .env("OPENAI_BASE_URL", "corp.example")
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn run_ends_as_its_command_did_and_says_if_nothing_came() {
+    let provider = StandIn::start();
+    let home = home(&provider, "");
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130)] {
+        let ran = home.run(["run", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+    }
+    for (agent, hint) in [
+        ("pi", "models.json"),
+        ("hermes", "--provider custom"),
+        ("codex", "model_provider"),
+        ("other", "contexture serve"),
+    ] {
+        let program = home.put(agent, "#!/bin/sh\n");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).unwrap();
+        let ran = home.run(["run", "--", &program]);
+        assert!(
+            ran.stderr.contains("no request came") && ran.stderr.contains(hint),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+/// The first Ctrl-C waits for the answers under way, the second does not.
+#[cfg(unix)]
+#[test]
+fn a_second_interrupt_ends_at_once() {
+    let provider = StandIn::start();
+    provider.answer_with(|_| Answer::fault(contexture_stand_in::Fault::Hang));
+    let home = home(&provider, "");
+    let mut serving = Serving::start(&home, &["--listen", "127.0.0.1:0"]);
+    let address = serving.1.clone();
+    let asking = std::thread::spawn(move || {
+        std::panic::catch_unwind(|| ask(&address, "/v1/chat/completions"))
+    });
+    while provider.requests().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    serving.signal(rustix::process::Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(serving.0.try_wait().unwrap().is_none(), "it waits");
+    serving.signal(rustix::process::Signal::INT);
+    assert_eq!(serving.0.wait().unwrap().code(), Some(130));
+    drop(asking.join());
+}

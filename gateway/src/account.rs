@@ -2,6 +2,7 @@
 //! engine. It is kept with the session, so that it outlives the gateway: the sums, and the last turns.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture::Usage;
@@ -11,6 +12,7 @@ use contexture::session::{CompactionReport, Record, RecordError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Shared;
 use crate::api::Api;
 
 /// The name of the sums among what is kept with a session.
@@ -94,7 +96,7 @@ pub(crate) struct Over<'t> {
     pub(crate) compaction: Option<&'t CompactionReport>,
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
@@ -113,7 +115,8 @@ fn cost(prices: &Prices, prompt: u64, read: u64, written: u64) -> f64 {
 ///
 /// # Errors
 /// The record cannot be read or written.
-pub(crate) fn note(record: &Record, session: &str, over: &Over<'_>) -> Result<u64, RecordError> {
+pub(crate) fn note(shared: &Shared, session: &str, over: &Over<'_>) -> Result<u64, RecordError> {
+    let record = shared.host.record();
     let mut totals = totals(record, session)?;
     let at_ms = now_ms();
     let (last, all) = (over.last, over.all);
@@ -153,6 +156,9 @@ pub(crate) fn note(record: &Record, session: &str, over: &Over<'_>) -> Result<u6
     totals.output += all.output_tokens;
     totals.without += without;
     if let Some(cost) = cost {
+        let saved = cost.none.min(cost.markers) - cost.engine;
+        let saved = (saved * 1e6) as i64;
+        (shared.metrics.saved_microdollars).fetch_add(saved, Ordering::Relaxed);
         let sums = totals.cost.get_or_insert_default();
         sums.engine += cost.engine;
         sums.markers += cost.markers;

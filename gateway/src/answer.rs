@@ -79,7 +79,7 @@ impl Rounds {
         };
         // One at a time.
         let mut diffs = shared.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-        match account::note(shared.host.record(), session, &over) {
+        match account::note(shared, session, &over) {
             Ok(turn) => {
                 if let Some((_, diff)) = report {
                     diffs.push(session, turn, diff.clone());

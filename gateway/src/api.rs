@@ -8,14 +8,17 @@ use serde_json::{Value, json};
 pub(crate) enum Provider {
     OpenAi,
     Anthropic,
+    /// What Codex asks with a ChatGPT login: OpenAI's Responses at another address, with other credentials.
+    ChatGpt,
 }
 
 impl Provider {
-    /// As the host calls it.
-    pub(crate) fn name(self) -> &'static str {
+    /// Where it is if the configuration names no address.
+    pub(crate) fn usual_address(self) -> &'static str {
         match self {
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
+            Self::OpenAi => "https://api.openai.com",
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::ChatGpt => "https://chatgpt.com/backend-api/codex",
         }
     }
 }
@@ -29,16 +32,6 @@ pub(crate) enum Api {
 }
 
 impl Api {
-    /// The endpoint of a path, if it is one.
-    pub(crate) fn of(path: &str) -> Option<Self> {
-        match path {
-            "/v1/chat/completions" | "/chat/completions" => Some(Self::Chat),
-            "/v1/responses" | "/responses" => Some(Self::Responses),
-            "/v1/messages" => Some(Self::Messages),
-            _ => None,
-        }
-    }
-
     pub(crate) fn format(self) -> Format {
         match self {
             Self::Chat => Format::OpenAiChat,

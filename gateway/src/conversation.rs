@@ -13,7 +13,7 @@ use contexture::{Compact, TurnOptions};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agent_model;
-use crate::api::Api;
+use crate::api::{Api, Provider};
 use crate::diff::Sent;
 use crate::failure::Failure;
 use crate::heal;
@@ -21,15 +21,17 @@ use crate::hidden;
 use crate::lineage::{self, Seen};
 use crate::session_key::{self, Key};
 use crate::sessions::{Held, Opening, Place};
+use crate::side_call;
 use crate::stream::Tools;
+use crate::unmanaged::{Status, Why};
 use crate::{Shared, settings::Settings, window};
 
 /// What a request is, before anything is done with it.
 pub(crate) enum Kind {
     /// A turn of a conversation.
     Turn(Arc<Asked>),
-    /// It goes on as it came, for this reason.
-    Untouched(&'static str),
+    /// It goes on as it came, for this reason; with the name that the client has for its session.
+    Untouched(Why, Option<String>),
 }
 
 /// A turn that is asked for.
@@ -63,6 +65,8 @@ pub(crate) struct Turned {
     pub(crate) prompt_tokens: u64,
     /// What the compaction was, and what it changed.
     pub(crate) report: Option<Compacted>,
+    /// Why the session runs another engine than the configured one.
+    pub(crate) fallback: Option<Why>,
 }
 
 /// A compaction that was made.
@@ -72,30 +76,46 @@ pub(crate) fn as_text(body: &Bytes) -> Result<&str, Failure> {
     std::str::from_utf8(body).map_err(|error| Failure::new("not_text", error))
 }
 
+/// A request whose body may be a turn.
+#[derive(Debug, Clone)]
+pub(crate) struct Posted {
+    pub(crate) api: Api,
+    pub(crate) provider: Provider,
+    pub(crate) headers: http::HeaderMap,
+    /// Where it goes on to.
+    pub(crate) url: String,
+    pub(crate) tenant: Option<String>,
+    pub(crate) body: Bytes,
+}
+
 /// Finds out what a request is.
 ///
 /// # Errors
 /// It cannot be read, or its session cannot be found.
-pub(crate) fn read(
-    shared: &Shared,
-    settings: &Settings,
-    api: Api,
-    headers: &http::HeaderMap,
-    url: &str,
-    tenant: Option<&str>,
-    body: &Bytes,
-) -> Result<Kind, Failure> {
+pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Result<Kind, Failure> {
+    let Posted {
+        api,
+        provider,
+        headers,
+        url,
+        tenant,
+        body,
+    } = posted;
+    let (api, tenant) = (*api, tenant.as_deref());
     let text = as_text(body)?;
     let format = api.format();
     let wire = formats::split(text, Some(format)).map_err(|error| Failure::new("format", error))?;
-    if session_key::is_side_call(api, headers, &wire) {
-        return Ok(Kind::Untouched("side call"));
-    }
-    if let Some(why) = session_key::provider_manages(&wire) {
-        return Ok(Kind::Untouched(why));
-    }
-    if wire.messages.is_empty() {
-        return Ok(Kind::Untouched("no messages"));
+    let why = if let Some(purpose) = side_call::purpose(&wire) {
+        Some(Why::new(Status::SideCall, "side call", purpose))
+    } else if let Some(manages) = session_key::provider_manages(&wire) {
+        Some(Why::new(Status::NotManaged, manages, ""))
+    } else if wire.messages.is_empty() {
+        Some(Why::new(Status::NotManaged, "no messages", ""))
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        return Ok(Kind::Untouched(why, session_key::key(headers, &wire).name));
     }
     let model = wire.model.as_deref().unwrap_or_default();
     let Some(agent) = window::of(settings, headers, &wire, model) else {
@@ -126,7 +146,7 @@ pub(crate) fn read(
     let engines = shared.host.engines();
     let is_asked = !settings.observe;
     let agent_model = is_asked.then(|| {
-        let headers = settings.headers(api, headers);
+        let headers = settings.headers(*provider, headers);
         agent_model::of(
             engines.config(),
             api,
@@ -142,7 +162,7 @@ pub(crate) fn read(
         opening: Opening {
             id: found.session.clone(),
             agent,
-            provider: api.provider().name(),
+            provider: settings.cache_provider(api),
             offer_tools: !settings.observe,
             wait: settings.max_hold,
         },
@@ -337,6 +357,8 @@ impl Asked {
             tracing::warn!(session = %self.opening.id, "{warning}");
         }
         let prompt_tokens = held.session.state().best_prompt_tokens();
+        let fallback = held.session.stands_in();
+        let fallback = fallback.map(|why| Why::new(Status::Fallback, "fallback", why));
         Ok(Turned {
             body,
             session: self.opening.id.clone(),
@@ -346,6 +368,7 @@ impl Asked {
             compaction,
             prompt_tokens,
             report,
+            fallback,
         })
     }
 }
@@ -393,6 +416,7 @@ impl Turned {
             compaction: None,
             prompt_tokens: self.prompt_tokens,
             report: None,
+            fallback: None,
         }
     }
 }

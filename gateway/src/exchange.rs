@@ -10,18 +10,22 @@ use std::time::Instant;
 use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
-use http::header::HeaderMap;
+use http::header::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 
 use crate::Shared;
 use crate::answer::{Slot, turn_in};
-use crate::api::Api;
-use crate::conversation::{self, Asked, Kind, Turned};
+use crate::api::{Api, Provider};
+use crate::coding;
+use crate::conversation::{self, Asked, Kind, Posted, Turned};
+use crate::endpoint::Route;
 use crate::failure::Failure;
 use crate::headers;
 use crate::limits::Counted;
+use crate::session_key;
 use crate::settings::Settings;
+use crate::unmanaged::{Status, Why};
 use crate::upstream::Unreachable;
 use first::managed;
 pub(crate) use replies::refuse;
@@ -30,11 +34,32 @@ use replies::{back, unreachable};
 /// A request as it came.
 pub(crate) struct Incoming {
     pub(crate) method: Method,
-    pub(crate) path_and_query: String,
+    /// As the client wrote them.
+    pub(crate) path: String,
+    /// With its question mark; empty where there is none.
+    pub(crate) query: String,
+    pub(crate) route: Route,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) tenant: Option<String>,
     pub(crate) counted: Counted,
+}
+
+impl Incoming {
+    /// Where it goes on to.
+    fn url(&self, settings: &Settings) -> String {
+        let upstream = settings.upstream(self.route.provider);
+        upstream.url(&self.route.target, &self.query)
+    }
+
+    /// What its session is called where the client names one, with the tenant's name before it.
+    fn session(&self, named: Option<String>) -> Option<String> {
+        let name = named.or_else(|| session_key::name_in(&self.headers));
+        match &self.tenant {
+            Some(tenant) => Some(format!("{tenant}/{}", name.unwrap_or_default())),
+            None => name,
+        }
+    }
 }
 
 /// What is the same for all rounds of an answer.
@@ -44,6 +69,8 @@ struct Exchange {
     api: Api,
     url: String,
     headers: HeaderMap,
+    /// The codings that the client takes.
+    accepts: Option<HeaderValue>,
 }
 
 impl Exchange {
@@ -61,7 +88,7 @@ impl Exchange {
             &format!("status=\"{status}\""),
             1.0,
         );
-        sent
+        sent.map(coding::expanded)
     }
 }
 
@@ -84,15 +111,15 @@ fn reading(
     incoming: &Incoming,
 ) -> impl FnOnce() -> Result<Kind, Failure> + Send + 'static {
     let (shared, settings) = (Arc::clone(shared), Arc::clone(settings));
-    let (headers, body) = (incoming.headers.clone(), incoming.body.clone());
-    let tenant = incoming.tenant.clone();
-    let url = settings
-        .upstream(api.provider())
-        .url(&incoming.path_and_query);
-    move || {
-        let tenant = tenant.as_deref();
-        conversation::read(&shared, &settings, api, &headers, &url, tenant, &body)
-    }
+    let posted = Posted {
+        api,
+        provider: incoming.route.provider,
+        headers: incoming.headers.clone(),
+        url: incoming.url(&settings),
+        tenant: incoming.tenant.clone(),
+        body: incoming.body.clone(),
+    };
+    move || conversation::read(&shared, &settings, &posted)
 }
 
 /// A turn that will be over.
@@ -189,8 +216,10 @@ pub(crate) async fn answer(
     let (asked, turned) = match begun {
         Begun::Turned(asked, turned) => (asked, Some(turned)),
         Begun::Read(Ok(Kind::Turn(asked))) => (asked, None),
-        Begun::Read(Ok(Kind::Untouched(why))) => {
-            return pass(&shared, &settings, api, incoming, None, ("unmanaged", why)).await;
+        Begun::Read(Ok(Kind::Untouched(why, session))) => {
+            let session = incoming.session(session);
+            let passed = Passed::of(why, session);
+            return pass(&shared, &settings, api, incoming, passed).await;
         }
         Begun::Read(Err(failure)) => {
             return fail_open(&shared, &settings, api, incoming, None, failure).await;
@@ -198,8 +227,10 @@ pub(crate) async fn answer(
     };
     let slot = slot(&shared, &settings, &asked);
     if settings.observe {
+        let why = Why::new(Status::Observed, "observed", "`gateway.mode` is observe");
+        let passed = Passed::of(why, Some(asked.opening.id.clone()));
         observe(&shared, slot, asked);
-        return pass(&shared, &settings, api, incoming, None, ("observed", "")).await;
+        return pass(&shared, &settings, api, incoming, passed).await;
     }
     let turned = match turned {
         Some(turned) => turned,
@@ -222,15 +253,38 @@ pub(crate) async fn answer(
     shared
         .metrics
         .add("requests_total", &labels(api, "managed"), 1.0);
-    let upstream = settings.upstream(api.provider());
+    let session = asked.opening.id.clone();
+    let fallback = turned.fallback.clone();
+    if let Some(why) = &fallback {
+        shared.unmanaged.note(&shared.metrics, Some(&session), why);
+    }
     let exchange = Exchange {
-        url: upstream.url(&incoming.path_and_query),
-        headers: settings.headers(api, &incoming.headers),
+        url: incoming.url(&settings),
+        headers: settings.headers(incoming.route.provider, &incoming.headers),
+        accepts: coding::accepted(&incoming.headers),
         api,
         shared,
         settings,
     };
-    managed(exchange, slot, asked, (turned, held), incoming.counted).await
+    let answer = managed(exchange, slot, asked, (turned, held), incoming.counted).await;
+    said(answer, &session, fallback.as_ref())
+}
+
+/// An answer that says what became of its request, also where it is an error of the gateway's own.
+fn said(mut answer: Response, session: &str, fallback: Option<&Why>) -> Response {
+    let own = answer.headers_mut();
+    let is_managed = match own.get(headers::STATUS) {
+        None => {
+            headers::set(own, headers::STATUS, Status::Managed.name());
+            headers::set(own, headers::SESSION, session);
+            true
+        }
+        Some(status) => status == Status::Managed.name(),
+    };
+    if let Some(why) = fallback.filter(|_| is_managed) {
+        why.tell(&mut answer);
+    }
+    answer
 }
 
 fn held_too_long(settings: &Settings) -> Failure {
@@ -260,7 +314,18 @@ pub(crate) async fn count(
         true => None,
         false => timeout(settings.max_hold, counted).await.ok().flatten(),
     };
-    through(&settings, api, incoming, body).await
+    let is_managed = body.is_some();
+    let mut answer = through(&settings, api, incoming, body).await;
+    match is_managed {
+        true => headers::set(
+            answer.headers_mut(),
+            headers::STATUS,
+            Status::Managed.name(),
+        ),
+        // Nothing is lost by it: the provider counts what the client sent.
+        false => Why::new(Status::NotManaged, "count", "counted as it came").tell(&mut answer),
+    }
+    answer
 }
 
 fn labels(api: Api, outcome: &str) -> String {
@@ -287,12 +352,10 @@ async fn fail_open(
     failure: Failure,
 ) -> Response {
     let reason = failure.reason;
-    tracing::warn!(
-        endpoint = api.name(),
-        reason,
-        "failed open: {}",
-        failure.detail
-    );
+    let session = match &asked {
+        Some(asked) => Some(asked.opening.id.clone()),
+        None => incoming.session(None),
+    };
     shared
         .metrics
         .add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
@@ -304,51 +367,82 @@ async fn fail_open(
         }
         None => None,
     };
-    let words = format!("{reason}: {}", failure.detail);
-    pass(
-        shared,
-        settings,
-        api,
-        incoming,
+    let passed = Passed {
+        why: Why::new(Status::FailedOpen, reason, failure.detail),
+        session,
         body,
-        ("failed-open", &words),
-    )
-    .await
+    };
+    pass(shared, settings, api, incoming, passed).await
 }
 
-/// Sends a request on as it came, or with another `body`, and the answer back as it comes.
+/// What is not managed.
+struct Passed {
+    why: Why,
+    session: Option<String>,
+    /// What is sent in place of the client's body.
+    body: Option<Bytes>,
+}
+
+impl Passed {
+    fn of(why: Why, session: Option<String>) -> Self {
+        Self {
+            why,
+            session,
+            body: None,
+        }
+    }
+}
+
+/// Sends a request on as it came, or with another body, and the answer back as it comes.
 async fn pass(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
     api: Api,
     incoming: Incoming,
-    body: Option<Bytes>,
-    (status, reason): (&str, &str),
+    passed: Passed,
 ) -> Response {
+    let Passed { why, session, body } = passed;
+    let outcome = labels(api, why.status.name());
+    shared.metrics.add("requests_total", &outcome, 1.0);
     shared
-        .metrics
-        .add("requests_total", &labels(api, status), 1.0);
+        .unmanaged
+        .note(&shared.metrics, session.as_deref(), &why);
     let mut response = through(settings, api, incoming, body).await;
-    headers::set(response.headers_mut(), headers::STATUS, status);
-    if !reason.is_empty() {
-        headers::set(response.headers_mut(), headers::REASON, reason);
-    }
+    why.tell(&mut response);
+    response
+}
+
+/// Sends a request of another endpoint on.
+pub(crate) async fn other(
+    shared: &Arc<Shared>,
+    settings: &Arc<Settings>,
+    api: Api,
+    incoming: Incoming,
+) -> Response {
+    let what = format!("{} {}", incoming.method, incoming.path);
+    let why = Why::new(Status::NotManaged, "endpoint", what);
+    let session = incoming.session(None);
+    shared
+        .unmanaged
+        .note(&shared.metrics, session.as_deref(), &why);
+    let mut response = through(settings, api, incoming, None).await;
+    why.tell(&mut response);
     response
 }
 
 /// Sends any request on, and the answer back, byte for byte.
-pub(crate) async fn through(
+async fn through(
     settings: &Arc<Settings>,
     api: Api,
     incoming: Incoming,
     body: Option<Bytes>,
 ) -> Response {
-    let upstream = settings.upstream(api.provider());
+    let provider = incoming.route.provider;
     let mut passed = headers::upstream(&incoming.headers, false);
-    if let Some(key) = &upstream.key {
-        headers::use_key(&mut passed, key, api == Api::Messages);
+    if let Some(key) = &settings.upstream(provider).key {
+        headers::use_key(&mut passed, key, provider == Provider::Anthropic);
     }
-    let url = upstream.url(&incoming.path_and_query);
+    let url = incoming.url(settings);
     let body = body.unwrap_or(incoming.body);
     match settings
         .client

@@ -12,7 +12,7 @@ pub(crate) const OWN: &str = "x-contexture-";
 pub(crate) const TOKEN: &str = "x-contexture-token";
 /// The session that a client asks for, and the one that an answer belongs to.
 pub(crate) const SESSION: &str = "x-contexture-session";
-/// What the gateway did with a request: `managed`, `unmanaged`, `failed-open` or `observed`.
+/// What the gateway did with a request: the name of a [`Status`](crate::unmanaged::Status).
 pub(crate) const STATUS: &str = "x-contexture-status";
 /// Why a request was not managed.
 pub(crate) const REASON: &str = "x-contexture-reason";

@@ -7,8 +7,10 @@ mod account;
 mod agent_model;
 mod answer;
 mod api;
+mod coding;
 mod conversation;
 mod diff;
+mod endpoint;
 mod exchange;
 mod failure;
 mod headers;
@@ -23,7 +25,9 @@ mod routes;
 mod session_key;
 mod sessions;
 mod settings;
+mod side_call;
 mod stream;
+mod unmanaged;
 mod upstream;
 mod window;
 mod work;
@@ -42,7 +46,8 @@ use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
 use settings::Settings;
-pub use settings::SettingsError;
+pub use settings::{BaseUrls, SettingsError};
+use unmanaged::Unmanaged;
 use work::Work;
 pub use work::runtime;
 
@@ -78,6 +83,7 @@ pub(crate) struct Shared {
     sessions: Sessions<Ended>,
     identities: Identities,
     metrics: Arc<Metrics>,
+    unmanaged: Unmanaged,
     work: Work,
     settings: RwLock<Arc<Settings>>,
     /// What the last compactions changed.
@@ -85,6 +91,8 @@ pub(crate) struct Shared {
     address: SocketAddr,
     /// `gateway.listen` as it was at the start.
     listen: String,
+    /// What the environment named at the start.
+    urls: BaseUrls,
 }
 
 impl Shared {
@@ -97,6 +105,22 @@ impl Shared {
 pub struct Gateway {
     shared: Arc<Shared>,
     listener: TcpListener,
+}
+
+/// What a gateway did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Requests that carry conversations, managed or not.
+    pub requests: u64,
+    /// Requests to other endpoints, as for the list of models.
+    pub others: u64,
+    /// Turns of sessions.
+    pub managed: u64,
+    /// Tokens that the requests would have had more without the engine (an estimate).
+    pub saved_tokens: u64,
+    /// What they would have cost more, in US dollars at list prices; negative if they cost more with the engine.
+    pub saved_dollars: f64,
 }
 
 /// Stops a gateway, and has it read its configuration again.
@@ -112,6 +136,11 @@ impl Handle {
         self.stop.send_replace(true);
     }
 
+    /// What it did since the start.
+    pub fn totals(&self) -> Totals {
+        self.shared.metrics.totals()
+    }
+
     /// Reads the configuration again: engines, limits, timeouts, tokens and addresses of providers. What is under way goes on as
     /// it began. Blocks.
     ///
@@ -120,7 +149,7 @@ impl Handle {
     pub fn reload(&self) -> Result<(), GatewayError> {
         self.shared.host.reload()?;
         let engines = self.shared.host.engines();
-        let settings = Settings::of(engines.config(), self.shared.address)?;
+        let settings = Settings::of(engines.config(), self.shared.address, &self.shared.urls)?;
         let listen = &engines.config().gateway.listen;
         if *listen != self.shared.listen {
             tracing::warn!(
@@ -144,6 +173,18 @@ impl Gateway {
     /// # Errors
     /// What is missing for it.
     pub async fn open(options: HostOptions, listen: Option<&str>) -> Result<Self, GatewayError> {
+        Self::open_before(options, listen, BaseUrls::default()).await
+    }
+
+    /// The same before the providers at these addresses, where the configuration names no others.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_before(
+        options: HostOptions,
+        listen: Option<&str>,
+        urls: BaseUrls,
+    ) -> Result<Self, GatewayError> {
         let opened = tokio::task::spawn_blocking(move || Host::open(&options)).await;
         let host = opened.map_err(|error| GatewayError::Panicked(error.to_string()))??;
         let engines = host.engines();
@@ -158,7 +199,7 @@ impl Gateway {
         let address = addresses.next().ok_or(SettingsError::Address {
             address: wanted.clone(),
         })?;
-        let settings = Settings::of(config, address)?;
+        let settings = Settings::of(config, address, &urls)?;
         let listener = TcpListener::bind(address)
             .await
             .map_err(|cause| GatewayError::Listen {
@@ -172,11 +213,13 @@ impl Gateway {
                 sessions: Sessions::new(),
                 identities: Identities::default(),
                 metrics: Arc::default(),
+                unmanaged: Unmanaged::default(),
                 work: Work::default(),
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),
                 address,
                 listen: config.gateway.listen.clone(),
+                urls,
             }),
             listener,
         })
@@ -187,31 +230,31 @@ impl Gateway {
         self.shared.address
     }
 
+    /// The base URL that requests for Anthropic's API go on to.
+    pub fn upstream_of_anthropic(&self) -> String {
+        let settings = self.shared.settings();
+        settings
+            .upstream(api::Provider::Anthropic)
+            .base()
+            .to_owned()
+    }
+
     /// What a person should know at the start, a line each.
     pub fn status(&self) -> Vec<String> {
         let engines = self.shared.host.engines();
         let config = engines.config();
-        let caching = &config.prompt_caching;
-        let enabled = caching.enabled != Some(false);
-        let markers = contexture::prompt_cache::decide(
-            "claude",
-            Some("anthropic"),
-            None,
-            enabled,
-            caching.cache_ttl,
-        );
-        let mode = match self.shared.settings().observe {
+        let settings = self.shared.settings();
+        let mode = match settings.observe {
             true => "observing",
             false => "managing",
         };
-        vec![
-            format!(
-                "listening on http://{}, {mode}, engine {}",
-                self.address(),
-                config.context.engine
-            ),
-            markers.to_string(),
-        ]
+        let mut lines = vec![format!(
+            "listening on http://{}, {mode}, engine {}",
+            self.address(),
+            config.context.engine
+        )];
+        lines.extend(settings.caching(&config.prompt_caching));
+        lines
     }
 
     /// Answers requests until it is stopped; `handle` is given what stops it.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::Totals;
+
 /// The counters, and what they count. A figure that is not listed is not kept.
 const COUNTERS: &[(&str, &str)] = &[
     (
@@ -15,6 +17,11 @@ const COUNTERS: &[(&str, &str)] = &[
     (
         "failed_open_total",
         "Requests that left as they came because something failed, by the reason.",
+    ),
+    (
+        "not_managed_total",
+        "Requests that were no turn of a session, or whose session runs another engine than the configured one, by the \
+         reason.",
     ),
     (
         "upstream_responses_total",
@@ -52,6 +59,8 @@ pub(crate) struct Metrics {
     counters: Mutex<BTreeMap<(&'static str, String), f64>>,
     pub(crate) active: AtomicI64,
     pub(crate) open_sessions: AtomicI64,
+    /// What requests would have cost more without the engine, in millionths of a dollar. It may fall.
+    pub(crate) saved_microdollars: AtomicI64,
 }
 
 impl Metrics {
@@ -71,6 +80,26 @@ impl Metrics {
     pub(crate) fn held(&self, time: Duration) {
         self.add("turn_seconds_total", "", time.as_secs_f64());
         self.add("turns_total", "", 1.0);
+    }
+
+    /// The sum of a counter over all labels that hold this.
+    fn sum(&self, name: &str, label: &str) -> f64 {
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = counters
+            .iter()
+            .filter(|((known, labels), _)| *known == name && labels.contains(label));
+        own.map(|(_, value)| value).sum()
+    }
+
+    /// What was done since the start.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            requests: self.sum("requests_total", "") as u64,
+            others: self.sum("not_managed_total", "reason=\"endpoint\"") as u64,
+            managed: self.sum("requests_total", "outcome=\"managed\"") as u64,
+            saved_tokens: self.sum("saved_tokens_total", "") as u64,
+            saved_dollars: self.saved_microdollars.load(Ordering::Relaxed) as f64 / 1e6,
+        }
     }
 
     /// The page.

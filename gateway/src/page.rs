@@ -127,10 +127,7 @@ struct Asked {
 }
 
 fn tell(shared: &Shared, incoming: &Incoming) -> Result<Value, Refused> {
-    let (path, query) = incoming
-        .path_and_query
-        .split_once('?')
-        .unwrap_or((&incoming.path_and_query, ""));
+    let query = incoming.query.trim_start_matches('?');
     let tenant = incoming.tenant.as_deref();
     let may_see = |id: &str| match tenant {
         None => true,
@@ -148,9 +145,10 @@ fn tell(shared: &Shared, incoming: &Incoming) -> Result<Value, Refused> {
     };
     match (
         &incoming.method,
-        path.strip_prefix(PATH).unwrap_or_default(),
+        incoming.path.strip_prefix(PATH).unwrap_or_default(),
     ) {
         (&Method::GET, "sessions") => sessions(&shared.host, may_see),
+        (&Method::GET, "not-managed") => Ok(json!({"rows": shared.unmanaged.rows(may_see)})),
         (&Method::GET, "session") => session(shared, &id()?),
         (&Method::GET, "tools") => {
             let mut session = beside(&shared.host, &id()?)?;

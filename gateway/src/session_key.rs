@@ -4,7 +4,6 @@ use contexture::formats::WireBody;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::api::Api;
 use crate::headers::{self, SESSION};
 
 /// The most of a client's own name for a session.
@@ -19,40 +18,50 @@ pub(crate) struct Key {
     pub(crate) is_exact: bool,
 }
 
+/// The headers that name a session, before what Anthropic's `metadata` says, and after it.
+const FIRST: [&str; 2] = [SESSION, "x-claude-code-session-id"];
+const THEN: [&str; 4] = [
+    "session-id",
+    "session_id",
+    "x-session-id",
+    "x-session-affinity",
+];
+
+fn first_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
+    let mut found = names.iter().filter_map(|name| headers::text(headers, name));
+    found.next().map(str::to_owned)
+}
+
 /// The name of a request's session, by the first that is there.
 pub(crate) fn key(headers: &HeaderMap, wire: &WireBody<'_>) -> Key {
-    let exact = headers::text(headers, SESSION)
-        .map(str::to_owned)
-        .or_else(|| headers::text(headers, "x-claude-code-session-id").map(str::to_owned))
+    let exact = first_of(headers, &FIRST)
         .or_else(|| in_metadata(wire))
-        .or_else(|| {
-            [
-                "session-id",
-                "session_id",
-                "x-session-id",
-                "x-session-affinity",
-            ]
-            .iter()
-            .find_map(|name| headers::text(headers, name))
-            .map(str::to_owned)
-        });
+        .or_else(|| first_of(headers, &THEN));
     let is_exact = exact.is_some();
     let cache_key = || serde_json::from_str::<String>(wire.member("prompt_cache_key")?).ok();
-    let name = exact.or_else(cache_key).map(|name| {
-        let name: String = name
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(LONGEST)
-            .collect();
-        match headers::text(headers, "x-claude-code-agent-id") {
-            Some(agent) => format!("{name}/{agent}"),
-            None => name,
-        }
-    });
     Key {
-        name: name.filter(|name| !name.trim().is_empty()),
+        name: exact
+            .or_else(cache_key)
+            .and_then(|name| cleaned(&name, headers)),
         is_exact,
     }
+}
+
+/// What the headers alone call the session of a request, for one whose body is not read.
+pub(crate) fn name_in(headers: &HeaderMap) -> Option<String> {
+    let name = first_of(headers, &FIRST).or_else(|| first_of(headers, &THEN));
+    name.and_then(|name| cleaned(&name, headers))
+}
+
+/// A client's name for a session as it is used; none where nothing is left of it.
+fn cleaned(name: &str, headers: &HeaderMap) -> Option<String> {
+    let plain = name.chars().filter(|c| !c.is_control()).take(LONGEST);
+    let name: String = plain.collect();
+    let name = match headers::text(headers, "x-claude-code-agent-id") {
+        Some(agent) => format!("{name}/{agent}"),
+        None => name,
+    };
+    (!name.trim().is_empty()).then_some(name)
 }
 
 /// The session in Anthropic's `metadata.user_id`: `user_…_session_UUID`, or JSON with a `session_id`.
@@ -66,13 +75,6 @@ fn in_metadata(wire: &WireBody<'_>) -> Option<String> {
     (!session.is_empty()).then(|| session.to_owned())
 }
 
-/// How agents begin the request by which they have their own conversation summarised.
-const SUMMARISING: &[&str] = &[
-    "Your task is to create a detailed summary of the conversation so far",
-    "You are performing a CONTEXT CHECKPOINT COMPACTION",
-    "Provide a detailed prompt for continuing our conversation above",
-];
-
 /// How conversations begin that agents have begun anew with a summary of their own.
 const CONTINUED: &[&str] = &[
     "This session is being continued from a previous conversation",
@@ -84,30 +86,6 @@ fn holds(raw: &str, texts: &[&str]) -> bool {
     texts
         .iter()
         .any(|text| memchr::memmem::find(raw.as_bytes(), text.as_bytes()).is_some())
-}
-
-/// Whether a request is one that agents make beside their conversation (a title, a quota, a topic, a summary of their
-/// own): it goes through as it is, and is no part of it.
-pub(crate) fn is_side_call(api: Api, headers: &HeaderMap, wire: &WireBody<'_>) -> bool {
-    let is_limited = wire.member("max_tokens").is_some_and(|most| most == "1");
-    let last = wire.messages.last().copied().unwrap_or_default();
-    if is_limited || holds(last, SUMMARISING) {
-        return true;
-    }
-    // Agents that offer tools in their conversation do not in what stands beside it.
-    let has_tools = wire.tools.is_some_and(|tools| tools.trim() != "[]");
-    let works_with_tools = [
-        "x-claude-code-session-id",
-        "session-id",
-        "session_id",
-        "x-session-id",
-        "x-session-affinity",
-    ];
-    let is_agent = works_with_tools
-        .iter()
-        .any(|name| headers.contains_key(*name))
-        || (api == Api::Messages && in_metadata(wire).is_some());
-    is_agent && !has_tools
 }
 
 /// Whether a conversation begins with a summary that its agent made.

@@ -148,6 +148,16 @@ impl Place {
         host: &Host,
         opening: &Opening,
     ) -> Result<Held<'_>, SessionError> {
+        // What stood in for an engine goes once there is another chance for that one.
+        let has_chance = |open: &Open| {
+            open.session.stands_in().is_some() && {
+                host.look_at_plugins();
+                !open.session.runs_with(&host.engines())
+            }
+        };
+        if self.open.as_ref().is_some_and(has_chance) {
+            self.open = None;
+        }
         let has = match &mut self.open {
             Some(open) => open.session.take_again()?,
             None => false,

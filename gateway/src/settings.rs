@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use contexture::config::{Config, GatewayMode};
+use contexture::prompt_cache::{CacheProvider, decide, provider_at};
 
 use http::HeaderMap;
 
 use crate::api::{Api, Provider};
+use crate::endpoint::Upstream;
 use crate::headers;
 use crate::upstream::Client;
 
@@ -53,20 +55,6 @@ pub enum SettingsError {
     Client(String),
 }
 
-/// A provider's address, without the version at its end, and the key to send in place of the client's.
-#[derive(Clone)]
-pub(crate) struct Upstream {
-    root: String,
-    pub(crate) key: Option<String>,
-}
-
-impl Upstream {
-    /// The address of a path, as the client asked for it.
-    pub(crate) fn url(&self, path_and_query: &str) -> String {
-        format!("{}{path_and_query}", self.root)
-    }
-}
-
 /// Somebody who may use the gateway.
 #[derive(Clone)]
 pub(crate) struct Tenant {
@@ -105,6 +93,18 @@ pub(crate) struct Settings {
     pub(crate) client: Client,
     openai: Upstream,
     anthropic: Upstream,
+    chatgpt: Upstream,
+    /// Who serves Claude behind OpenAI's API: the name of a provider that takes markers for its prompt cache.
+    claude_by_chat: Option<&'static str>,
+}
+
+/// Base URLs that the environment names: they count where the configuration names none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BaseUrls {
+    /// Of OpenAI's API.
+    pub openai: Option<String>,
+    /// Of Anthropic's API.
+    pub anthropic: Option<String>,
 }
 
 impl Settings {
@@ -112,7 +112,11 @@ impl Settings {
     ///
     /// # Errors
     /// What cannot be served.
-    pub(crate) fn of(config: &Config, address: SocketAddr) -> Result<Self, SettingsError> {
+    pub(crate) fn of(
+        config: &Config,
+        address: SocketAddr,
+        urls: &BaseUrls,
+    ) -> Result<Self, SettingsError> {
         let gateway = &config.gateway;
         let read = |key: String, variable: &str| match std::env::var(variable) {
             Ok(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
@@ -136,19 +140,28 @@ impl Settings {
         if tenants.is_empty() && !address.ip().is_loopback() {
             return Err(SettingsError::NoTokens { address });
         }
-        let upstream = |name: &str, own: &contexture::config::Provider, usual: &str| {
-            let base = own
-                .base_url
-                .as_deref()
-                .unwrap_or(usual)
-                .trim_end_matches('/');
+        let upstream = |provider: Provider,
+                        name: &str,
+                        own: &contexture::config::Provider,
+                        env: Option<&String>| {
+            let named = own.base_url.as_deref().or(env.map(String::as_str));
             let key = own.api_key_env.as_deref();
             let key = key.map(|variable| read(format!("upstream.{name}.api_key_env"), variable));
-            Ok(Upstream {
-                root: base.strip_suffix("/v1").unwrap_or(base).to_owned(),
-                key: key.transpose()?,
-            })
+            Ok(Upstream::new(provider, named, key.transpose()?))
         };
+        let own = &config.upstream;
+        let openai = upstream(
+            Provider::OpenAi,
+            "openai",
+            &own.openai,
+            urls.openai.as_ref(),
+        )?;
+        let anthropic = upstream(
+            Provider::Anthropic,
+            "anthropic",
+            &own.anthropic,
+            urls.anthropic.as_ref(),
+        )?;
         let ms = Duration::from_millis;
         let client = Client::new(&config.upstream);
         Ok(Self {
@@ -167,20 +180,18 @@ impl Settings {
             },
             context_length: config.model.context_length,
             max_output_tokens: config.model.max_output_tokens,
-            openai: upstream("openai", &config.upstream.openai, "https://api.openai.com")?,
-            anthropic: upstream(
-                "anthropic",
-                &config.upstream.anthropic,
-                "https://api.anthropic.com",
-            )?,
+            chatgpt: upstream(Provider::ChatGpt, "chatgpt", &own.chatgpt, None)?,
+            claude_by_chat: claude_by_chat(&openai, config.model.provider.as_deref()),
+            openai,
+            anthropic,
         })
     }
 
     /// The headers with which a client's request goes on, where its answer is read on its way back.
-    pub(crate) fn headers(&self, api: Api, headers: &HeaderMap) -> HeaderMap {
+    pub(crate) fn headers(&self, provider: Provider, headers: &HeaderMap) -> HeaderMap {
         let mut passed = headers::upstream(headers, true);
-        if let Some(key) = &self.upstream(api.provider()).key {
-            headers::use_key(&mut passed, key, api == Api::Messages);
+        if let Some(key) = &self.upstream(provider).key {
+            headers::use_key(&mut passed, key, provider == Provider::Anthropic);
         }
         passed
     }
@@ -189,6 +200,46 @@ impl Settings {
         match provider {
             Provider::OpenAi => &self.openai,
             Provider::Anthropic => &self.anthropic,
+            Provider::ChatGpt => &self.chatgpt,
         }
     }
+
+    /// Who serves the model of requests to this endpoint, by the name that decides on markers for its prompt cache.
+    pub(crate) fn cache_provider(&self, api: Api) -> &'static str {
+        match (api, by_address(self.anthropic.base())) {
+            (Api::Messages, by_address) => by_address.unwrap_or("anthropic"),
+            (Api::Chat, _) => self.claude_by_chat.unwrap_or("openai"),
+            (Api::Responses, _) => "openai",
+        }
+    }
+
+    /// The status lines on prompt caching: of each upstream that may serve Claude, the named ones first.
+    pub(crate) fn caching(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
+        let line = |provider| {
+            let enabled = caching.enabled != Some(false);
+            decide("claude", Some(provider), None, enabled, caching.cache_ttl).to_string()
+        };
+        let mut lines: Vec<String> = self.claude_by_chat.map(line).into_iter().collect();
+        if lines.is_empty() || self.anthropic.is_named {
+            lines.push(line(self.cache_provider(Api::Messages)));
+        }
+        lines.dedup();
+        lines
+    }
+}
+
+/// The provider of this base URL, if it is one that takes markers.
+fn by_address(base: &str) -> Option<&'static str> {
+    match provider_at(base)? {
+        CacheProvider::Anthropic => Some("anthropic"),
+        CacheProvider::OpenRouter => Some("openrouter"),
+    }
+}
+
+/// OpenRouter takes the markers in OpenAI's format; a proxy before it may be declared by `model.provider`. Anthropic's own
+/// endpoint in that format has none.
+fn claude_by_chat(openai: &Upstream, declared: Option<&str>) -> Option<&'static str> {
+    let is_declared = declared.is_some_and(|name| name.eq_ignore_ascii_case("openrouter"));
+    let is_it = by_address(openai.base()) == Some("openrouter");
+    (is_it || is_declared).then_some("openrouter")
 }

@@ -264,7 +264,7 @@ async fn what_the_provider_manages_itself_is_not_managed_and_said_so() {
     agent.user("Hello");
     agent.more = json!({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}});
     let said = agent.send().await;
-    assert_eq!(said.header("x-contexture-status"), "unmanaged");
+    assert_eq!(said.header("x-contexture-status"), "not-managed");
     assert_eq!(said.header("x-contexture-reason"), "context_management");
     // What concerns thinking alone is no other manager.
     agent.more = json!({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}});

@@ -12,6 +12,7 @@ mod resolve;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
@@ -148,7 +149,38 @@ impl Catalog {
     }
 }
 
-fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
+/// What the plugin folders look like from outside: enough to see that a plugin was installed, built or taken away.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PluginFiles(Vec<(PathBuf, SystemTime, u64)>);
+
+impl PluginFiles {
+    pub(crate) fn of(dirs: &[PathBuf]) -> Self {
+        let folders = dirs
+            .iter()
+            .flat_map(|dir| folders_in(dir).unwrap_or_default());
+        // What is replaced is renamed into its place, which the folder's own time shows; what is written to, the file's.
+        let files = folders.flat_map(|folder| {
+            let within = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            let within = within.map(|entry| entry.path());
+            let is_its = |path: &PathBuf| {
+                let ending = path.extension().and_then(std::ffi::OsStr::to_str);
+                path.ends_with(MANIFEST_FILE) || ending == Some(std::env::consts::DLL_EXTENSION)
+            };
+            let own = within.filter(is_its).collect::<Vec<_>>();
+            std::iter::once(folder).chain(own)
+        });
+        let mut seen: Vec<_> = files
+            .filter_map(|path| {
+                let found = std::fs::metadata(&path).ok()?;
+                Some((path, found.modified().ok()?, found.len()))
+            })
+            .collect();
+        seen.sort();
+        Self(seen)
+    }
+}
+
+fn folders_in(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let folder = entry?.path();
@@ -157,7 +189,11 @@ fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
         }
     }
     folders.sort();
-    Ok(folders
+    Ok(folders)
+}
+
+fn plugins_in(dir: &Path) -> std::io::Result<Vec<Plugin>> {
+    Ok(folders_in(dir)?
         .into_iter()
         .map(|folder| Plugin::inspect(dir, folder))
         .collect())

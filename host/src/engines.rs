@@ -15,8 +15,8 @@ use contexture_engine_api::{
 use serde::Serialize;
 
 use crate::catalog::{
-    BUILT_IN, Catalog, Choice, Library, Manifest, RegisteredEngine, Resolution, ResolveError,
-    asks_of, resolve,
+    BUILT_IN, Catalog, Choice, Library, Manifest, PluginFiles, RegisteredEngine, Resolution,
+    ResolveError, asks_of, resolve,
 };
 use crate::config::{Config, Isolation, Loaded, Schema};
 use crate::isolation::{Isolated, IsolatedFactory, Launch, find_program};
@@ -253,6 +253,8 @@ pub struct Engines {
     isolated: Mutex<HashMap<String, Arc<Isolated>>>,
     /// The pauses of all sessions, once a record was asked for them.
     pauses: Mutex<Option<Pauses>>,
+    /// What the plugin folders looked like when they were searched.
+    plugin_files: PluginFiles,
 }
 
 impl std::fmt::Debug for Engines {
@@ -276,6 +278,8 @@ pub struct Opened {
     failures: u64,
     /// Reported usage that was not passed on yet.
     untold: Vec<Usage>,
+    /// Why it was opened in the place of another one.
+    stands_in: Option<String>,
 }
 
 impl Opened {
@@ -302,6 +306,18 @@ impl Opened {
     /// Whether it is the built-in compressor.
     pub fn is_builtin(&self) -> bool {
         self.source == Source::Builtin
+    }
+
+    /// Why it is not the engine that should run: it was opened in the place of another one, or it is
+    /// [closed](Self::is_closed).
+    pub fn stands_in(&self) -> Option<&str> {
+        let closed = self.is_closed().then(|| self.supervised.closed());
+        self.stands_in.as_deref().or(closed)
+    }
+
+    /// Whether it is not called any more, after a panic.
+    pub fn is_closed(&self) -> bool {
+        self.supervised.is_closed() && !self.is_stalled()
     }
 
     /// Whether a call of it was given up, so that it has to be [taken back](Self::take_back) or opened anew.
@@ -399,6 +415,8 @@ impl Engines {
     /// Two registered engines have the same name.
     pub fn new(loaded: Loaded, client: ModelClient) -> Result<Arc<Self>, NameTaken> {
         let registered = registered_engines()?;
+        // Before they are searched: what changes meanwhile is searched again.
+        let plugin_files = PluginFiles::of(&loaded.plugin_dirs);
         let catalog = Catalog::scan(&loaded.plugin_dirs, listed(&registered));
         let supervision = &loaded.config.context.supervision;
         let milliseconds = std::time::Duration::from_millis;
@@ -418,6 +436,7 @@ impl Engines {
             factories: Mutex::default(),
             isolated: Mutex::default(),
             pauses: Mutex::default(),
+            plugin_files,
             loaded,
         }))
     }
@@ -434,6 +453,11 @@ impl Engines {
 
     pub(crate) fn note_pause(&self, pause: Pauses) {
         lock(&self.pauses).get_or_insert_default().add(pause);
+    }
+
+    /// Whether a plugin was installed, built or taken away since the folders were searched.
+    pub(crate) fn has_other_plugins(&self) -> bool {
+        PluginFiles::of(&self.loaded.plugin_dirs) != self.plugin_files
     }
 
     /// The configuration.
@@ -475,9 +499,12 @@ impl Engines {
         let mut resolution = resolve(&self.catalog, self.config(), named)?;
         loop {
             match self.open_choice(&resolution, occasion) {
-                Ok(opened) => {
+                Ok(mut opened) => {
                     for note in &resolution.notes {
                         tracing::info!("{note}");
+                    }
+                    if resolution.engine == Choice::BuiltIn && resolution.requested != BUILT_IN {
+                        opened.stands_in = resolution.warnings.last().cloned();
                     }
                     warnings.append(&mut resolution.warnings);
                     return Ok(opened);
@@ -684,6 +711,7 @@ impl Engines {
             busy: Duration::ZERO,
             failures: 0,
             untold: Vec::new(),
+            stands_in: None,
         })
     }
 

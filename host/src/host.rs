@@ -135,6 +135,28 @@ impl Host {
         Arc::clone(&lock(&self.engines))
     }
 
+    /// Looks whether plugins were installed, built or taken away, and if so has sessions that are opened from now on find
+    /// them as they are; the configuration stays what it was. Opening a session does this. Answers whether they were.
+    pub fn look_at_plugins(&self) -> bool {
+        let engines = self.engines();
+        if !engines.has_other_plugins() {
+            return false;
+        }
+        match Engines::new(engines.loaded().clone(), engines.client().clone()) {
+            Ok(again) => {
+                tracing::info!(
+                    "the plugins changed: sessions that are opened from now on have them as they are"
+                );
+                let _old = std::mem::replace(&mut *lock(&self.engines), again);
+                true
+            }
+            Err(error) => {
+                tracing::warn!("the plugins changed, and stay as they were: {error}");
+                false
+            }
+        }
+    }
+
     /// The record of sessions.
     pub fn record(&self) -> &Arc<Record> {
         &self.record
@@ -308,6 +330,7 @@ impl SessionBuilder<'_> {
     /// # Errors
     /// As [`Session::open`].
     pub fn open(mut self) -> Result<Session, SessionError> {
+        self.host.look_at_plugins();
         let (engines, record) = (self.host.engines(), &self.host.record);
         if self.options.engine.is_none() {
             // Of a record that cannot be read the session's warnings tell.

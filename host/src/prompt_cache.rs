@@ -22,7 +22,7 @@ use document::{Document, Marker, Position};
 pub use lifetime::CacheTtl;
 pub(crate) use lifetime::Pauses;
 pub use splice::remove;
-pub use status::{CacheStatus, DisabledReason, decide};
+pub use status::{CacheStatus, DisabledReason, decide, provider_at};
 pub(crate) use status::{least_prefix, prices};
 
 /// Breakpoints that a request may have, the client's own included (Anthropic's limit).

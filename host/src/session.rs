@@ -300,6 +300,11 @@ impl Session {
         Canceller(Arc::clone(&self.asking))
     }
 
+    /// Whether its engine is one of these.
+    pub fn runs_with(&self, engines: &Arc<Engines>) -> bool {
+        Arc::ptr_eq(&self.engines, engines)
+    }
+
     /// What a person should know of the choice of engine and of failures since, and forgets it.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)

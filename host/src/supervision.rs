@@ -386,7 +386,7 @@ impl Supervisor {
         });
         let ticket = self
             .workers
-            .start(job)
+            .start(engine, job)
             .map_err(|error| CallError::NoThread {
                 engine: engine.to_owned(),
                 cause: error.to_string(),
@@ -415,7 +415,7 @@ impl Supervisor {
         };
         let error = match received {
             Ok(answer) => {
-                self.workers.finish(ticket);
+                self.workers.finish(engine, ticket);
                 match answer.unwrap_or_else(|panic| Err(thrown(panic))) {
                     Ok(value) => {
                         self.health.succeeded(engine);
@@ -550,6 +550,16 @@ impl Supervised {
     /// The engine's name.
     pub(crate) fn engine(&self) -> &str {
         &self.engine
+    }
+
+    /// Whether it is not called any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.cell.is_none()
+    }
+
+    /// Why it is not called any more; empty where it is.
+    pub(crate) fn closed(&self) -> &str {
+        &self.closed
     }
 
     /// Whether a call was given up or the engine's process ended, so that the session is closed to the engine.

@@ -195,7 +195,10 @@ pub(crate) fn install(global: &Global, path: &Path, yes: bool) -> Result<u8, Cli
 
 fn way_to_use(loaded: &Loaded, name: &str) -> String {
     match loaded.config.context.engine == *name {
-        true => format!("`context.engine` names it already: {name} runs\n"),
+        true => format!(
+            "`context.engine` names it already: {name} runs in sessions that are opened from now on, also of a gateway that \
+             runs\n"
+        ),
         false => "it runs once `context.engine` names it: `contexture plugins` at a terminal chooses, or write it into config.yaml\n".to_owned(),
     }
 }

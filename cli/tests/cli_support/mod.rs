@@ -56,6 +56,10 @@ impl Home {
             "ANTHROPIC_API_KEY",
             "OPENROUTER_API_KEY",
             "NOUS_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "ANTHROPIC_API_BASE",
+            "OPENAI_BASE_URL",
+            "OPENAI_API_BASE",
             "RUST_LOG",
             "NO_COLOR",
         ] {

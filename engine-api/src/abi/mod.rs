@@ -64,18 +64,40 @@ pub fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     crate::printable(&text, PANIC_TEXT).into_owned()
 }
 
+/// The most characters of a panic's backtrace that are shown.
+const BACKTRACE_TEXT: usize = 100_000;
+
 /// Has panics of this program, or of the library that says it, shown on stderr as they always are, but with
-/// control characters made visible.
+/// control characters made visible. If `RUST_BACKTRACE` asks for one, a backtrace follows.
 pub fn show_panics_plainly() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {
-            let thread = std::thread::current();
-            let message = format!("thread `{}` {panic}\n", thread.name().unwrap_or("unnamed"));
-            let shown = crate::printable(&message, PANIC_TEXT);
+            use std::backtrace::{Backtrace, BacktraceStatus};
+
+            let message = format!("thread `{}` {panic}\n", thread_name());
+            let mut shown = crate::printable(&message, PANIC_TEXT).into_owned();
+            let backtrace = Backtrace::capture();
+            if backtrace.status() == BacktraceStatus::Captured {
+                let text = format!("stack backtrace:\n{backtrace}\n");
+                shown.push_str(&crate::printable(&text, BACKTRACE_TEXT));
+            }
             let _ = std::io::Write::write_all(&mut std::io::stderr(), shown.as_bytes());
         }));
     });
+}
+
+/// The name of this thread. A library has a standard library of its own, which does not know the threads of the program
+/// that loaded it; the system does.
+fn thread_name() -> String {
+    let current = std::thread::current();
+    let by_system = || std::fs::read_to_string("/proc/thread-self/comm").ok();
+    let name = current.name().map(str::to_owned).or_else(by_system);
+    let name = name.unwrap_or_default();
+    match name.trim() {
+        "" => "unnamed".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 pub(crate) fn rstr(text: &str) -> RStr<'_> {

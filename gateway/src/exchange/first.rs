@@ -13,10 +13,12 @@ use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whol
 use super::rounds::answered;
 use crate::answer::{Rounds, Slot};
 use crate::api::Api;
+use crate::coding;
 use crate::conversation::{Asked, Turned};
 use crate::headers;
 use crate::limits::Counted;
 use crate::stream::sse::Events;
+use crate::unmanaged::{Status, Why};
 use crate::window;
 
 /// How long a stream that says no more than that it begins is held back.
@@ -34,6 +36,7 @@ pub(super) async fn managed(
         Ok(response) => response,
         Err(error) => return unreachable(exchange.api, &error),
     };
+    let coding = coding::for_client(&response, exchange.accepts.as_ref());
     let mut begun = Vec::new();
     if exchange.api == Api::Responses && is_stream(&response) {
         begun = beginning(&mut response).await;
@@ -71,7 +74,11 @@ pub(super) async fn managed(
             answered(exchange, slot, rounds, (begun, response), counted).await
         }
     };
-    told(answer, &session, compaction.as_deref())
+    let answer = told(answer, &session, compaction.as_deref());
+    match coding {
+        Some(coding) => coding::coded(answer, coding),
+        None => answer,
+    }
 }
 
 /// The answer with what became of its request.
@@ -94,19 +101,16 @@ async fn as_it_came(
 ) -> Response {
     let refusal = String::from_utf8_lossy(refusal);
     let (reason, api) = ("provider_refused", exchange.api);
-    tracing::warn!(endpoint = api.name(), reason, "failed open: {refusal}");
-    let metrics = &exchange.shared.metrics;
+    let why = Why::new(Status::FailedOpen, reason, refusal);
+    let (metrics, session) = (&exchange.shared.metrics, &asked.opening.id);
     metrics.add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
+    let unmanaged = &exchange.shared.unmanaged;
+    unmanaged.note(metrics, Some(session), &why);
     let mut answer = match exchange.send(asked.body.clone()).await {
         Ok(response) => back(response, counted),
         Err(error) => return unreachable(api, &error),
     };
-    headers::set(answer.headers_mut(), headers::STATUS, "failed-open");
-    headers::set(
-        answer.headers_mut(),
-        headers::REASON,
-        &format!("{reason}: {refusal}"),
-    );
+    why.tell(&mut answer);
     answer
 }
 

@@ -395,6 +395,8 @@ pub struct Upstream {
     pub openai: Provider,
     /// Anthropic messages.
     pub anthropic: Provider,
+    /// What Codex asks with a ChatGPT login in place of an API key.
+    pub chatgpt: Provider,
     /// How long a connection may take, in ms.
     #[schemars(range(min = 1, max = 600_000))]
     pub connect_timeout_ms: u64,
@@ -408,17 +410,19 @@ impl Default for Upstream {
         Self {
             openai: Provider::default(),
             anthropic: Provider::default(),
+            chatgpt: Provider::default(),
             connect_timeout_ms: 10_000,
             idle_timeout_ms: 600_000,
         }
     }
 }
 
-/// `upstream.openai`, `upstream.anthropic`: a provider's API.
+/// `upstream.openai`, `upstream.anthropic`, `upstream.chatgpt`: a provider's API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Provider {
-    /// Its address; none for the usual one. A `/v1` at its end may be left out.
+    /// Its base URL as its SDK takes it; none for the usual one. `/v1` is added for OpenAI if the URL has no path, and for
+    /// Anthropic if it does not end with a version.
     #[schemars(url)]
     pub base_url: Option<String>,
     /// The environment variable that holds the key to send; none to send on what the client sent.

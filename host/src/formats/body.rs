@@ -121,13 +121,13 @@ impl Body {
     }
 
     /// How many of the first items are the system prompt: messages of the roles `system` and `developer` that the
-    /// host did not put in.
+    /// host did not put in, and items that set the conversation up.
     pub(super) fn leading_system(&self, text: &str) -> usize {
         let raw = |item: &Range<usize>| Raw::trusted(text, item.clone());
         self.items
             .iter()
             .map(raw)
-            .take_while(|item| is_prompt(*item))
+            .take_while(|item| is_prompt(*item) || is_setup(*item))
             .count()
     }
 
@@ -182,6 +182,37 @@ pub(super) fn is_prompt(item: Raw<'_>) -> bool {
     matches!(role.as_deref(), Some("system" | "developer")) && !is_put_in(item)
 }
 
+/// Whether an item at the head of a list is no message and sets the conversation up, as Codex's `additional_tools` does.
+/// Such an item stays where it is, whole. It has a type that is none of a conversation's, and nobody's role.
+pub(super) fn is_setup(item: Raw<'_>) -> bool {
+    const OF_CONVERSATIONS: [&str; 4] = ["message", "reasoning", "item_reference", "compaction"];
+    const ENDS: [&str; 8] = [
+        "_call",
+        "_output",
+        "_result",
+        "_request",
+        "_response",
+        "_search",
+        "_compaction",
+        "_summary",
+    ];
+    let Some(kind) = item.get("type").and_then(Raw::string) else {
+        return false;
+    };
+    let is_said = OF_CONVERSATIONS.contains(&kind.as_ref())
+        || ENDS.iter().any(|end| kind.ends_with(end))
+        || ["role", "call_id", "content"]
+            .iter()
+            .any(|key| item.get(key).is_some());
+    !is_said
+}
+
+/// The list of tools that an item at the head of a list brings: the span of its JSON.
+pub(super) fn tools_of(item: Raw<'_>) -> Option<Range<usize>> {
+    let tools = item.get("tools").filter(|tools| tools.is_array())?;
+    item.get("content").is_none().then(|| tools.span())
+}
+
 /// Whether a system message is a summary or a notice of the host's.
 fn is_put_in(item: Raw<'_>) -> bool {
     // A seal stands near the end; a system prompt is long, and looked at in every turn.
@@ -229,6 +260,13 @@ pub(super) fn system_text(raw: Raw<'_>) -> Option<String> {
     if let Some(text) = raw.string() {
         return Some(text.into_owned());
     }
+    if raw.is_object() && tools_of(raw).is_some() {
+        // They count as tools.
+        return None;
+    }
+    if raw.is_object() && is_setup(raw) {
+        return Some(raw.text().to_owned());
+    }
     if raw.is_object() {
         let item = anatomy(raw).ok()?;
         let texts: Vec<_> = item
@@ -255,7 +293,8 @@ pub struct WireBody<'a> {
     pub format: Format,
     /// The JSON of the member `system` (Anthropic) or `instructions` (Responses).
     pub system: Option<&'a str>,
-    /// The JSON of the messages of the roles `system` and `developer` that lead: the system prompt.
+    /// The JSON of the messages of the roles `system` and `developer` that lead, and of items that set the conversation
+    /// up: the system prompt.
     pub system_messages: Vec<&'a str>,
     /// The JSON of the member `tools`.
     pub tools: Option<&'a str>,
@@ -274,6 +313,12 @@ impl WireBody<'_> {
     /// The whole of it.
     pub(crate) fn text(&self) -> &str {
         self.text
+    }
+
+    /// Whether items before the messages bring tools, as Codex's `additional_tools` does.
+    pub fn has_tool_items(&self) -> bool {
+        let raw = |text: &&str| tools_of(Raw::trusted(text, 0..text.len())).is_some();
+        self.system_messages.iter().any(raw)
     }
 
     /// How many wire messages stand before [`messages`](Self::messages).

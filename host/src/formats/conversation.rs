@@ -32,7 +32,8 @@ pub struct Conversation {
     /// The JSON of messages whose lines do not follow one another, by message.
     pub(super) scattered: HashMap<usize, String>,
     pub(super) system: Option<String>,
-    pub(super) tools: Option<Range<usize>>,
+    /// The lists of tools: the request's own, and those of items at its head.
+    pub(super) tools: Vec<Range<usize>>,
     pub(super) model: Option<String>,
     pub(super) usage: Vec<RecordedUsage>,
     pub(super) warnings: Vec<String>,
@@ -100,9 +101,10 @@ impl Conversation {
         self.system.as_deref()
     }
 
-    /// The JSON of the list of tools.
-    pub(crate) fn tools_raw(&self) -> Option<&str> {
-        self.document.get(self.tools.clone()?)
+    /// The JSON of each list of tools: the request's own, and those of items at its head.
+    pub(crate) fn tool_lists(&self) -> impl Iterator<Item = &str> {
+        let lists = self.tools.iter();
+        lists.filter_map(|span| self.document.get(span.clone()))
     }
 
     /// The messages, in order; the system prompt is not among them.

@@ -213,7 +213,8 @@ impl Conversation {
     fn document_of(&self, members: &[(&str, String)], to: Format) -> String {
         let model = self.model().map(|model| ("model", quote(model)));
         let tools = self
-            .tools_raw()
+            .tool_lists()
+            .next()
             .map(|tools| ("tools", convert_tools(tools, to)));
         let members: Vec<_> = model
             .iter()

@@ -72,7 +72,7 @@ pub(crate) fn excerpt(
         messages,
         scattered: HashMap::new(),
         system: None,
-        tools: None,
+        tools: Vec::new(),
         model: None,
         usage: Vec::new(),
         warnings: Vec::new(),

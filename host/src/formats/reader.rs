@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::anatomy::time_of;
-use super::body::{Body, is_prompt, system_text};
+use super::body::{Body, is_prompt, is_setup, system_text, tools_of};
 use super::compacted::{newest, through};
 use super::conversation::{Container, Conversation, ItemSpan};
 use super::foreign;
@@ -693,7 +693,11 @@ impl<'d> Builder<'d> {
         let leading = self
             .items
             .iter()
-            .take_while(|item| is_prompt(raw(&item.body)))
+            .take_while(|item| {
+                // A log has lines of many kinds, and its system prompt elsewhere.
+                let is_request = !matches!(container, Container::Log);
+                is_prompt(raw(&item.body)) || (is_request && is_setup(raw(&item.body)))
+            })
             .count();
         // In the whole of a log it is one of the agent's summaries.
         let is_agents = |item: &ItemSpan| item.speaker == Speaker::Agent;
@@ -708,6 +712,9 @@ impl<'d> Builder<'d> {
         let compacted_items: Vec<_> = compacted_items.map(|item| item.body).collect();
         let leading = all;
         let system_items: Vec<_> = self.items.into_iter().map(|item| item.body).collect();
+        let tool_items: Vec<_> = (system_items.iter())
+            .filter_map(|item| tools_of(raw(item)))
+            .collect();
         self.system.extend(
             system_items
                 .iter()
@@ -743,7 +750,7 @@ impl<'d> Builder<'d> {
             messages,
             scattered: HashMap::new(),
             system: (!self.system.is_empty()).then(|| self.system.join("\n\n")),
-            tools: self.tools,
+            tools: self.tools.into_iter().chain(tool_items).collect(),
             model: self.model,
             usage: Vec::new(),
             warnings: self.warnings,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Format;
-use super::body::Body;
+use super::body::{Body, is_setup, tools_of};
 use super::json::{Edits, Raw, escape, quote, skip_space};
 use super::splice::{insert_member, new_message, part_type, text_part};
 
@@ -84,12 +84,11 @@ impl Rewrite<'_> {
     ) {
         let system = system_items_with(self.document, self.format, self.system_items, note);
         let items = &self.body.items;
-        let was_leading = system.len().saturating_sub(self.system_items.len());
+        let leading = self.system_items.len();
         let system = system
             .iter()
             .enumerate()
-            .map(|(at, text)| (at.checked_sub(was_leading), Cow::Borrowed(text.as_ref())));
-        let leading = self.system_items.len();
+            .map(|(at, text)| ((at < leading).then_some(at), Cow::Borrowed(text.as_ref())));
         let compacted = self.compacted_items.iter().enumerate().map(|(at, span)| {
             let text = self.document.get(span.clone()).unwrap_or("");
             (Some(leading + at), Cow::Borrowed(text))
@@ -172,7 +171,8 @@ impl Rewrite<'_> {
     }
 }
 
-/// The leading system messages with the note in the first; one is made where there is none.
+/// The leading system messages with the note in the first; one is made behind them where there is none. Items that are no
+/// messages stay as they are.
 pub(super) fn system_items_with<'a>(
     document: &'a str,
     format: Format,
@@ -184,7 +184,11 @@ pub(super) fn system_items_with<'a>(
         .map(|span| Cow::Borrowed(document.get(span.clone()).unwrap_or("")))
         .collect();
     let Some(note) = note else { return items };
-    match items.first_mut() {
+    let takes_note = |text: &&mut Cow<'_, str>| {
+        let raw = Raw::trusted(text, 0..text.len());
+        tools_of(raw).is_none() && !is_setup(raw)
+    };
+    match items.iter_mut().find(takes_note) {
         Some(first) => {
             let raw = Raw::trusted(first, 0..first.len());
             let part = part_type(format, "system");

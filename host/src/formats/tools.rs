@@ -2,19 +2,24 @@
 
 use contexture_engine_api::ToolSpec;
 
-use super::body::Body;
+use super::body::{Body, tools_of};
 use super::json::{Edits, Raw, quote, skip_space};
 use super::splice::insert_member;
 use super::{Format, FormatError};
 
 /// The names of the tools in this JSON list.
 pub(crate) fn tool_names(tools: &str) -> Vec<String> {
-    let raw = Raw::trusted(tools, 0..tools.len());
-    let name = |tool: Raw<'_>| {
-        let inner = tool.get("function").filter(|inner| inner.is_object());
-        inner.unwrap_or(tool).get_string("name")
-    };
-    raw.elements().filter_map(name).collect()
+    let mut names = Vec::new();
+    let mut lists = vec![Raw::trusted(tools, 0..tools.len())];
+    while let Some(list) = lists.pop() {
+        for tool in list.elements() {
+            let inner = tool.get("function").filter(|inner| inner.is_object());
+            names.extend(inner.unwrap_or(tool).get_string("name"));
+            // A namespace has tools of its own.
+            lists.extend(tool.get("tools").filter(|tools| tools.is_array()));
+        }
+    }
+    names
 }
 
 /// A tool as it stands in a body of this format.
@@ -34,7 +39,8 @@ pub(crate) fn tool_in(tool: &ToolSpec, format: Format) -> String {
     }
 }
 
-/// The body with these tools after its own; where they are `denied`, none may be called.
+/// The body with these tools after its own; where they are `denied`, none may be called. If the body has no list of tools,
+/// and an item at its head brings one, they join that: the model looks there.
 ///
 /// # Errors
 /// The body is no JSON object.
@@ -53,11 +59,10 @@ pub fn with_tools(
     let mut edits = Edits::default();
     let added: Vec<String> = tools.iter().map(|tool| tool_in(tool, format)).collect();
     let added = added.join(",");
-    match body
-        .tools
-        .as_ref()
-        .map(|span| Raw::trusted(text, span.clone()))
-    {
+    let leading = body.items.iter().take(body.leading_system(text));
+    let brought = leading.filter_map(|item| tools_of(Raw::trusted(text, item.clone())));
+    let own = body.tools.clone().or_else(|| brought.last());
+    match own.clone().map(|span| Raw::trusted(text, span)) {
         _ if added.is_empty() => {}
         Some(own) if own.is_array() => {
             let end = own.span().end - 1;
@@ -73,7 +78,7 @@ pub fn with_tools(
     }
     let text = edits.apply(text, 0..text.len());
     // A provider refuses a word on tools where there are none.
-    let has_tools = !added.is_empty() || body.tools.is_some();
+    let has_tools = !added.is_empty() || own.is_some();
     if !denied || !has_tools {
         return Ok(text);
     }

@@ -100,7 +100,7 @@ pub fn decide(
         return CacheStatus::Disabled(DisabledReason::NotClaude(model.to_owned()));
     }
     match base_url
-        .and_then(by_host)
+        .and_then(provider_at)
         .or_else(|| provider.and_then(by_name))
     {
         Some(provider) => CacheStatus::Enabled { provider, ttl },
@@ -143,7 +143,8 @@ pub(crate) fn least_prefix(model: &str) -> u64 {
     by_name_of_model(model, LEAST).copied().unwrap_or(1_024)
 }
 
-fn by_host(base_url: &str) -> Option<CacheProvider> {
+/// The provider whose host this base URL names, if it is one that takes markers.
+pub fn provider_at(base_url: &str) -> Option<CacheProvider> {
     let url: http::Uri = base_url.parse().ok()?;
     let host = url.host()?.to_ascii_lowercase();
     let is_in = |domain: &str| {

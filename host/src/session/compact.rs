@@ -117,11 +117,15 @@ impl Session {
         ask: &Ask,
         way: Way,
     ) -> Result<CompactionReport, SessionError> {
+        let was_closed = self.engine.is_closed();
         let failure = match self.attempt(ask, way, false) {
             Ok(report) => return Ok(report),
             Err(failure) => failure,
         };
-        tracing::warn!("{failure}");
+        // A closed session said so when it was closed.
+        if !was_closed {
+            tracing::warn!("{failure}");
+        }
         let failed = self.unchanged(&self.engine, OutcomeKind::Failed, failure.clone());
         match self.on_failure {
             OnFailure::Fail => Err(SessionError::EngineFailed {

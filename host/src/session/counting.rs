@@ -10,10 +10,10 @@ pub(crate) fn fixed_tokens(counter: &TokenCounter, conversation: &Conversation) 
     let system = conversation
         .system()
         .map_or(0, |text| counter.count_text(text) + MESSAGE_TOKENS);
-    let tools: Vec<&serde_json::value::RawValue> = conversation
-        .tools_raw()
-        .and_then(|raw| serde_json::from_str(raw).ok())
-        .unwrap_or_default();
+    let tools: Vec<&serde_json::value::RawValue> = (conversation.tool_lists())
+        .filter_map(|raw| serde_json::from_str::<Vec<_>>(raw).ok())
+        .flatten()
+        .collect();
     let tools: Vec<&str> = tools.iter().map(|tool| tool.get()).collect();
     // Anthropic leaves out what stands before its block.
     let seen = match conversation.format() {

@@ -85,15 +85,16 @@ impl Session {
         error: CallError,
         state: &WindowState,
     ) -> Result<Decision, SessionError> {
-        tracing::warn!("{error}");
+        if self.on_failure == OnFailure::Fail {
+            return Err(error.into());
+        }
+        // A closed session said so when it was closed.
+        if !matches!(error, CallError::Closed { .. }) {
+            self.warn(error.to_string());
+        }
         match self.on_failure {
-            OnFailure::Fail => Err(error.into()),
-            OnFailure::Passthrough => {
-                self.warnings.push(error.to_string());
-                Ok(Decision::No(error.to_string()))
-            }
+            OnFailure::Fail | OnFailure::Passthrough => Ok(Decision::No(error.to_string())),
             OnFailure::Fallback => {
-                self.warnings.push(error.to_string());
                 let state = state.clone();
                 let decision =
                     self.fallback()?
@@ -167,9 +168,20 @@ impl Session {
     /// The engine failed, or refused the arguments; or no request offered the tool.
     pub fn call_tool(&mut self, call: ToolCall) -> Result<String, SessionError> {
         let call = self.own_call(call)?;
-        Ok(self.engine.call("call_tool", Pace::Short, move |engine| {
+        let answer = self.engine.call("call_tool", Pace::Short, move |engine| {
             engine.call_tool(&call)
-        })?)
+        });
+        // The model is told, who cannot mend it; so is whoever reads the log, where it closes the session.
+        if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &answer {
+            self.warn(error.to_string());
+        }
+        Ok(answer?)
+    }
+
+    /// Why the session does not run under the engine that it should: another one was opened in its place, or its
+    /// engine panicked and is not called any more. None where all is as it should be.
+    pub fn stands_in(&self) -> Option<&str> {
+        self.engine.stands_in()
     }
 
     /// The messages that calls of its tools asked to have restored since this was last asked. The engine restores them

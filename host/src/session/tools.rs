@@ -38,6 +38,7 @@ impl Session {
         request: &Request<'_>,
         is_compacted: bool,
     ) -> Result<(), SessionError> {
+        self.withdraw_tools();
         let always = self.engine.about().offers_tools;
         let is_due = always || (self.options.offer_tools && self.hides_something());
         let is_known = !self.offered.is_empty() && !is_compacted;
@@ -84,6 +85,14 @@ impl Session {
             self.offered.extend(added);
         }
         Ok(())
+    }
+
+    /// Takes the tools of an engine that is not called any more out of the requests: nobody would answer them.
+    fn withdraw_tools(&mut self) {
+        if self.engine.is_closed() {
+            self.offered.clear();
+            self.offered_tokens = 0;
+        }
     }
 
     /// Whether the model does not see all that was said: by a compaction that is in force, or because the client began
@@ -173,6 +182,7 @@ impl Session {
         withheld: bool,
         denied: bool,
     ) -> Cow<'b, str> {
+        self.withdraw_tools();
         let is_body = matches!(request.source, Source::Body { .. });
         let tools = self.tools_in(withheld);
         if !is_body || (tools.is_empty() && !denied) {
@@ -204,6 +214,7 @@ fn is_offerable(tool: &ToolSpec) -> bool {
 /// The names of a conversation's tools.
 pub(super) fn tool_names(conversation: &Conversation) -> Vec<String> {
     conversation
-        .tools_raw()
-        .map_or_else(Vec::new, formats::tool_names)
+        .tool_lists()
+        .flat_map(formats::tool_names)
+        .collect()
 }

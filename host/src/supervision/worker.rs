@@ -1,5 +1,7 @@
-//! Threads that run engine calls: started when needed, kept for the next call, ended when idle.
+//! Threads that run engine calls: started when needed, kept for the next call of the same engine, ended when idle. Each
+//! has the engine's name, which debuggers, `top -H` and the message of a panic show.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
@@ -15,7 +17,8 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 /// A pool that never makes a call wait: it starts a new thread when all others are busy or hang.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    idle: Arc<Mutex<Vec<Ticket>>>,
+    /// By the engine.
+    idle: Arc<Mutex<HashMap<String, Vec<Ticket>>>>,
 }
 
 /// The worker that a call occupies. Its thread ends once this is gone and the call has returned.
@@ -75,14 +78,15 @@ impl Drop for Ticket {
 }
 
 impl Workers {
-    /// Runs a job on a separate thread.
+    /// Runs a job of this engine's on a separate thread.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub(super) fn start(&self, mut job: Job) -> io::Result<Ticket> {
+    pub(super) fn start(&self, engine: &str, mut job: Job) -> io::Result<Ticket> {
         loop {
-            let Some(worker) = lock(&self.idle).pop() else {
-                return start_thread(job);
+            let idle = lock(&self.idle).get_mut(engine).and_then(Vec::pop);
+            let Some(worker) = idle else {
+                return start_thread(engine, job);
             };
             match worker.0.bring(job) {
                 Ok(()) => return Ok(worker),
@@ -93,8 +97,14 @@ impl Workers {
     }
 
     /// The call returned: its thread is free for the next.
-    pub(super) fn finish(&self, ticket: Ticket) {
-        lock(&self.idle).push(ticket);
+    pub(super) fn finish(&self, engine: &str, ticket: Ticket) {
+        let mut idle = lock(&self.idle);
+        match idle.get_mut(engine) {
+            Some(idle) => idle.push(ticket),
+            None => {
+                idle.insert(engine.to_owned(), vec![ticket]);
+            }
+        }
     }
 
     /// The call did not return: its thread ends when the call does, if ever, and nothing waits for it.
@@ -103,11 +113,12 @@ impl Workers {
     }
 }
 
-fn start_thread(first: Job) -> io::Result<Ticket> {
+fn start_thread(engine: &str, first: Job) -> io::Result<Ticket> {
     let desk = Arc::new(Desk::default());
     let own = Arc::clone(&desk);
     Builder::new()
-        .name("contexture-engine".to_owned())
+        // Linux shows the first 15 bytes.
+        .name(format!("engine {}", engine.replace('\0', "")))
         .spawn(move || {
             first();
             while let Some(job) = own.take() {

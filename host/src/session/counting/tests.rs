@@ -373,3 +373,31 @@ fn a_shortened_result_keeps_the_shape_of_its_kind() {
         }
     }
 }
+
+/// Wherever a request has its tools, they take the same room.
+#[test]
+fn tools_in_an_item_count_as_tools() {
+    let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+    let tool = json!({"type": "function", "name": "run", "description": "Runs. ".repeat(50), "parameters": parameters});
+    let tools = json!([{"type": "namespace", "name": "functions", "tools": [tool]}, tool]);
+    let user = json!({"role": "user", "content": "Hello"});
+    let counter = TokenCounter::for_model("gpt-4o");
+    let fixed = |body: serde_json::Value| {
+        let frame = formats::read_frame(body.to_string(), Format::OpenAiResponses).unwrap();
+        fixed_tokens(&counter, &frame)
+    };
+    let own = fixed(json!({"tools": tools, "input": [user]}));
+    assert!(own > 200, "{own}");
+    for role in [json!({"role": "developer"}), json!({})] {
+        let mut item = json!({"type": "additional_tools", "id": "at_1", "tools": tools});
+        item.as_object_mut()
+            .unwrap()
+            .extend(role.as_object().unwrap().clone());
+        assert_eq!(fixed(json!({"input": [item, user]})), own);
+    }
+    // What nobody knows counts as its JSON.
+    let unknown = json!({"type": "workspace_state", "roots": ["/src".repeat(100)]});
+    assert!(
+        fixed(json!({"input": [unknown, user]})) >= counter.count_text(&unknown.to_string())
+    );
+}

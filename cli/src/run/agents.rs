@@ -1,0 +1,379 @@
+//! How programs are told the address of a model's API, and what they are told instead of the one that they had.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use contexture::config::Upstream;
+use contexture::prompt_cache::{CacheProvider, provider_at};
+use contexture_gateway::{BaseUrls, Gateway};
+
+use crate::error::CliError;
+
+/// Whose API an address is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Api {
+    OpenAi,
+    Anthropic,
+}
+
+/// What a program puts behind an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A version and the endpoint: `/v1/messages`.
+    Root,
+    /// The endpoint alone: `/chat/completions`.
+    Versioned,
+}
+
+/// An environment variable with the address of an API.
+struct Variable {
+    name: &'static str,
+    api: Api,
+    form: Form,
+    /// Whether it is set for every command, and not only where it was set before.
+    always: bool,
+}
+
+const fn variable(name: &'static str, api: Api, form: Form, always: bool) -> Variable {
+    Variable {
+        name,
+        api,
+        form,
+        always,
+    }
+}
+
+/// The variables that are known. Of several that are set for one API the first counts.
+const VARIABLES: &[Variable] = &[
+    // Anthropic's SDKs, and so Claude Code.
+    variable("ANTHROPIC_BASE_URL", Api::Anthropic, Form::Root, true),
+    // LiteLLM, and so aider.
+    variable("ANTHROPIC_API_BASE", Api::Anthropic, Form::Root, true),
+    // Zed and others.
+    variable("ANTHROPIC_API_URL", Api::Anthropic, Form::Root, false),
+    // Goose.
+    variable("ANTHROPIC_HOST", Api::Anthropic, Form::Root, false),
+    // OpenAI's SDKs.
+    variable("OPENAI_BASE_URL", Api::OpenAi, Form::Versioned, true),
+    // LiteLLM, LangChain, aider.
+    variable("OPENAI_API_BASE", Api::OpenAi, Form::Versioned, true),
+    // Open WebUI.
+    variable("OPENAI_API_BASE_URL", Api::OpenAi, Form::Versioned, false),
+    variable("OPENAI_API_URL", Api::OpenAi, Form::Versioned, false),
+    // Goose, which has the version in another variable.
+    variable("OPENAI_HOST", Api::OpenAi, Form::Root, false),
+    // OpenHands.
+    variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
+];
+
+/// An address that was set for the command.
+#[derive(Debug)]
+struct Given {
+    variable: usize,
+    url: String,
+}
+
+/// Where requests go on to: what the configuration names, else what the environment did.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    given: Vec<Given>,
+    /// What the configuration names.
+    openai: Option<String>,
+    anthropic: Option<String>,
+}
+
+/// An address without what says nothing.
+fn plain(url: &str) -> &str {
+    url.trim().trim_end_matches('/')
+}
+
+impl Addresses {
+    /// # Errors
+    /// A variable holds what is no address.
+    pub(super) fn of(
+        config: &Upstream,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, CliError> {
+        let mut given = Vec::new();
+        for (at, variable) in VARIABLES.iter().enumerate() {
+            let Some(url) = env(variable.name).filter(|url| !url.trim().is_empty()) else {
+                continue;
+            };
+            let url = plain(&url);
+            let is_url = ["http://", "https://"]
+                .iter()
+                .any(|scheme| url.starts_with(scheme));
+            if !is_url {
+                return Err(CliError::usage(
+                    format!("{}={url} is no http address", variable.name),
+                    "set it to the base URL of the API that requests are to go on to, or unset it",
+                ));
+            }
+            given.push(Given {
+                variable: at,
+                url: url.to_owned(),
+            });
+        }
+        Ok(Self {
+            given,
+            openai: config.openai.base_url.clone(),
+            anthropic: config.anthropic.base_url.clone(),
+        })
+    }
+
+    fn named(&self, api: Api) -> Option<&str> {
+        match api {
+            Api::OpenAi => self.openai.as_deref(),
+            Api::Anthropic => self.anthropic.as_deref(),
+        }
+    }
+
+    /// The variable that names the upstream of an API, and the address in it.
+    fn first(&self, api: Api) -> Option<(&'static Variable, &str)> {
+        let mut own = self.given.iter().filter_map(|given| {
+            let variable = VARIABLES.get(given.variable)?;
+            (variable.api == api).then_some((variable, given.url.as_str()))
+        });
+        own.next()
+    }
+
+    /// The base URLs of the environment, as the gateway takes them.
+    pub(super) fn urls(&self) -> BaseUrls {
+        let url = |api| {
+            let (variable, url) = self.first(api)?;
+            let has_path = url
+                .split_once("://")
+                .is_some_and(|(_, rest)| rest.contains('/'));
+            // What goes between such an address and an endpoint is `/v1` also where the address has a path.
+            Some(match (api, variable.form) {
+                (Api::OpenAi, Form::Root) if has_path && !url.ends_with("/v1") => {
+                    format!("{url}/v1")
+                }
+                _ => url.to_owned(),
+            })
+        };
+        BaseUrls {
+            openai: url(Api::OpenAi),
+            anthropic: url(Api::Anthropic),
+        }
+    }
+
+    /// What a person should know of them.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        for (api, key) in [(Api::OpenAi, "openai"), (Api::Anthropic, "anthropic")] {
+            let Some((variable, url)) = self.first(api) else {
+                continue;
+            };
+            told.push(match self.named(api) {
+                None => format!("requests go on to {url} ({})", variable.name),
+                Some(named) if plain(named) == url => continue,
+                Some(named) => format!(
+                    "requests go on to {named} (`upstream.{key}.base_url`), not to the {url} of {}",
+                    variable.name
+                ),
+            });
+        }
+        let left = self.given.iter().filter(|given| !self.is_replaced(given));
+        told.extend(left.filter_map(|given| {
+            let variable = VARIABLES.get(given.variable)?;
+            Some(format!(
+                "{} stays {}, which is another address: what goes there is not managed",
+                variable.name, given.url
+            ))
+        }));
+        told
+    }
+
+    /// Whether a variable that was set is to lead to the gateway: only if what it named is where the gateway sends to,
+    /// or one that it stands in for. A key is never sent to an address that it was not meant for.
+    fn is_replaced(&self, given: &Given) -> bool {
+        let Some(variable) = VARIABLES.get(given.variable) else {
+            return false;
+        };
+        let version = |url: &str| plain(url).trim_end_matches("/v1").to_owned();
+        let first = self.first(variable.api);
+        first.is_some_and(|(_, url)| version(url) == version(&given.url))
+    }
+}
+
+/// The program that a command runs.
+#[derive(Debug)]
+pub(super) struct Agent {
+    pub(super) name: String,
+}
+
+impl Agent {
+    pub(super) fn of(command: &[OsString]) -> Self {
+        let program = command.first().map(Path::new).and_then(Path::file_stem);
+        Self {
+            name: program.unwrap_or_default().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The command with what tells it of the gateway at `base`.
+    pub(super) fn told(
+        &self,
+        command: &[OsString],
+        base: &str,
+        addresses: &Addresses,
+        gateway: &Gateway,
+    ) -> Command {
+        let (program, arguments) = match command {
+            [program, arguments @ ..] => (program.clone(), arguments),
+            [] => (OsString::new(), command),
+        };
+        let versioned = format!("{base}/v1");
+        let mut told = Command::new(program);
+        if self.name == "codex" {
+            told.arg("-c")
+                .arg(format!("openai_base_url=\"{versioned}\""));
+        }
+        if self.name == "opencode" && std::env::var_os("OPENCODE_CONFIG_CONTENT").is_none() {
+            let options = serde_json::json!({"options": {"baseURL": versioned}});
+            let config = serde_json::json!({"provider": {"openai": options, "anthropic": options}});
+            told.env("OPENCODE_CONFIG_CONTENT", config.to_string());
+        }
+        told.args(arguments);
+        for (at, variable) in VARIABLES.iter().enumerate() {
+            let given = addresses.given.iter().find(|given| given.variable == at);
+            let is_set = match given {
+                Some(given) => addresses.is_replaced(given),
+                None => variable.always,
+            };
+            if is_set {
+                told.env(
+                    variable.name,
+                    match variable.form {
+                        Form::Root => base,
+                        Form::Versioned => &versioned,
+                    },
+                );
+            }
+        }
+        // Claude Code takes every other address for one whose models have no window of a million tokens.
+        const FIRST_PARTY: &str = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL";
+        match provider_at(&gateway.upstream_of_anthropic()) {
+            Some(CacheProvider::Anthropic) => told.env(FIRST_PARTY, "1"),
+            _ => told.env_remove(FIRST_PARTY),
+        };
+        told
+    }
+
+    /// What to do if it did not use the address; `listen` is that of `contexture serve`.
+    pub(super) fn hint(&self, listen: &str) -> String {
+        let base = format!("http://{listen}");
+        match self.name.as_str() {
+            "claude" => "an ANTHROPIC_BASE_URL under `env` in Claude Code's settings.json wins, and so do Bedrock and \
+                         Vertex: take it out there, and name it as `upstream.anthropic.base_url`"
+                .to_owned(),
+            "codex" => format!(
+                "a `model_provider` of one's own in Codex's config.toml has an address of its own: run `contexture serve`, \
+                 set its base_url to {base}/v1, and name the old one as `upstream.openai.base_url`"
+            ),
+            "opencode" => format!(
+                "a provider of one's own in opencode.json has an address of its own: run `contexture serve`, and set its \
+                 options.baseURL to {base}/v1"
+            ),
+            "hermes" => format!(
+                "Hermes asks the provider of its config.yaml: run `contexture serve`, and there set `model: {{provider: \
+                 custom, base_url: {base}/v1}}`, or start it with --provider custom"
+            ),
+            "pi" => format!(
+                "pi reads addresses from ~/.pi/agent/models.json alone: run `contexture serve`, and put there {{\"providers\": \
+                 {{\"anthropic\": {{\"baseUrl\": \"{base}\"}}, \"openai\": {{\"baseUrl\": \"{base}/v1\"}}}}}}"
+            ),
+            "qwen" => format!(
+                "Qwen Code with a login asks its own service: choose the authentication `openai`; or run `contexture \
+                 serve`, and set the baseUrl of its settings.json to {base}/v1"
+            ),
+            "cline" => format!(
+                "Cline keeps its address with the key: run `contexture serve`, and `cline auth` with the provider \
+                 OpenAI Compatible and the base URL {base}/v1"
+            ),
+            "gemini" => "Gemini's own API is not one that the gateway manages".to_owned(),
+            _ => format!(
+                "run `contexture serve`, and set the address of the model's API in its own settings: {base} for \
+                 Anthropic's, {base}/v1 for OpenAI's"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn addresses(env: &[(&str, &str)], openai: Option<&str>) -> Addresses {
+        let mut config = Upstream::default();
+        config.openai.base_url = openai.map(str::to_owned);
+        Addresses::of(&config, &|name| {
+            let found = env.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn an_address_of_the_environment_is_the_upstream_by_each_variable() {
+        for variable in VARIABLES {
+            let all = addresses(&[(variable.name, "https://corp.example/llm/")], None);
+            let urls = all.urls();
+            let url = match variable.api {
+                Api::OpenAi => urls.openai,
+                Api::Anthropic => urls.anthropic,
+            };
+            let behind = match (variable.api, variable.form) {
+                (Api::OpenAi, Form::Root) => "/v1",
+                _ => "",
+            };
+            assert_eq!(
+                url,
+                Some(format!("https://corp.example/llm{behind}")),
+                "{}",
+                variable.name
+            );
+            assert!(all.told()[0].contains(variable.name) && all.is_replaced(&all.given[0]));
+        }
+    }
+
+    #[test]
+    fn another_address_is_left_alone_and_the_configuration_wins() {
+        let all = addresses(
+            &[
+                ("OPENAI_BASE_URL", "https://a.example/v1"),
+                ("OPENAI_API_BASE", "https://b.example/v1"),
+                ("OPENAI_HOST", "https://a.example"),
+            ],
+            None,
+        );
+        assert_eq!(all.urls().openai.as_deref(), Some("https://a.example/v1"));
+        let replaced: Vec<bool> = all
+            .given
+            .iter()
+            .map(|given| all.is_replaced(given))
+            .collect();
+        assert_eq!(replaced, [true, false, true]);
+        assert!(all.told()[1].contains("OPENAI_API_BASE stays https://b.example/v1"));
+        let all = addresses(
+            &[("OPENAI_BASE_URL", "https://a.example/v1")],
+            Some("https://c.example"),
+        );
+        assert!(
+            all.told()[0].contains("go on to https://c.example"),
+            "{:?}",
+            all.told()
+        );
+        assert!(
+            addresses(&[("OPENAI_BASE_URL", "  ")], None)
+                .given
+                .is_empty()
+        );
+        let refused = Addresses::of(&Upstream::default(), &|name| {
+            (name == "OPENAI_BASE_URL").then(|| "corp.example".to_owned())
+        });
+        assert!(refused.is_err());
+    }
+}
