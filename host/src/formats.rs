@@ -35,7 +35,7 @@ pub(crate) use compacted::compacted_through;
 pub(crate) use continued::continued;
 pub use conversation::Conversation;
 pub use error::FormatError;
-pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire};
+pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire, role_of};
 pub use excerpt::{item_lines, parse_messages};
 pub use message::{Call, Media, MediaKind, Message};
 pub use plan::{PlanEntry, RenderPlan};

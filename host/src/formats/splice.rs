@@ -165,14 +165,14 @@ fn piece_edits<'a>(
                         .filter(|(_, view)| view.pieces.contains(&piece_at))
                         .map(|(at, view)| (view, part_of(at)))
                         .collect();
-                    let replaced = part.text.is_some();
-                    let later = replaced && text.is_none();
                     text = None;
-                    if later {
-                        PieceEdit::Drop
-                    } else {
-                        text_edit(*raw, piece_at, &sharers)
-                    }
+                    text_edit(*raw, piece_at, &sharers, |view| {
+                        let is_text = |at: &usize| {
+                            let piece = pieces.get(*at).map(|(_, piece)| &piece.kind);
+                            matches!(piece, Some(PieceKind::Text(_)))
+                        };
+                        view.pieces.clone().find(is_text)
+                    })
                 }
                 (PieceKind::Result(_), Some(new)) => {
                     text = None;
@@ -210,8 +210,14 @@ fn piece_edits<'a>(
     Ok((piece_edits, new_text))
 }
 
-/// What becomes of a text that several view_count may share: a summary and the rest.
-fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]) -> PieceEdit {
+/// What becomes of a text that several views may share: what the host wrote and the rest. `first_text` says which of its
+/// pieces a view's new text takes the place of.
+fn text_edit(
+    raw: Raw<'_>,
+    at: usize,
+    sharers: &[(&ViewSpan, Option<&Part<'_>>)],
+    first_text: impl Fn(&ViewSpan) -> Option<usize>,
+) -> PieceEdit {
     if sharers
         .iter()
         .all(|(_, part)| part.is_some_and(|part| part.text.is_none()))
@@ -219,30 +225,28 @@ fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]
         return PieceEdit::Keep;
     }
     let text = raw.string().unwrap_or_default();
-    let inner = raw.inner().unwrap_or("");
-    let kept: Vec<_> = sharers
+    let kept: Vec<(&ViewSpan, Option<&str>)> = sharers
         .iter()
-        .filter_map(|(view, part)| Some((view, (*part)?)))
+        .filter_map(|(view, part)| Some((*view, (*part)?.text)))
+        // A new text stands once.
+        .filter(|(view, new)| new.is_none() || first_text(view) == Some(at))
         .collect();
-    if let [(view, part)] = kept.as_slice() {
-        return PieceEdit::Change(match part.text {
-            Some(new) => quote(new),
-            None if at != view.pieces.start => return PieceEdit::Keep,
-            None => {
-                let end = view
-                    .until
-                    .map_or(inner.len(), |until| escaped_offset(inner, until));
-                let own = inner
-                    .get(escaped_offset(inner, view.from)..end)
-                    .unwrap_or("");
-                format!("\"{own}\"")
-            }
-        });
+    if let [(view, None)] = kept.as_slice()
+        && !view.is_summary
+    {
+        // As it was escaped.
+        let inner = raw.inner().unwrap_or("");
+        let own = view.within(at, text.len());
+        let own = escaped_offset(inner, own.start)..match own.end == text.len() {
+            true => inner.len(),
+            false => escaped_offset(inner, own.end),
+        };
+        return PieceEdit::Change(format!("\"{}\"", inner.get(own).unwrap_or("")));
     }
     let texts: Vec<_> = kept
         .iter()
-        .map(|(view, part)| {
-            let own = part.text.unwrap_or_else(|| own_text(view, at, &text));
+        .map(|(view, new)| {
+            let own = new.unwrap_or_else(|| own_text(view, at, &text));
             if view.is_summary {
                 sealed_summary(own)
             } else {
@@ -250,7 +254,10 @@ fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]
             }
         })
         .collect();
-    PieceEdit::Change(quote(&texts.join("\n\n")))
+    match texts.is_empty() {
+        true => PieceEdit::Drop,
+        false => PieceEdit::Change(quote(&texts.join("\n\n"))),
+    }
 }
 
 /// Changes inside pieces, but for a `content` that is a string.
