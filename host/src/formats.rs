@@ -41,7 +41,7 @@ pub(crate) use continued::continued;
 pub use conversation::Conversation;
 pub use convert::Converted;
 pub use error::FormatError;
-pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire};
+pub(crate) use excerpt::{excerpt, parse_messages_after, part_of_wire, role_of};
 pub use excerpt::{item_lines, parse_messages};
 pub(crate) use log_history::Resumed;
 pub use log_history::is_compaction_item;

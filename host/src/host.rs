@@ -287,7 +287,8 @@ impl SessionBuilder<'_> {
         self
     }
 
-    /// Summaries stand in messages of their own.
+    /// A summary at the head stands in a message of its own, as an answer if the user's words follow: see
+    /// [`RenderPlan::own_summaries`](crate::formats::RenderPlan::own_summaries). By default it joins those words.
     pub fn own_summaries(mut self) -> Self {
         self.options.own_summaries = true;
         self

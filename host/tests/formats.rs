@@ -1306,38 +1306,116 @@ mod any_document {
             exercise(NATIVE[which], None, &picks);
         }
 
-        /// Summaries never make two messages of one role stand in a row where the window had none.
+        /// Two neighbours of one role are only handed out where they were neighbours before: many clients join such
+        /// messages to one. Whatever is kept, shortened, left out, summarised or noted, and in whichever format.
         #[test]
-        fn summaries_never_double_a_role(
-            covered in prop::collection::vec(any::<bool>(), 2..14),
-            anthropic in any::<bool>(),
+        fn neighbours_of_one_role_are_never_made(
+            fates in prop::collection::vec((any::<bool>(), 0..7u8), 2..14),
+            format in 0..3usize,
+            own in any::<bool>(),
         ) {
-            let messages: Vec<_> = covered
+            let role = |at: usize, other: bool| if other != (at % 2 == 0) { "user" } else { "assistant" };
+            let messages: Vec<_> = fates
                 .iter()
                 .enumerate()
-                .map(|(at, _)| {
-                    let role = if at % 2 == 0 { "user" } else { "assistant" };
-                    format!(r#"{{"role":"{role}","content":"m{at}"}}"#)
+                .map(|(at, (other, _))| {
+                    // The user's words come first, and now and then two of one role stand side by side.
+                    let role = if at == 0 { "user" } else { role(at, *other && at % 3 == 0) };
+                    format!(r#"{{"role":"{role}","content":"m{at}."}}"#)
                 })
                 .collect();
-            let system = if anthropic { r#""system":"s","# } else { "" };
-            let document = one(&format!("{{{system}\"messages\":[{}]}}", messages.join(",")));
+            let list = messages.join(",");
+            let document = one(&match format {
+                0 => format!(r#"{{"messages":[{{"role":"system","content":"s"}},{list}]}}"#),
+                1 => format!(r#"{{"system":"s","messages":[{list}]}}"#),
+                _ => format!(r#"{{"instructions":"s","input":[{list}]}}"#),
+            });
+            let short: Vec<String> = (0..fates.len()).map(|at| format!("[Shortened to save context space] m{at}.")).collect();
             let mut entries: Vec<PlanEntry<'_>> = Vec::new();
-            for (at, covered) in covered.iter().enumerate() {
-                match (covered, entries.last()) {
-                    (false, _) => entries.push(PlanEntry::Message(at)),
-                    (true, Some(PlanEntry::Summary { .. })) => {}
-                    (true, _) => entries.push(PlanEntry::Summary { text: "S", in_system_role: false }),
+            for (at, (_, fate)) in fates.iter().enumerate() {
+                match fate {
+                    0 | 1 => entries.push(PlanEntry::Message(at)),
+                    2 => entries.push(PlanEntry::Replaced { index: at, text: Some(&short[at]), arguments: &[] }),
+                    3 => {
+                        entries.push(PlanEntry::Message(at));
+                        entries.push(PlanEntry::Summary { text: "[NOTICE] n\n[notice #00000000]", in_system_role: true });
+                    }
+                    4 => {}
+                    _ => entries.push(PlanEntry::Summary { text: "S", in_system_role: false }),
                 }
             }
-            let out = document.render(&window(entries)).unwrap();
+            let plan = RenderPlan { own_summaries: own, ..window(entries) };
+            let out = document.render(&plan).unwrap();
             let wire = split(&out, Some(document.format())).unwrap();
-            let roles: Vec<_> = wire.messages.iter().map(|raw| raw.contains(r#""role":"user""#)).collect();
-            prop_assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{}", out);
-            let again = one(&out);
-            let kept = covered.iter().filter(|covered| !**covered).count();
-            let originals = again.messages().iter().filter(|message| !message.is_summary()).count();
-            prop_assert_eq!(originals, kept);
+            let numbers = |raw: &str| -> Vec<usize> {
+                let words = raw.split(|letter: char| !letter.is_ascii_alphanumeric());
+                words.filter_map(|word| word.strip_prefix('m')?.parse().ok()).collect()
+            };
+            let said: Vec<_> = wire.messages.iter().map(|raw| {
+                let value: serde_json::Value = serde_json::from_str(raw).unwrap();
+                (value["role"].as_str().unwrap_or_default().to_owned(), numbers(raw))
+            }).collect();
+            for pair in said.windows(2) {
+                let were = pair[0].1.last().zip(pair[1].1.first()).is_some_and(|(one, next)| one + 1 == *next);
+                prop_assert!(pair[0].0 != pair[1].0 || were, "{:?}: {}", pair, out);
+            }
+            let kept: Vec<usize> = (0..fates.len()).filter(|at| fates[*at].1 < 4).collect();
+            let there: Vec<usize> = said.iter().flat_map(|(_, numbers)| numbers.clone()).collect();
+            prop_assert_eq!(&there, &kept, "{}", out);
+            // Anthropic's messages of one role are blocks of one, which is one message of the user's.
+            let originals = one(&out).messages().iter().filter(|message| !message.is_summary()).count();
+            prop_assert!(originals == kept.len() || (format == 1 && originals < kept.len()), "{}", out);
+        }
+
+        /// What a client joins to one message is taken apart by the seals in it, wherever they stand.
+        #[test]
+        fn what_is_joined_is_taken_apart(
+            parts in prop::collection::vec((0..3u8, "[a-z]{1,9}( [a-z\\[\\]#]{0,9})?"), 1..6),
+            joiner in prop::sample::select(vec![Some("\n\n"), Some("\n"), Some(" "), Some("\r\n"), None]),
+            format in 0..3usize,
+        ) {
+            // As they leave: each alone, sealed.
+            let alone = |kind: u8, text: &str| {
+                let document = one(r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":"a"}]}"#);
+                let entry = PlanEntry::Summary { text, in_system_role: kind == 1 };
+                let out = document.render(&window(vec![PlanEntry::Message(0), PlanEntry::Message(1), entry])).unwrap();
+                let last = split(&out, Some(document.format())).unwrap().messages[2].to_owned();
+                let value: serde_json::Value = serde_json::from_str(&last).unwrap();
+                value["content"].as_str().unwrap().to_owned()
+            };
+            let mut texts = Vec::new();
+            let mut expected: Vec<(bool, String)> = Vec::new();
+            for (kind, words) in &parts {
+                let words = words.trim();
+                if *kind == 0 {
+                    // What somebody says in two messages is not told apart.
+                    match expected.last_mut().filter(|(is_summary, _)| !is_summary) {
+                        Some(_) => continue,
+                        None => expected.push((false, words.to_owned())),
+                    }
+                    texts.push(words.to_owned());
+                } else {
+                    expected.push((true, format!("[CONTEXT COMPACTION]\n{words}")));
+                    texts.push(alone(*kind, words));
+                }
+            }
+            let content = match joiner {
+                Some(joiner) => serde_json::json!(texts.join(joiner)),
+                None => {
+                    let kind = if format == 2 { "input_text" } else { "text" };
+                    texts.iter().map(|text| serde_json::json!({"type": kind, "text": text})).collect()
+                }
+            };
+            let message = serde_json::json!({"role": "user", "content": content});
+            let document = one(&match format {
+                0 => format!(r#"{{"messages":[{message}]}}"#),
+                1 => format!(r#"{{"system":"s","messages":[{message}]}}"#),
+                _ => format!(r#"{{"input":[{message}]}}"#),
+            });
+            let read: Vec<_> = document.messages().iter()
+                .map(|message| (message.is_summary(), message.text.clone()))
+                .collect();
+            prop_assert_eq!(read, expected, "{}", message);
         }
     }
 }

@@ -4,7 +4,10 @@ use std::path::Path;
 
 fn main() {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("installed");
-    for name in ["clients", "claude", "codex", "opencode", "hermes", "aider"] {
+    let names = [
+        "clients", "claude", "codex", "opencode", "hermes", "qwen", "pi", "cline", "aider",
+    ];
+    for name in names {
         println!("cargo::rustc-check-cfg=cfg(installed_{name})");
         // The installer's last act for each.
         let done = installed.join(name).join(".version");

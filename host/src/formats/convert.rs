@@ -121,7 +121,7 @@ impl Conversation {
             .iter()
             .map(|system| new_message(Format::OpenAiChat, "system", system))
             .collect();
-        for out in planned_messages(self, plan, Format::OpenAiChat)? {
+        for out in planned_messages(self, plan, Format::OpenAiChat, &|item| item)? {
             match out {
                 PlannedMessage::Summary { role, text } => {
                     messages.push(new_message(Format::OpenAiChat, role, &text))
@@ -147,7 +147,7 @@ impl Conversation {
     fn to_responses(&self, plan: &RenderPlan<'_>) -> Result<String, FormatError> {
         const TO: Format = Format::OpenAiResponses;
         let mut items: Vec<String> = self.compacted().map(str::to_owned).collect();
-        for out in planned_messages(self, plan, TO)? {
+        for out in planned_messages(self, plan, TO, &|item| item)? {
             match out {
                 PlannedMessage::Summary { role, text } => items.push(new_message(TO, role, &text)),
                 PlannedMessage::Kept(kept) if self.format() == Format::Codex => {
@@ -484,7 +484,7 @@ impl Conversation {
         let is_family = matches!(self.format(), Format::Anthropic | Format::ClaudeCode);
         let mut turns = Vec::new();
         let mut time_ms = None;
-        for out in planned_messages(self, plan, to)? {
+        for out in planned_messages(self, plan, to, &|item| item)? {
             let kept = match out {
                 PlannedMessage::Summary { role, text } => {
                     let blocks = vec![text_part("text", &quote(&text))];

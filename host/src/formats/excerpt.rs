@@ -95,6 +95,11 @@ pub(crate) fn part_of_wire(
     excerpt(conversation.format, &texts, &mut names).ok()
 }
 
+/// The role that a wire message names; none where it names none, as an item of a call.
+pub(crate) fn role_of(raw: &str) -> Option<String> {
+    Raw::parse(raw).ok()?.get_string("role")
+}
+
 /// Reads wire messages on their own, as where nothing came earlier.
 ///
 /// # Errors

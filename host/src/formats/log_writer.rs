@@ -164,7 +164,7 @@ impl<'a> LogWriter<'a> {
     /// The window of a log of Claude Code: its own lines again, whatever else they hold.
     fn kept_lines(&mut self, plan: &RenderPlan<'_>) -> Result<(), FormatError> {
         let conversation = self.conversation;
-        for out in planned_messages(conversation, plan, Format::ClaudeCode)? {
+        for out in planned_messages(conversation, plan, Format::ClaudeCode, &|item| item)? {
             let kept = match out {
                 PlannedMessage::Summary { role, text } => {
                     let blocks = vec![text_part("text", &quote(&text))];

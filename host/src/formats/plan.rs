@@ -15,7 +15,8 @@ pub struct RenderPlan<'a> {
     pub entries: Vec<PlanEntry<'a>>,
     /// A note to append to the system prompt, unless it is there already.
     pub system_note: Option<&'a str>,
-    /// Whether every summary stands in a message of its own, whatever the roles around it are.
+    /// Whether a summary at the head stands in a message of its own also where that has to be an answer, which not every
+    /// provider takes first, and not in the user's message behind it.
     pub own_summaries: bool,
 }
 
@@ -115,10 +116,13 @@ pub(super) fn results_are_users(format: Format) -> bool {
 }
 
 /// Lays the window out for `target`.
+///
+/// `place` says where a wire item stood, so that neighbours are known.
 pub(super) fn planned_messages<'a>(
     conversation: &Conversation,
     plan: &RenderPlan<'a>,
     target: Format,
+    place: &dyn Fn(usize) -> usize,
 ) -> Result<Vec<PlannedMessage<'a>>, FormatError> {
     let messages = conversation.messages();
     let message = |index: usize| {
@@ -214,6 +218,10 @@ pub(super) fn planned_messages<'a>(
         target,
     };
     let mut planned = place_summaries(messages, planned, wire, plan.own_summaries);
+    if target != Format::ClaudeCode {
+        // Lines of one role may follow each other in a log.
+        planned = part_neighbours(messages, planned, wire, place);
+    }
     if results_are_users(target) {
         open_with_user(conversation, &mut planned);
     }
@@ -237,7 +245,7 @@ fn open_with_user(conversation: &Conversation, planned: &mut Vec<PlannedMessage<
         let text = if index == 0 {
             "The assistant spoke first."
         } else {
-            "Earlier messages were removed."
+            REMOVED
         };
         planned.insert(
             0,
@@ -324,9 +332,8 @@ fn place_summaries<'a>(
             }
             PlannedMessage::Summary { text, .. } => text,
         };
-        if own || target == Format::ClaudeCode {
-            // Lines of one role may follow each other in a log, and its agent looks for a summary in a
-            // line of its own.
+        if target == Format::ClaudeCode {
+            // Its agent looks for a summary in a line of its own.
             placed.push(PlannedMessage::Summary { role: "user", text });
             continue;
         }
@@ -346,15 +353,16 @@ fn place_summaries<'a>(
         let next_thinks = next.is_some_and(|next| next.has_thinking);
         let user = Some("user");
         let assistant = Some("assistant");
-        // An answer that Anthropic finds at the end is one that it carries on; and its system messages follow a
-        // user's (platform.claude.com, "Mid-conversation system messages").
+        // The answer follows what stands last, and would be the second of its role; Anthropic even carries on an answer
+        // that it finds at the end. Its system messages follow a user's (platform.claude.com, "Mid-conversation system
+        // messages").
         let may_answer =
-            !results_are_users(target) || next_role.is_some_and(|role| role != "system");
+            next_role.is_some_and(|role| !results_are_users(target) || role != "system");
         if previous_role != user && next_role != user {
             placed.push(PlannedMessage::Summary { role: "user", text });
         } else if previous_role != assistant
             && next_role != assistant
-            && previous_role.is_some()
+            && (previous_role.is_some() || (own && !results_are_users(target)))
             && !next_thinks
             && may_answer
         {
@@ -385,6 +393,82 @@ fn place_summaries<'a>(
     placed
 }
 
+/// Sees to it that no two neighbours have one role that were no neighbours before: many clients join such messages to one,
+/// and would make the host's words somebody's own. What the host put in joins its neighbour. Between two messages of the
+/// conversation whose neighbours left, the other role says that something is missing.
+fn part_neighbours<'a>(
+    messages: &[Message],
+    planned: Vec<PlannedMessage<'a>>,
+    wire: Wire,
+    place: &dyn Fn(usize) -> usize,
+) -> Vec<PlannedMessage<'a>> {
+    let mut parted: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
+    // Anthropic's become blocks of one message later, each of which is cached apart.
+    let are_blocks = results_are_users(wire.target);
+    for out in planned {
+        let role = wire.first_role(messages, &out).to_owned();
+        let last = parted.last().map(|last| wire.last_role(messages, last));
+        let is_said = matches!(role.as_str(), "user" | "assistant" | "system");
+        if are_blocks || !is_said || last != Some(role.as_str()) {
+            parted.push(out);
+            continue;
+        }
+        match (parted.pop(), out) {
+            (
+                Some(PlannedMessage::Summary { role, text }),
+                PlannedMessage::Summary { text: more, .. },
+            ) => {
+                let text = format!("{text}\n\n{more}");
+                parted.push(PlannedMessage::Summary { role, text });
+            }
+            (Some(PlannedMessage::Summary { text, .. }), PlannedMessage::Kept(mut kept))
+                if role == "user" =>
+            {
+                kept.before.insert(0, text);
+                parted.push(PlannedMessage::Kept(kept));
+            }
+            (Some(PlannedMessage::Kept(mut kept)), PlannedMessage::Summary { text, .. })
+                if ends_as_user(messages, &kept) =>
+            {
+                kept.after.push(text);
+                parted.push(PlannedMessage::Kept(kept));
+            }
+            (Some(PlannedMessage::Kept(before)), PlannedMessage::Kept(after))
+                if role != "system" && !were_neighbours(messages, &before, &after, place) =>
+            {
+                let other = if role == "user" { "assistant" } else { "user" };
+                parted.push(PlannedMessage::Kept(before));
+                parted.push(PlannedMessage::Summary {
+                    role: other,
+                    text: sealed_summary(REMOVED),
+                });
+                parted.push(PlannedMessage::Kept(after));
+            }
+            (last, out) => parted.extend(last.into_iter().chain([out])),
+        }
+    }
+    parted
+}
+
+/// What stands where the roles want a message and the window has none.
+const REMOVED: &str = "Earlier messages were removed.";
+
+/// Whether a message followed another one where they come from, or belongs to the same.
+fn were_neighbours(
+    messages: &[Message],
+    before: &Kept<'_>,
+    after: &Kept<'_>,
+    place: &dyn Fn(usize) -> usize,
+) -> bool {
+    let items = |part: Option<&Part<'_>>| messages.get(part?.index).map(|message| &message.items);
+    match (items(before.parts.last()), items(after.parts.first())) {
+        (Some(before), Some(after)) => {
+            before == after || (before.end > 0 && place(before.end - 1) + 1 == place(after.start))
+        }
+        _ => false,
+    }
+}
+
 /// Whether a summary may stand in a message before its own text: not where that is a result, is thought
 /// about, is blank, or is calls alone, of which the model would take it for its own words.
 fn takes_a_summary(message: &Message) -> bool {
@@ -412,6 +496,15 @@ impl Wire {
             "system" if results_are_users(self.source) => "system",
             "tool" | "system" if results_are_users(self.target) => "user",
             role => role,
+        }
+    }
+
+    fn first_role<'m>(self, messages: &'m [Message], out: &PlannedMessage<'m>) -> &'m str {
+        match out {
+            PlannedMessage::Summary { role, .. } => role,
+            PlannedMessage::Kept(kept) => (kept.parts.first())
+                .and_then(|part| messages.get(part.index))
+                .map_or("", |message| self.role(message)),
         }
     }
 

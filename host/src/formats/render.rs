@@ -146,7 +146,7 @@ impl Conversation {
     ) -> Result<Vec<Wire>, FormatError> {
         let format = self.format();
         let mut wires = Vec::new();
-        for out in planned_messages(self, plan, format)? {
+        for out in planned_messages(self, plan, format, place)? {
             match out {
                 PlannedMessage::Summary { role, text } => wires.push(Wire {
                     role: role.into(),

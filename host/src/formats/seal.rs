@@ -1,5 +1,10 @@
 //! How the host's own words are told from anybody else's without a record: by a checksum in the mark at
 //! their end. A text that only begins like a summary is not one.
+//!
+//! Clients may join neighbours of one role to one message, so that a sealed text may stand anywhere in a text that
+//! somebody said. [`sealed_parts`] finds all of them.
+
+use std::ops::Range;
 
 use contexture_engine_api::{CLEARED_TOOL_OUTPUT, SUMMARY_END_MARK, SUMMARY_MARK};
 use xxhash_rust::xxh3::xxh3_64;
@@ -47,6 +52,126 @@ pub(super) fn leading_summary(text: &str) -> Option<(&str, Option<&str>)> {
         let joined = rest.strip_prefix("\n\n").unwrap_or(rest);
         Some((summary, (!rest.is_empty()).then_some(joined)))
     })
+}
+
+/// What the host wrote within a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sealed {
+    Summary,
+    Notice,
+    /// The shorter form of a message.
+    Short,
+}
+
+/// A text of the host's within another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SealedPart {
+    pub(super) kind: Sealed,
+    /// Where it stands, with its seal, in bytes.
+    pub(super) range: Range<usize>,
+    /// Where its own text ends: before the end mark of a summary. A notice and a shorter form are read with their seal.
+    pub(super) until: usize,
+}
+
+/// All that the host wrote and sealed in a text, in order, whatever stands around it.
+pub(super) fn sealed_parts(text: &str) -> Vec<SealedPart> {
+    let mut found: Vec<SealedPart> = Vec::new();
+    let mut beginnings = None;
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find('#')) {
+        let sum = from + at;
+        from = sum + 1;
+        let Some((kind, body_end, until, end)) = seal_at(text, sum) else {
+            continue;
+        };
+        let floor = found.last().map_or(0, |part| part.range.end);
+        let beginnings = beginnings.get_or_insert_with(|| Beginnings::of(text));
+        let digits = text.get(sum..sum + 1 + DIGITS).unwrap_or_default();
+        match beginnings.find(floor..body_end, digits) {
+            Ok(Some(start)) => {
+                let until = until.unwrap_or(end);
+                let range = start..end;
+                from = end;
+                found.push(SealedPart { kind, range, until });
+            }
+            Ok(None) => {}
+            Err(Exhausted) => break,
+        }
+    }
+    found
+}
+
+/// The kind of the seal whose checksum begins here, and where the text before it, the text itself and the seal end.
+fn seal_at(text: &str, sum: usize) -> Option<(Sealed, usize, Option<usize>, usize)> {
+    let end = sum + 1 + DIGITS;
+    let digits = text.get(sum + 1..end)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let before = text.get(..sum)?;
+    if let Some(body) = before
+        .strip_suffix(' ')
+        .and_then(|rest| rest.strip_suffix(SUMMARY_END_MARK))
+    {
+        let body_end = body.trim_end().len();
+        return Some((Sealed::Summary, body_end, Some(body_end), end));
+    }
+    let is_closed = text.as_bytes().get(end) == Some(&b']');
+    let (kind, body) = match before.strip_suffix("\n[notice ") {
+        Some(body) => (Sealed::Notice, body),
+        None => (Sealed::Short, before.strip_suffix("\n[")?),
+    };
+    is_closed.then_some((kind, body.len(), None, end + 1))
+}
+
+/// Where sealed texts may begin in a text: the likeliest places first.
+struct Beginnings<'t> {
+    text: &'t str,
+    /// Where a summary's own mark stands, then other marks at the beginning of a line, then those anywhere else.
+    places: [Vec<usize>; 3],
+    /// How much may still be hashed: a hostile text may hold many marks and many seals, and takes time for its length.
+    budget: usize,
+}
+
+/// More would have to be hashed than a text of this length may cost.
+struct Exhausted;
+
+impl<'t> Beginnings<'t> {
+    fn of(text: &'t str) -> Self {
+        let mut places = [Vec::new(), Vec::new(), Vec::new()];
+        for (at, _) in text.match_indices(['[', '【']) {
+            let before = text.get(..at).unwrap_or_default();
+            let likely = match text.get(at..) {
+                Some(rest) if rest.starts_with(SUMMARY_MARK) => 0,
+                _ if before.is_empty() || before.ends_with('\n') => 1,
+                _ => 2,
+            };
+            places[likely].push(at);
+        }
+        let budget = text.len().saturating_mul(32).saturating_add(1 << 16);
+        Self {
+            text,
+            places,
+            budget,
+        }
+    }
+
+    /// Where within this range a mark stands from which on the text up to its end has this checksum; the nearest first.
+    fn find(&mut self, within: Range<usize>, digits: &str) -> Result<Option<usize>, Exhausted> {
+        for places in &self.places {
+            let end = places.partition_point(|at| *at < within.end);
+            let near = places.get(..end).unwrap_or_default().iter().rev();
+            for at in near.take_while(|at| **at >= within.start) {
+                let candidate = self.text.get(*at..within.end).unwrap_or_default();
+                let cost = candidate.len() + DIGITS;
+                self.budget = self.budget.checked_sub(cost).ok_or(Exhausted)?;
+                if checksum(candidate) == digits {
+                    return Ok(Some(*at));
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Whether a text begins with a mark of this host's or an engine's; which ones those may be, the contract says.
@@ -115,7 +240,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn hostile_marks_and_seals_take_time_for_their_length() {
+        let began = std::time::Instant::now();
+        for unit in [
+            "[\n[#00000000]",
+            "[CONTEXT COMPACTION]\n[END OF CONTEXT COMPACTION] #00000000",
+            "\n[notice #00000000]",
+            "【[",
+        ] {
+            let text = unit.repeat((1 << 20) / unit.len());
+            assert_eq!(sealed_parts(&text), []);
+        }
+        // A debug build hashes some hundred megabytes in a second.
+        assert!(began.elapsed() < std::time::Duration::from_secs(20));
+    }
+
     proptest! {
+        /// Whatever is joined to sealed texts, and however, each of them is found where it stands.
+        #[test]
+        fn sealed_texts_are_found_wherever_they_stand(
+            parts in prop::collection::vec((0..4usize, "[a-z\\[\\]#\\n 【]{0,30}"), 1..6),
+            joiner in prop::sample::select(vec!["\n\n", "\n", " ", "", "\n---\n"]),
+        ) {
+            let (mut text, mut expected) = (String::new(), Vec::new());
+            for (kind, words) in &parts {
+                let (kind, part) = match kind {
+                    0 => (Some(Sealed::Summary), sealed_summary(words)),
+                    1 => (Some(Sealed::Notice), sealed_notice(&format!("[NOTICE] {words}"))),
+                    2 => (Some(Sealed::Short), sealed_short(&format!("{SHORTENED_MARK}\n{words}."))),
+                    _ => (None, words.clone()),
+                };
+                if !text.is_empty() {
+                    text.push_str(joiner);
+                }
+                let start = text.len();
+                text.push_str(&part);
+                expected.extend(kind.map(|kind| (kind, start..text.len())));
+            }
+            let found: Vec<_> = sealed_parts(&text).into_iter().map(|part| (part.kind, part.range)).collect();
+            prop_assert_eq!(found, expected, "{}", text);
+        }
+
         #[test]
         fn what_is_sealed_is_read_back_whatever_follows(text in "\\PC{0,60}", rest in "\\PC{0,20}") {
             prop_assume!(!rest.contains(SUMMARY_END_MARK));

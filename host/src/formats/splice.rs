@@ -165,18 +165,8 @@ fn piece_edits<'a>(
                         .filter(|(_, view)| view.pieces.contains(&piece_at))
                         .map(|(at, view)| (view, part_of(at)))
                         .collect();
-                    // A new text stands where something was said, rather than in a document beside it.
-                    let said_later = piece.is_document && has_said(pieces, piece_at, view);
-                    let replaced = part.text.is_some();
-                    let later = replaced && (text.is_none() || said_later);
-                    if !said_later {
-                        text = None;
-                    }
-                    if later {
-                        PieceEdit::Drop
-                    } else {
-                        text_edit(*raw, piece_at, &sharers)
-                    }
+                    text = None;
+                    text_edit(*raw, piece_at, &sharers, |view| first_text(pieces, view))
                 }
                 (PieceKind::Result(result), Some(new)) => {
                     text = None;
@@ -214,14 +204,27 @@ fn piece_edits<'a>(
     Ok((piece_edits, new_text))
 }
 
-/// Whether the view has a text behind the piece `at` that is no document's.
-fn has_said(pieces: &[(usize, &Piece<'_>)], at: usize, view: &ViewSpan) -> bool {
-    let mut rest = pieces.iter().take(view.pieces.end).skip(at + 1);
-    rest.any(|(_, piece)| matches!(piece.kind, PieceKind::Text(_)) && !piece.is_document)
+/// The piece that a new text of a view takes the place of: the first text, and rather one that somebody said than a
+/// document beside it.
+fn first_text(pieces: &[(usize, &Piece<'_>)], view: &ViewSpan) -> Option<usize> {
+    let is_text = |at: &usize, or_document: bool| {
+        pieces.get(*at).is_some_and(|(_, piece)| {
+            matches!(piece.kind, PieceKind::Text(_)) && (or_document || !piece.is_document)
+        })
+    };
+    let mut all = view.pieces.clone();
+    let said = all.clone().find(|at| is_text(at, false));
+    said.or_else(|| all.find(|at| is_text(at, true)))
 }
 
-/// What becomes of a text that several view_count may share: a summary and the rest.
-fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]) -> PieceEdit {
+/// What becomes of a text that several views may share: what the host wrote and the rest. `first_text` says which of its
+/// pieces a view's new text takes the place of.
+fn text_edit(
+    raw: Raw<'_>,
+    at: usize,
+    sharers: &[(&ViewSpan, Option<&Part<'_>>)],
+    first_text: impl Fn(&ViewSpan) -> Option<usize>,
+) -> PieceEdit {
     if sharers
         .iter()
         .all(|(_, part)| part.is_some_and(|part| part.text.is_none()))
@@ -229,30 +232,28 @@ fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]
         return PieceEdit::Keep;
     }
     let text = raw.string().unwrap_or_default();
-    let inner = raw.inner().unwrap_or("");
-    let kept: Vec<_> = sharers
+    let kept: Vec<(&ViewSpan, Option<&str>)> = sharers
         .iter()
-        .filter_map(|(view, part)| Some((view, (*part)?)))
+        .filter_map(|(view, part)| Some((*view, (*part)?.text)))
+        // A new text stands once.
+        .filter(|(view, new)| new.is_none() || first_text(view) == Some(at))
         .collect();
-    if let [(view, part)] = kept.as_slice() {
-        return PieceEdit::Change(match part.text {
-            Some(new) => quote(new),
-            None if at != view.pieces.start => return PieceEdit::Keep,
-            None => {
-                let end = view
-                    .until
-                    .map_or(inner.len(), |until| escaped_offset(inner, until));
-                let own = inner
-                    .get(escaped_offset(inner, view.from)..end)
-                    .unwrap_or("");
-                format!("\"{own}\"")
-            }
-        });
+    if let [(view, None)] = kept.as_slice()
+        && !view.is_summary
+    {
+        // As it was escaped.
+        let inner = raw.inner().unwrap_or("");
+        let own = view.within(at, text.len());
+        let own = escaped_offset(inner, own.start)..match own.end == text.len() {
+            true => inner.len(),
+            false => escaped_offset(inner, own.end),
+        };
+        return PieceEdit::Change(format!("\"{}\"", inner.get(own).unwrap_or("")));
     }
     let texts: Vec<_> = kept
         .iter()
-        .map(|(view, part)| {
-            let own = part.text.unwrap_or_else(|| own_text(view, at, &text));
+        .map(|(view, new)| {
+            let own = new.unwrap_or_else(|| own_text(view, at, &text));
             if view.is_summary {
                 sealed_summary(own)
             } else {
@@ -260,7 +261,10 @@ fn text_edit(raw: Raw<'_>, at: usize, sharers: &[(&ViewSpan, Option<&Part<'_>>)]
             }
         })
         .collect();
-    PieceEdit::Change(quote(&texts.join("\n\n")))
+    match texts.is_empty() {
+        true => PieceEdit::Drop,
+        false => PieceEdit::Change(quote(&texts.join("\n\n"))),
+    }
 }
 
 /// Changes inside pieces, but for a `content` that is a string.

@@ -10,7 +10,7 @@ use super::anatomy::{Anatomy, Piece, PieceKind, anatomy, media_within};
 use super::blobs::without_blobs;
 use super::json::{Raw, hash_text};
 use super::message::{Call, Media, Message};
-use super::seal::{leading_summary, unsealed_notice, unsealed_short};
+use super::seal::{Sealed, sealed_parts, unsealed_notice, unsealed_short};
 use super::{Format, FormatError};
 
 /// A wire item on its way to views.
@@ -88,12 +88,27 @@ fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
 pub(super) struct ViewSpan {
     /// Its pieces, by their index in [`flatten`]'s order.
     pub(super) pieces: Range<usize>,
-    /// The part of its first text that is its own, in bytes: a summary may share a text with the rest.
+    /// Where it begins in its first piece, and where it ends in its last one, in bytes of their text: what the host
+    /// wrote may share a text with the rest.
     pub(super) from: usize,
     pub(super) until: Option<usize>,
     /// Whether it is a tool result in a message of the user's.
     pub(super) is_result: bool,
     pub(super) is_summary: bool,
+}
+
+impl ViewSpan {
+    /// Which part of the text of the piece `at`, so many bytes long, belongs to it.
+    pub(super) fn within(&self, at: usize, length: usize) -> Range<usize> {
+        let from = if at == self.pieces.start {
+            self.from
+        } else {
+            0
+        };
+        let is_last = at + 1 == self.pieces.end;
+        let until = self.until.filter(|_| is_last).unwrap_or(length);
+        from.min(until)..until
+    }
 }
 
 /// The pieces of a group of items, each with the index of its item within the group.
@@ -129,83 +144,154 @@ pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
     views
 }
 
-/// Whether a text is a notice with its seal, and nothing else.
-fn is_whole_notice(text: &str) -> bool {
-    unsealed_notice(text).is_some() && matches!(leading_summary(text), Some((_, None)))
+/// A piece, or a part of one that is a text.
+struct Span {
+    piece: usize,
+    from: usize,
+    /// None where it ends with the piece.
+    until: Option<usize>,
+    kind: SpanKind,
 }
 
-/// Splits a run of pieces into the summaries at its head, the rest with the notices in it, and the summaries at its end.
-fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
-    if run.is_empty() && !pieces.is_empty() {
-        return;
-    }
-    let view = |pieces, from, until, is_summary| ViewSpan {
-        pieces,
-        from,
-        until,
-        is_result: false,
-        is_summary,
-    };
-    let text_of = |at: usize| match &pieces.get(at)?.1.kind {
-        PieceKind::Text(text) => text.string(),
-        _ => None,
-    };
-    let (mut start, mut end, mut from) = (run.start, run.end, 0);
-    let mut trailing = Vec::new();
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SpanKind {
+    /// What is no text.
+    Other,
+    Said,
+    Sealed(Sealed),
+}
+
+/// A run of pieces, with each text in it cut where the host's words begin and end.
+fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
     // The host never lets a summary share a message with thinking: there the model repeats one.
     let thinks = pieces.get(run.clone()).is_some_and(|run| {
         run.iter()
             .any(|(_, piece)| matches!(piece.kind, PieceKind::Thinking(_)))
     });
-    if !thinks {
-        while start < end {
-            let Some(text) = text_of(start) else { break };
-            let Some((summary, rest)) = leading_summary(text.get(from..).unwrap_or("")) else {
-                break;
-            };
-            views.push(view(
-                start..start + 1,
-                from,
-                Some(from + summary.len()),
-                true,
+    let mut spans = Vec::new();
+    for piece in run {
+        let text = match pieces.get(piece).map(|(_, piece)| &piece.kind) {
+            Some(PieceKind::Text(text)) => text.string(),
+            _ => None,
+        };
+        let span = |from, until, kind| Span {
+            piece,
+            from,
+            until,
+            kind,
+        };
+        let Some(text) = text else {
+            spans.push(span(0, None, SpanKind::Other));
+            continue;
+        };
+        let sealed = match thinks {
+            true => Vec::new(),
+            false => sealed_parts(&text),
+        };
+        if sealed.is_empty() {
+            spans.push(span(0, None, SpanKind::Said));
+            continue;
+        }
+        let said = |from: usize, until: usize| {
+            let own = without_joiners(&text, from..until);
+            let is_blank = text
+                .get(own.clone())
+                .is_none_or(|own| own.trim().is_empty());
+            let ends = (own.end < text.len()).then_some(own.end);
+            // The host joins a summary to words with an empty line, also to words that say nothing.
+            let is_joined = text.get(until.saturating_sub(2)..until) == Some("\n\n");
+            let says_nothing = from > 0 && until == text.len() && own.is_empty() && is_joined;
+            (!is_blank || says_nothing).then(|| span(own.start, ends, SpanKind::Said))
+        };
+        let mut from = 0;
+        for part in sealed {
+            spans.extend(said(from, part.range.start));
+            from = part.range.end;
+            spans.push(span(
+                part.range.start,
+                Some(part.until),
+                SpanKind::Sealed(part.kind),
             ));
-            (start, from) = match rest {
-                None => (start + 1, 0),
-                Some(rest) => (start, text.len() - rest.len()),
-            };
         }
-        while end > start + 1 {
-            let Some(text) = text_of(end - 1) else { break };
-            let Some((summary, None)) = leading_summary(&text) else {
-                break;
-            };
-            end -= 1;
-            trailing.push(view(end..end + 1, 0, Some(summary.len()), true));
-        }
+        spans.extend(said(from, text.len()));
     }
-    if start < end || (views.is_empty() && trailing.is_empty()) {
-        // A notice between two things that the user said parts them.
-        let is_notice = |at: &usize| text_of(*at).is_some_and(|text| is_whole_notice(&text));
-        let notices = (start + 1..end).filter(|at| !thinks && is_notice(at));
-        for at in notices.collect::<Vec<_>>() {
-            if start < at {
-                views.push(view(start..at, from, None, false));
+    spans
+}
+
+/// What is said between two texts of the host's, without what joins it to them: one line end or an empty line, or a space.
+fn without_joiners(text: &str, range: Range<usize>) -> Range<usize> {
+    let whole = text.get(range.clone()).unwrap_or("");
+    let mut own = whole;
+    let joiners = ["\r\n\r\n", "\n\n", "\r\n", "\n", " "];
+    if range.start > 0 {
+        own = joiners
+            .iter()
+            .find_map(|joiner| own.strip_prefix(joiner))
+            .unwrap_or(own);
+    }
+    let start = range.end - own.len();
+    if range.end < text.len() {
+        own = joiners
+            .iter()
+            .find_map(|joiner| own.strip_suffix(joiner))
+            .unwrap_or(own);
+    }
+    start..start + own.len()
+}
+
+/// Splits a run of pieces into what the host wrote and what was said between that. Each summary and each notice is a
+/// view, and so is the shorter form of a message, with what is no text beside it.
+fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
+    if run.is_empty() && !pieces.is_empty() {
+        return;
+    }
+    let mut groups: Vec<Vec<Span>> = Vec::new();
+    for span in spans_of(pieces, run.clone()) {
+        let is_short = SpanKind::Sealed(Sealed::Short);
+        let joins = groups.last().is_some_and(|group| {
+            let has = |kind: SpanKind| group.iter().any(|span| span.kind == kind);
+            match (group.first().map(|span| span.kind), span.kind) {
+                (_, SpanKind::Sealed(Sealed::Summary | Sealed::Notice)) => false,
+                (Some(SpanKind::Sealed(Sealed::Summary | Sealed::Notice)), _) => false,
+                (_, SpanKind::Other) => true,
+                // All the text that a shortened message has.
+                (_, SpanKind::Said) => !has(is_short),
+                (_, SpanKind::Sealed(Sealed::Short)) => !has(is_short) && !has(SpanKind::Said),
             }
-            views.push(view(at..at + 1, 0, None, true));
-            (start, from) = (at + 1, 0);
+        });
+        match groups.last_mut() {
+            Some(group) if joins => group.push(span),
+            _ => groups.push(vec![span]),
         }
-        views.push(view(start..end, from, None, false));
     }
-    views.extend(trailing.into_iter().rev());
+    let before = views.len();
+    views.extend(groups.iter().filter_map(|group| {
+        let (first, last) = (group.first()?, group.last()?);
+        Some(ViewSpan {
+            pieces: first.piece..last.piece + 1,
+            from: first.from,
+            until: last.until,
+            is_result: false,
+            is_summary: matches!(
+                first.kind,
+                SpanKind::Sealed(Sealed::Summary | Sealed::Notice)
+            ),
+        })
+    }));
+    if views.len() == before {
+        views.push(ViewSpan {
+            pieces: run,
+            from: 0,
+            until: None,
+            is_result: false,
+            is_summary: false,
+        });
+    }
 }
 
 /// The part of the text of the piece `at` that belongs to `view`.
 pub(super) fn own_text<'t>(view: &ViewSpan, at: usize, text: &'t str) -> &'t str {
-    if at != view.pieces.start {
-        return text;
-    }
-    text.get(view.from..view.until.unwrap_or(text.len()))
-        .unwrap_or("")
+    text.get(view.within(at, text.len())).unwrap_or("")
 }
 
 fn push_group(

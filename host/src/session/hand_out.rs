@@ -47,6 +47,18 @@ impl Layout {
         }
     }
 
+    /// Whether the host's own message stands last, and the next one of the request has the same role: many clients join
+    /// such neighbours to one message, and would make the host's words somebody's own.
+    fn ends_in_role_of_next(&self, request: &Request<'_>) -> bool {
+        let Some(Out::Made(text, None)) = self.out.last() else {
+            return false;
+        };
+        let role = formats::role_of(text);
+        self.wires < request.raw.len()
+            && role.is_some()
+            && role == formats::role_of(request.wire_text(self.wires))
+    }
+
     /// The JSON of a wire message.
     fn text<'t>(out: &'t Out, request: &'t Request<'_>) -> &'t str {
         match out {
@@ -194,7 +206,8 @@ impl Session {
             self.history.set_handed(Trail::default());
             return Ok(None);
         }
-        if let Some(mut layout) = self.layout.take() {
+        let going_on = self.layout.take();
+        if let Some(mut layout) = going_on.filter(|layout| !layout.ends_in_role_of_next(request)) {
             layout
                 .out
                 .extend((layout.wires..request.raw.len()).map(Out::Kept));

@@ -33,8 +33,7 @@ pub struct SessionOptions {
     pub engine: Option<String>,
     /// What happens to a request of another conversation.
     pub unrelated: Unrelated,
-    /// Whether a summary stands in a message of its own rather than in a neighbour's, where the format's rules
-    /// of roles would want that.
+    /// Whether a summary at the head of the window stands in a message of its own.
     pub own_summaries: bool,
     /// Whether a compaction may append its note to the system prompt.
     pub note: bool,

@@ -6,12 +6,16 @@
     reason = "all of this is part of tests"
 )]
 
-use std::io::Read;
+pub mod tap;
+
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use contexture_stand_in::{Answer, Coder, Options, Request, StandIn};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,14 +26,30 @@ const LONGEST: Duration = Duration::from_secs(400);
 /// An agent, in the version that `tests/real/install` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agent {
-    /// Claude Code, over the Messages API.
+    /// Claude Code with its default model, over the Messages API.
     Claude,
-    /// Codex, over responses.
+    /// Claude Code with Sonnet.
+    ClaudeSonnet,
+    /// Codex, over responses, with a model that gets its tools in `tools`.
     Codex,
+    /// Codex with its default model, which gets its tools in an input item.
+    CodexDefault,
+    /// Codex with `gpt-5.1-codex`.
+    CodexOlder,
+    /// Codex with a ChatGPT login, which asks `/backend-api/codex`.
+    CodexLogin,
+    /// An earlier Codex with a ChatGPT login, which compresses its requests.
+    CodexZstd,
     /// opencode, over chat completions.
     Opencode,
     /// Hermes, over chat completions.
     Hermes,
+    /// Qwen Code, over chat completions.
+    Qwen,
+    /// pi, over chat completions.
+    Pi,
+    /// Cline's command, over chat completions.
+    Cline,
     /// aider, over chat completions, without tools.
     Aider,
 }
@@ -37,6 +57,8 @@ pub enum Agent {
 /// A home and a working folder of an agent's own, kept from run to run.
 pub struct Place {
     home: TempDir,
+    /// Where a login of Codex is looked up, in the place of chatgpt.com; without `/backend-api`.
+    pub accounts: Option<String>,
 }
 
 impl Place {
@@ -44,7 +66,10 @@ impl Place {
     pub fn new() -> Self {
         let home = TempDir::new().unwrap();
         std::fs::create_dir(home.path().join("work")).unwrap();
-        Self { home }
+        Self {
+            home,
+            accounts: None,
+        }
     }
 
     /// Where the agent works.
@@ -93,12 +118,26 @@ impl Agent {
         run(command)
     }
 
+    /// Asks aider one question after another, as somebody at a keyboard does, and waits until it ends.
+    ///
+    /// # Panics
+    ///
+    /// Where it cannot be started, or does not end.
+    pub fn converse(self, place: &Place, base_url: &str, questions: &[String]) -> Ran {
+        let mut command = self.command(place, base_url, "");
+        command.arg("--no-fancy-input");
+        run_with(command, &format!("{}\n/exit\n", questions.join("\n")))
+    }
+
     fn command(self, place: &Place, base_url: &str, prompt: &str) -> Command {
         let home = place.home.path();
         let program = |path: &str| Command::new(installed().join(path));
         let mut command = match self {
-            Self::Claude => {
+            Self::Claude | Self::ClaudeSonnet => {
                 let mut command = program("claude/node_modules/.bin/claude");
+                if self == Self::ClaudeSonnet {
+                    command.args(["--model", "sonnet"]);
+                }
                 command
                     .env("IS_SANDBOX", "1")
                     .env("ANTHROPIC_BASE_URL", base_url)
@@ -114,17 +153,41 @@ impl Agent {
                      wire_api = \"responses\"\n"
                 );
                 place.write(".codex/config.toml", &config);
-                let mut command = program("codex/node_modules/.bin/codex");
+                let mut command = codex("codex", home, prompt);
+                command.env("GW_KEY", "x");
                 command
-                    .env("CODEX_HOME", home.join(".codex"))
-                    .env("GW_KEY", "x");
-                command.args([
-                    "exec",
-                    "--json",
-                    "--dangerously-bypass-approvals-and-sandbox",
-                ]);
-                command.args(["--skip-git-repo-check", prompt]);
+            }
+            Self::CodexDefault | Self::CodexOlder => {
+                let model = match self {
+                    Self::CodexOlder => "model = \"gpt-5.1-codex\"\n",
+                    _ => "",
+                };
+                let config = format!("{model}openai_base_url = \"{base_url}/v1\"\n");
+                place.write(".codex/config.toml", &config);
+                let mut command = codex("codex", home, prompt);
+                command.env("CODEX_API_KEY", "x");
                 command
+            }
+            Self::CodexLogin | Self::CodexZstd => {
+                let accounts = place.accounts.as_deref().unwrap_or(base_url);
+                let backend = format!("{base_url}/backend-api/codex");
+                let config = match self {
+                    Self::CodexZstd => format!("openai_base_url = \"{backend}\"\n"),
+                    // The built-in provider asks the host that the login names, whatever base URL is set.
+                    _ => format!(
+                        "model_provider = \"gw\"\n[model_providers.gw]\nname = \"gw\"\nbase_url = \"{backend}\"\n\
+                         requires_openai_auth = true\nwire_api = \"responses\"\n"
+                    ),
+                };
+                let login = format!("chatgpt_base_url = \"{accounts}/backend-api\"\n");
+                place.write(".codex/config.toml", &format!("{login}{config}"));
+                place.write(".codex/auth.json", &login_of_somebody().to_string());
+                let folder = if self == Self::CodexZstd {
+                    "codex-0.155"
+                } else {
+                    "codex"
+                };
+                codex(folder, home, prompt)
             }
             Self::Opencode => {
                 let model = json!({"name": "m", "limit": {"context": 1_000_000, "output": 8000}});
@@ -147,6 +210,46 @@ impl Agent {
                 let mut command = program("hermes/bin/hermes");
                 command.env("HERMES_HOME", home.join(".hermes"));
                 command.args(["-z", prompt, "--yolo"]);
+                command
+            }
+            Self::Qwen => {
+                let mut command = with_node("qwen", "qwen");
+                command
+                    .env("OPENAI_BASE_URL", format!("{base_url}/v1"))
+                    .env("OPENAI_API_KEY", "x")
+                    .env("OPENAI_MODEL", "m");
+                command.args(["--yolo", "--output-format", "json", "-p", prompt]);
+                command
+            }
+            Self::Pi => {
+                let model = json!({"id": "m", "contextWindow": 1_000_000, "maxTokens": 8000});
+                let provider = json!({
+                    "baseUrl": format!("{base_url}/v1"), "api": "openai-completions", "apiKey": "x", "models": [model],
+                });
+                let models = json!({"providers": {"gw": provider}});
+                place.write(".pi/agent/models.json", &models.to_string());
+                let mut command = with_node("pi", "pi");
+                command.args([
+                    "-p",
+                    "--mode",
+                    "json",
+                    "--provider",
+                    "gw",
+                    "--model",
+                    "m",
+                    prompt,
+                ]);
+                command
+            }
+            Self::Cline => {
+                let mut login = with_node("cline", "cline");
+                let base = format!("{base_url}/v1");
+                login.args(["auth", "openai", "-k", "x", "-m", "m", "-b", &base]);
+                login.env("HOME", home).current_dir(place.work());
+                let said = run(login);
+                assert!(said.status.success(), "{said:#?}");
+                let mut command = with_node("cline", "cline");
+                command.args(["--json", prompt]);
                 command
             }
             Self::Aider => {
@@ -175,7 +278,9 @@ impl Agent {
                     "--max-chat-history-tokens",
                     "1000000",
                 ]);
-                command.args(["--message", prompt]);
+                if !prompt.is_empty() {
+                    command.args(["--message", prompt]);
+                }
                 command
             }
         };
@@ -192,7 +297,7 @@ impl Agent {
         };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         match self {
-            Self::Claude => Some(
+            Self::Claude | Self::ClaudeSonnet => Some(
                 lines()
                     .filter(|line| line["type"] == "assistant")
                     .flat_map(|line| {
@@ -204,7 +309,11 @@ impl Agent {
                     .map(|block| text(&block["text"]))
                     .collect(),
             ),
-            Self::Codex => Some(
+            Self::Codex
+            | Self::CodexDefault
+            | Self::CodexOlder
+            | Self::CodexLogin
+            | Self::CodexZstd => Some(
                 lines()
                     .map(|line| line["item"].clone())
                     .filter(|item| item["type"] == "agent_message")
@@ -217,13 +326,105 @@ impl Agent {
                     .map(|line| text(&line["part"]["text"]))
                     .collect(),
             ),
-            Self::Hermes | Self::Aider => None,
+            Self::Hermes | Self::Qwen | Self::Pi | Self::Cline | Self::Aider => None,
         }
     }
 }
 
+/// The command of an agent that was installed with a Node.js of its own.
+fn with_node(folder: &str, name: &str) -> Command {
+    let programs = installed().join(folder).join("node_modules/.bin");
+    let mut command = Command::new(programs.join(name));
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", programs.display()));
+    command
+}
+
+fn codex(folder: &str, home: &Path, prompt: &str) -> Command {
+    let program = installed().join(folder).join("node_modules/.bin/codex");
+    let mut command = Command::new(program);
+    command.env("CODEX_HOME", home.join(".codex"));
+    command.args([
+        "exec",
+        "--json",
+        "--dangerously-bypass-approvals-and-sandbox",
+    ]);
+    command.args(["--skip-git-repo-check", prompt]);
+    command
+}
+
+/// What Codex keeps of somebody who is logged in with ChatGPT.
+fn login_of_somebody() -> Value {
+    let account = "11111111-2222-4333-8444-555555555555";
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let claims = json!({
+        "email": "somebody@example.com", "iat": now, "exp": now + 30 * 86_400,
+        "https://api.openai.com/auth": {
+            "chatgpt_account_id": account, "chatgpt_plan_type": "pro", "chatgpt_user_id": "user-1",
+        },
+    });
+    let encoded = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+    let token = [
+        encoded(&json!({"alg": "none"})),
+        encoded(&claims),
+        encoded(&json!("signed")),
+    ]
+    .join(".");
+    json!({
+        "OPENAI_API_KEY": null, "auth_mode": "chatgpt", "last_refresh": "2999-01-01T00:00:00Z",
+        "tokens": {"id_token": token, "access_token": token, "refresh_token": "r", "account_id": account},
+    })
+}
+
+/// Where the programs of this workspace are that the tests run: in the folder that `CONTEXTURE_PROGRAMS` names, or else
+/// they are built first.
+///
+/// # Panics
+///
+/// Where they cannot be built.
+pub fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if let Some(folder) = std::env::var_os("CONTEXTURE_PROGRAMS") {
+            return folder.into();
+        }
+        let mut cargo = Command::new(env!("CARGO"));
+        // What cargo tells a test of its own package would make some crates build anew.
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(&*name);
+            }
+        }
+        cargo.args(["build", "--quiet", "-p", "contexture-cli"]);
+        cargo.args(["-p", "contexture-stand-in"]);
+        cargo.args([
+            "--profile",
+            if cfg!(debug_assertions) {
+                "dev"
+            } else {
+                "release"
+            },
+        ]);
+        let built = cargo
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success(), "the programs are not built");
+        // The test itself lies in `deps` beside them.
+        let test = std::env::current_exe().unwrap();
+        test.ancestors().nth(2).unwrap().to_owned()
+    })
+}
+
 /// Runs to the end.
-fn run(mut command: Command) -> Ran {
+fn run(command: Command) -> Ran {
+    run_with(command, "")
+}
+
+/// Runs to the end, with this as its standard input.
+fn run_with(mut command: Command, input: &str) -> Ran {
     let home = command
         .get_envs()
         .find(|(name, _)| *name == "HOME")
@@ -240,11 +441,16 @@ fn run(mut command: Command) -> Ran {
     command
         .env("HOME", home.unwrap_or_default())
         .env("LANG", "C.UTF-8");
-    if let Some(path) = std::env::var_os("PATH") {
+    let has_path = command.get_envs().any(|(name, _)| name == "PATH");
+    if let Some(path) = std::env::var_os("PATH").filter(|_| !has_path) {
         command.env("PATH", path);
     }
     command
-        .stdin(Stdio::null())
+        .stdin(if input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
@@ -253,6 +459,10 @@ fn run(mut command: Command) -> Ran {
         .unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program()));
     let stdout = gather(child.stdout.take());
     let stderr = gather(child.stderr.take());
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that ends early reads no more.
+        let _ = stdin.write_all(input.as_bytes());
+    }
     let status = wait(&mut child);
     // Whoever it left behind holds the pipes.
     end(&child);

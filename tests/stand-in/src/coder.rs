@@ -176,9 +176,10 @@ fn properties(tool: &Value) -> Option<&Map<String, Value>> {
 
 /// The tool that runs a command: one that takes a `command` or a `cmd`.
 fn shell(request: &Request) -> Option<&Value> {
-    let tools = request.json["tools"].as_array()?;
-    let runs = |tool: &&Value| {
-        properties(tool).is_some_and(|all| all.contains_key("command") || all.contains_key("cmd"))
+    let tools = request.tools();
+    let runs = |tool: &Value| {
+        let takes = |key: &&str| properties(tool).is_some_and(|all| all.contains_key(*key));
+        COMMAND.iter().any(|key| takes(key)) || runs_scripts(tool)
     };
     let known = [
         "bash",
@@ -189,15 +190,29 @@ fn shell(request: &Request) -> Option<&Value> {
         "local_shell",
     ];
     let is_known = |tool: &&Value| known.contains(&name(tool).to_lowercase().as_str());
-    tools
-        .iter()
-        .filter(runs)
-        .find(is_known)
-        .or_else(|| tools.iter().find(runs))
+    let runners: Vec<&Value> = tools.into_iter().filter(|tool| runs(tool)).collect();
+    let first = runners.first().copied();
+    runners.into_iter().find(is_known).or(first)
+}
+
+/// What a tool may call the command that it runs.
+const COMMAND: [&str; 3] = ["command", "cmd", "commands"];
+
+/// Whether it runs scripts that run commands: Codex's `exec`, a tool that takes JavaScript as plain text.
+fn runs_scripts(tool: &Value) -> bool {
+    let description = tool["description"].as_str().unwrap_or_default();
+    tool["type"] == "custom" && description.contains("tools.exec_command")
 }
 
 /// Arguments that keep to the tool's schema and run this.
 fn arguments(tool: &Value, command: &str) -> Value {
+    if runs_scripts(tool) {
+        let script = format!(
+            "text((await tools.exec_command({{cmd: {}}})).output);",
+            json!(command)
+        );
+        return json!({"input": script});
+    }
     let definition = definition(tool);
     let schema = ["input_schema", "parameters"]
         .iter()
@@ -206,12 +221,11 @@ fn arguments(tool: &Value, command: &str) -> Value {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let mut arguments = Map::new();
     for (key, schema) in properties(tool).into_iter().flatten() {
-        if key == "command" || key == "cmd" {
-            let list = schema["type"] == "array";
-            let value = if list {
-                json!(["bash", "-c", command])
-            } else {
-                json!(command)
+        if COMMAND.contains(&key.as_str()) {
+            let value = match schema["type"].as_str() {
+                Some("array") if key == "commands" => json!([command]),
+                Some("array") => json!(["bash", "-c", command]),
+                _ => json!(command),
             };
             arguments.insert(key.clone(), value);
         } else if required.iter().any(|one| one == key) {

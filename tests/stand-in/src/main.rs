@@ -1,14 +1,32 @@
-//! The stand-in as a program, to be asked by hand: `contexture-stand-in [PORT] [WINDOW]`. It plays the coder, and tells
-//! on stderr what came and what it refused.
+//! The stand-in as a program, to be asked by hand or in a process of its own:
+//! `contexture-stand-in [PORT] [WINDOW] [--rounds N] [--result BYTES] [--talk BYTES] [--record FOLDER]`.
+//!
+//! It plays the coder, with so many rounds and so much text from a tool; with `--talk` it calls no tools and gives answers so
+//! long. It says its address on stdout, and on stderr what came and what it refused. With a folder to record in it
+//! writes each body there, as `0.json`, `1.json`, …, and what became of all of them to `report.json`.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use contexture_stand_in::{Options, StandIn};
+use contexture_stand_in::{Answer, Coder, Options, Request, StandIn};
+use serde_json::{Value, json};
 
 fn main() {
-    let mut numbers = std::env::args()
-        .skip(1)
-        .map(|text| text.parse::<u64>().ok());
+    let mut plain = Vec::new();
+    let mut coder = Coder::default();
+    let (mut talk, mut folder) = (0, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().and_then(|text| text.parse().ok());
+        match argument.as_str() {
+            "--rounds" => coder.rounds = number().unwrap_or(coder.rounds),
+            "--result" => coder.result = number().unwrap_or(coder.result),
+            "--talk" => talk = number().unwrap_or(0),
+            "--record" => folder = arguments.next().map(PathBuf::from),
+            _ => plain.push(argument.parse::<u64>().ok()),
+        }
+    }
+    let mut numbers = plain.into_iter();
     let port = numbers
         .next()
         .flatten()
@@ -20,11 +38,17 @@ fn main() {
         window,
         ..Options::default()
     });
+    let words = coder.last_words();
+    provider.answer_with(move |request| match talk {
+        0 => coder.answer(request),
+        _ => talking(request, talk),
+    });
     println!("{}", provider.base_url());
-    let (mut told, mut refused) = (0, 0);
+    let (mut tokens, mut refused, mut reported) = (Vec::new(), 0, None);
     loop {
-        std::thread::sleep(Duration::from_millis(200));
-        for request in provider.requests().iter().skip(told) {
+        std::thread::sleep(Duration::from_millis(50));
+        let requests = provider.requests();
+        for request in requests.iter().skip(tokens.len()) {
             let query = request.query.as_deref().unwrap_or_default();
             eprintln!(
                 "{} {} {query} {} bytes, {}",
@@ -33,12 +57,80 @@ fn main() {
                 request.body.len(),
                 request.model()
             );
-            told += 1;
+            if let Some(folder) = &folder {
+                write(
+                    &folder.join(format!("{}.json", request.number)),
+                    &request.body,
+                );
+            }
         }
+        let new = requests.iter().skip(tokens.len());
+        tokens.extend(new.map(Request::prompt_tokens).collect::<Vec<_>>());
         let all = provider.violations();
         for violation in all.iter().skip(refused) {
             eprintln!("refused: {}: {}", violation.rule.name, violation.message);
         }
         refused = all.len();
+        if let Some(folder) = &folder {
+            let report = report(&provider, &requests, &tokens, &words);
+            if reported.as_ref() != Some(&report) {
+                write(&folder.join("report.json"), report.to_string().as_bytes());
+                reported = Some(report);
+            }
+        }
+    }
+}
+
+/// A long answer, which is like no other: to what is asked as `question 7.`, or to anything.
+fn talking(request: &Request, bytes: u64) -> Answer {
+    let question = request.last_text();
+    let number = question
+        .rsplit("question ")
+        .next()
+        .and_then(|rest| rest.split('.').next())
+        .filter(|number| number.parse::<u64>().is_ok())
+        .unwrap_or("nothing");
+    let line =
+        |at| format!("Line {at} of the answer to {number}: grüße, and nothing new about it.\n");
+    Answer::text((0..bytes / 62).map(line).collect::<String>())
+}
+
+/// What became of everything so far.
+fn report(provider: &StandIn, requests: &[Request], tokens: &[u64], words: &str) -> Value {
+    let refused = |all: Vec<contexture_stand_in::Violation>| -> Vec<Value> {
+        let one = |one: &contexture_stand_in::Violation| json!({"request": one.request, "rule": one.rule.name, "message": one.message});
+        all.iter().map(one).collect()
+    };
+    let requests: Vec<Value> = requests
+        .iter()
+        .zip(tokens)
+        .map(|(request, tokens)| {
+            json!({
+                "number": request.number, "method": request.method, "path": request.path,
+                "api": format!("{:?}", request.api), "model": request.model(),
+                "tools": request.tool_names().len(), "messages": request.messages().len(),
+                "tokens": tokens, "status": request.status, "finished": request.finished,
+                "encoding": request.header("content-encoding"),
+            })
+        })
+        .collect();
+    let bill = provider.bill();
+    json!({
+        "requests": requests,
+        "violations": refused(provider.violations()),
+        "overflows": refused(provider.overflows()),
+        "said": provider.said().iter().map(|(number, answer)| json!([number, answer.said()])).collect::<Vec<_>>(),
+        "last_words": words,
+        "dollars": bill.dollars,
+        "answers": bill.answers,
+    })
+}
+
+/// Writes a whole file, or none that anybody sees.
+fn write(path: &Path, bytes: &[u8]) {
+    let scratch = path.with_extension("new");
+    let written = std::fs::write(&scratch, bytes).and_then(|()| std::fs::rename(&scratch, path));
+    if let Err(error) = written {
+        eprintln!("{}: {error}", path.display());
     }
 }

@@ -14,7 +14,7 @@ pub enum Api {
     CountTokens,
     /// `POST /v1/chat/completions`.
     Chat,
-    /// `POST /v1/responses`.
+    /// `POST /v1/responses`, and what a ChatGPT login of Codex asks: `POST /backend-api/codex/responses`.
     Responses,
     /// `GET /v1/models`, and one of them.
     Models,
@@ -24,6 +24,11 @@ pub enum Api {
 
 impl Api {
     pub(crate) fn of(method: &str, path: &str) -> Self {
+        // What a ChatGPT login of Codex asks, at another host's path.
+        let path = match path.strip_prefix("/backend-api/codex/") {
+            Some(rest) => &format!("/v1/{rest}"),
+            None => path,
+        };
         match (method, path.trim_end_matches('/')) {
             ("POST", "/v1/messages") => Self::Messages,
             ("POST", "/v1/messages/count_tokens") => Self::CountTokens,
@@ -51,7 +56,7 @@ pub struct Request {
     pub query: Option<String>,
     /// Names in lower case, in the order in which they came; a value that is no UTF-8 is shown with replacements.
     pub headers: Vec<(String, String)>,
-    /// The very bytes.
+    /// The very bytes; of a compressed body what they stand for.
     pub body: Bytes,
     /// The body read as JSON; null where it is none.
     pub json: Value,
@@ -88,13 +93,40 @@ impl Request {
             || self.header("anthropic-version").is_some()
     }
 
+    /// The tools that it offers, in order: those of its member `tools`, and for `/v1/responses` those of the items
+    /// `additional_tools`, which Codex sends in its place. A namespace is what it holds.
+    pub fn tools(&self) -> Vec<&Value> {
+        fn gather<'v>(tools: &'v Value, all: &mut Vec<&'v Value>) {
+            for tool in tools.as_array().into_iter().flatten() {
+                match tool["type"].as_str() {
+                    Some("namespace") => gather(&tool["tools"], all),
+                    _ => all.push(tool),
+                }
+            }
+        }
+        let mut all = Vec::new();
+        gather(&self.json["tools"], &mut all);
+        if self.api == Api::Responses {
+            let items = self.messages().iter();
+            for item in items.filter(|item| item["type"] == "additional_tools") {
+                gather(&item["tools"], &mut all);
+            }
+        }
+        all
+    }
+
     /// The names of the tools that it offers, in order.
     pub fn tool_names(&self) -> Vec<&str> {
-        let tools = self.json["tools"].as_array();
-        let tools = tools.into_iter().flatten();
+        let tools = self.tools().into_iter();
         tools
             .filter_map(|tool| tool["name"].as_str().or(tool["function"]["name"].as_str()))
             .collect()
+    }
+
+    /// How large its prompt is, in tokens of four bytes: what its answer reports and bills.
+    pub fn prompt_tokens(&self) -> u64 {
+        let blocks = crate::prompt::blocks(self);
+        blocks.last().map_or(0, |block| block.tokens)
     }
 
     /// The messages (for `/v1/responses`, the items), in order. A string as `input` is none.

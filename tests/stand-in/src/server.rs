@@ -140,6 +140,7 @@ async fn take(
     let (head, body) = request.into_parts();
     let number = shared.came.fetch_add(1, Ordering::Relaxed);
     let body = to_bytes(body, LARGEST_BODY).await.unwrap_or_default();
+    let body = plain(&head.headers, body);
     let request = Request {
         number,
         api: Api::of(head.method.as_str(), head.uri.path()),
@@ -173,6 +174,17 @@ async fn take(
     }
 }
 
+/// A body without its compression: OpenAI takes zstd from Codex. One that is damaged stays as it is, and is no JSON.
+fn plain(headers: &HeaderMap, body: Bytes) -> Bytes {
+    let is_zstd = headers
+        .get("content-encoding")
+        .is_some_and(|name| name.as_bytes() == b"zstd");
+    match is_zstd {
+        true => zstd::decode_all(&body[..]).map_or(body, Bytes::from),
+        false => body,
+    }
+}
+
 fn headers(all: &HeaderMap) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     all.iter()
@@ -192,10 +204,18 @@ fn whole(status: u16, body: &Value, headers: Vec<(String, String)>, fate: Fate) 
     outgoing.respond(fate, Socket(None))
 }
 
-/// A path that no provider has.
+/// A path that no provider has, but for what Codex asks of ChatGPT before its first request.
 fn other(request: &Request, fate: Fate) -> Response<Body> {
+    if request.path == "/backend-api/wham/accounts/check" {
+        let account = request.header("chatgpt-account-id").unwrap_or_default();
+        let entry = json!({
+            "id": account, "workspace_backend_origin": "https://chatgpt.com",
+            "account_routing_override": "NO_CONSTRAINT",
+        });
+        return whole(200, &json!({"accounts": [entry]}), Vec::new(), fate);
+    }
     let anthropic = request.is_anthropic();
-    let upgrades = request.path.trim_end_matches('/') == "/v1/responses"
+    let upgrades = request.path.trim_end_matches('/').ends_with("/responses")
         && request.header("upgrade").is_some();
     // Over HTTP alone.
     let status = if upgrades { 426 } else { 404 };

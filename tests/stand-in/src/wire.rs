@@ -82,9 +82,9 @@ impl<'a> Reply<'a> {
                     } else {
                         "call_"
                     };
-                    let tools = body["tools"].as_array().into_iter().flatten();
+                    let tools = request.tools();
                     let custom = tools
-                        .into_iter()
+                        .iter()
                         .any(|tool| tool["type"] == "custom" && tool["name"] == name.as_str());
                     Piece::Call {
                         id: id.clone().unwrap_or_else(|| format!("{begins}{unique}")),

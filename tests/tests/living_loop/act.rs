@@ -33,6 +33,10 @@ pub(crate) enum Holds {
     Originals,
     /// What it was handed out last, and what came since.
     Handed,
+    /// The same, and it joins what stands in one message or in neighbours of one role, with a text between them.
+    Joined(&'static str),
+    /// The same, and it joins neighbours of one role to a message of several parts.
+    Listed,
 }
 
 /// What the model answers, and what becomes of that.
@@ -153,7 +157,10 @@ impl Act {
             },
             Self::Turn {
                 words,
-                holds: Holds::Originals,
+                holds: match holds {
+                    Holds::Joined(_) | Holds::Listed => Holds::Handed,
+                    _ => Holds::Originals,
+                },
                 dialect,
                 tries,
                 reply,
@@ -237,6 +244,20 @@ impl Mix {
     /// A client that does now this, now that.
     pub(crate) const BOTH: Self = Self {
         holds: &[Holds::Originals, Holds::Handed],
+        ..Self::PLAIN
+    };
+    /// A client that carries on, and joins what it finds side by side to one message.
+    pub(crate) const JOINS: Self = Self {
+        holds: &[
+            Holds::Handed,
+            Holds::Joined("\n\n"),
+            Holds::Joined("\n"),
+            Holds::Joined(" "),
+            Holds::Joined(""),
+            Holds::Listed,
+        ],
+        repeats: 3,
+        restarts: 1,
         ..Self::PLAIN
     };
     pub(crate) const RESPELLS: &'static [Dialect] = &[

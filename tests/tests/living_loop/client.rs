@@ -89,6 +89,77 @@ impl Held {
     }
 }
 
+impl Held {
+    /// The same with what the host put in joined to what stands beside it in the same role: with this between the
+    /// texts, or else as parts of one message. What the user said in two messages stays two: that would be an edit.
+    fn joined(&self, joiner: Option<&str>) -> Self {
+        let is_hosts = |entry: &Entry| entry.whole.is_none() && entry.bytes.contains("] #");
+        let mut entries: Vec<Entry> = Vec::new();
+        for entry in &self.entries {
+            let mut entry = entry.clone();
+            if let Some(bytes) = joiner
+                .filter(|_| is_hosts(&entry))
+                .and_then(|joiner| flat(&entry.bytes, joiner))
+            {
+                entry.bytes = bytes;
+            }
+            let both = entries
+                .last()
+                .filter(|last| is_hosts(last) || is_hosts(&entry));
+            match both.and_then(|last| together(&last.bytes, &entry.bytes, joiner)) {
+                Some(bytes) => {
+                    let holds = entries.pop().map_or_else(Vec::new, |last| last.holds);
+                    entry.holds.extend(holds);
+                    entry.whole = None;
+                    entries.push(Entry { bytes, ..entry });
+                }
+                None => entries.push(entry),
+            }
+        }
+        Self {
+            system: self.system.clone(),
+            entries,
+        }
+    }
+}
+
+/// A message of texts alone as one text; none for any other.
+fn flat(bytes: &str, joiner: &str) -> Option<String> {
+    let mut message: Value = serde_json::from_str(bytes).ok()?;
+    let parts = message["content"].as_array()?;
+    let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
+    message["content"] = json!(texts?.join(joiner));
+    Some(message.to_string())
+}
+
+/// Two messages of the user's as one; none for any others.
+fn together(one: &str, other: &str, joiner: Option<&str>) -> Option<String> {
+    let [mut message, other] =
+        [one, other].map(|bytes| serde_json::from_str::<Value>(bytes).unwrap_or_default());
+    if [&message, &other]
+        .iter()
+        .any(|message| message["role"] != "user")
+    {
+        return None;
+    }
+    message["content"] = match joiner {
+        Some(joiner) => json!(format!(
+            "{}{joiner}{}",
+            message["content"].as_str()?,
+            other["content"].as_str()?
+        )),
+        None => {
+            let parts = |message: &Value| {
+                carried(&message.to_string())
+                    .map(|carries| parts_of(&carries))
+                    .unwrap_or_default()
+            };
+            json!([parts(&message), parts(&other)].concat())
+        }
+    };
+    Some(message.to_string())
+}
+
 /// The last messages after a compaction, and what it was made under.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
@@ -510,6 +581,8 @@ impl Client {
         };
         let mut held = match (&self.handed, holds) {
             (Some(handed), Holds::Handed) => handed.clone(),
+            (Some(handed), Holds::Joined(joiner)) => handed.joined(Some(joiner)),
+            (Some(handed), Holds::Listed) => handed.joined(None),
             _ => originals(),
         };
         for entry in &mut held.entries {
@@ -591,6 +664,7 @@ impl Client {
                 out.messages.join("\n")
             )));
         }
+        Self::check_neighbours(held, &entries)?;
         self.check_words(held, &entries)?;
         // What it rewrites is what came since, in front of which nothing changes.
         let is_prefix_kept = outcome.only_rewritten && self.driver.engine() == "virtual-files";
@@ -716,6 +790,45 @@ impl Client {
             let is_marked = is_marked || self.truth.has_part(&carries);
             if !is_marked && !calls && entry.holds.is_empty() {
                 return Err(wrong("unmarked")(entry.bytes.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the host put in has no neighbour of its role, but where the client itself sent them so: many clients join
+    /// such messages to one.
+    fn check_neighbours(held: &Held, entries: &[Entry]) -> Result<(), Wrong> {
+        let role = |entry: &Entry| {
+            let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
+            message["role"].as_str().unwrap_or_default().to_owned()
+        };
+        // Whether the message of this entry had a neighbour of its role when it came, before it or behind it.
+        let had_neighbour = |entry: &Entry, is_behind: bool| {
+            let serial = if is_behind {
+                entry.holds.iter().max()
+            } else {
+                entry.holds.iter().min()
+            };
+            held.entries.windows(2).any(|pair| {
+                let own = if is_behind { &pair[0] } else { &pair[1] };
+                serial.is_some_and(|serial| own.holds.contains(serial))
+                    && role(&pair[0]) == role(&pair[1])
+            })
+        };
+        for pair in entries.windows(2) {
+            let [one, next] = pair else { continue };
+            let is_hosts = |entry: &Entry| entry.whole.is_none() && entry.bytes.contains("] #");
+            let is_said = matches!(role(one).as_str(), "user" | "assistant");
+            if is_said
+                && role(one) == role(next)
+                && (is_hosts(one) || is_hosts(next))
+                && !had_neighbour(one, true)
+                && !had_neighbour(next, false)
+            {
+                return Err(wrong("neighbours")(format!(
+                    "{}\n{}",
+                    one.bytes, next.bytes
+                )));
             }
         }
         Ok(())
@@ -961,14 +1074,26 @@ fn holds(part: &Value, other: &Value) -> bool {
     let (Some(text), Some(own)) = (part["text"].as_str(), other["text"].as_str()) else {
         return part == other;
     };
-    let before = text
-        .strip_suffix(own)
-        .and_then(|rest| rest.rsplit_once("[END OF CONTEXT COMPACTION] #"))
-        .is_some_and(|(_, sum)| sum.len() == 10 && sum.ends_with("\n\n"));
-    let behind = text
-        .strip_prefix(own)
-        .is_some_and(|rest| rest.starts_with("\n\n[CONTEXT COMPACTION]"));
-    part == other || before || behind
+    let ends_with_seal = |text: &str| {
+        let text = text.trim_end();
+        text.is_empty()
+            || text
+                .rsplit_once("[END OF CONTEXT COMPACTION] #")
+                .is_some_and(|(_, sum)| sum.len() == 8)
+    };
+    let begins_with_mark = |text: &str| {
+        let text = text.trim_start();
+        text.is_empty() || text.starts_with("[CONTEXT COMPACTION]")
+    };
+    if own.is_empty() {
+        // Nothing, joined to a summary.
+        return part == other || (text.ends_with("\n\n") && ends_with_seal(text));
+    }
+    part == other
+        || text.match_indices(own).any(|(at, _)| {
+            let (before, behind) = (&text[..at], &text[at + own.len()..]);
+            text != own && ends_with_seal(before) && begins_with_mark(behind)
+        })
 }
 
 /// The JSON values of a wire message: several where it is made of several items.

@@ -5,7 +5,7 @@ use crate::explore::play;
 use crate::flaky::{Failure, Fault};
 use crate::wire::{Dialect, Wire};
 
-use Holds::{Handed, Originals};
+use Holds::{Handed, Joined, Listed, Originals};
 use Words::{
     Chinese, Cleared, ClosedSummary, Empty, GoOn, Image, Plain, ShortenedMark, SummaryMark,
 };
@@ -111,6 +111,38 @@ fn what_grows_is_compacted_and_kept() {
                 2_000,
                 &grown_and(holds, &[turn(holds, Plain(9), REPLY)]),
             );
+        }
+    }
+}
+
+/// Hermes joins neighbours of one role before each request, and others flatten the parts of a message.
+#[test]
+fn what_a_client_joins_to_one_message_is_taken_apart() {
+    for wire in Wire::ALL {
+        for joins in [
+            Joined("\n\n"),
+            Joined("\n"),
+            Joined(" "),
+            Joined(""),
+            Listed,
+        ] {
+            // After an answer that was lost the user speaks twice.
+            let more = [
+                Act::LoseAnswer,
+                turn(joins, Plain(9), answer(60)),
+                turn(joins, Plain(200), answer(200)),
+                Act::LoseAnswer,
+                turn(joins, Plain(60), answer(60)),
+            ];
+            check(wire, 2_000, &grown_and(Handed, &more));
+            // In the middle of a turn, with nothing but calls behind the user's words.
+            let mut acts = vec![turn(Handed, Plain(100), calls(40, 1))];
+            acts.extend((0..12).map(|_| turn(joins, Plain(150), calls(0, 1))));
+            acts.push(turn(joins, Plain(9), answer(9)));
+            acts.push(turn(joins, Plain(9), answer(9)));
+            for engine in ["lcm", "compressor", "tiered", "two-layer", "virtual-files"] {
+                check_with(engine, wire, 2_000, &acts);
+            }
         }
     }
 }

@@ -1,0 +1,407 @@
+//! Every agent, each engine: a task of forty steps in a window of 64,000 tokens, with client, gateway and provider in
+//! processes of their own. A table of the results is printed, and whatever is not as it should be fails the test.
+//!
+//! `CONTEXTURE_AGENTS=codex,claude` plays the agents whose names contain one of these.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use contexture_real::tap::{Tap, Told};
+use contexture_real::{Agent, Place, Ran, installed, programs};
+use contexture_stand_in::address_in;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const WINDOW: u64 = 64_000;
+const STEPS: u64 = 40;
+/// What each step's tool prints, in bytes: with the prompts of the agents, twice the window.
+const RESULT: u64 = 12_000;
+
+const AGENTS: [(&str, &str, Agent); 13] = [
+    ("Claude Code, default", "claude", Agent::Claude),
+    ("Claude Code, sonnet", "claude", Agent::ClaudeSonnet),
+    ("Codex, default", "codex", Agent::CodexDefault),
+    ("Codex, gpt-5.1-codex", "codex", Agent::CodexOlder),
+    ("Codex, gpt-5.2-codex", "codex", Agent::Codex),
+    ("Codex, ChatGPT login", "codex", Agent::CodexLogin),
+    ("Codex 0.155, login, zstd", "codex-0.155", Agent::CodexZstd),
+    ("opencode", "opencode", Agent::Opencode),
+    ("aider", "aider", Agent::Aider),
+    ("Hermes", "hermes", Agent::Hermes),
+    ("Qwen Code", "qwen", Agent::Qwen),
+    ("pi", "pi", Agent::Pi),
+    ("Cline", "cline", Agent::Cline),
+];
+
+/// A process that ends with the test.
+struct Running {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The provider, in a process of its own.
+struct Provider {
+    running: Running,
+    folder: TempDir,
+}
+
+impl Provider {
+    fn start(window: u64, agent: Agent) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(programs().join("contexture-stand-in"));
+        command.args(["0", &window.to_string()]);
+        command.args(["--rounds", &STEPS.to_string()]);
+        command.args(["--result", &RESULT.to_string()]);
+        if agent == Agent::Aider {
+            command.args(["--talk", &RESULT.to_string()]);
+        }
+        command.arg("--record").arg(folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line.trim().trim_start_matches("http://").to_owned();
+        Self {
+            running: Running { child, address },
+            folder,
+        }
+    }
+
+    fn base_url(&self) -> String {
+        format!("http://{}", self.running.address)
+    }
+
+    /// What became of everything that came; it writes that down a little later than it answers.
+    fn report(&self) -> Value {
+        std::thread::sleep(Duration::from_millis(300));
+        let text = std::fs::read_to_string(self.folder.path().join("report.json"));
+        serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default()
+    }
+
+    fn body(&self, request: &Value) -> Value {
+        let path = self
+            .folder
+            .path()
+            .join(format!("{}.json", request["number"]));
+        serde_json::from_slice(&std::fs::read(path).unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+/// A gateway, in a process of its own.
+struct Served {
+    _running: Running,
+    tap: Tap,
+    home: TempDir,
+}
+
+impl Served {
+    fn before(provider: &Provider, engine: &str) -> Self {
+        let base = provider.base_url();
+        let home = tempfile::tempdir().unwrap();
+        let config = format!(
+            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n{}\
+             context: {{engine: {engine}}}\nmodel: {{context_length: {WINDOW}}}\n",
+            chatgpt(&base),
+        );
+        std::fs::write(home.path().join("config.yaml"), config).unwrap();
+        let mut command = Command::new(programs().join("contexture"));
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.env("CONTEXTURE_HOME", home.path());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let address = address_in(&mut said);
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        let tap = Tap::before(&address);
+        Self {
+            _running: Running { child, address },
+            tap,
+            home,
+        }
+    }
+
+    /// The command, in this gateway's home.
+    fn contexture(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(programs().join("contexture"));
+        command
+            .args(arguments)
+            .env("CONTEXTURE_HOME", self.home.path());
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Every message that is kept, of all sessions.
+    fn kept(&self) -> Vec<Value> {
+        let list = self.contexture(&["sessions", "list", "--json"]);
+        let sessions: Value = serde_json::from_str(&list).unwrap_or_default();
+        let ids = sessions.as_array().or(sessions["sessions"].as_array());
+        let ids = ids
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["session"].as_str());
+        let export = |id: &str| self.contexture(&["sessions", "export", id]);
+        let text: String = ids.map(export).collect();
+        let lines = text.lines();
+        lines
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+}
+
+/// Where a ChatGPT login goes on to.
+fn chatgpt(_base: &str) -> String {
+    String::new()
+}
+
+/// Plays the task; aider has no tools and is asked forty questions.
+fn play(agent: Agent, provider: &Provider, base_url: &str) -> Ran {
+    let mut place = Place::new();
+    place.accounts = Some(provider.base_url());
+    match agent {
+        Agent::Aider => {
+            let questions: Vec<String> = (0..STEPS)
+                .map(|at| format!("This is question {at}."))
+                .collect();
+            agent.converse(&place, base_url, &questions)
+        }
+        _ => agent.ask(&place, base_url, "Check all modules.", &[]),
+    }
+}
+
+/// One line of the table.
+#[derive(Default)]
+struct Row {
+    agent: &'static str,
+    engine: &'static str,
+    requests: usize,
+    managed: String,
+    compactions: usize,
+    largest: u64,
+    dollars: f64,
+    ratio: Option<f64>,
+    wrong: Vec<String>,
+}
+
+impl Row {
+    fn print(&self) {
+        let ratio = self
+            .ratio
+            .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let wrong = match self.wrong.as_slice() {
+            [] => "yes".to_owned(),
+            wrong => wrong.join("; "),
+        };
+        println!(
+            "| {} | {} | {} | {} | {} | {} | {:.2} | {ratio} | {wrong} |",
+            self.agent,
+            self.engine,
+            self.requests,
+            self.managed,
+            self.compactions,
+            self.largest,
+            self.dollars,
+        );
+    }
+}
+
+/// The requests that ask a model to work: all but those for titles and the like.
+fn working(report: &Value, agent: Agent) -> Vec<Value> {
+    let requests = report["requests"].as_array().cloned().unwrap_or_default();
+    let works = |one: &Value| {
+        let asks = matches!(one["api"].as_str(), Some("Messages" | "Chat" | "Responses"));
+        asks && one["status"] == 200 && (one["tools"].as_u64() > Some(0) || agent == Agent::Aider)
+    };
+    requests.into_iter().filter(works).collect()
+}
+
+/// What is said to the model that anybody would miss, by the step.
+fn is_there(text: &str, agent: Agent, step: u64) -> bool {
+    match agent {
+        Agent::Aider => text.contains(&format!("question {step}.")),
+        _ => {
+            text.contains(&format!("step-{};", step + 1))
+                && text.contains(&format!("step-{}\\n", step + 1))
+        }
+    }
+}
+
+fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Option<f64>) -> Row {
+    let window = if engine == "none" { 1_000_000 } else { WINDOW };
+    let provider = Provider::start(window, agent);
+    let served = (engine != "none").then(|| Served::before(&provider, engine));
+    let base_url = match &served {
+        Some(served) => served.tap.base_url(),
+        None => provider.base_url(),
+    };
+    let ran = play(agent, &provider, &base_url);
+    let report = provider.report();
+    let working = working(&report, agent);
+    let mut row = Row {
+        agent: name,
+        engine,
+        requests: working.len(),
+        managed: "-".to_owned(),
+        largest: working
+            .iter()
+            .filter_map(|one| one["tokens"].as_u64())
+            .max()
+            .unwrap_or(0),
+        dollars: report["dollars"].as_f64().unwrap_or(0.0),
+        ..Row::default()
+    };
+    let mut wrong = Vec::new();
+    if !ran.status.success() {
+        let said = match ran.stdout.trim().is_empty() {
+            true => &ran.stderr,
+            false => &ran.stdout,
+        };
+        let from = said.floor_char_boundary(said.len().saturating_sub(200));
+        wrong.push(format!(
+            "{}: {}",
+            ran.status,
+            said[from..].replace('\n', " ")
+        ));
+    }
+    // Some agents escape what is not ASCII.
+    let words = report["last_words"].as_str().unwrap_or("?");
+    let words = words.split(" — ").next().unwrap_or(words);
+    let told_the_end = match agent {
+        Agent::Aider => working.len() as u64 >= STEPS,
+        _ => ran.stdout.contains(words),
+    };
+    if !told_the_end {
+        wrong.push("the task is not done".to_owned());
+    }
+    for kind in ["violations", "overflows"] {
+        if let Some([first, ..]) = report[kind].as_array().map(Vec::as_slice) {
+            wrong.push(format!("refused: {}", first["message"]));
+        }
+    }
+    if let Some(served) = &served {
+        let told = served.tap.told();
+        let is_managed = |one: &&Told| one.status == "managed";
+        let managed = told.iter().filter(is_managed).count();
+        row.managed = format!("{managed} of {}", told.len());
+        row.compactions = told.iter().filter(|one| one.compaction.is_some()).count();
+        // Every request with tools, the first one among them; what has none may be a title.
+        let unmanaged: Vec<&Told> = told.iter().filter(|one| !is_managed(one)).collect();
+        if managed == 0 || unmanaged.len() > 1 {
+            wrong.push(format!("not managed: {:?}", unmanaged.first()));
+        }
+        let compacts: Vec<bool> = told
+            .iter()
+            .filter(is_managed)
+            .map(|one| one.compaction.is_some())
+            .collect();
+        if compacts.windows(2).any(|pair| pair[0] && pair[1]) {
+            wrong.push("compacts twice in a row".to_owned());
+        }
+        if row.compactions == 0 {
+            wrong.push("never compacts".to_owned());
+        }
+        if engine == "lcm" {
+            wrong.extend(losses(served, agent));
+        }
+        // Tools in an input item stay first, whatever leaves behind them.
+        let first = |one: &Value| provider.body(one)["input"][0]["type"].clone();
+        let kinds: Vec<Value> = working.iter().map(first).collect();
+        if kinds.contains(&Value::from("additional_tools"))
+            && !kinds.iter().all(|kind| kind == "additional_tools")
+        {
+            wrong.push("the item with the tools does not stand first".to_owned());
+        }
+        let last = working.last().map(|last| provider.body(last).to_string());
+        let is_asked = last
+            .as_ref()
+            .is_some_and(|last| agent == Agent::Aider || last.contains("Check all modules."));
+        if !is_asked {
+            wrong.push("the last request has lost the task".to_owned());
+        }
+        row.ratio = without.map(|without| row.dollars / without);
+        if let Some(ratio) = row.ratio.filter(|ratio| *ratio > 1.0) {
+            wrong.push(format!("costs {ratio:.2} of what it costs without"));
+        }
+    }
+    row.wrong = wrong;
+    row
+}
+
+/// What the store of a lossless engine lacks, and what stands there though nobody said it.
+fn losses(served: &Served, agent: Agent) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let kept = served.kept();
+    let texts: Vec<String> = kept.iter().map(Value::to_string).collect();
+    let all = texts.join("\n");
+    let missing: Vec<u64> = (0..STEPS)
+        .filter(|step| !is_there(&all, agent, *step))
+        .collect();
+    if !missing.is_empty() {
+        wrong.push(format!("the store lacks the steps {missing:?}"));
+    }
+    let marks = [
+        "[CONTEXT COMPACTION]",
+        "[END OF CONTEXT COMPACTION]",
+        "[notice #",
+        "[Shortened to save context space]",
+    ];
+    let is_users = |one: &&Value| one["role"] == "user";
+    for said in kept.iter().filter(is_users) {
+        let text = said.to_string();
+        if let Some(mark) = marks.iter().find(|mark| text.contains(*mark)) {
+            wrong.push(format!("a message of the user's holds {mark}"));
+            break;
+        }
+    }
+    wrong
+}
+
+fn is_installed(folder: &str) -> bool {
+    let path: PathBuf = installed().join(folder).join(".version");
+    Path::new(&path).is_file()
+}
+
+#[test]
+#[ignore = "takes a quarter of an hour, and agents that `tests/real/install` installs"]
+fn every_agent_does_a_long_task_in_a_small_window() {
+    let named = std::env::var("CONTEXTURE_AGENTS").unwrap_or_default();
+    let named: Vec<String> = named.split(',').map(str::to_lowercase).collect();
+    println!(
+        "| agent | engine | requests | managed | compactions | largest prompt | $ | of none | done |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    let mut failed = Vec::new();
+    for (name, folder, agent) in AGENTS {
+        let wanted = |one: &String| name.to_lowercase().contains(one);
+        if !named.iter().any(wanted) || !is_installed(folder) {
+            continue;
+        }
+        let without = measure(agent, name, "none", None);
+        without.print();
+        let dollars = without.wrong.is_empty().then_some(without.dollars);
+        for engine in ["lcm", "compressor"] {
+            let row = measure(agent, name, engine, dollars);
+            row.print();
+            let wrong = row.wrong.iter();
+            failed.extend(wrong.map(|what| format!("{name}, {engine}: {what}")));
+        }
+        failed.extend(
+            without
+                .wrong
+                .iter()
+                .map(|what| format!("{name}, alone: {what}")),
+        );
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
