@@ -89,13 +89,26 @@ impl Rounds {
         }
     }
 
+    /// The request, and what was made of it for the round that comes next.
+    pub(crate) fn to_send(&self) -> (Arc<Asked>, Turned) {
+        (Arc::clone(&self.asked), self.turned.clone())
+    }
+
+    /// Notes what was sent for the round.
+    pub(crate) fn sent(&mut self, turned: Turned) {
+        self.turned = Turned {
+            report: turned.report.or(self.turned.report.take()),
+            ..turned
+        };
+    }
+
     pub(crate) fn tools(&self) -> Tools {
         Arc::clone(&self.turned.tools)
     }
 
-    /// Whether the model had its say about being called too often, and calls all the same.
+    /// Whether the model was told that this was the last round, and calls all the same.
     pub(crate) fn is_exhausted(&self, settings: &Settings) -> bool {
-        self.hidden > settings.max_rounds
+        self.hidden >= settings.max_rounds
     }
 
     /// As [`next`](Self::next), where waiting does not block.
@@ -108,11 +121,11 @@ impl Rounds {
         settings: &Settings,
         slot: &Slot,
         round: Round,
-    ) -> Result<(Self, Bytes), Failure> {
+    ) -> Result<Self, Failure> {
         let (own, most) = (Arc::clone(shared), settings.max_rounds);
         let work = slot.with_place(&shared.work, move |place| {
-            let body = self.next(&own, place, round, most)?;
-            Ok((self, body))
+            self.next(&own, place, round, most)?;
+            Ok(self)
         });
         work.await
     }
@@ -160,8 +173,9 @@ impl Rounds {
 
     fn count(&mut self, shared: &Shared, round: &Round) {
         let Some(usage) = round.usage else { return };
+        let cached = usage.cache_read_tokens + usage.cache_write_tokens;
         let kinds = [
-            ("input", usage.input_tokens),
+            ("input", usage.input_tokens.saturating_sub(cached)),
             ("output", usage.output_tokens),
             ("cache_read", usage.cache_read_tokens),
             ("cache_write", usage.cache_write_tokens),
@@ -178,7 +192,7 @@ impl Rounds {
         self.usage.cache_write_tokens += usage.cache_write_tokens;
     }
 
-    /// Answers the engine's calls of a round and goes on with the conversation: the body of the next round.
+    /// Answers the engine's calls of a round and goes on with the conversation: what the next round sends.
     ///
     /// # Errors
     /// The answer cannot go on.
@@ -188,7 +202,7 @@ impl Rounds {
         place: &mut Place,
         round: Round,
         most: u32,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<(), Failure> {
         self.count(shared, &round);
         self.hidden += 1;
         shared.metrics.add("hidden_rounds_total", "", 1.0);
@@ -206,27 +220,21 @@ impl Rounds {
         };
         let items: Vec<&str> = round.items.iter().map(String::as_str).collect();
         held.session.answer(&items, round.usage.as_ref())?;
-        let answers = match self.hidden > most {
-            false => call_all(shared, &mut held, round.calls),
-            true => round
-                .calls
-                .into_iter()
-                .map(|call| (call, Err(too_often(most))))
-                .collect(),
-        };
+        let mut answers = call_all(shared, &mut held, round.calls);
+        if self.hidden >= most
+            && let Some((_, Ok(text) | Err(text))) = answers.last_mut()
+        {
+            text.push_str(&last_round(most));
+        }
         let added: Vec<String> = (round.items.into_iter())
             .chain(results(self.asked.api, &answers))
             .collect();
         let restored = append(self.asked.api.format(), &self.turned.restored, &added)?;
         self.real.extend(added);
         let turned = self.asked.run(shared, held, restored, Compact::Auto)?;
-        let body = turned.body.clone();
-        self.turned = Turned {
-            turn: self.turned.turn,
-            report: turned.report.or(self.turned.report.take()),
-            ..turned
-        };
-        Ok(body)
+        let turn = self.turned.turn;
+        self.sent(Turned { turn, ..turned });
+        Ok(())
     }
 
     /// Feeds the last round of the answer back; `visible` is what the client has of all of them, where that is not
@@ -322,9 +330,11 @@ async fn take_in_left(shared: &Arc<Shared>, slot: Slot) {
     }
 }
 
-fn too_often(most: u32) -> String {
+/// What the model is told with the results of the last round that it may have.
+fn last_round(most: u32) -> String {
     format!(
-        "this tool was called {most} times in a row, which is as often as it may be: answer now, with what you have"
+        "\n\n(Tools of this kind were called {most} times in a row, which is as often as it may be: answer now, with \
+         what you have.)"
     )
 }
 

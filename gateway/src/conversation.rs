@@ -20,7 +20,7 @@ use crate::heal;
 use crate::hidden;
 use crate::lineage::{self, Seen};
 use crate::session_key::{self, Key};
-use crate::sessions::{Held, Opening, Place};
+use crate::sessions::{Held, Limit, Opening, Place};
 use crate::side_call;
 use crate::stream::Tools;
 use crate::unmanaged::{Status, Why};
@@ -51,7 +51,7 @@ pub(crate) struct Asked {
 }
 
 /// What a turn made of a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turned {
     /// What goes to the model.
     pub(crate) body: Bytes,
@@ -67,6 +67,22 @@ pub(crate) struct Turned {
     pub(crate) report: Option<Compacted>,
     /// Why the session runs another engine than the configured one.
     pub(crate) fallback: Option<Why>,
+}
+
+/// How often more is asked of an engine whose compaction is too large for the provider.
+const HARDER: usize = 2;
+
+/// What a request has to fit into, in the provider's tokens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fit {
+    /// The whole window.
+    pub(crate) limit: u64,
+    /// What the request had.
+    pub(crate) asked: u64,
+    /// What of the window the answer takes.
+    pub(crate) answer: u64,
+    /// What the request is to have at most.
+    pub(crate) goal: u64,
 }
 
 /// A compaction that was made.
@@ -272,7 +288,8 @@ impl Asked {
             .map(Bytes::from))
     }
 
-    /// The same with a window of at most `window` tokens, because the provider said that the request does not fit.
+    /// The same in a smaller window, because the provider said that the request does not fit. The window is remembered
+    /// for the session.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
@@ -281,21 +298,54 @@ impl Asked {
         shared: &Shared,
         place: &mut Place,
         before: &Turned,
-        window: u64,
+        fit: &Fit,
     ) -> Result<Turned, Failure> {
+        let (model, answer) = (self.opening.agent.model.clone(), fit.answer);
+        let limit = Limit {
+            model: model.clone(),
+            tokens: fit.limit / 20 * 19,
+            answer,
+        };
+        place.learn_limit(&shared.host, &self.opening.id, limit);
         let mut opening = self.opening.clone();
         opening.agent = AgentWindow {
-            context_length: window,
-            max_output_tokens: opening.agent.max_output_tokens.min(window / 10),
-            ..opening.agent
+            model,
+            context_length: answer + fit.goal,
+            max_output_tokens: answer,
         };
         let held = place.hold(&shared.host, &opening)?;
-        let turned = self.run(shared, held, before.restored.clone(), Compact::Force);
+        let ratio = held.session.prompt_was_refused(fit.asked);
+        let mut turned = self.run(shared, held, before.restored.clone(), Compact::Force)?;
+        for _ in 0..HARDER {
+            if turned.prompt_tokens <= fit.goal {
+                break;
+            }
+            let held = place.hold(&shared.host, &opening)?;
+            let again = self.run(shared, held, before.restored.clone(), Compact::Force)?;
+            if again.prompt_tokens >= turned.prompt_tokens {
+                break;
+            }
+            turned = Turned {
+                report: again.report.or(turned.report),
+                ..again
+            };
+        }
+        if turned.prompt_tokens > fit.goal {
+            // The engine gives no more: what is sent this once is made smaller without it.
+            let window = AgentWindow {
+                context_length: (fit.goal as f64 / ratio.max(0.5)) as u64,
+                max_output_tokens: 0,
+                ..opening.agent
+            };
+            if let Some(body) = self.fitted(shared, &turned.body, window)
+                && body.len() < turned.body.len()
+            {
+                turned.body = body;
+            }
+        }
         place.turns += 1;
-        Ok(Turned {
-            turn: place.turns,
-            ..turned?
-        })
+        turned.turn = place.turns;
+        Ok(turned)
     }
 
     pub(crate) fn run(
@@ -374,6 +424,15 @@ impl Asked {
 }
 
 impl Asked {
+    /// How many tokens the answer may have, as the request says; 0 if it does not.
+    pub(crate) fn longest_answer(&self) -> u64 {
+        let text = std::str::from_utf8(&self.body).unwrap_or_default();
+        let wire = formats::split(text, Some(self.api.format()));
+        wire.ok()
+            .and_then(|wire| window::longest_answer(&wire))
+            .unwrap_or(0)
+    }
+
     /// Whether nobody needs to count to see that it does not fit.
     pub(crate) fn is_surely_too_large(&self) -> bool {
         (self.body.len() / 4) as u64 > self.opening.agent.context_length
@@ -381,12 +440,15 @@ impl Asked {
 
     /// The body made to fit by the built-in engine, without a session: what is left where the session cannot be had.
     pub(crate) fn fit(&self, shared: &Shared) -> Option<Bytes> {
+        self.fitted(shared, &self.body, self.opening.agent.clone())
+    }
+
+    fn fitted(&self, shared: &Shared, body: &Bytes, agent: AgentWindow) -> Option<Bytes> {
         let options = SessionOptions {
             engine: Some("compressor".to_owned()),
             provider: Some(self.opening.provider.to_owned()),
             ..SessionOptions::default()
         };
-        let agent = self.opening.agent.clone();
         let engines = shared.host.engines();
         let session = Session::open(&engines, None, &self.opening.id, agent, options);
         let fitted = session.and_then(|mut session| {
@@ -394,29 +456,12 @@ impl Asked {
                 compact: Compact::Force,
                 ..TurnOptions::default()
             };
-            let text = std::str::from_utf8(&self.body).unwrap_or_default();
+            let text = std::str::from_utf8(body).unwrap_or_default();
             let turn = session.turn_with(text, Some(self.api.format()), &options)?;
             Ok(Bytes::from(turn.body.into_owned()))
         });
         fitted
             .inspect_err(|error| tracing::warn!("a request that does not fit: {error}"))
             .ok()
-    }
-}
-
-impl Turned {
-    /// What another try goes on from.
-    pub(crate) fn again(&self) -> Self {
-        Self {
-            body: self.body.clone(),
-            session: self.session.clone(),
-            tools: Arc::clone(&self.tools),
-            restored: self.restored.clone(),
-            turn: self.turn,
-            compaction: None,
-            prompt_tokens: self.prompt_tokens,
-            report: None,
-            fallback: None,
-        }
     }
 }

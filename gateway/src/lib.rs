@@ -20,6 +20,7 @@ mod identity;
 mod limits;
 mod lineage;
 mod metrics;
+mod overflow;
 mod page;
 mod routes;
 mod session_key;
@@ -36,6 +37,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use contexture::{Host, HostError, HostOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -269,7 +271,13 @@ impl Gateway {
         });
         let router = routes::router(Arc::clone(&self.shared));
         let mut at_stop = stopped.clone();
-        let serving = axum::serve(self.listener, router).with_graceful_shutdown(async move {
+        // A small write after another would wait for the client's acknowledgement of the first, 40 ms with most.
+        let listener = self.listener.tap_io(|stream| {
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!("a connection keeps its delay: {error}");
+            }
+        });
+        let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
             // Whoever could stop it is gone: nobody will.
             if at_stop.wait_for(|stop| *stop).await.is_err() {
                 std::future::pending::<()>().await;

@@ -44,7 +44,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ),
     (
         "tokens_total",
-        "Tokens as providers reported them, hidden rounds included, by kind.",
+        "Tokens as providers reported them, hidden rounds included, by kind: each token of a prompt is input, cache_read or cache_write.",
     ),
     (
         "turn_seconds_total",

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use contexture::session::{AgentWindow, Session, SessionError};
+use contexture::session::{AgentWindow, Record, Session, SessionError};
 use contexture::{Host, SessionBuilder};
+use serde::{Deserialize, Serialize};
 
 use crate::diff::Sent;
 use crate::failure::Failure;
@@ -82,6 +83,40 @@ pub(crate) struct Place {
     open: Option<Open>,
     /// How many turns it had here.
     pub(crate) turns: u64,
+    limit: Option<Limit>,
+}
+
+/// The window of a model as the provider told it, where it is smaller than the one that was assumed. It is kept with the
+/// session: else each request after it would have to be refused first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Limit {
+    pub(crate) model: String,
+    /// In the provider's tokens.
+    pub(crate) tokens: u64,
+    /// What of it the answer takes.
+    pub(crate) answer: u64,
+}
+
+/// The name of a [`Limit`] among what is kept with a session.
+const LIMIT: &str = "limit";
+
+impl Limit {
+    fn load(record: &Record, session: &str) -> Option<Self> {
+        let kept = record.kept_as(LIMIT, Some(session)).ok()?;
+        serde_json::from_str(&kept.first()?.1).ok()
+    }
+
+    /// The window within this limit.
+    fn narrow(&self, agent: &mut AgentWindow) {
+        if agent.model != self.model || agent.context_length <= self.tokens {
+            return;
+        }
+        agent.context_length = self.tokens;
+        agent.max_output_tokens = agent
+            .max_output_tokens
+            .min(self.tokens / 2)
+            .max(self.answer);
+    }
 }
 
 #[derive(Debug)]
@@ -158,6 +193,13 @@ impl Place {
         if self.open.as_ref().is_some_and(has_chance) {
             self.open = None;
         }
+        if self.open.is_none() && self.limit.is_none() {
+            self.limit = Limit::load(host.record(), &opening.id);
+        }
+        let mut opening = opening.clone();
+        if let Some(limit) = &self.limit {
+            limit.narrow(&mut opening.agent);
+        }
         let has = match &mut self.open {
             Some(open) => open.session.take_again()?,
             None => false,
@@ -210,6 +252,15 @@ impl Place {
             opening.agent.clone_from(&open.agent);
         }
         self.hold(host, &opening)
+    }
+
+    /// Remembers what the provider said of the model's window.
+    pub(crate) fn learn_limit(&mut self, host: &Host, session: &str, limit: Limit) {
+        let text = serde_json::to_string(&limit).unwrap_or_default();
+        if let Err(error) = host.record().keep(session, &[(LIMIT, &text)]) {
+            tracing::warn!("session `{session}`: {error}");
+        }
+        self.limit = Some(limit);
     }
 
     /// Whether the session is in memory, as it was after the last turn here.

@@ -4,6 +4,7 @@
 //! A reader follows all rounds of one answer: rounds in which the model calls tools of the engine's alone are hidden,
 //! and to the client all of them are one answer.
 
+mod calls;
 mod chat;
 mod messages;
 mod responses;
@@ -47,18 +48,28 @@ pub(crate) struct Progress {
     is_touched: bool,
     /// The output tokens of earlier rounds.
     output_before: u64,
-    goes_on: bool,
+    /// Whether the answer goes on with another round.
+    pub(crate) goes_on: bool,
     /// Whether the round has come to its end, as the provider means it.
     pub(crate) finished: bool,
+    /// Whether nothing that the model says is missing: why it stopped is known, only the last word of the stream is not
+    /// there. Many servers never send it.
+    pub(crate) is_whole: bool,
     /// Whether the provider ended the round with an error, of which the client knows.
     pub(crate) failed: bool,
 }
 
 impl Progress {
+    /// Whether the client has exactly what the provider sent so far.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.rounds == 0 && !self.is_touched
+    }
+
     /// Begins the next round after one that wrote this many tokens. Answers whether the answer goes on with it.
     fn next_round(&mut self, output_tokens: u64) -> bool {
         let goes_on = std::mem::take(&mut self.goes_on);
         self.finished = false;
+        self.is_whole = false;
         self.rounds += 1;
         if goes_on {
             self.output_before += output_tokens;
@@ -89,6 +100,12 @@ pub(crate) trait Reader: Send {
 
     /// Ends an answer that the client is still told to wait for: the engine's tools were called too often.
     fn give_up(&mut self, out: &mut Vec<u8>);
+
+    /// The last event of a stream that broke off, in the words of an API whose streams always have one; none where a
+    /// client sees it by the connection.
+    fn broken_off(&mut self, _message: &str) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The names of the engine's tools.

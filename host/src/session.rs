@@ -70,7 +70,7 @@ use ids::{IdMap, Ids};
 use request::BodyBefore;
 use show::LatePiece;
 use slot::Slot;
-use state::{Frame, Ledger, Reported, empty_state};
+use state::{Frame, Ledger, Reported, UsageMemory, empty_state};
 use tools::Offered;
 
 /// One conversation and its engine.
@@ -207,6 +207,7 @@ impl Session {
         };
         let engine = engines.open(options.engine.as_deref(), &occasion, &mut warnings)?;
         history.set_engine(engine.name());
+        let remembered = UsageMemory::of(&history.usage, &agent.model);
         Ok(Self {
             id: id.to_owned(),
             engines: Arc::clone(engines),
@@ -217,7 +218,7 @@ impl Session {
             on_failure: engines.config().context.on_failure,
             options,
             counter,
-            correction: Correction::default(),
+            correction: remembered.correction,
             asking,
             handed_body: None,
             agent,
@@ -234,7 +235,7 @@ impl Session {
             ledger: Ledger::default(),
             cache_ttl: engines.config().prompt_caching.cache_ttl.at_first(),
             prompt_before: 0,
-            reported: None,
+            reported: remembered.reported,
             new_since_compaction: false,
             settled: false,
             warnings,
@@ -272,6 +273,7 @@ impl Session {
 
     /// Writes what changed; a failure is a warning.
     fn save(&mut self) {
+        self.history.usage = self.usage_memory();
         if let Some(lost) = self.history.save(self.window.next_id()) {
             self.warn(lost);
         }
@@ -350,20 +352,23 @@ impl Session {
         self.history.forget();
     }
 
-    /// Tells the engine that the agent's model is another now. What was reported for the old one no
-    /// longer counts.
+    /// Tells the engine that the agent's model is another now, or that its window is. What was reported for another
+    /// model no longer counts.
     ///
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.
     pub fn set_model(&mut self, agent: AgentWindow) -> Result<(), SessionError> {
         // An object that came back after this would not know of the model.
         self.reopen_engine();
-        self.counter = TokenCounter::for_model(&agent.model);
+        let is_another = self.agent.model != agent.model;
         self.agent = agent;
-        self.reported = None;
-        self.correction = Correction::default();
-        Arc::make_mut(&mut self.window).recount(&self.counter);
-        self.frame = None;
+        if is_another {
+            self.counter = TokenCounter::for_model(&self.agent.model);
+            self.reported = None;
+            self.correction = Correction::default();
+            Arc::make_mut(&mut self.window).recount(&self.counter);
+            self.frame = None;
+        }
         self.settled = false;
         let state = self.state();
         self.tell("model_changed", move |engine| engine.model_changed(&state))

@@ -6,23 +6,29 @@ use std::time::Duration;
 
 use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use super::Exchange;
 use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whole};
 use super::rounds::answered;
 use crate::answer::{Rounds, Slot};
 use crate::api::Api;
-use crate::coding;
-use crate::conversation::{Asked, Turned};
+use crate::conversation::{Asked, Fit, Turned};
 use crate::headers;
 use crate::limits::Counted;
+use crate::overflow::{Overflow, overflow};
 use crate::stream::sse::Events;
 use crate::unmanaged::{Status, Why};
-use crate::window;
+use crate::upstream::Unreachable;
 
 /// How long a stream that says no more than that it begins is held back.
 const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// A prompt of fewer tokens fits every window: its stream is not held back.
+const SMALL: u64 = 2_000;
+
+/// How much of the room that the provider says there is a request uses that is sent once more, in percent, at each try.
+const SHARES: [u64; 3] = [90, 65, 45];
 
 pub(super) async fn managed(
     exchange: Exchange,
@@ -31,53 +37,106 @@ pub(super) async fn managed(
     (turned, held): (Turned, Duration),
     counted: Counted,
 ) -> Response {
-    let mut turned = turned;
-    let mut response = match exchange.send(turned.body.clone()).await {
-        Ok(response) => response,
+    let Sent { turned, answer } = match send_fitting(&exchange, &slot, &asked, turned).await {
+        Ok(sent) => sent,
         Err(error) => return unreachable(exchange.api, &error),
     };
-    let coding = coding::for_client(&response, exchange.accepts.as_ref());
-    let mut begun = Vec::new();
-    if exchange.api == Api::Responses && is_stream(&response) {
-        begun = beginning(&mut response).await;
-        let status = StatusCode::BAD_REQUEST;
-        if let Some(error) = failed_at_once(&begun)
-            && let Some((again, answer)) =
-                resend(&exchange, &slot, &asked, &turned, status, &error).await
-        {
-            (turned, response) = (again, answer);
-            begun.clear();
-        }
-    }
-    let (status, passed) = (response.status(), response.headers().clone());
-    if matches!(status.as_u16(), 400 | 413 | 422) {
-        let body = read_all(response, LONGEST_ERROR).await;
-        match resend(&exchange, &slot, &asked, &turned, status, &body).await {
-            Some(again) => (turned, response) = again,
-            None if turned.body != asked.body
-                && window::overflow(status.as_u16(), &body).is_none() =>
-            {
-                // What the client sent may be right where what was made of it is not.
-                return as_it_came(exchange, asked, counted, &body).await;
-            }
-            None => {
-                let refused = whole(status, &passed, Bytes::from(body), false);
-                return told(refused, &turned.session, turned.compaction.as_deref());
-            }
-        }
-    }
     let (session, compaction) = (turned.session.clone(), turned.compaction.clone());
-    let answer = match response.status().is_success() {
-        false => back(response, counted),
-        true => {
+    let answer = match answer {
+        Answer::Refused(refused) if !refused.is_overflow && turned.body != asked.body => {
+            // What the client sent may be right where what was made of it is not.
+            return as_it_came(exchange, asked, counted, &refused.body).await;
+        }
+        Answer::Refused(refused) => refused.into_response(),
+        Answer::Begun(_, response) if !response.status().is_success() => back(response, counted),
+        Answer::Begun(begun, response) => {
             let rounds = Rounds::new(asked, turned, held);
             answered(exchange, slot, rounds, (begun, response), counted).await
         }
     };
-    let answer = told(answer, &session, compaction.as_deref());
-    match coding {
-        Some(coding) => coding::coded(answer, coding),
-        None => answer,
+    told(answer, &session, compaction.as_deref())
+}
+
+/// What a request was sent as, and what came back.
+pub(super) struct Sent {
+    pub(super) turned: Turned,
+    pub(super) answer: Answer,
+}
+
+pub(super) enum Answer {
+    /// An answer, and what was read of its stream.
+    Begun(Vec<u8>, reqwest::Response),
+    /// The provider does not take it.
+    Refused(Refused),
+}
+
+/// A provider's refusal, read whole.
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+    is_overflow: bool,
+}
+
+impl Refused {
+    pub(super) fn into_response(self) -> Response {
+        whole(self.status, &self.headers, Bytes::from(self.body), false)
+    }
+}
+
+/// Sends what a turn made of a request; if the provider says that it does not fit, once more, smaller.
+///
+/// # Errors
+/// The provider cannot be reached.
+pub(super) async fn send_fitting(
+    exchange: &Exchange,
+    slot: &Slot,
+    asked: &Arc<Asked>,
+    mut turned: Turned,
+) -> Result<Sent, Unreachable> {
+    let mut shares = SHARES.iter();
+    loop {
+        let mut response = exchange.send(turned.body.clone()).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut begun = Vec::new();
+        let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
+            Some(read_all(response, LONGEST_ERROR).await)
+        } else {
+            if is_stream(&response) && turned.prompt_tokens >= SMALL {
+                begun = beginning(exchange.api, &mut response).await;
+            }
+            match failed_at_once(exchange.api, &begun) {
+                Some(error) if overflow(400, &error).is_some() => Some(error),
+                _ => {
+                    let answer = Answer::Begun(begun, response);
+                    return Ok(Sent { turned, answer });
+                }
+            }
+        };
+        let body = error.unwrap_or_default();
+        let code = if status.is_success() {
+            400
+        } else {
+            status.as_u16()
+        };
+        let found = overflow(code, &body);
+        if let Some(found) = found
+            && let Some(share) = shares.next()
+            && let Some(again) = smaller(exchange, slot, asked, &turned, found, *share).await
+        {
+            exchange.shared.metrics.add("resent_total", "", 1.0);
+            turned = again;
+            continue;
+        }
+        let refused = Refused {
+            status,
+            headers,
+            // A stream that began with its error ends with it.
+            body: if begun.is_empty() { body } else { begun },
+            is_overflow: found.is_some(),
+        };
+        let answer = Answer::Refused(refused);
+        return Ok(Sent { turned, answer });
     }
 }
 
@@ -114,9 +173,9 @@ async fn as_it_came(
     answer
 }
 
-/// What a stream of Responses begins with, up to the first event that is not about its beginning: that a request does
-/// not fit is said there, and at once.
-async fn beginning(response: &mut reqwest::Response) -> Vec<u8> {
+/// What a stream begins with, up to the first event that says something: that a request does not fit is said there.
+/// Streams of Responses announce themselves first.
+async fn beginning(api: Api, response: &mut reqwest::Response) -> Vec<u8> {
     let mut begun = Vec::new();
     let until = tokio::time::Instant::now() + AT_ONCE;
     while let Ok(Ok(Some(chunk))) = tokio::time::timeout_at(until, response.chunk()).await {
@@ -124,12 +183,10 @@ async fn beginning(response: &mut reqwest::Response) -> Vec<u8> {
         let mut events = Events::default();
         events.push(&begun);
         while let Some(event) = events.next() {
-            let kinds = [
-                "\"response.created\"",
-                "\"response.in_progress\"",
-                "\"response.queued\"",
-            ];
-            let begins = |data: &str| kinds.iter().any(|kind| data.contains(kind));
+            let begins = |data: &str| {
+                let mut kinds = ANNOUNCING.iter();
+                api == Api::Responses && kinds.any(|kind| data.contains(kind))
+            };
             if event.data.is_some_and(|data| !begins(data)) {
                 return begun;
             }
@@ -138,15 +195,27 @@ async fn beginning(response: &mut reqwest::Response) -> Vec<u8> {
     begun
 }
 
+/// The events of Responses that say no more than that it begins.
+const ANNOUNCING: [&str; 3] = [
+    "\"response.created\"",
+    "\"response.in_progress\"",
+    "\"response.queued\"",
+];
+
 /// The error of a stream that failed before it said anything.
-fn failed_at_once(begun: &[u8]) -> Option<Vec<u8>> {
+fn failed_at_once(api: Api, begun: &[u8]) -> Option<Vec<u8>> {
     let mut events = Events::default();
     events.push(begun);
     while let Some(event) = events.next() {
+        if event.data.is_none() {
+            continue;
+        }
         let data = event.json()?;
+        let is_error = data["error"].is_object() || data["error"].is_string();
         match data["type"].as_str() {
             Some("response.failed") => return Some(data["response"].to_string().into_bytes()),
             Some("error") => return Some(data.to_string().into_bytes()),
+            _ if api == Api::Chat && is_error => return Some(data.to_string().into_bytes()),
             Some("response.created" | "response.in_progress" | "response.queued") => {}
             _ => return None,
         }
@@ -154,38 +223,48 @@ fn failed_at_once(begun: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Where the provider says that a request does not fit: the same once more, smaller.
-async fn resend(
+/// What a request is made of whose provider says that it does not fit; none if it gets no smaller. `share` of the room
+/// that there is, in percent, is to be used.
+async fn smaller(
     exchange: &Exchange,
     slot: &Slot,
     asked: &Arc<Asked>,
     turned: &Turned,
-    status: StatusCode,
-    body: &[u8],
-) -> Option<(Turned, reqwest::Response)> {
-    let limit = window::overflow(status.as_u16(), body)?;
+    found: Overflow,
+    share: u64,
+) -> Option<Turned> {
+    let window = asked.opening.agent.context_length;
+    let counted = turned.prompt_tokens.max(1_000);
     // What did not fit is the most that is known of a window that is not named.
-    let counted = turned.prompt_tokens.min(asked.opening.agent.context_length);
-    let limit = limit.unwrap_or(counted).min(counted.max(1_000)) * 9 / 10;
-    tracing::info!(session = %turned.session, limit, "the provider says that the request does not fit");
+    let unnamed = || found.asked.unwrap_or(counted) / 10 * 9;
+    let limit = found.limit.unwrap_or_else(unnamed).min(window);
+    let answer = match asked.longest_answer() {
+        // The provider takes it for part of the window.
+        longest if longest < limit / 4 * 3 => longest,
+        _ => limit / 10,
+    };
+    let fit = Fit {
+        limit,
+        asked: found.asked.unwrap_or(counted.max(limit + 1)),
+        answer,
+        goal: (limit - answer) * share / 100,
+    };
+    tracing::info!(
+        session = %turned.session, limit = fit.limit, asked = fit.asked, goal = fit.goal,
+        "the provider says that the request does not fit"
+    );
     let (shared, asked) = (Arc::clone(&exchange.shared), Arc::clone(asked));
-    let before = turned.again();
+    let before = turned.clone();
     let again = slot
         .with_place(&exchange.shared.work, move |place| {
-            asked.turn_within(&shared, place, &before, limit)
+            asked.turn_within(&shared, place, &before, &fit)
         })
         .await;
-    let again = match again {
-        Ok(again) => again,
+    match again {
+        Ok(again) => (again.body.len() < turned.body.len()).then_some(again),
         Err(failure) => {
             tracing::warn!(session = %turned.session, reason = failure.reason, "{}", failure.detail);
-            return None;
+            None
         }
-    };
-    if again.body.len() >= turned.body.len() {
-        return None;
     }
-    exchange.shared.metrics.add("resent_total", "", 1.0);
-    let answer = exchange.send(again.body.clone()).await.ok()?;
-    Some((again, answer))
 }

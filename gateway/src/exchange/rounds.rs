@@ -1,8 +1,8 @@
 //! An answer in as many rounds as it takes: the engine's calls are answered, the client is given its own.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -13,9 +13,10 @@ use http::header::{HeaderMap, TRAILER};
 use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::Exchange;
+use super::first::{Answer, send_fitting};
 use super::replies::{LONGEST_ERROR, is_stream, read_all, refuse, unreachable, whole};
 use crate::answer::{Rounds, Slot};
 use crate::headers;
@@ -41,7 +42,11 @@ pub(super) async fn answered(
         let _counted = counted;
         relay(exchange, slot, rounds, reader, (begun, response), sender).await;
     });
-    let mut answer = Response::new(Body::new(Relayed(receiver)));
+    let mut answer = Response::new(Body::new(Relayed {
+        frames: receiver,
+        is_flushed: false,
+        broken: None,
+    }));
     *answer.status_mut() = status;
     let own = answer.headers_mut();
     *own = headers::downstream(&passed, true);
@@ -53,18 +58,42 @@ pub(super) async fn answered(
     answer
 }
 
+/// The provider's stream broke off: the client's connection does, too, as it would without the gateway.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the provider's answer broke off")]
+struct BrokenOff;
+
+/// What a client is sent.
+type Sender = mpsc::Sender<Result<Frame<Bytes>, BrokenOff>>;
+
 /// A stream as the client gets it.
-struct Relayed(mpsc::Receiver<Frame<Bytes>>);
+struct Relayed {
+    frames: mpsc::Receiver<Result<Frame<Bytes>, BrokenOff>>,
+    /// Whether what came before the end is on its way.
+    is_flushed: bool,
+    broken: Option<BrokenOff>,
+}
 
 impl http_body::Body for Relayed {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|frame| frame.map(Ok))
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.broken.is_none() {
+            match self.frames.poll_recv(context) {
+                Poll::Ready(Some(Err(broken))) => self.broken = Some(broken),
+                other => return other,
+            }
+        }
+        if !std::mem::replace(&mut self.is_flushed, true) {
+            // The server drops what it has not written when it hears of the error: it writes while it waits.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.broken.map(Err))
     }
 }
 
@@ -124,19 +153,22 @@ async fn answered_whole(
         let next = rounds
             .next_in(&exchange.shared, &exchange.settings, &slot, round)
             .await;
-        let body = match next {
-            Ok((again, body)) => {
-                rounds = again;
-                body
-            }
+        rounds = match next {
+            Ok(again) => again,
             Err(failure) => {
                 let message = format!("the answer could not go on: {}", failure.detail);
                 return refuse(api, StatusCode::BAD_GATEWAY, "api_error", &message);
             }
         };
-        response = match exchange.send(body).await {
-            Ok(response) => response,
+        let (asked, turned) = rounds.to_send();
+        let sent = match send_fitting(&exchange, &slot, &asked, turned).await {
+            Ok(sent) => sent,
             Err(error) => return unreachable(api, &error),
+        };
+        rounds.sent(sent.turned);
+        response = match sent.answer {
+            Answer::Begun(_, response) => response,
+            Answer::Refused(refused) => return refused.into_response(),
         };
     }
 }
@@ -149,6 +181,12 @@ enum Broken {
     Told(String),
     /// The provider has told the client itself.
     ByProvider,
+    /// The provider's stream ended before the answer did.
+    Cut {
+        /// Whether it ended as HTTP has it, so that the client sees no fault of the connection either.
+        is_clean: bool,
+        message: String,
+    },
 }
 
 /// Sends a stream on, in all its rounds.
@@ -158,17 +196,29 @@ async fn relay(
     rounds: Rounds,
     mut reader: Box<dyn Reader>,
     response: (Vec<u8>, reqwest::Response),
-    sender: mpsc::Sender<Frame<Bytes>>,
+    sender: Sender,
 ) {
     let broken = relay_rounds(&exchange, &slot, rounds, &mut *reader, response, &sender).await;
-    match broken {
-        Ok(()) | Err(Broken::ClientGone | Broken::ByProvider) => {}
+    let (message, last) = match broken {
+        Ok(()) | Err(Broken::ClientGone | Broken::ByProvider) => return,
         Err(Broken::Told(message)) => {
-            exchange.shared.metrics.add("cut_streams_total", "", 1.0);
-            tracing::warn!(endpoint = exchange.api.name(), "{message}");
             let event = Bytes::from(exchange.api.error_event(&message));
-            let _ = sender.send(Frame::data(event)).await;
+            (message, Some(Ok(Frame::data(event))))
         }
+        Err(Broken::Cut { is_clean, message }) => {
+            let last = match reader.broken_off(&message) {
+                Some(event) => Some(Ok(Frame::data(Bytes::from(event)))),
+                // An answer of several rounds has no end that could be taken for its own.
+                None if is_clean && reader.progress().is_untouched() => None,
+                None => Some(Err(BrokenOff)),
+            };
+            (message, last)
+        }
+    };
+    exchange.shared.metrics.add("cut_streams_total", "", 1.0);
+    tracing::warn!(endpoint = exchange.api.name(), "{message}");
+    if let Some(last) = last {
+        let _ = sender.send(last).await;
     }
 }
 
@@ -178,11 +228,14 @@ async fn relay_rounds(
     mut rounds: Rounds,
     reader: &mut dyn Reader,
     (mut begun, mut response): (Vec<u8>, reqwest::Response),
-    sender: &mpsc::Sender<Frame<Bytes>>,
+    sender: &Sender,
 ) -> Result<(), Broken> {
     loop {
-        let begun = std::mem::take(&mut begun);
-        let mut held_back = relay_round(exchange, reader, begun, response, sender).await?;
+        let read = std::mem::take(&mut begun);
+        let Ended {
+            mut held_back,
+            rest,
+        } = relay_round(exchange, reader, read, response, sender).await?;
         let round = reader.take_round();
         if !round.goes_on || rounds.is_exhausted(&exchange.settings) {
             if round.goes_on {
@@ -200,43 +253,64 @@ async fn relay_rounds(
                 )
                 .await;
             give(exchange, sender, held_back).await?;
+            if let Some((response, after)) = rest {
+                give(exchange, sender, after).await?;
+                pass_rest(exchange, response, sender).await?;
+            }
             let mut totals = HeaderMap::new();
             set_totals(&mut totals, hidden, &usage);
             // Whoever did not ask for them does not get them.
-            let _ = sender.send(Frame::trailers(totals)).await;
+            let _ = sender.send(Ok(Frame::trailers(totals))).await;
             return Ok(());
         }
-        let (again, body) = (rounds
+        if let Some((response, _)) = rest {
+            // Its connection is good for another request once it is read to its end.
+            tokio::spawn(timeout(AFTER_THE_END, read_all(response, LONGEST_ERROR)));
+        }
+        rounds = (rounds
             .next_in(&exchange.shared, &exchange.settings, slot, round)
             .await)
             .map_err(|failure| {
                 Broken::Told(format!("the answer could not go on: {}", failure.detail))
             })?;
-        rounds = again;
+        let (asked, turned) = rounds.to_send();
         let sent = tokio::select! {
-            sent = exchange.send(body) => sent,
+            sent = send_fitting(exchange, slot, &asked, turned) => sent,
             () = sender.closed() => return Err(Broken::ClientGone),
         };
-        response = sent.map_err(|error| Broken::Told(error.to_string()))?;
-        if !response.status().is_success() {
-            let status = response.status();
-            let body = read_all(response, LONGEST_ERROR).await;
-            let said = String::from_utf8_lossy(&body).into_owned();
-            return Err(Broken::Told(format!(
-                "the provider answered {status}: {said}"
-            )));
-        }
+        let sent = sent.map_err(|error| Broken::Told(error.to_string()))?;
+        rounds.sent(sent.turned);
+        let (status, body) = match sent.answer {
+            Answer::Begun(read, next) if next.status().is_success() => {
+                (begun, response) = (read, next);
+                continue;
+            }
+            Answer::Begun(_, refused) => (refused.status(), read_all(refused, LONGEST_ERROR).await),
+            Answer::Refused(refused) => (refused.status, refused.body),
+        };
+        let said = String::from_utf8_lossy(&body).into_owned();
+        return Err(Broken::Told(format!(
+            "the provider answered {status}: {said}"
+        )));
     }
 }
 
-/// Sends one round on, up to its end, which is answered.
+/// How a round ended.
+struct Ended {
+    /// Its last bytes, which the client does not have yet.
+    held_back: Vec<u8>,
+    /// What the provider may send after the last word of its stream, and what it sent of that; none if it ended.
+    rest: Option<(reqwest::Response, Vec<u8>)>,
+}
+
+/// Sends one round on, up to its end.
 async fn relay_round(
     exchange: &Exchange,
     reader: &mut dyn Reader,
     begun: Vec<u8>,
     mut response: reqwest::Response,
-    sender: &mpsc::Sender<Frame<Bytes>>,
-) -> Result<Vec<u8>, Broken> {
+    sender: &Sender,
+) -> Result<Ended, Broken> {
     let mut events = Events::default();
     let mut out = Vec::new();
     let mut begun = (!begun.is_empty()).then(|| Bytes::from(begun));
@@ -248,51 +322,82 @@ async fn relay_round(
                 () = sender.closed() => return Err(Broken::ClientGone),
             },
         };
-        let chunk = match chunk {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) if reader.progress().finished => return Ok(out),
-            Ok(None) | Err(_) if reader.progress().failed => {
-                give(exchange, sender, out).await?;
-                return Err(Broken::ByProvider);
+        let broken = match chunk {
+            Ok(Some(chunk)) => {
+                events.push(&chunk);
+                while let Some(event) = events.next() {
+                    reader.event(&event, &mut out);
+                }
+                if reader.progress().finished {
+                    let after = events.rest().map(|rest| rest.raw.to_vec());
+                    return Ok(Ended {
+                        held_back: out,
+                        rest: Some((response, after.unwrap_or_default())),
+                    });
+                }
+                if !out.is_empty() {
+                    give(exchange, sender, std::mem::take(&mut out)).await?;
+                }
+                continue;
             }
-            Ok(None) => {
-                give(exchange, sender, out).await?;
-                return Err(Broken::Told(
-                    "the provider ended its answer in the middle".to_owned(),
-                ));
-            }
-            Err(error) => {
-                give(exchange, sender, out).await?;
-                return Err(Broken::Told(format!(
-                    "the provider's answer broke off: {error}"
-                )));
-            }
+            Ok(None) => None,
+            Err(error) => Some(error),
         };
-        events.push(&chunk);
-        while let Some(event) = events.next() {
-            reader.event(&event, &mut out);
+        if let Some(rest) = events.rest() {
+            // Half an event may be one of those that the client is not to see.
+            let is_half = rest.json().is_none() && rest.data != Some("[DONE]");
+            if !is_half || reader.progress().is_untouched() {
+                reader.event(&rest, &mut out);
+            }
         }
-        if reader.progress().finished {
-            return Ok(out);
+        let progress = reader.progress();
+        let is_whole = progress.is_whole && (broken.is_none() || progress.goes_on);
+        if progress.finished || is_whole {
+            return Ok(Ended {
+                held_back: out,
+                rest: None,
+            });
         }
-        if !out.is_empty() {
-            give(exchange, sender, std::mem::take(&mut out)).await?;
+        let failed = progress.failed;
+        give(exchange, sender, out).await?;
+        if failed {
+            return Err(Broken::ByProvider);
         }
+        return Err(Broken::Cut {
+            is_clean: broken.is_none(),
+            message: match broken {
+                Some(error) => format!("the provider's answer broke off: {error}"),
+                None => "the provider ended its answer in the middle".to_owned(),
+            },
+        });
     }
 }
 
-/// Gives a client a piece of its answer. One that does not take it is given up.
-async fn give(
+/// How long a provider may go on after the last word of its stream.
+const AFTER_THE_END: Duration = Duration::from_secs(1);
+
+/// Sends on what a provider sends after the last word of its stream: comments, mostly nothing. Read to its end, the
+/// connection is good for another request.
+async fn pass_rest(
     exchange: &Exchange,
-    sender: &mpsc::Sender<Frame<Bytes>>,
-    piece: Vec<u8>,
+    mut response: reqwest::Response,
+    sender: &Sender,
 ) -> Result<(), Broken> {
+    let until = tokio::time::Instant::now() + AFTER_THE_END;
+    while let Ok(Ok(Some(chunk))) = timeout_at(until, response.chunk()).await {
+        give(exchange, sender, chunk.to_vec()).await?;
+    }
+    Ok(())
+}
+
+/// Gives a client a piece of its answer. One that does not take it is given up.
+async fn give(exchange: &Exchange, sender: &Sender, piece: Vec<u8>) -> Result<(), Broken> {
     if piece.is_empty() {
         return Ok(());
     }
     let given = timeout(
         exchange.settings.client_timeout,
-        sender.send(Frame::data(Bytes::from(piece))),
+        sender.send(Ok(Frame::data(Bytes::from(piece)))),
     )
     .await;
     match given {

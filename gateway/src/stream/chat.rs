@@ -3,8 +3,12 @@
 use contexture::Usage;
 use serde_json::{Map, Value, json};
 
+use super::calls::{Calls, Shown};
 use super::sse::Event;
-use super::{Call, Progress, Reader, Round, Tools, number, string, write_event};
+use super::{Progress, Reader, Round, Tools, number, write_event};
+
+/// What stands between texts of two rounds, which would otherwise run into each other.
+const BETWEEN: &str = "\n\n";
 
 /// Follows an answer.
 #[derive(Debug, Default)]
@@ -14,14 +18,15 @@ pub(super) struct Chat {
     first: Value,
     /// The message of this round.
     message: Map<String, Value>,
-    /// Its calls, by their index, and whether they are hidden.
-    calls: Vec<(u64, Value, bool)>,
+    calls: Calls,
     /// What the client has of this and earlier rounds.
     shown: Map<String, Value>,
     shown_calls: Vec<Value>,
     next_shown: u64,
     finish: Value,
     usage: Value,
+    /// What was reported for the last round that was hidden.
+    usage_before: Value,
     progress: Progress,
 }
 
@@ -33,40 +38,24 @@ impl Chat {
         }
     }
 
-    /// Takes a piece of a call in. Answers which call it is to the client; none where it is hidden.
-    fn add_call(&mut self, index: u64, piece: &Value) -> Option<u64> {
-        let known = self.calls.iter().position(|(at, ..)| *at == index);
-        let place = known.unwrap_or(self.calls.len());
-        if let Some((_, call, _)) = self.calls.get_mut(place) {
-            let before = string(&call["function"], "arguments");
-            let more = string(&piece["function"], "arguments");
-            call["function"]["arguments"] = json!(before + &more);
-        } else {
-            let name = piece["function"]["name"].as_str().unwrap_or_default();
-            let is_hidden = self.tools.contains(name);
-            self.progress.is_touched |= is_hidden;
-            let mut call = piece.clone();
-            if let Some(call) = call.as_object_mut() {
-                call.remove("index");
-            }
-            self.calls.push((index, call, is_hidden));
-        }
-        let before = self.calls.iter().take(place);
-        let shown = before.filter(|(_, _, hidden)| !hidden).count() as u64;
-        let is_hidden = self.calls.get(place).is_some_and(|(_, _, hidden)| *hidden);
-        (!is_hidden).then_some(self.next_shown + shown)
-    }
-
     /// Whether the model waits for the engine, and for the client.
     fn waits_for(&self) -> (bool, bool) {
         let is_waiting = !matches!(self.finish.as_str(), Some("length" | "content_filter"));
-        let any =
-            |wanted: bool| is_waiting && self.calls.iter().any(|(_, _, hidden)| *hidden == wanted);
-        (any(true), any(false))
+        let (engine, client) = self.calls.owners();
+        (is_waiting && engine, is_waiting && client)
+    }
+
+    /// Whether a text that comes now would run into that of the round before.
+    fn needs_separator(&self) -> bool {
+        let before = text_of(&self.shown);
+        self.progress.rounds > 0
+            && text_of(&self.message).is_empty()
+            && before.ends_with(|last: char| !last.is_whitespace())
     }
 
     fn stopped(&mut self, finish: &Value) {
         self.finish = finish.clone();
+        self.progress.is_whole = true;
         self.progress.goes_on = self.waits_for() == (true, false);
     }
 
@@ -79,6 +68,11 @@ impl Chat {
         }
         told
     }
+}
+
+fn text_of(message: &Map<String, Value>) -> &str {
+    let text = message.get("content").and_then(Value::as_str);
+    text.unwrap_or_default()
 }
 
 /// Adds the members of a delta to a message: texts grow, lists get longer.
@@ -111,8 +105,17 @@ fn join(shown: &mut Map<String, Value>, message: &Map<String, Value>) {
     for (key, value) in message {
         match shown.get(key) {
             Some(before) if !before.is_null() && grows(key) => {
-                let delta = Map::from_iter([(key.clone(), value.clone())]);
-                add(shown, &delta);
+                let texts = (key == "content").then(|| before.as_str().zip(value.as_str()));
+                let value = match texts.flatten() {
+                    Some((before, more))
+                        if before.ends_with(|last: char| !last.is_whitespace())
+                            && more.starts_with(|first: char| !first.is_whitespace()) =>
+                    {
+                        json!(format!("{BETWEEN}{more}"))
+                    }
+                    _ => value.clone(),
+                };
+                add(shown, &Map::from_iter([(key.clone(), value)]));
             }
             _ => {
                 shown.insert(key.clone(), value.clone());
@@ -168,31 +171,52 @@ impl Reader for Chat {
         }
         let finish = data
             .pointer("/choices/0/finish_reason")
+            // Some servers send an empty one with each piece.
+            .filter(|finish| *finish != "")
             .cloned()
             .unwrap_or_default();
         let mut is_empty = false;
+        let needs_separator = self.needs_separator();
         if let Some(delta) = data
             .pointer_mut("/choices/0/delta")
             .and_then(Value::as_object_mut)
         {
+            let text = delta.get("content").and_then(Value::as_str);
+            let begins = text.is_some_and(|text| text.starts_with(|c: char| !c.is_whitespace()));
+            let separated = (begins && needs_separator)
+                .then(|| json!(format!("{BETWEEN}{}", text.unwrap_or_default())));
             add(&mut self.message, delta);
+            if let Some(text) = separated {
+                delta.insert("content".to_owned(), text);
+            }
             if self.progress.rounds > 0 {
                 delta.remove("role");
             }
             let pieces = delta.get("tool_calls").and_then(Value::as_array).cloned();
             let mut shown = Vec::new();
             for mut piece in pieces.iter().flatten().cloned() {
-                let index = number(&piece, "/index");
-                match self.add_call(index, &piece) {
-                    Some(at) => {
-                        is_changed |= at != index;
-                        piece["index"] = json!(at);
+                match self.calls.add(&piece, &self.tools, self.next_shown) {
+                    Shown::Piece(at) => {
+                        if self.progress.is_touched || self.calls.owners().0 {
+                            is_changed |= piece["index"] != json!(at);
+                            piece["index"] = json!(at);
+                        }
                         shown.push(piece);
                     }
-                    None => is_changed = true,
+                    Shown::Instead(piece) => {
+                        is_changed = true;
+                        shown.push(piece);
+                    }
+                    Shown::Nothing => is_changed = true,
                 }
             }
-            if pieces.is_some() && is_changed {
+            self.progress.is_touched |= self.calls.owners().0;
+            if !finish.is_null() {
+                let late = self.calls.give_up_waiting(self.next_shown);
+                is_changed |= !late.is_empty();
+                shown.extend(late);
+            }
+            if (pieces.is_some() || !shown.is_empty()) && is_changed {
                 match shown.is_empty() {
                     true => delta.remove("tool_calls"),
                     false => delta.insert("tool_calls".to_owned(), Value::Array(shown)),
@@ -233,14 +257,14 @@ impl Reader for Chat {
     fn whole(&mut self, body: &Value) {
         let choice = &body["choices"][0];
         let message = choice["message"].as_object().cloned().unwrap_or_default();
-        for (index, call) in (0..).zip(
-            choice["message"]["tool_calls"]
-                .as_array()
-                .into_iter()
-                .flatten(),
-        ) {
-            self.add_call(index, call);
+        for call in choice["message"]["tool_calls"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            self.calls.add_whole(call, &self.tools);
         }
+        self.progress.is_touched |= self.calls.owners().0;
         self.message = message;
         self.message.remove("tool_calls");
         self.usage = body["usage"].clone();
@@ -256,11 +280,8 @@ impl Reader for Chat {
     }
 
     fn take_round(&mut self) -> Round {
-        // A server may end its stream without the word that it is done.
         let (engine, _) = self.waits_for();
-        let said = self.calls.iter().filter(|(_, _, hidden)| engine || !hidden);
-        let said: Vec<&(u64, Value, bool)> = said.collect();
-        let all: Vec<Value> = said.iter().map(|(_, call, _)| call.clone()).collect();
+        let all = self.calls.values(engine);
         let has_text = self
             .message
             .get("content")
@@ -269,15 +290,10 @@ impl Reader for Chat {
             true => Vec::new(),
             false => vec![with_calls(&self.message, all).to_string()],
         };
-        let calls = said
-            .iter()
-            .filter(|(_, _, hidden)| *hidden)
-            .map(|(_, call, _)| Call {
-                id: string(call, "id"),
-                name: string(&call["function"], "name"),
-                arguments: string(&call["function"], "arguments"),
-            });
-        let calls = calls.collect();
+        let calls = match engine {
+            true => self.calls.of_engine(),
+            false => Vec::new(),
+        };
         let usage = self.usage.take();
         let reported = usage.is_object().then(|| {
             Usage::default()
@@ -291,14 +307,14 @@ impl Reader for Chat {
         });
         join(&mut self.shown, &std::mem::take(&mut self.message));
         let shown = std::mem::take(&mut self.calls);
-        let shown = shown.into_iter().filter(|(_, _, hidden)| !hidden);
-        self.shown_calls.extend(shown.map(|(_, call, _)| call));
+        self.shown_calls.extend(shown.values(false));
         self.next_shown = self.shown_calls.len() as u64;
         let goes_on = self
             .progress
             .next_round(number(&usage, "/completion_tokens"));
-        if !goes_on {
-            self.usage = usage;
+        match goes_on {
+            true => self.usage_before = usage,
+            false => self.usage = usage,
         }
         Round {
             items,
@@ -326,10 +342,19 @@ impl Reader for Chat {
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.finish = json!("stop");
+        // It is the last round now, and no earlier one.
+        self.usage = self.usage_before.take();
+        let output = number(&self.usage, "/completion_tokens");
+        self.progress.output_before = self.progress.output_before.saturating_sub(output);
         let mut chunk = self.first.clone();
         chunk["object"] = json!("chat.completion.chunk");
         chunk["choices"] = json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]);
         write_event(None, &chunk, out);
+        if self.usage.is_object() {
+            chunk["choices"] = json!([]);
+            chunk["usage"] = self.told_usage(&self.usage);
+            write_event(None, &chunk, out);
+        }
         out.extend_from_slice(b"data: [DONE]\n\n");
     }
 }

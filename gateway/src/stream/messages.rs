@@ -97,6 +97,7 @@ impl Messages {
 
     fn stopped(&mut self, stop: &Value) {
         self.stop = stop.clone();
+        self.progress.is_whole |= !stop["stop_reason"].is_null();
         self.progress.goes_on = self.waits_for() == (true, false);
     }
 
@@ -126,6 +127,7 @@ impl Reader for Messages {
         let index = number(&data, "/index");
         match kind.as_str() {
             "message_start" => {
+                self.usage.clear();
                 let usage = data["message"]["usage"].take();
                 self.take_usage(&usage);
                 if self.progress.rounds > 0 {
@@ -179,6 +181,7 @@ impl Reader for Messages {
         for (index, block) in (0..).zip(body["content"].as_array().into_iter().flatten()) {
             self.begin_block(index, block.clone());
         }
+        self.usage.clear();
         self.take_usage(&body["usage"]);
         self.stopped(body);
         if self.progress.rounds == 0 {
@@ -216,9 +219,6 @@ impl Reader for Messages {
         let goes_on = self.progress.next_round(number(&usage, "/output_tokens"));
         // The last round's stands in the whole answer.
         self.usage = usage.as_object().cloned().unwrap_or_default();
-        if goes_on {
-            self.usage.clear();
-        }
         Round {
             items,
             calls,
@@ -250,9 +250,11 @@ impl Reader for Messages {
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
-        let usage = json!({"output_tokens": self.progress.output_before});
-        self.usage = usage.as_object().cloned().unwrap_or_default();
+        // It is the last round now, and no earlier one.
+        let output = json!(self.progress.output_before);
+        self.usage.insert("output_tokens".to_owned(), output);
         self.progress.output_before = 0;
+        let usage = Value::Object(self.usage.clone());
         let delta = json!({"type": "message_delta", "delta": self.stop, "usage": usage});
         write_event(Some("message_delta"), &delta, out);
         write_event(Some("message_stop"), &json!({"type": "message_stop"}), out);

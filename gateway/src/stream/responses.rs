@@ -260,8 +260,23 @@ impl Reader for Responses {
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.last["status"] = json!("completed");
+        // It is the last round now, and no earlier one.
+        let output = number(&self.last, "/usage/output_tokens");
+        self.progress.output_before = self.progress.output_before.saturating_sub(output);
         let mut data = json!({"type": "response.completed", "response": self.told()});
         data["sequence_number"] = json!(self.sequence);
         write_event(Some("response.completed"), &data, out);
+    }
+
+    fn broken_off(&mut self, message: &str) -> Option<Vec<u8>> {
+        let mut response = self.first.clone();
+        response["status"] = json!("failed");
+        response["error"] = json!({"code": "server_error", "message": message});
+        let data = json!({
+            "type": "response.failed", "sequence_number": self.sequence, "response": response
+        });
+        let mut out = Vec::new();
+        write_event(Some("response.failed"), &data, &mut out);
+        Some(out)
     }
 }

@@ -54,13 +54,31 @@ impl Events {
         let raw = self.buffer.get(self.start..end)?;
         self.start = end;
         self.looked = end;
+        Some(Event::of(raw))
+    }
+
+    /// What is left when nothing more will come. A stream may lack the empty line at its end, and even the end of its
+    /// last line: what is left is an event all the same, if it can be read as one.
+    pub(crate) fn rest(&mut self) -> Option<Event<'_>> {
+        let raw = self
+            .buffer
+            .get(self.start..)
+            .filter(|raw| !raw.is_empty())?;
+        self.start = self.buffer.len();
+        self.looked = self.start;
+        Some(Event::of(raw))
+    }
+}
+
+impl<'b> Event<'b> {
+    fn of(raw: &'b [u8]) -> Self {
         let lines = raw.split(|byte| *byte == b'\n');
         let data = lines.filter_map(|line| line.strip_prefix(b"data:")).next();
         let data = data.and_then(|data| std::str::from_utf8(data).ok());
-        Some(Event {
+        Self {
             raw,
             data: data.map(str::trim),
-        })
+        }
     }
 }
 
@@ -84,6 +102,8 @@ mod tests {
                 }
             }
             assert_eq!(raw, text.strip_suffix("half").unwrap().as_bytes(), "{size}");
+            assert_eq!(events.rest().map(|rest| rest.raw), Some(&b"half"[..]));
+            assert!(events.rest().is_none() && events.next().is_none());
             let expected = [Some("{\"x\":1}"), None, Some("é"), Some("[DONE]")];
             let expected: Vec<_> = expected.iter().map(|one| one.map(str::to_owned)).collect();
             assert_eq!(data, expected, "{size}");

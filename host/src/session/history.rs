@@ -46,6 +46,8 @@ pub(super) struct History {
     pub(super) pauses: Pauses,
     /// How many compactions there were.
     pub(super) compactions: u64,
+    /// What the provider reported, as it is kept; empty for nothing.
+    pub(super) usage: String,
     /// The format of the last request.
     format: Option<Format>,
     /// The tools of the calls seen so far, by the call's id.
@@ -108,6 +110,7 @@ impl History {
             in_force: saved.compaction,
             pauses: saved.pauses,
             compactions: saved.compactions,
+            usage: saved.usage,
             recovered: saved.recovered,
             format: saved.format,
             ..Self::default()
@@ -517,6 +520,7 @@ impl History {
             compactions: self.compactions,
             recovered: self.recovered,
             format: self.format,
+            usage: &self.usage,
             log: &self.log,
             log_from: unsaved.log_from,
             sent: &self.sent,

@@ -3,10 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use contexture_engine_api::{CachePrices, Usage, WindowState};
+use serde::{Deserialize, Serialize};
 
 use super::{AgentWindow, Session, Window};
 use crate::config::Timing;
 use crate::prompt_cache::{self, CacheTtl, Pauses, Ttl};
+use crate::tokens::Correction;
 
 /// How many pauses an engine is told.
 const PAUSES: usize = 32;
@@ -78,7 +80,7 @@ pub(super) struct Frame {
 }
 
 /// What the provider reported last.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Reported {
     /// Tokens of the prompt.
     pub(super) tokens: u64,
@@ -86,7 +88,48 @@ pub(super) struct Reported {
     pub(super) counted: u64,
 }
 
+/// More than this many times what was counted, a report is not about the prompt that was counted: the sum of a session's
+/// prompts, say.
+const MOST_TIMES: u64 = 4;
+
+/// What a provider may put before a prompt that nobody else sees, in tokens.
+const UNSEEN: u64 = 20_000;
+
+/// What is known from reports of the provider. It is kept with the session, so that the first request after a restart is
+/// judged by the same figures as the one before it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct UsageMemory {
+    /// The model that was counted for.
+    model: String,
+    pub(super) reported: Option<Reported>,
+    pub(super) correction: Correction,
+}
+
+impl UsageMemory {
+    /// What was kept, if it is about this model. What cannot be read is nothing.
+    pub(super) fn of(kept: &str, model: &str) -> Self {
+        let kept: Self = serde_json::from_str(kept).unwrap_or_default();
+        match kept.model == model {
+            true => kept,
+            false => Self::default(),
+        }
+    }
+}
+
 impl Session {
+    /// What is kept of the reports of the provider; empty for nothing.
+    pub(super) fn usage_memory(&self) -> String {
+        if self.reported.is_none() && self.correction.is_empty() {
+            return String::new();
+        }
+        let memory = UsageMemory {
+            model: self.agent.model.clone(),
+            reported: self.reported,
+            correction: self.correction.clone(),
+        };
+        serde_json::to_string(&memory).unwrap_or_default()
+    }
+
     /// How full the window is, with all that is known of it.
     pub fn state(&self) -> WindowState {
         self.state_of(self.counted_tokens(), false)
@@ -233,8 +276,20 @@ impl Session {
 
     /// Takes in what the provider reported for the answer to the window as it was sent; the answer
     /// itself is observed after this. The engine learns of it with its next call.
+    ///
+    /// A report that cannot be about this prompt changes nothing: zeros, far fewer tokens than were counted (only what
+    /// the cache did not serve), far more (a sum over several requests), or more than the window holds of a request that
+    /// was answered.
     pub fn update_usage(&mut self, usage: &Usage) {
         let counted = self.counted_tokens();
+        if !self.is_plausible(counted, usage.input_tokens) {
+            tracing::debug!(
+                session = %self.id, counted, reported = usage.input_tokens,
+                "the reported usage cannot be right: it is not learned from"
+            );
+            self.reported = None;
+            return;
+        }
         self.correction.learn(counted, usage.input_tokens);
         // The answer joins the window and is counted there, so only the prompt is taken from the report.
         self.reported = Some(Reported {
@@ -242,6 +297,24 @@ impl Session {
             counted,
         });
         self.engine.update_usage(*usage);
+    }
+
+    fn is_plausible(&self, counted: u64, reported: u64) -> bool {
+        let window = self.agent.context_length;
+        reported > 0
+            && reported >= counted / 2
+            && reported <= counted.saturating_mul(MOST_TIMES).saturating_add(UNSEEN)
+            && (window == 0 || reported <= window)
+    }
+
+    /// Takes in that the provider refused what was handed out last because it is too long: by the provider's count it has
+    /// `tokens` tokens. From here on counts are in the provider's tokens. Answers how many of those one counted here is.
+    pub fn prompt_was_refused(&mut self, tokens: u64) -> f64 {
+        let counted = self.counted_tokens();
+        self.correction.learn_exactly(counted, tokens);
+        self.reported = Some(Reported { tokens, counted });
+        self.settled = false;
+        self.correction.ratio()
     }
 }
 

@@ -15,7 +15,7 @@ const SMALLEST_COUNT: u64 = 200;
 
 /// Further apart than this, a pair is not about the same prompt (a provider that leaves out the cached
 /// part, a count of something else).
-const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.5..=4.0;
 
 /// The correction for one model: reported tokens over counted tokens, learned from reported usage.
 ///
@@ -30,15 +30,35 @@ pub(crate) struct Correction {
 impl Correction {
     /// Learns from one prompt: its tokens as counted (uncorrected) and as the provider reported them,
     /// cached parts included. The answer's reasoning belongs to neither: it is not in the prompt.
-    pub(crate) fn learn(&mut self, counted: u64, reported: u64) {
-        let ratio = reported as f64 / counted.max(1) as f64;
+    ///
+    /// Answers whether the pair was taken in: one that says nothing is not.
+    pub(crate) fn learn(&mut self, counted: u64, reported: u64) -> bool {
+        // Four digits say enough, and are short to keep.
+        let ratio = (reported as f64 / counted.max(1) as f64 * 1e4).round() / 1e4;
         if counted < SMALLEST_COUNT || !PLAUSIBLE.contains(&ratio) {
-            return;
+            return false;
         }
         self.ratios.push_back(ratio);
         while self.ratios.len() > REMEMBERED {
             self.ratios.pop_front();
         }
+        true
+    }
+
+    /// Learns from a prompt whose tokens the provider counted without a doubt, because it refused it: this pair alone is
+    /// enough.
+    pub(crate) fn learn_exactly(&mut self, counted: u64, reported: u64) {
+        let mut exact = Self::default();
+        while exact.ratios.len() < NEEDED && exact.learn(counted, reported) {}
+        // The median would still be that of earlier reports.
+        if !exact.is_empty() {
+            *self = exact;
+        }
+    }
+
+    /// Whether nothing was learned yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ratios.is_empty()
     }
 
     /// The factor for a count, 0.5 to 2.0; 1.0 while there are too few pairs.

@@ -27,6 +27,8 @@ pub(in crate::session) struct Saved {
     pub(in crate::session) lacking: IdSet,
     pub(in crate::session) pauses: Pauses,
     pub(in crate::session) compactions: u64,
+    /// What the provider reported; empty for nothing.
+    pub(in crate::session) usage: String,
     /// The last message of those that were taken over from an engine's store.
     pub(in crate::session) recovered: Option<MessageId>,
     pub(in crate::session) log: Vec<Logged>,
@@ -48,7 +50,7 @@ pub(super) fn read_session(
     )?;
     let (key, mut saved) = transaction.query_row(
         "SELECT key, next_id, engine, shown_last, shown_chain, remembers, compactions, format, lacking,
-                recovered, pauses_more, pauses_saved
+                recovered, pauses_more, pauses_saved, usage
          FROM sessions WHERE id = ?1",
         [id],
         |row| {
@@ -65,6 +67,7 @@ pub(super) fn read_session(
                 lacking: serde_json::from_str(&row.get::<_, String>(8)?).unwrap_or_default(),
                 recovered: row.get::<_, Option<i64>>(9)?.map(message_id),
                 pauses: Pauses::stored(row.get(10)?, row.get(11)?),
+                usage: row.get(12)?,
                 ..Saved::default()
             };
             Ok((row.get::<_, i64>(0)?, saved))

@@ -20,6 +20,8 @@ pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) compactions: u64,
     pub(in crate::session) recovered: Option<MessageId>,
     pub(in crate::session) format: Option<Format>,
+    /// What the provider reported, in the form that [`UsageMemory`](crate::session::state::UsageMemory) has.
+    pub(in crate::session) usage: &'a str,
     pub(in crate::session) log: &'a [Logged],
     /// Where the log differs from what is stored.
     pub(in crate::session) log_from: usize,
@@ -67,7 +69,7 @@ impl StoredSession {
             transaction
                 .prepare_cached(
                     "UPDATE sessions SET next_id = ?2, format = ?3, compactions = max(compactions, ?4),
-                         recovered = ?5, pauses_more = ?6, pauses_saved = ?7
+                         recovered = ?5, pauses_more = ?6, pauses_saved = ?7, usage = ?8
                      WHERE key = ?1",
                 )?
                 .execute(params![
@@ -78,6 +80,7 @@ impl StoredSession {
                     change.recovered.map(|last| last.0.cast_signed()),
                     change.pauses.to_store().0,
                     change.pauses.to_store().1,
+                    change.usage,
                 ])?;
             if let Some((shown, remembers)) = change.shown {
                 self.write_shown(transaction, shown, remembers)?;

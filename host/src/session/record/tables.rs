@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The version of the tables, in `PRAGMA user_version`.
-pub(super) const SCHEMA_VERSION: i64 = 3;
+pub(super) const SCHEMA_VERSION: i64 = 4;
 
 /// How long a write waits for another process, in milliseconds. A turn never waits longer: the session
 /// then goes on in memory.
@@ -34,7 +34,9 @@ CREATE TABLE sessions (
     pauses_more  INTEGER NOT NULL DEFAULT 0,
     pauses_saved INTEGER NOT NULL DEFAULT 0,
     -- How many compactions there were; the number of the last.
-    compactions  INTEGER NOT NULL DEFAULT 0
+    compactions  INTEGER NOT NULL DEFAULT 0,
+    -- What the provider reported last, and what counts were learned to be off by (JSON); empty for nothing.
+    usage        TEXT NOT NULL DEFAULT ''
 ) STRICT;
 -- Every message of the conversation that an engine is to be shown, in order.
 CREATE TABLE messages (
@@ -94,15 +96,20 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have been faster.
-    if version(&transaction)? < SCHEMA_VERSION {
-        // Drafts of the tables were never released, and hold only hashes and ids.
-        transaction.execute_batch(
-            "DROP TABLE IF EXISTS compactions; DROP TABLE IF EXISTS wire; DROP TABLE IF EXISTS messages;
-             DROP TABLE IF EXISTS written; DROP TABLE IF EXISTS sessions;",
-        )?;
-        transaction.execute_batch(SCHEMA)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    match version(&transaction)? {
+        3 => transaction
+            .execute_batch("ALTER TABLE sessions ADD COLUMN usage TEXT NOT NULL DEFAULT ''")?,
+        found if found < SCHEMA_VERSION => {
+            // Drafts of the tables were never released, and hold only hashes and ids.
+            transaction.execute_batch(
+                "DROP TABLE IF EXISTS compactions; DROP TABLE IF EXISTS wire; DROP TABLE IF EXISTS messages;
+                 DROP TABLE IF EXISTS written; DROP TABLE IF EXISTS sessions;",
+            )?;
+            transaction.execute_batch(SCHEMA)?;
+        }
+        _ => return Ok(version(&transaction)?),
     }
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
     version(connection)
 }

@@ -1,0 +1,294 @@
+//! The tool calls of a chat completion, put together from their deltas.
+//!
+//! OpenAI's deltas begin a call with its index, id and name, and go on with pieces of its arguments. Servers that are
+//! almost OpenAI leave the index out or send 0 for all, send no id or the name after it, repeat id and name with every
+//! piece, or send arguments as an object. [`Calls::add`] finds out what belongs together whatever they do.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Call, Tools, string};
+
+/// Whose call it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// Its name has not come yet.
+    Unknown,
+    Engine,
+    Client,
+}
+
+#[derive(Debug)]
+struct Piece {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Piece {
+    fn of(value: &Value) -> Self {
+        let function = &value["function"];
+        Self {
+            index: value["index"].as_u64(),
+            id: string(value, "id"),
+            name: string(function, "name"),
+            arguments: match &function["arguments"] {
+                Value::String(text) => text.clone(),
+                Value::Null => String::new(),
+                // The text that it stands for.
+                other => other.to_string(),
+            },
+        }
+    }
+}
+
+/// A call, as far as it has come.
+#[derive(Debug)]
+struct Partial {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+    /// All else that its first piece had.
+    more: Value,
+    owner: Owner,
+}
+
+impl Partial {
+    fn is_complete(&self) -> bool {
+        serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments).is_ok()
+    }
+
+    /// Whether a piece that names no other call begins another one all the same.
+    fn is_over_before(&self, piece: &Piece) -> bool {
+        let is_named_anew = !piece.name.is_empty() && !self.name.is_empty();
+        let is_other = piece.name != self.name;
+        let is_again = piece.id == self.id && piece.arguments == self.arguments;
+        is_named_anew
+            && !(is_again && !self.id.is_empty())
+            && (is_other || (!piece.arguments.is_empty() && self.is_complete()))
+    }
+
+    fn value(&self, salt: u128) -> Value {
+        let mut value = self.more.clone();
+        value["id"] = json!(self.id_or_own(salt));
+        if !value["type"].is_string() {
+            value["type"] = json!("function");
+        }
+        value["function"]["name"] = json!(self.name);
+        value["function"]["arguments"] = json!(self.arguments);
+        value
+    }
+
+    /// A call without an id has one of ours: what answers it has to name it.
+    fn id_or_own(&self, salt: u128) -> String {
+        match self.id.as_str() {
+            "" => {
+                let what = format!("{salt} {} {}", self.name, self.arguments);
+                format!("call_{:016x}", xxh3_64(what.as_bytes()))
+            }
+            id => id.to_owned(),
+        }
+    }
+}
+
+/// What the client is to see of a piece.
+#[derive(Debug, PartialEq)]
+pub(super) enum Shown {
+    /// Nothing: it is the engine's, or nobody knows yet whose.
+    Nothing,
+    /// The piece as it came, as part of this call.
+    Piece(u64),
+    /// This in its place: what was held back is part of it.
+    Instead(Value),
+}
+
+/// The calls of one round.
+#[derive(Debug)]
+pub(super) struct Calls {
+    all: Vec<Partial>,
+    /// Makes ids of ours different from those of other rounds.
+    salt: u128,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            all: Vec::new(),
+            salt: now.map_or(0, |now| now.as_nanos()),
+        }
+    }
+}
+
+impl Calls {
+    /// Whether any of them is the engine's, and whether any is not.
+    pub(super) fn owners(&self) -> (bool, bool) {
+        let any = |wanted: bool| {
+            let mut all = self.all.iter();
+            all.any(|call| (call.owner == Owner::Engine) == wanted)
+        };
+        (any(true), any(false))
+    }
+
+    /// Takes a piece of a call in. `before` calls of earlier rounds the client has already.
+    pub(super) fn add(&mut self, value: &Value, tools: &Tools, before: u64) -> Shown {
+        let piece = Piece::of(value);
+        let found = self.find(&piece);
+        let place = found.unwrap_or(self.all.len());
+        let was = match self.all.get_mut(place) {
+            Some(call) => {
+                if call.id.is_empty() {
+                    call.id.clone_from(&piece.id);
+                }
+                if call.name.is_empty() {
+                    call.name.clone_from(&piece.name);
+                }
+                call.index = call.index.or(piece.index);
+                // The whole arguments again are no more of them.
+                if !(call.arguments == piece.arguments && call.is_complete()) {
+                    call.arguments.push_str(&piece.arguments);
+                }
+                Some(call.owner)
+            }
+            None => {
+                self.begin(value, piece);
+                None
+            }
+        };
+        let Some(call) = self.all.get_mut(place) else {
+            return Shown::Nothing;
+        };
+        if call.owner == Owner::Unknown && (!call.name.is_empty() || tools.is_empty()) {
+            call.owner = match tools.contains(&call.name) {
+                true => Owner::Engine,
+                false => Owner::Client,
+            };
+        }
+        match (call.owner, was) {
+            (Owner::Engine | Owner::Unknown, _) => Shown::Nothing,
+            (Owner::Client, Some(Owner::Unknown)) => Shown::Instead(self.whole(place, before)),
+            (Owner::Client, _) => Shown::Piece(self.shown_as(place, before)),
+        }
+    }
+
+    /// Takes in a call of an answer that came as a whole.
+    pub(super) fn add_whole(&mut self, value: &Value, tools: &Tools) {
+        let piece = Piece::of(value);
+        let owner = match tools.contains(&piece.name) {
+            true => Owner::Engine,
+            false => Owner::Client,
+        };
+        self.begin(value, piece);
+        if let Some(call) = self.all.last_mut() {
+            call.owner = owner;
+        }
+    }
+
+    fn begin(&mut self, value: &Value, piece: Piece) {
+        let mut more = value.clone();
+        if let Some(more) = more.as_object_mut() {
+            more.remove("index");
+        }
+        if !more["function"].is_object() {
+            more["function"] = json!({});
+        }
+        // Two calls of one id could not be told apart by what answers them.
+        let is_taken = self.all.iter().any(|call| call.id == piece.id);
+        self.all.push(Partial {
+            index: piece.index,
+            id: if is_taken { String::new() } else { piece.id },
+            name: piece.name,
+            arguments: piece.arguments,
+            more,
+            owner: Owner::Unknown,
+        });
+    }
+
+    /// The call that a piece belongs to; none where it begins one.
+    fn find(&self, piece: &Piece) -> Option<usize> {
+        let last_of = |is_it: &dyn Fn(&Partial) -> bool| self.all.iter().rposition(is_it);
+        let by_id = match piece.id.as_str() {
+            "" => None,
+            id => last_of(&|call| call.id == id),
+        };
+        let by_index = piece
+            .index
+            .and_then(|index| last_of(&|call| call.index == Some(index)));
+        let found = match (piece.id.is_empty(), piece.index) {
+            (false, Some(_)) => match by_index.and_then(|at| Some((at, self.all.get(at)?))) {
+                Some((at, call)) if call.id == piece.id || call.id.is_empty() => Some(at),
+                // The same index for all of them.
+                Some(_) => by_id,
+                // An index that drifts.
+                None => by_id.filter(|_| piece.name.is_empty()),
+            },
+            (false, None) => by_id.or_else(|| {
+                // The id comes after the name.
+                let last = self.all.len().checked_sub(1)?;
+                self.all.get(last)?.id.is_empty().then_some(last)
+            }),
+            (true, Some(_)) => by_index,
+            (true, None) => self.all.len().checked_sub(1),
+        };
+        found.filter(|at| {
+            let call = self.all.get(*at);
+            !call.is_some_and(|call| call.is_over_before(piece))
+        })
+    }
+
+    fn salt_of(&self, place: usize) -> u128 {
+        self.salt.wrapping_add(place as u128)
+    }
+
+    /// Which call it is to the client.
+    fn shown_as(&self, place: usize, before: u64) -> u64 {
+        let earlier = self.all.iter().take(place);
+        before + earlier.filter(|call| call.owner != Owner::Engine).count() as u64
+    }
+
+    fn whole(&self, place: usize, before: u64) -> Value {
+        let mut value =
+            (self.all.get(place)).map_or(Value::Null, |call| call.value(self.salt_of(place)));
+        value["index"] = json!(self.shown_as(place, before));
+        value
+    }
+
+    /// What was held back of calls whose name never came: they are the client's.
+    pub(super) fn give_up_waiting(&mut self, before: u64) -> Vec<Value> {
+        let mut all = Vec::new();
+        for place in 0..self.all.len() {
+            if let Some(call) = self.all.get_mut(place)
+                && call.owner == Owner::Unknown
+            {
+                call.owner = Owner::Client;
+                all.push(self.whole(place, before));
+            }
+        }
+        all
+    }
+
+    /// All of them as the model meant them: those of the engine as well if `with_engine`.
+    pub(super) fn values(&self, with_engine: bool) -> Vec<Value> {
+        let all = self.all.iter().enumerate();
+        let wanted = all.filter(|(_, call)| with_engine || call.owner != Owner::Engine);
+        wanted
+            .map(|(place, call)| call.value(self.salt_of(place)))
+            .collect()
+    }
+
+    /// The engine's.
+    pub(super) fn of_engine(&self) -> Vec<Call> {
+        let all = self.all.iter().enumerate();
+        let own = all.filter(|(_, call)| call.owner == Owner::Engine);
+        own.map(|(place, call)| Call {
+            id: call.id_or_own(self.salt_of(place)),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+        })
+        .collect()
+    }
+}
