@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::errors::{ArgumentError, ContextureError, FormatError, of_session, of_tool};
 use crate::host::{OpenHost, lock};
 use crate::turn::{Given, Place, Turn};
-use crate::waiting::wait_for;
+use crate::waiting::{at_once, wait_for};
 use crate::{argument, usage, walk};
 
 /// How a session is opened.
@@ -168,20 +168,39 @@ impl Session {
         }
     }
 
+    /// Does what takes no time: at once, if nobody else has the session.
+    fn with_soon<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut State) -> PyResult<T> + Send + 'static,
+    ) -> PyResult<T> {
+        self.check_open()?;
+        let free = match self.shared.state.try_lock() {
+            Ok(state) => state.session.is_some(),
+            Err(_) => false,
+        };
+        match free {
+            true => at_once(py, || act(&mut self.shared.lock())),
+            false => self.with(py, act),
+        }
+    }
+
+    fn check_open(&self) -> PyResult<()> {
+        let id = &self.shared.id;
+        self.host.check_process(&format!("the session `{id}`"))?;
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(closed(id)),
+            false => Ok(()),
+        }
+    }
+
     /// Does something with the session, without the interpreter.
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
         act: impl FnOnce(&mut State) -> PyResult<T> + Send + 'static,
     ) -> PyResult<T> {
-        let id = &self.shared.id;
-        self.host.check_process(&format!("the session `{id}`"))?;
-        let closed = move |id: &str| {
-            ContextureError::new_err(format!("the session `{id}` is closed: open it again"))
-        };
-        if self.closed.load(Ordering::Acquire) {
-            return Err(closed(id));
-        }
+        self.check_open()?;
         const WAITS: u8 = 0;
         const RUNS: u8 = 1;
         const GIVEN_UP: u8 = 2;
@@ -512,7 +531,7 @@ impl Session {
             }
         };
         let usage = reported(&given)?;
-        self.with(py, move |state| {
+        self.with_soon(py, move |state| {
             open(state)?.update_usage(&usage);
             Ok(())
         })
@@ -521,7 +540,7 @@ impl Session {
     /// Whether a prompt of about so many tokens would be compacted. Cheap.
     fn preflight(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Decision> {
         let tokens = argument::whole(tokens, "tokens", 0)?;
-        self.with(py, move |state| {
+        self.with_soon(py, move |state| {
             let decision = open(state)?.preflight(tokens).map_err(of_session)?;
             Ok(Decision {
                 compact: decision.is_yes(),
@@ -614,7 +633,7 @@ impl Session {
     /// The name of the engine that it runs under.
     #[getter]
     fn engine(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |state| Ok(open(state)?.engine().name().to_owned()))
+        self.with_soon(py, |state| Ok(open(state)?.engine().name().to_owned()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -634,6 +653,10 @@ impl Session {
         };
         format!("<Session {:?}{closed}>", self.shared.id)
     }
+}
+
+fn closed(id: &str) -> PyErr {
+    ContextureError::new_err(format!("the session `{id}` is closed: open it again"))
 }
 
 fn open(state: &mut State) -> PyResult<&mut contexture::Session> {

@@ -38,10 +38,7 @@ pub(crate) fn wait_for<T: Send + 'static>(
     cancel: impl FnOnce(),
     act: impl FnOnce() -> PyResult<T> + Send + 'static,
 ) -> PyResult<T> {
-    let act = move || {
-        let _call = Call::begin();
-        catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(a_bug(panic.as_ref())))
-    };
+    let act = move || guarded(act);
     let interrupt = INTERRUPT.with_borrow(Option::clone);
     // At the interpreter's end `threading` may be gone, and signals with it.
     if interrupt.is_none() && !is_main_thread(py).unwrap_or(false) {
@@ -76,6 +73,22 @@ pub(crate) fn wait_for<T: Send + 'static>(
             return Err(raised);
         }
     }
+}
+
+/// Does what takes no time without the interpreter: a thread of its own would take longer.
+///
+/// # Errors
+/// Those of `act`. A panic is an error, too.
+pub(crate) fn at_once<T: Send>(
+    py: Python<'_>,
+    act: impl FnOnce() -> PyResult<T> + Send,
+) -> PyResult<T> {
+    py.detach(|| guarded(act))
+}
+
+fn guarded<T>(act: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let _call = Call::begin();
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(a_bug(panic.as_ref())))
 }
 
 fn a_bug(panic: &(dyn Any + Send)) -> PyErr {

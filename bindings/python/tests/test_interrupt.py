@@ -119,7 +119,8 @@ def test_a_wait_for_another_thread_leaves_its_turn_alone(home: Path) -> None:
         turns: list[contexture.Turn] = []
         thread = threading.Thread(target=lambda: turns.append(session.turn(chat(40), compact="force")))
         thread.start()
-        with interrupted(model.asked):
+        assert model.asked.wait(30)
+        with interrupted():
             session.status()
         model.may_answer.set()
         thread.join()
