@@ -221,51 +221,6 @@ async fn the_engines_tools_search_and_lead_to_the_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compacted_message_is_restored_from_the_page() {
-    let stage = Stage::new(
-        "context: {engine: tiered, engines: {tiered: {thresholds: {preRotThreshold: 18000, summarizationTrigger: 1.0, keepRecentCount: 4}}}}\n\
-         model: {context_length: 24000}\n",
-    );
-    let gateway = stage.gateway().await;
-    long_session(&stage, &gateway, "s").await;
-    let requests = stage.provider.requests().len() as u64;
-    let placed = |told: &Value| -> Vec<Value> {
-        let placed = told["placed"].as_array().unwrap().iter();
-        let is_compacted = |one: &&Value| {
-            let content = one["content"].as_str();
-            content.is_some_and(|content| content.starts_with("[COMPACTED: "))
-        };
-        placed.filter(is_compacted).cloned().collect()
-    };
-    let compacted = placed(&session(&gateway.base, "s", requests).await);
-    let one = compacted.first().expect("a compacted message");
-    let (status, told) = call(
-        &gateway.base,
-        "s",
-        "restore",
-        json!({"message": one["content"]}),
-    )
-    .await;
-    assert_eq!(status, 200, "{told}");
-    let answer: Value = serde_json::from_str(told["answer"].as_str().unwrap()).unwrap();
-    assert_eq!(
-        answer["content"],
-        one["state"]["__compaction__"]["original_content"]
-    );
-    // It is wanted, and stands in the conversation again with its next request.
-    let wanted = placed(&session(&gateway.base, "s", requests).await);
-    assert_eq!(wanted[0]["state"]["__restore__"], true, "{}", wanted[0]);
-    let (status, _) = call(
-        &gateway.base,
-        "s",
-        "restore",
-        json!({"message": "nothing of this"}),
-    )
-    .await;
-    assert_eq!(status, 400);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn other_sites_pages_get_no_answer() {
     let stage = Stage::new(CONFIG);
     let gateway = stage.gateway().await;

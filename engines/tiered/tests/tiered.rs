@@ -693,6 +693,53 @@ fn a_message_can_be_restored_again_when_it_comes_back_compacted() {
     }
 }
 
+/// `compress` of messages some of which stand there compacted, each with its state.
+fn compressed_with_states(session: &mut Session, chat: &Chat, compacted: &Compaction) -> Outcome {
+    let states: std::collections::HashMap<MessageId, String> = replacements(compacted)
+        .into_iter()
+        .map(|replaced| (replaced.id, replaced.state.as_ref().unwrap().to_string()))
+        .collect();
+    let forced = order(chat.window(WINDOW, 0)).force(true);
+    let outcome = chat.with_views(|views| {
+        let views: Vec<_> = (views.iter())
+            .map(|view| match states.get(&view.id()) {
+                Some(state) => view.with_kind(MessageKind::Replaced).with_state(state),
+                None => *view,
+            })
+            .collect();
+        session
+            .engine
+            .compress(&CompressRequest::new(&views, &forced))
+    });
+    outcome.unwrap()
+}
+
+#[test]
+fn a_summary_reads_the_arguments_of_compacted_calls_as_they_were() {
+    let host = ScriptedHost::without_model();
+    let mut session = open(&host, r#"{"thresholds": {"keep_recent_count": 1}}"#);
+    let mut chat = Chat::default();
+    chat.user("Fix the pool.");
+    let path = format!("/home/somebody/{}/pool.rs", "a-long-folder/".repeat(9));
+    for turn in 0..6 {
+        let edit = json!({"file_path": path, "old_string": "a".repeat(400), "new_string": "b".repeat(400)});
+        chat.tool("Edit", &edit.to_string(), filler(turn, 4_000));
+    }
+    chat.user("go on");
+    let forced = order(chat.window(WINDOW, 0)).force(true);
+    let (after, proposal) = compacted(&mut session, &chat, &forced);
+    assert!(
+        !after.messages[1].calls[0].arguments.contains(&path),
+        "{:?}",
+        after.messages[1]
+    );
+    let Outcome::Compacted(proposal) = compressed_with_states(&mut session, &after, &proposal)
+    else {
+        panic!("nothing is summarised")
+    };
+    assert_eq!(summary(&proposal).0.modified_files, [path]);
+}
+
 #[test]
 fn files_that_were_edited_are_modified_files_too() {
     let host = ScriptedHost::without_model();

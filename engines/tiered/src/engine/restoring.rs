@@ -171,7 +171,8 @@ impl<S: Steps> Tiered<S> {
                     // It came back as it was before it was restored: the wish still holds.
                     None if was_restored && is_new => _ = self.wishes.insert(id),
                     None if was_restored => {}
-                    None => _ = self.restored.remove(&id),
+                    None if is_short => _ = self.restored.remove(&id),
+                    None => {}
                 }
                 state.remove(RESTORED);
                 if state.contains_key(COMPACTION_KEY) {

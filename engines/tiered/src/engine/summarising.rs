@@ -7,9 +7,10 @@ use contexture_digest::mask_secrets;
 use contexture_engine_api::{
     BackgroundCall, Compaction, CompressOrder, CompressRequest, EngineError, Entry, FailureKind,
     MessageId, MessageKind, MessageView, ModelAnswer, ModelFailure, ModelInfo, Outcome,
-    Replacement, roomy, whole_groups,
+    Replacement, ToolCallView, roomy, whole_groups,
 };
 use contexture_summaries::{Pending, Summariser, ask, noted, units};
+use serde_json::Value;
 
 use super::{Proposal, Tiered, share};
 use crate::event::{COMPACTION_KEY, state_of};
@@ -178,7 +179,8 @@ impl<S: Steps> Tiered<S> {
         order: &CompressOrder,
     ) -> Result<Written, EngineError> {
         let originals = originals(messages, &covered.places);
-        let material = Material::of(messages, &covered.places, &originals);
+        let calls = calls_as_said(messages, &covered.places, &originals);
+        let material = Material::of(messages, &covered.places, &originals, &calls);
         let now = self.services.now_ms();
         let earlier = material.earlier.clone();
         let (said, budget) = (&material.said, covered.budget);
@@ -313,7 +315,8 @@ impl<S: Steps> Tiered<S> {
         if self.pending.is_none() && self.staged.is_none() && is_wanted {
             let covered = self.covered(request.messages, tiers.compaction);
             let originals = originals(request.messages, &covered.places);
-            let material = Material::of(request.messages, &covered.places, &originals);
+            let calls = calls_as_said(request.messages, &covered.places, &originals);
+            let material = Material::of(request.messages, &covered.places, &originals, &calls);
             if !material.said.is_empty() {
                 let summariser = self.summariser(&model, &material, covered.budget, request.order);
                 let ids = covered.places.iter().map(|at| request.messages[*at].id());
@@ -349,13 +352,50 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// The original texts of compacted messages.
-fn originals(messages: &[MessageView<'_>], places: &[usize]) -> Vec<Option<String>> {
+/// What is kept of a compacted message.
+struct Original {
+    content: String,
+    /// The arguments of its calls that were cut, each by the call's place.
+    arguments: Vec<(usize, String)>,
+}
+
+/// The originals of compacted messages.
+fn originals(messages: &[MessageView<'_>], places: &[usize]) -> Vec<Option<Original>> {
     let original = |at: &usize| {
         let kept = state_of(&messages[*at]).remove(COMPACTION_KEY)?;
-        Some(kept.get("original_content")?.as_str()?.to_owned())
+        let arguments = kept.get("original_arguments").and_then(Value::as_array);
+        let arguments = arguments.into_iter().flatten().filter_map(|call| {
+            let index = usize::try_from(call.get("index")?.as_u64()?).ok()?;
+            Some((index, call.get("arguments")?.as_str()?.to_owned()))
+        });
+        Some(Original {
+            content: kept.get("original_content")?.as_str()?.to_owned(),
+            arguments: arguments.collect(),
+        })
     };
     places.iter().map(original).collect()
+}
+
+/// The calls of compacted messages as they were made; none where none was cut.
+fn calls_as_said<'a>(
+    messages: &[MessageView<'a>],
+    places: &[usize],
+    originals: &'a [Option<Original>],
+) -> Vec<Vec<ToolCallView<'a>>> {
+    let calls = |(at, original): (&usize, &'a Option<Original>)| {
+        let cut = original.as_ref().map_or(&[][..], |it| &it.arguments);
+        if cut.is_empty() {
+            return Vec::new();
+        }
+        let calls = messages[*at].tool_calls().iter().enumerate();
+        let as_said = calls.map(|(index, call)| {
+            let whole = cut.iter().find(|(of, _)| *of == index);
+            let arguments = whole.map_or(call.arguments(), |(_, arguments)| arguments.as_str());
+            ToolCallView::new(call.id(), call.name(), arguments)
+        });
+        as_said.collect()
+    };
+    places.iter().zip(originals).map(calls).collect()
 }
 
 /// Messages as a summary reads them: compacted ones as they were said.
@@ -369,14 +409,19 @@ struct Material<'a> {
 }
 
 impl<'a> Material<'a> {
-    fn of(messages: &[MessageView<'a>], places: &[usize], originals: &'a [Option<String>]) -> Self {
+    fn of(
+        messages: &[MessageView<'a>],
+        places: &[usize],
+        originals: &'a [Option<Original>],
+        calls: &'a [Vec<ToolCallView<'a>>],
+    ) -> Self {
         let mut material = Self {
             said: Vec::with_capacity(places.len()),
             earlier: None,
             others: Vec::new(),
             units: Vec::new(),
         };
-        for (at, original) in places.iter().zip(originals) {
+        for ((at, original), calls) in places.iter().zip(originals).zip(calls) {
             let message = messages[*at];
             match (message.kind(), original) {
                 (MessageKind::Summary, _) => match StructuredSummary::read(message.text()) {
@@ -388,9 +433,13 @@ impl<'a> Material<'a> {
                     }
                 },
                 (_, Some(original)) => {
-                    material
-                        .said
-                        .push(message.with_text(original).with_kind(MessageKind::Original));
+                    let as_said = message
+                        .with_text(&original.content)
+                        .with_kind(MessageKind::Original);
+                    material.said.push(match calls.is_empty() {
+                        true => as_said,
+                        false => as_said.with_tool_calls(calls),
+                    });
                 }
                 (_, None) => material.said.push(message),
             }
