@@ -557,9 +557,9 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
     let again: Value = serde_json::from_str(&turn(&mut session, &body).body).unwrap();
     assert_eq!(names(&again), names(&first));
     agent.script.compacts(|request| {
-        let covers = request.messages[..1].iter().map(MessageView::id).collect();
-        let mut entries = vec![Entry::summary("short", covers)];
-        entries.extend(request.messages[1..].iter().map(|m| Entry::Keep(m.id())));
+        let (last, covered) = request.messages.split_last().unwrap();
+        let covers = covered.iter().map(MessageView::id).collect();
+        let entries = vec![Entry::summary("short", covers), Entry::Keep(last.id())];
         Outcome::Compacted(Compaction::new(entries))
     });
     agent.script.forbids_tools(Some("20 calls are enough"));
@@ -568,7 +568,8 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
         message("assistant", "yes"),
         message("user", "so?"),
     ];
-    let body = json!({"model": "gpt-4o", "messages": long, "tools": [own], "tool_choice": "auto"});
+    let body =
+        json!({"model": "gpt-4o", "messages": &long, "tools": [&own], "tool_choice": "auto"});
     let body = body.to_string();
     let options = TurnOptions {
         compact: Compact::Force,
@@ -595,6 +596,12 @@ fn its_tools_are_in_every_request_and_at_its_limit_none_may_be_called() {
         compact: Compact::Force,
         ..TurnOptions::default()
     };
+    let more = [
+        message("assistant", &"pumps ".repeat(300)),
+        message("user", "and now?"),
+    ];
+    let longer = [&long[..], &more].concat();
+    let body = json!({"model": "gpt-4o", "messages": longer, "tools": [&own]}).to_string();
     let out = session.turn_with(&body, None, &options).unwrap();
     assert!(!out.body.contains("two words") && !out.body.contains("\"list\""));
     assert_eq!(session.take_warnings().len(), 2);

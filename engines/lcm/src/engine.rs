@@ -470,6 +470,7 @@ impl ContextEngine for Engine {
                 "depth": depth, "nodes": nodes, "to_redo": degraded,
             })).collect::<Vec<_>>(),
             "compactions_in_this_process": self.compactions,
+            "stopped": self.headroom.reason(),
             "background": {
                 "calls_out": self.background.out(),
                 "leaves_ready": self.staging.leaves(),

@@ -213,9 +213,10 @@ fn where_nothing_was_said_no_model_is_asked_and_nothing_waits_for_one() {
         play.turn();
     }
     assert_eq!(blank.load(Ordering::Relaxed), 0);
-    // A part of the leaves goes in only if it leaves a quarter of the threshold free, so the rest is waited for.
+    // A part of the leaves goes in only if it leaves a quarter of the threshold free, so the rest is waited for, and
+    // there are fewer compactions.
     assert!(most < 5_800, "a compaction waited up to {most} tokens");
-    assert!(play.session.compactions > 3, "{}", play.session.compactions);
+    assert!(play.session.compactions > 2, "{}", play.session.compactions);
     assert_eq!(play.to_redo(), 0);
     play.sound();
 }

@@ -351,6 +351,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
             "tiers": {"compaction": tiers.compaction, "summary": tiers.summary},
             "compactions": self.compactions,
             "degraded": self.degraded,
+            "stopped": self.headroom.reason(),
             "compacted_messages": self.kept.len(),
             "summary": self.summary,
             "summary_model": self.services.model().map(|model| model.name),

@@ -300,6 +300,7 @@ impl ContextEngine for TwoLayer {
             "threshold": self.settings.threshold(&self.window),
             "summaries": self.summaries,
             "degraded": self.degraded,
+            "stopped": self.headroom.reason(),
             "summary_model": self.services.model().map(|model| model.name),
             "cool_down": self.cool_downs.in_force(),
             "background": {
