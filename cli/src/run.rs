@@ -58,9 +58,11 @@ const LARGEST_LOG: u64 = 8 << 20;
 
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
     let loaded = setup::read_config(global).map_err(CliError::config)?;
-    let addresses = Addresses::of(&loaded.config.upstream, &|name| std::env::var(name).ok())?;
+    let agent = Agent::of(&args.command);
+    let env = |name: &str| std::env::var(name).ok();
+    let addresses = Addresses::of(&loaded.config.upstream, &agent, &env)?;
     let own = OwnStderr::keep(&loaded.home);
-    let ran = run_beside(args, global, &loaded, &addresses, &own);
+    let ran = run_beside(args, global, &loaded, (&agent, &addresses), &own);
     own.give_back();
     let Ran { code, last } = ran?;
     for line in last {
@@ -79,14 +81,13 @@ fn run_beside(
     args: &RunArgs,
     global: &Global,
     loaded: &Loaded,
-    addresses: &Addresses,
+    (agent, addresses): (&Agent, &Addresses),
     own: &OwnStderr,
 ) -> Result<Ran, CliError> {
     let runtime = serve::runtime()?;
     runtime.block_on(async {
         let gateway = serve::open_before(global, Some("127.0.0.1:0"), addresses.urls()).await?;
         let base = format!("http://{}", gateway.address());
-        let agent = Agent::of(&args.command);
         let mut command = agent.told(&args.command, &base, addresses, &gateway);
         own.say(&own.warnings());
         own.say(&format!("{}\n", first_line(&gateway, loaded, addresses)));
@@ -109,7 +110,7 @@ fn run_beside(
         let totals = handle.map(|handle| handle.totals()).unwrap_or_default();
         Ok(Ran {
             code,
-            last: last_lines(&agent, &totals, loaded),
+            last: last_lines(agent, &totals, loaded),
         })
     })
 }

@@ -224,7 +224,7 @@ impl Under {
     fn start(home: &Home, env: &[(&str, &str)]) -> Self {
         let names = "ANTHROPIC_BASE_URL OPENAI_BASE_URL OPENAI_API_BASE _CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL";
         let echo = names.split(' ').map(|name| format!("echo ${name}"));
-        let script = format!("{}; read line", echo.collect::<Vec<_>>().join("; "));
+        let script = format!("{}; read line; exit 0", echo.collect::<Vec<_>>().join("; "));
         let mut command = home.command(["run", "--", "sh", "-c", &script]);
         command.envs(env.iter().copied());
         let pipes = command

@@ -403,9 +403,8 @@ impl Asked {
             std::borrow::Cow::Owned(body) => Bytes::from(body),
         };
         let tools: HashSet<String> = held.session.offered_tools().map(str::to_owned).collect();
-        for warning in held.session.take_warnings() {
-            tracing::warn!(session = %self.opening.id, "{warning}");
-        }
+        // They are in the log already.
+        drop(held.session.take_warnings());
         let prompt_tokens = held.session.state().best_prompt_tokens();
         let fallback = held.session.stands_in();
         let fallback = fallback.map(|why| Why::new(Status::Fallback, "fallback", why));

@@ -208,6 +208,9 @@ impl Place {
             // Another had it meanwhile: what is here is old.
             self.open = None;
             let mut session = opening.builder(host).open()?;
+            for warning in session.take_warnings() {
+                tracing::warn!(session = %opening.id, "{warning}");
+            }
             let own_tools = session.tools()?.into_iter().map(|tool| tool.name).collect();
             let hidden = hidden::load(host.record(), &opening.id).unwrap_or_else(|error| {
                 tracing::warn!("hidden rounds of the session `{}`: {error}", opening.id);

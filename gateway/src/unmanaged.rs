@@ -127,9 +127,9 @@ impl Unmanaged {
         let (status, reason) = (why.status.name(), why.reason);
         let session = if session.is_empty() { "-" } else { session };
         match why.status {
-            Status::FailedOpen | Status::Fallback => {
-                tracing::warn!(session, status, reason, "{}", why.detail);
-            }
+            Status::FailedOpen => tracing::warn!(session, status, reason, "{}", why.detail),
+            // The session has warned of it.
+            Status::Fallback => tracing::info!(session, status, reason, "{}", why.detail),
             _ => tracing::info!(session, status, reason, "not managed: {}", why.detail),
         }
     }

@@ -6,6 +6,7 @@
 mod support;
 
 use std::io::{BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -278,4 +279,119 @@ async fn a_timeout_is_that_of_the_configuration_as_it_is_now() {
     agent.user("Hello");
     let said = tokio::time::timeout(Duration::from_secs(30), agent.send()).await;
     assert_eq!(said.expect("it waits as long as it did").status, 504);
+}
+
+/// An engine that panics loses its session, and says so once: its tools leave the requests, and who debugs it sees where it
+/// was and on which thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() {
+    let (provider, home) = (StandIn::start(), Home::new());
+    home.misbehave("panic:call_tool", "");
+    let config = std::fs::read_to_string(home.config()).unwrap();
+    before(
+        &provider,
+        &home,
+        &config,
+        "model: {context_length: 24000}\n",
+    );
+    provider.answer_with(|_| Answer::text("Yes."));
+    let mut serve = home.contexture(&["serve", "--listen", "127.0.0.1:0"]);
+    serve.env("RUST_BACKTRACE", "1");
+    let mut serving = Serving::of(serve);
+    let mut agent = Agent::new(Api::Messages, &serving.base, "s");
+    let long = "of a thing ".repeat(350);
+    let offers = |provider: &StandIn| {
+        provider
+            .requests()
+            .pop()
+            .unwrap()
+            .tool_names()
+            .contains(&"poke")
+    };
+    for number in 0..60 {
+        agent.user(&format!("Question {number} {long}"));
+        agent.go_on().await;
+        if offers(&provider) {
+            break;
+        }
+    }
+    assert!(offers(&provider), "its tools come with a compaction");
+    provider.script([
+        Answer::call("poke", serde_json::json!({})),
+        Answer::text("It failed."),
+    ]);
+    agent.user("Poke it.");
+    assert_eq!(agent.go_on().await.text, "It failed.");
+    for number in 0..12 {
+        agent.user(&format!("Then {number} {long}"));
+        let said = agent.go_on().await;
+        assert_eq!(said.header("x-contexture-status"), "fallback");
+        assert!(
+            said.header("x-contexture-reason")
+                .contains("panicked in call_tool")
+        );
+        assert!(!offers(&provider), "{number}");
+    }
+    let log = serving.kill();
+    let warned: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains("panicked in call_tool"))
+        .collect();
+    assert_eq!(warned.len(), 1, "{warned:#?}");
+    assert!(
+        log.contains("stack backtrace:") && log.contains("thread `engine misbeha"),
+        "{log}"
+    );
+}
+
+/// A build that is installed while a gateway runs is what new sessions have, without a signal. What is seen in the middle of
+/// it falls back, says so, and goes over as soon as it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_is_installed_beside_a_running_gateway_runs() {
+    let (provider, home) = (StandIn::start(), Home::new());
+    home.install("plugins/context_engine/keep-tail", "keep-tail");
+    let folder = home.plugin_dir("keep-tail");
+    let (manifest, library) = (
+        folder.join("plugin.yaml"),
+        folder.join(contexture_tests::library_name("keep-tail")),
+    );
+    let unpinned = std::fs::read_to_string(&manifest).unwrap();
+    let replace = |path: &Path, bytes: &[u8]| {
+        let new = folder.join("new");
+        std::fs::write(&new, bytes).unwrap();
+        std::fs::rename(&new, path).unwrap();
+    };
+    let pin = || {
+        let pinned = format!(
+            "{}\nsha256: {}\n",
+            unpinned.trim_end(),
+            contexture_tests::sha256(&library)
+        );
+        replace(&manifest, pinned.as_bytes());
+    };
+    pin();
+    before(&provider, &home, "context: {engine: keep-tail}\n", "");
+    provider.answer_with(|_| Answer::text("Yes."));
+    let serving = Serving::start(&home);
+    let status = async |session: &str| {
+        let mut agent = Agent::new(Api::Messages, &serving.base, session);
+        agent.user("Hello");
+        let said = agent.go_on().await;
+        (
+            said.header("x-contexture-status").to_owned(),
+            said.header("x-contexture-reason").to_owned(),
+        )
+    };
+    assert_eq!(status("before").await.0, "managed");
+    // Whatever stands behind a library's end is nobody's business but the digest's.
+    let mut build = std::fs::read(&library).unwrap();
+    build.extend_from_slice(b"another build");
+    replace(&library, &build);
+    let (told, reason) = status("between").await;
+    assert_eq!(told, "fallback");
+    assert!(reason.contains("sha256"), "{reason}");
+    pin();
+    assert_eq!(status("after").await.0, "managed");
+    assert_eq!(status("between").await.0, "managed");
+    assert_eq!(status("before").await.0, "managed");
 }

@@ -280,7 +280,7 @@ impl Session {
     }
 
     fn warn(&mut self, warning: String) {
-        tracing::warn!("{warning}");
+        tracing::warn!(session = %self.id, "{warning}");
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

@@ -1,7 +1,7 @@
 //! How programs are told the address of a model's API, and what they are told instead of the one that they had.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use contexture::config::Upstream;
@@ -70,7 +70,10 @@ const VARIABLES: &[Variable] = &[
 /// An address that was set for the command.
 #[derive(Debug)]
 struct Given {
-    variable: usize,
+    /// The variable, or the key of the agent's own configuration that `run` writes over.
+    name: String,
+    api: Api,
+    form: Form,
     url: String,
 }
 
@@ -93,25 +96,35 @@ impl Addresses {
     /// A variable holds what is no address.
     pub(super) fn of(
         config: &Upstream,
+        agent: &Agent,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, CliError> {
+        // What an agent's own configuration says wins over its environment.
+        let own = agent.configured(env).into_iter();
+        let own = own.map(|(name, api, url)| (name, api, Form::Versioned, url));
+        let variables = VARIABLES.iter().filter_map(|variable| {
+            let url = env(variable.name)?;
+            Some((variable.name.to_owned(), variable.api, variable.form, url))
+        });
         let mut given = Vec::new();
-        for (at, variable) in VARIABLES.iter().enumerate() {
-            let Some(url) = env(variable.name).filter(|url| !url.trim().is_empty()) else {
-                continue;
-            };
+        for (name, api, form, url) in own.chain(variables) {
             let url = plain(&url);
+            if url.is_empty() {
+                continue;
+            }
             let is_url = ["http://", "https://"]
                 .iter()
                 .any(|scheme| url.starts_with(scheme));
             if !is_url {
                 return Err(CliError::usage(
-                    format!("{}={url} is no http address", variable.name),
+                    format!("{name}={url} is no http address"),
                     "set it to the base URL of the API that requests are to go on to, or unset it",
                 ));
             }
             given.push(Given {
-                variable: at,
+                name,
+                api,
+                form,
                 url: url.to_owned(),
             });
         }
@@ -129,28 +142,24 @@ impl Addresses {
         }
     }
 
-    /// The variable that names the upstream of an API, and the address in it.
-    fn first(&self, api: Api) -> Option<(&'static Variable, &str)> {
-        let mut own = self.given.iter().filter_map(|given| {
-            let variable = VARIABLES.get(given.variable)?;
-            (variable.api == api).then_some((variable, given.url.as_str()))
-        });
-        own.next()
+    /// What names the upstream of an API.
+    fn first(&self, api: Api) -> Option<&Given> {
+        self.given.iter().find(|given| given.api == api)
     }
 
     /// The base URLs of the environment, as the gateway takes them.
     pub(super) fn urls(&self) -> BaseUrls {
         let url = |api| {
-            let (variable, url) = self.first(api)?;
+            let Given { form, url, .. } = self.first(api)?;
             let has_path = url
                 .split_once("://")
                 .is_some_and(|(_, rest)| rest.contains('/'));
             // What goes between such an address and an endpoint is `/v1` also where the address has a path.
-            Some(match (api, variable.form) {
+            Some(match (api, form) {
                 (Api::OpenAi, Form::Root) if has_path && !url.ends_with("/v1") => {
                     format!("{url}/v1")
                 }
-                _ => url.to_owned(),
+                _ => url.clone(),
             })
         };
         BaseUrls {
@@ -163,25 +172,23 @@ impl Addresses {
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         for (api, key) in [(Api::OpenAi, "openai"), (Api::Anthropic, "anthropic")] {
-            let Some((variable, url)) = self.first(api) else {
+            let Some(Given { name, url, .. }) = self.first(api) else {
                 continue;
             };
             told.push(match self.named(api) {
-                None => format!("requests go on to {url} ({})", variable.name),
+                None => format!("requests go on to {url} ({name})"),
                 Some(named) if plain(named) == url => continue,
                 Some(named) => format!(
-                    "requests go on to {named} (`upstream.{key}.base_url`), not to the {url} of {}",
-                    variable.name
+                    "requests go on to {named} (`upstream.{key}.base_url`), not to the {url} of {name}"
                 ),
             });
         }
         let left = self.given.iter().filter(|given| !self.is_replaced(given));
-        told.extend(left.filter_map(|given| {
-            let variable = VARIABLES.get(given.variable)?;
-            Some(format!(
+        told.extend(left.map(|given| {
+            format!(
                 "{} stays {}, which is another address: what goes there is not managed",
-                variable.name, given.url
-            ))
+                given.name, given.url
+            )
         }));
         told
     }
@@ -189,13 +196,46 @@ impl Addresses {
     /// Whether a variable that was set is to lead to the gateway: only if what it named is where the gateway sends to,
     /// or one that it stands in for. A key is never sent to an address that it was not meant for.
     fn is_replaced(&self, given: &Given) -> bool {
-        let Some(variable) = VARIABLES.get(given.variable) else {
-            return false;
-        };
         let version = |url: &str| plain(url).trim_end_matches("/v1").to_owned();
-        let first = self.first(variable.api);
-        first.is_some_and(|(_, url)| version(url) == version(&given.url))
+        let first = self.first(given.api);
+        first.is_some_and(|first| version(&first.url) == version(&given.url))
     }
+}
+
+/// `openai_base_url` of a configuration of Codex, which stands before all of its tables.
+fn codex_base_url(toml: &str) -> Option<String> {
+    let top = toml
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with('['));
+    let values = top.filter_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        let value = value.trim();
+        let quote = value
+            .chars()
+            .next()
+            .filter(|quote| matches!(quote, '"' | '\''))?;
+        let (url, _) = value.get(1..)?.split_once(quote)?;
+        (key.trim().trim_matches('"') == "openai_base_url").then(|| url.to_owned())
+    });
+    values.last()
+}
+
+/// The addresses of OpenAI's and Anthropic's API in a configuration of OpenCode.
+fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
+    let config: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    let one = |(provider, api): (&str, Api)| {
+        let url = config["provider"][provider]["options"]["baseURL"].as_str()?;
+        Some((
+            format!("provider.{provider} of opencode.json"),
+            api,
+            url.to_owned(),
+        ))
+    };
+    [("openai", Api::OpenAi), ("anthropic", Api::Anthropic)]
+        .into_iter()
+        .filter_map(one)
+        .collect()
 }
 
 /// The program that a command runs.
@@ -236,8 +276,9 @@ impl Agent {
             told.env("OPENCODE_CONFIG_CONTENT", config.to_string());
         }
         told.args(arguments);
-        for (at, variable) in VARIABLES.iter().enumerate() {
-            let given = addresses.given.iter().find(|given| given.variable == at);
+        for variable in VARIABLES {
+            let mut given = addresses.given.iter();
+            let given = given.find(|given| given.name == variable.name);
             let is_set = match given {
                 Some(given) => addresses.is_replaced(given),
                 None => variable.always,
@@ -259,6 +300,31 @@ impl Agent {
             _ => told.env_remove(FIRST_PARTY),
         };
         told
+    }
+
+    /// The addresses in the agent's own configuration that [`told`](Self::told) writes over, with where they stand.
+    fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
+        let home = || env("HOME").map(PathBuf::from);
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        match self.name.as_str() {
+            "codex" => {
+                let folder = env("CODEX_HOME").map(PathBuf::from);
+                let folder = folder.or_else(|| Some(home()?.join(".codex")));
+                let text = folder.map(|folder| read(folder.join("config.toml")));
+                let url = text.as_deref().and_then(codex_base_url);
+                let name = "openai_base_url of Codex's config.toml".to_owned();
+                url.map(|url| (name, Api::OpenAi, url))
+                    .into_iter()
+                    .collect()
+            }
+            "opencode" => {
+                let own = home().map(|home| home.join(".config/opencode/opencode.json"));
+                let places = [Some(PathBuf::from("opencode.json")), own];
+                let texts = places.into_iter().flatten().map(read);
+                texts.flat_map(|text| opencode_base_urls(&text)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// What to do if it did not use the address; `listen` is that of `contexture serve`.
@@ -306,10 +372,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn agent(name: &str) -> Agent {
+        Agent::of(&[name.into()])
+    }
+
     fn addresses(env: &[(&str, &str)], openai: Option<&str>) -> Addresses {
         let mut config = Upstream::default();
         config.openai.base_url = openai.map(str::to_owned);
-        Addresses::of(&config, &|name| {
+        Addresses::of(&config, &agent("claude"), &|name| {
             let found = env.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         })
@@ -337,6 +407,48 @@ mod tests {
             );
             assert!(all.told()[0].contains(variable.name) && all.is_replaced(&all.given[0]));
         }
+    }
+
+    /// `run` writes over these, so that they are where requests go on to.
+    #[test]
+    fn an_address_in_an_agents_own_configuration_is_the_upstream() {
+        let home = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = home.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put(
+            ".codex/config.toml",
+            "model = \"x\"\nopenai_base_url = \"https://corp.example/v1\" # ours\n[other]\nopenai_base_url = 'https://no.example'\n",
+        );
+        put(
+            ".config/opencode/opencode.json",
+            r#"{"provider": {"anthropic": {"options": {"baseURL": "https://a.corp.example/v1"}}}}"#,
+        );
+        let env = |name: &str| match name {
+            "HOME" => Some(home.path().display().to_string()),
+            "OPENAI_BASE_URL" => Some("https://env.example/v1".to_owned()),
+            _ => None,
+        };
+        let of = |name: &str| Addresses::of(&Upstream::default(), &agent(name), &env).unwrap();
+        let codex = of("codex");
+        assert_eq!(
+            codex.urls().openai.as_deref(),
+            Some("https://corp.example/v1")
+        );
+        assert!(
+            codex.told()[0].contains("config.toml")
+                && codex.told()[1].contains("OPENAI_BASE_URL stays")
+        );
+        assert_eq!(
+            of("opencode").urls().anthropic.as_deref(),
+            Some("https://a.corp.example/v1")
+        );
+        assert_eq!(
+            of("claude").urls().openai.as_deref(),
+            Some("https://env.example/v1")
+        );
     }
 
     #[test]
@@ -371,7 +483,7 @@ mod tests {
                 .given
                 .is_empty()
         );
-        let refused = Addresses::of(&Upstream::default(), &|name| {
+        let refused = Addresses::of(&Upstream::default(), &agent("x"), &|name| {
             (name == "OPENAI_BASE_URL").then(|| "corp.example".to_owned())
         });
         assert!(refused.is_err());

@@ -1,5 +1,7 @@
 //! Tools in a request body: read by name, added, and forbidden.
 
+use std::ops::Range;
+
 use contexture_engine_api::ToolSpec;
 
 use super::body::{Body, tools_of};
@@ -60,8 +62,8 @@ pub fn with_tools(
     let added: Vec<String> = tools.iter().map(|tool| tool_in(tool, format)).collect();
     let added = added.join(",");
     let leading = body.items.iter().take(body.leading_system(text));
-    let brought = leading.filter_map(|item| tools_of(Raw::trusted(text, item.clone())));
-    let own = body.tools.clone().or_else(|| brought.last());
+    let brought = |item: &Range<usize>| tools_of(Raw::trusted(text, item.clone()));
+    let own = (body.tools.clone()).or_else(|| leading.rev().find_map(brought));
     match own.clone().map(|span| Raw::trusted(text, span)) {
         _ if added.is_empty() => {}
         Some(own) if own.is_array() => {

@@ -282,7 +282,17 @@ impl ContextEngine for Misbehaving {
 
     fn tools(&self) -> Vec<ToolSpec> {
         self.enter_infallible("tools");
-        Vec::new()
+        match self.fault.ends_with(":call_tool") {
+            true => {
+                let parameters = serde_json::json!({"type": "object"});
+                vec![ToolSpec::new(
+                    "poke",
+                    "Does what the fault says.",
+                    parameters,
+                )]
+            }
+            false => Vec::new(),
+        }
     }
 
     fn call_tool(&mut self, call: &ToolCall) -> Result<String, EngineError> {
