@@ -19,6 +19,7 @@ use super::Exchange;
 use super::first::{Answer, send_fitting};
 use super::replies::{LONGEST_ERROR, is_stream, read_all, refuse, unreachable, whole};
 use crate::answer::{Rounds, Slot};
+use crate::api::Api;
 use crate::headers;
 use crate::limits::Counted;
 use crate::stream::sse::Events;
@@ -344,9 +345,10 @@ async fn relay_round(
             Err(error) => Some(error),
         };
         if let Some(rest) = events.rest() {
-            // Half an event may be one of those that the client is not to see.
+            // Half an event may be one of those that the client is not to see, and nothing can follow it.
             let is_half = rest.json().is_none() && rest.data != Some("[DONE]");
-            if !is_half || reader.progress().is_untouched() {
+            let is_last = exchange.api != Api::Responses && reader.progress().is_untouched();
+            if !is_half || is_last {
                 reader.event(&rest, &mut out);
             }
         }
