@@ -67,8 +67,7 @@ impl Partial {
         let is_named_anew = !piece.name.is_empty() && !self.name.is_empty();
         let is_other = piece.name != self.name;
         let is_again = piece.id == self.id && piece.arguments == self.arguments;
-        let names_no_call = piece.index.is_none() && piece.id.is_empty();
-        let has_more = !piece.arguments.is_empty() || names_no_call;
+        let has_more = !piece.arguments.is_empty() || piece.id.is_empty();
         is_named_anew
             && !(is_again && !self.id.is_empty())
             && (is_other || (has_more && self.is_complete()))
