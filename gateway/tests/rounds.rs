@@ -201,11 +201,17 @@ async fn there_is_an_end_to_the_rounds() {
             assert_eq!(requests.len(), 4, "{api:?}");
             assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 3.0);
             assert!(requests[3].last_text().contains("as often as it may be"));
-            let input = match api {
-                Api::Chat => &said.usage["prompt_tokens"],
-                _ => &said.usage["input_tokens"],
-            };
-            assert!(input.as_u64() > Some(0), "{api:?} {stream}: {}", said.usage);
+            let kinds = [
+                "prompt_tokens",
+                "input_tokens",
+                "cache_read_input_tokens",
+                "cache_creation_input_tokens",
+            ];
+            let input: u64 = kinds
+                .iter()
+                .filter_map(|kind| said.usage[kind].as_u64())
+                .sum();
+            assert!(input > 0, "{api:?} {stream}: {}", said.usage);
             stage.provider.answer_with(|_| Answer::text("Enough."));
             agent.user("Well?");
             assert_eq!(agent.go_on().await.text, "Enough.");

@@ -43,7 +43,7 @@ pub(super) async fn managed(
     };
     let (session, compaction) = (turned.session.clone(), turned.compaction.clone());
     let answer = match answer {
-        Answer::Refused(refused) if !refused.is_overflow && turned.body != asked.body => {
+        Answer::Refused(refused) if refused.is_of_the_body() && turned.body != asked.body => {
             // What the client sent may be right where what was made of it is not.
             return as_it_came(exchange, asked, counted, &refused.body).await;
         }
@@ -65,9 +65,17 @@ pub(super) struct Sent {
 
 pub(super) enum Answer {
     /// An answer, and what was read of its stream.
-    Begun(Vec<u8>, reqwest::Response),
+    Begun(Beginning, reqwest::Response),
     /// The provider does not take it.
     Refused(Refused),
+}
+
+/// What was read of a stream before it goes on.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    pub(super) bytes: Vec<u8>,
+    /// Why it broke off there. Whoever asks the connection again is told that it ended.
+    pub(super) broken: Option<String>,
 }
 
 /// A provider's refusal, read whole.
@@ -79,6 +87,11 @@ pub(super) struct Refused {
 }
 
 impl Refused {
+    /// Whether the provider finds fault with what it was sent, and not with its length.
+    fn is_of_the_body(&self) -> bool {
+        !self.is_overflow && self.status.is_client_error()
+    }
+
     pub(super) fn into_response(self) -> Response {
         whole(self.status, &self.headers, Bytes::from(self.body), false)
     }
@@ -98,14 +111,14 @@ pub(super) async fn send_fitting(
     loop {
         let mut response = exchange.send(turned.body.clone()).await?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let mut begun = Vec::new();
+        let mut begun = Beginning::default();
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
             Some(read_all(response, LONGEST_ERROR).await)
         } else {
             if is_stream(&response) && turned.prompt_tokens >= SMALL {
                 begun = beginning(exchange.api, &mut response).await;
             }
-            match failed_at_once(exchange.api, &begun) {
+            match failed_at_once(exchange.api, &begun.bytes) {
                 Some(error) if overflow(400, &error).is_some() => Some(error),
                 _ => {
                     let answer = Answer::Begun(begun, response);
@@ -132,7 +145,10 @@ pub(super) async fn send_fitting(
             status,
             headers,
             // A stream that began with its error ends with it.
-            body: if begun.is_empty() { body } else { begun },
+            body: match begun.bytes.is_empty() {
+                true => body,
+                false => begun.bytes,
+            },
             is_overflow: found.is_some(),
         };
         let answer = Answer::Refused(refused);
@@ -175,13 +191,20 @@ async fn as_it_came(
 
 /// What a stream begins with, up to the first event that says something: that a request does not fit is said there.
 /// Streams of Responses announce themselves first.
-async fn beginning(api: Api, response: &mut reqwest::Response) -> Vec<u8> {
-    let mut begun = Vec::new();
+async fn beginning(api: Api, response: &mut reqwest::Response) -> Beginning {
+    let mut begun = Beginning::default();
     let until = tokio::time::Instant::now() + AT_ONCE;
-    while let Ok(Ok(Some(chunk))) = tokio::time::timeout_at(until, response.chunk()).await {
-        begun.extend_from_slice(&chunk);
+    while let Ok(chunk) = tokio::time::timeout_at(until, response.chunk()).await {
+        match chunk {
+            Ok(Some(chunk)) => begun.bytes.extend_from_slice(&chunk),
+            Ok(None) => break,
+            Err(error) => {
+                begun.broken = Some(error.to_string());
+                break;
+            }
+        }
         let mut events = Events::default();
-        events.push(&begun);
+        events.push(&begun.bytes);
         while let Some(event) = events.next() {
             let begins = |data: &str| {
                 let mut kinds = ANNOUNCING.iter();

@@ -230,7 +230,8 @@ pub fn events(raw: &str) -> Vec<Value> {
             data => serde_json::from_str(data).unwrap_or_else(|_| json!({"broken": data})),
         };
         if let Some(name) = event.lines().find_map(|line| line.strip_prefix("event: ")) {
-            assert_eq!(data["type"], name, "{event}");
+            // A stream that was cut may end with half an event.
+            assert!(data["type"] == name || !data["broken"].is_null(), "{event}");
         }
         Some(data)
     });
