@@ -4,17 +4,19 @@
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
+use miette::Diagnostic;
 use serde::Serialize;
 
 use crate::config::wrong_settings;
 use crate::error::CliError;
 use crate::terminal::visible;
-use crate::{Global, NEGATIVE, OK, engines, output, setup, window};
+use crate::{Global, NEGATIVE, OK, engines, kept, output, setup, window};
 use contexture::catalog::{Catalog, FolderState, Plugin, PluginState};
 use contexture::config::Loaded;
+use contexture::engines::Engines;
 use contexture::providers::{Endpoint, ModelClient, NoModel, Resolved, configured_client};
 use contexture::replay::{Stage, StageError};
-use contexture::session::{Session, SessionOptions};
+use contexture::session::{Record, Session, SessionOptions};
 
 /// How one thing fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -147,7 +149,45 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
         Err(error) => findings.problem("engines", error.to_string()),
     }
     let client = examine_model(&loaded, offline, findings);
+    examine_stores(&loaded, findings);
     examine_engine(loaded, client, findings);
+}
+
+/// Opens what is really kept: the record of sessions, and what the engine keeps of them. Changes nothing.
+fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
+    let about = "sessions";
+    let kept = Record::open_to_read(&loaded.home)
+        .and_then(|record| record.delivered_to(&loaded.config.context.engine));
+    match kept {
+        Ok(sessions) => {
+            let count = sessions.len();
+            findings.ok(
+                about,
+                format!("{count} in the record of {}", loaded.home.display()),
+            );
+        }
+        Err(error) => findings.problem(about, error.to_string()),
+    }
+    let engine = &loaded.config.context.engine;
+    let about = format!("store of {engine}");
+    let client = configured_client(&loaded.config, Resolved::NoModel(NoModel::Configured));
+    let list = Engines::new(setup::patient(loaded.clone()), client)
+        .map_err(CliError::NameTaken)
+        .and_then(|engines| kept::list(&engines, engine));
+    match list {
+        Ok(None) => {}
+        Ok(Some(answer)) => {
+            let sessions = answer.get("sessions").and_then(serde_json::Value::as_array);
+            let count = sessions.map_or(0, Vec::len);
+            findings.ok(about, format!("opens; {count} sessions are kept"));
+        }
+        Err(error) => {
+            let way_out = error
+                .help()
+                .map_or_else(String::new, |help| format!("; {help}"));
+            findings.problem(about, format!("{error}{way_out}"));
+        }
+    }
 }
 
 /// Whether files can be made in a directory, or in the nearest one above it that is there.

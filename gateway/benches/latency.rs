@@ -1,12 +1,17 @@
-//! What a gateway adds to a request on a warm session, beside nginx (where that is installed), against the direct way to
-//! the same server, as a table.
+//! What a gateway adds to a request on a warm session, against the direct way to the same server, as tables: the time of
+//! a whole answer, and the time to the first byte of a stream.
+//!
+//! Client, gateways and provider are processes of their own, as they are in use: in one process they share a runtime and
+//! caches, and the figures flatter. The ways are measured in turns, a few requests each, so that what else the machine
+//! does meets all of them alike. nginx is measured beside where it is installed.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -18,27 +23,94 @@ use contexture_gateway::Gateway;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
-const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Yes."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":5}}"#;
+const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"Yes."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":INPUT,"output_tokens":5}}"#;
 
-/// A provider that reads the request and answers at once.
-fn provider() -> String {
+/// Which part of the bench this process is.
+const ROLE: &str = "LATENCY_ROLE";
+
+/// A provider that reads the request and answers at once, in a stream if that was asked for.
+fn provider() {
     let answer = |request: Request| async {
-        to_bytes(request.into_body(), usize::MAX).await.unwrap();
-        let answer = Response::builder().header("content-type", "application/json");
-        answer.body(Body::from(ANSWER)).unwrap()
+        let body = to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let is_stream = body.windows(13).any(|part| part == b"\"stream\":true");
+        // What a request of this size would have.
+        let answer = ANSWER.replace("INPUT", &(body.len() / 4).to_string());
+        let (kind, text) = match is_stream {
+            true => ("text/event-stream", stream(&answer)),
+            false => ("application/json", answer),
+        };
+        let answer = Response::builder().header("content-type", kind);
+        answer.body(Body::from(text)).unwrap()
     };
-    support::serve(Router::new().fallback(answer))
+    let base = support::serve(Router::new().fallback(answer));
+    println!("{base}");
+    loop {
+        std::thread::park();
+    }
 }
 
-/// nginx before the provider, until it is dropped.
-struct Nginx {
+fn stream(answer: &str) -> String {
+    let message: Value = serde_json::from_str(answer).unwrap();
+    let mut start = message.clone();
+    start["content"] = json!([]);
+    let block = json!({"type": "text", "text": ""});
+    let events = [
+        json!({"type": "message_start", "message": start}),
+        json!({"type": "content_block_start", "index": 0, "content_block": block}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes."}}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}),
+        json!({"type": "message_stop"}),
+    ];
+    let event = |data: &Value| {
+        format!(
+            "event: {}\ndata: {data}\n\n",
+            data["type"].as_str().unwrap()
+        )
+    };
+    events.iter().map(event).collect()
+}
+
+/// The gateway of a home directory.
+fn gateway(home: &Path) {
+    let runtime = contexture_gateway::runtime().unwrap();
+    runtime.block_on(async {
+        let options = HostOptions::in_home(home);
+        let gateway = Gateway::open(options, Some("127.0.0.1:0")).await.unwrap();
+        println!("http://{}", gateway.address());
+        gateway.serve(std::mem::forget).await.unwrap();
+    });
+}
+
+/// A process of the bench, until it is dropped.
+struct Process {
     child: Child,
     base: String,
 }
 
-impl Nginx {
-    /// None where it is not installed.
-    fn start(folder: &Path, provider: &str) -> Option<Self> {
+impl Process {
+    fn start(role: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(ROLE, role).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut base = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut base).unwrap();
+        Self {
+            child,
+            base: base.trim().to_owned(),
+        }
+    }
+
+    /// A gateway with this configuration.
+    fn gateway(home: &Path, config: &str) -> Self {
+        std::fs::create_dir_all(home).unwrap();
+        std::fs::write(home.join("config.yaml"), config).unwrap();
+        Self::start(home.to_str().unwrap())
+    }
+
+    /// nginx before the provider; none where it is not installed.
+    fn nginx(folder: &Path, provider: &str) -> Option<Self> {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
@@ -54,8 +126,7 @@ impl Nginx {
         );
         let path = format!("{folder}/nginx.conf");
         std::fs::write(&path, config).unwrap();
-        let mut command = Command::new("nginx");
-        let child = command.args(["-c", &path]).spawn().ok()?;
+        let child = Command::new("nginx").args(["-c", &path]).spawn().ok()?;
         while TcpStream::connect(address).is_err() {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -64,31 +135,15 @@ impl Nginx {
     }
 }
 
-impl Drop for Nginx {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn gateway(home: &std::path::Path) -> String {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let options = HostOptions::in_home(home);
-    std::thread::spawn(move || {
-        let runtime = contexture_gateway::runtime().unwrap();
-        runtime.block_on(async {
-            let gateway = Gateway::open(options, Some("127.0.0.1:0")).await.unwrap();
-            sender
-                .send(format!("http://{}", gateway.address()))
-                .unwrap();
-            gateway.serve(std::mem::forget).await.unwrap();
-        });
-    });
-    receiver.recv().unwrap()
-}
-
-/// The bodies of a session's turns, of about this many bytes.
-fn bodies(size: usize, turns: usize) -> Vec<String> {
+/// The bodies of a session's turns, the first of about this many bytes.
+fn bodies(size: usize, turns: usize, is_stream: bool) -> Vec<String> {
     let text =
         "A line of a report that somebody wrote, and that is neither short nor long. ".repeat(40);
     let mut messages: Vec<Value> = Vec::new();
@@ -98,90 +153,133 @@ fn bodies(size: usize, turns: usize) -> Vec<String> {
         messages.push(said("user", &format!("{} {text}", messages.len())));
         messages.push(said("assistant", &format!("{} {text}", messages.len())));
     }
-    let body = |messages: &[Value]| {
-        json!({"model": "claude-sonnet-4-5", "max_tokens": 100, "system": "You help.", "messages": messages}).to_string()
-    };
     let turn = |number: usize| {
         messages.push(said("user", &format!("Question {number}")));
-        let body = body(&messages);
+        let mut body =
+            json!({"model": "claude-sonnet-4-5", "max_tokens": 100, "system": "You help."});
+        body["messages"] = json!(messages);
+        if is_stream {
+            body["stream"] = json!(true);
+        }
         messages.push(said("assistant", "Yes."));
-        body
+        body.to_string()
     };
     (0..turns).map(turn).collect()
 }
 
-/// How long each turn takes of sessions that are warm: without the first two turns of each.
-async fn measure(http: &reqwest::Client, base: &str, sessions: &[Vec<String>]) -> Vec<Duration> {
-    let mut times = Vec::new();
-    for (number, bodies) in sessions.iter().enumerate() {
-        for (turn, body) in bodies.iter().enumerate() {
-            let request = http.post(format!("{base}/v1/messages"));
-            let session = format!("{}-{number}", bodies.len());
-            let request = request.header("x-contexture-session", session);
-            let request = request
-                .header("content-type", "application/json")
-                .body(body.clone());
-            let began = Instant::now();
-            let answer = request.send().await.unwrap();
-            assert_eq!(answer.status(), 200);
-            answer.bytes().await.unwrap();
-            if turn > 1 {
-                times.push(began.elapsed());
+/// How long one turn took: to the first byte of the answer, and to its end.
+async fn ask(
+    http: &reqwest::Client,
+    base: &str,
+    session: &str,
+    body: &str,
+) -> (Duration, Duration) {
+    let request = http.post(format!("{base}/v1/messages"));
+    let request = request
+        .header("x-contexture-session", session)
+        .header("content-type", "application/json")
+        .body(body.to_owned());
+    let began = Instant::now();
+    let mut answer = request.send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    answer.chunk().await.unwrap().unwrap();
+    let first = began.elapsed();
+    while answer.chunk().await.unwrap().is_some() {}
+    (first, began.elapsed())
+}
+
+/// The times of the turns of warm sessions (all but the first two), for each way.
+async fn measure(
+    ways: &[(&str, &str)],
+    bodies: &[String],
+    rounds: usize,
+) -> Vec<Vec<(Duration, Duration)>> {
+    let mut times = vec![Vec::new(); ways.len()];
+    let clients: Vec<reqwest::Client> = (ways.iter())
+        .map(|_| {
+            reqwest::Client::builder()
+                .no_proxy()
+                .tcp_nodelay(true)
+                .build()
+                .unwrap()
+        })
+        .collect();
+    for round in 0..rounds {
+        let session = format!("{}-{round}", bodies[0].len());
+        for ((http, (_, base)), times) in clients.iter().zip(ways).zip(&mut times) {
+            for (turn, body) in bodies.iter().enumerate() {
+                let took = ask(http, base, &session, body).await;
+                if turn > 1 {
+                    times.push(took);
+                }
+                // An agent takes a while before it asks again.
+                tokio::time::sleep(Duration::from_millis(3)).await;
             }
         }
     }
-    times.sort();
     times
 }
 
 fn main() {
-    let home = tempfile::tempdir().unwrap();
-    let provider = provider();
-    let engine = std::env::var("ENGINE").unwrap_or_else(|_| "compressor".to_owned());
-    let config = format!(
-        "context: {{engine: {engine}}}\nmodel: {{context_length: 1000000}}\nupstream: {{anthropic: {{base_url: \"{provider}\"}}}}\n"
-    );
-    std::fs::write(home.path().join("config.yaml"), config).unwrap();
-    let gateway = gateway(home.path());
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let nginx = Nginx::start(home.path(), &provider);
-    if nginx.is_none() {
-        println!("nginx is not installed");
+    match std::env::var(ROLE).as_deref() {
+        Ok("provider") => return provider(),
+        Ok(home) => return gateway(Path::new(home)),
+        Err(_) => {}
     }
-    println!(
-        "{:>8} {:>8} {:>11} {:>11} {:>11} {:>11}",
-        "body", "", "p50", "p99", "added p50", "p99"
+    let home = tempfile::tempdir().unwrap();
+    let provider = Process::start("provider");
+    let upstream = format!(
+        "model: {{context_length: 1000000}}\nupstream: {{anthropic: {{base_url: \"{}\"}}}}\n",
+        provider.base
     );
-    for (name, size, turns, sessions) in [
-        ("2 KB", 1_000, 10, 80),
-        ("20 KB", 20_000, 100, 6),
-        ("500 KB", 500_000, 300, 1),
+    let configured = [
+        ("observe", "gateway: {mode: observe}\n"),
+        ("compressor", ""),
+        ("lcm", "context: {engine: lcm}\n"),
+    ];
+    let gateways = configured.map(|(name, config)| {
+        let process = Process::gateway(&home.path().join(name), &format!("{config}{upstream}"));
+        (name, process)
+    });
+    let nginx = Process::nginx(home.path(), &provider.base);
+    let mut ways = vec![("direct", provider.base.as_str())];
+    ways.extend(nginx.as_ref().map(|nginx| ("nginx", nginx.base.as_str())));
+    ways.extend(
+        gateways
+            .iter()
+            .map(|(name, process)| (*name, process.base.as_str())),
+    );
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    println!(
+        "{:>14} {:>11} {:>10} {:>10} {:>10} {:>10}",
+        "body", "way", "p50", "p99", "added p50", "added p99"
+    );
+    for (name, size, turns, rounds, is_stream) in [
+        ("2 KB", 1_000, 12, 40, false),
+        ("2 KB, stream", 1_000, 12, 40, true),
+        ("20 KB", 20_000, 40, 8, false),
+        ("500 KB", 500_000, 40, 2, false),
     ] {
-        let bodies = vec![bodies(size, turns); sessions];
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .tcp_nodelay(true)
-            .build()
-            .unwrap();
-        let ways = [
-            ("direct", Some(&provider)),
-            ("nginx", nginx.as_ref().map(|nginx| &nginx.base)),
-            ("gateway", Some(&gateway)),
-        ];
-        let mut direct = (0.0, 0.0);
-        for (way, base) in ways {
-            let Some(base) = base else { continue };
-            let times = runtime.block_on(measure(&http, base, &bodies));
-            let at =
-                |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
-            let (p50, p99) = (at(0.5), at(0.99));
-            if way == "direct" {
-                direct = (p50, p99);
-            }
+        let bodies = bodies(size, turns, is_stream);
+        let all = runtime.block_on(measure(&ways, &bodies, rounds));
+        // Of a stream its first byte counts, of an answer its last.
+        let times = all.into_iter().map(|times| {
+            let mut times: Vec<f64> = times
+                .into_iter()
+                .map(|(first, last)| if is_stream { first } else { last })
+                .map(|time| time.as_secs_f64() * 1e3)
+                .collect();
+            times.sort_by(f64::total_cmp);
+            let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+            (at(0.5), at(0.99))
+        });
+        let mut direct = None;
+        for ((way, _), (p50, p99)) in ways.iter().zip(times) {
+            let (d50, d99) = *direct.get_or_insert((p50, p99));
             println!(
-                "{name:>8} {way:>8} {p50:>8.2} ms {p99:>8.2} ms {:>8.2} ms {:>8.2} ms",
-                p50 - direct.0,
-                p99 - direct.1
+                "{name:>14} {way:>11} {p50:>7.2} ms {p99:>7.2} ms {:>7.2} ms {:>7.2} ms",
+                p50 - d50,
+                p99 - d99
             );
         }
     }

@@ -10,6 +10,7 @@ use contexture::session::{
     AgentWindow, CompactionReport, OutcomeKind, Session, SessionError, SessionOptions,
 };
 use contexture::{Compact, TurnOptions};
+use contexture_engine_api::Decision;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::agent_model;
@@ -188,6 +189,15 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
         said,
         body: body.clone(),
     })))
+}
+
+/// The figures that a compaction was due by: those of the safety net where that overruled the engine.
+fn trigger(decision: &Decision, report: &CompactionReport) -> String {
+    let safety_net = report
+        .notes
+        .iter()
+        .find(|note| note.starts_with("session hygiene"));
+    safety_net.map_or_else(|| decision.reason().to_owned(), Clone::clone)
 }
 
 fn name_of(key: &Key, tenant: Option<&str>, system: u64, said: &[u64]) -> String {
@@ -379,8 +389,9 @@ impl Asked {
             tracing::info!(
                 session = %self.opening.id, engine = %report.engine, outcome,
                 before = report.tokens_before, after = report.tokens_after,
-                elapsed_ms = report.elapsed_ms as u64, reason = %report.reason,
-                "compaction"
+                window = held.session.state().context_length,
+                elapsed_ms = report.elapsed_ms as u64, trigger = %trigger(&turn.decision, report),
+                reason = %report.reason, "compaction"
             );
             format!("{outcome}; {}", report.reason)
         });
@@ -405,6 +416,7 @@ impl Asked {
         let tools: HashSet<String> = held.session.offered_tools().map(str::to_owned).collect();
         // They are in the log already.
         drop(held.session.take_warnings());
+        self.note_health(shared, held.session, held.failures);
         let prompt_tokens = held.session.state().best_prompt_tokens();
         let fallback = held.session.stands_in();
         let fallback = fallback.map(|why| Why::new(Status::Fallback, "fallback", why));
@@ -423,6 +435,23 @@ impl Asked {
 }
 
 impl Asked {
+    /// Notes whether engine and record did their part; `told` failures of the engine are counted already.
+    fn note_health(&self, shared: &Shared, session: &Session, told: &mut u64) {
+        let (id, engines) = (&self.opening.id, shared.host.engines());
+        let (wanted, failures) = (&engines.config().context.engine, session.engine_failures());
+        let failed = |part, why: &str| shared.health.failed(&shared.metrics, id, part, why);
+        if failures > std::mem::replace(told, failures) {
+            failed("engine", &format!("`{wanted}` failed; see the log"));
+        } else if session.engine().name() != wanted {
+            let runs = session.engine().name();
+            failed("engine", &format!("`{runs}` runs in place of `{wanted}`"));
+        } else if !session.is_recorded() {
+            failed("store", "the session goes on in memory; see the log");
+        } else {
+            shared.health.is_well(id);
+        }
+    }
+
     /// How many tokens the answer may have, as the request says; 0 if it does not.
     pub(crate) fn longest_answer(&self) -> u64 {
         let text = std::str::from_utf8(&self.body).unwrap_or_default();

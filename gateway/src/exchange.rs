@@ -147,9 +147,7 @@ async fn read_and_turn(
         let read = read();
         // Nobody may be waiting any more.
         let tell = |begun| drop(sender.send(begun));
-        if let Ok(Kind::Turn(asked)) = &read
-            && !settings.observe
-        {
+        if let Ok(Kind::Turn(asked)) = &read {
             let asked = Arc::clone(noted.get_or_init(|| Arc::clone(asked)));
             let slot = slot(&own, &settings, &asked);
             if let Ok(place) = Arc::clone(&slot.place).try_lock_owned() {
@@ -199,6 +197,9 @@ pub(crate) async fn answer(
     api: Api,
     incoming: Incoming,
 ) -> Response {
+    if settings.observe {
+        return observed(shared, settings, api, incoming).await;
+    }
     let began = Instant::now();
     let until = tokio::time::Instant::now() + settings.max_hold;
     let noted = Arc::default();
@@ -224,12 +225,6 @@ pub(crate) async fn answer(
         }
     };
     let slot = slot(&shared, &settings, &asked);
-    if settings.observe {
-        let why = Why::new(Status::Observed, "observed", "`gateway.mode` is observe");
-        let passed = Passed::of(why, Some(asked.opening.id.clone()));
-        observe(&shared, slot, asked);
-        return pass(&shared, &settings, api, incoming, passed).await;
-    }
     let turned = match turned {
         Some(turned) => turned,
         None => {
@@ -329,6 +324,46 @@ fn labels(api: Api, outcome: &str) -> String {
     format!("endpoint=\"{}\",outcome=\"{outcome}\"", api.name())
 }
 
+/// A request that goes on as it came, and is looked at meanwhile: nothing waits for that.
+async fn observed(
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+    api: Api,
+    incoming: Incoming,
+) -> Response {
+    let reading = reading(&shared, &settings, api, &incoming);
+    let read = tokio::spawn({
+        let shared = Arc::clone(&shared);
+        async move { shared.work.done(reading).await.and_then(|read| read) }
+    });
+    let named = incoming.session(None);
+    let mut response = through(&settings, api, incoming, None).await;
+    let read = match timeout(settings.max_hold, read).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(error)) => Err(Failure::new("panic", error)),
+        Err(_) => Err(held_too_long(&settings)),
+    };
+    let (why, session) = match read {
+        Ok(Kind::Turn(asked)) => {
+            let session = asked.opening.id.clone();
+            let slot = slot(&shared, &settings, &asked);
+            observe(&shared, slot, asked);
+            let detail = "`gateway.mode` is observe";
+            let why = Why::new(Status::Observed, "observed", detail);
+            (why, Some(session))
+        }
+        Ok(Kind::Untouched(why, session)) => (why, session.or(named)),
+        Err(failure) => {
+            let label = format!("reason=\"{}\"", failure.reason);
+            shared.metrics.add("failed_open_total", &label, 1.0);
+            let why = Why::new(Status::FailedOpen, failure.reason, failure.detail);
+            (why, named)
+        }
+    };
+    mark(&shared, api, &mut response, session.as_deref(), &why);
+    response
+}
+
 /// A turn whose result is only looked at.
 fn observe(shared: &Arc<Shared>, slot: Slot, asked: Arc<Asked>) {
     let turning = turn_after_others(shared, &slot, &asked);
@@ -356,6 +391,17 @@ async fn fail_open(
     shared
         .metrics
         .add("failed_open_total", &format!("reason=\"{reason}\""), 1.0);
+    let part = match reason {
+        "record" => Some("store"),
+        "engine" | "engine_not_open" | "panic" => Some("engine"),
+        _ => None,
+    };
+    if let Some(part) = part {
+        let session = asked.as_ref().map_or("", |asked| &asked.opening.id);
+        shared
+            .health
+            .failed(&shared.metrics, session, part, &failure.detail);
+    }
     let body = match asked.filter(|asked| asked.is_surely_too_large()) {
         Some(asked) => {
             let own = Arc::clone(shared);
@@ -399,14 +445,17 @@ async fn pass(
     passed: Passed,
 ) -> Response {
     let Passed { why, session, body } = passed;
+    let mut response = through(settings, api, incoming, body).await;
+    mark(shared, api, &mut response, session.as_deref(), &why);
+    response
+}
+
+/// Says on an answer what became of its request, and notes it.
+fn mark(shared: &Shared, api: Api, response: &mut Response, session: Option<&str>, why: &Why) {
     let outcome = labels(api, why.status.name());
     shared.metrics.add("requests_total", &outcome, 1.0);
-    shared
-        .unmanaged
-        .note(&shared.metrics, session.as_deref(), &why);
-    let mut response = through(settings, api, incoming, body).await;
-    why.tell(&mut response);
-    response
+    shared.unmanaged.note(&shared.metrics, session, why);
+    why.tell(response);
 }
 
 /// Sends a request of another endpoint on.

@@ -99,17 +99,22 @@ pub(crate) fn downstream(headers: &HeaderMap, changed: bool) -> HeaderMap {
 
 /// Sets a header of the gateway's own; text that no header takes is left out.
 pub(crate) fn set(headers: &mut HeaderMap, name: &'static str, text: &str) {
-    let visible: String = text
-        .chars()
-        .map(|c| {
-            if c.is_ascii_graphic() || c == ' ' {
-                c
-            } else {
-                '?'
-            }
-        })
-        .take(400)
-        .collect();
+    let mut visible = String::new();
+    for c in text.chars().take(400) {
+        match c {
+            ' '..='~' => visible.push(c),
+            '→' => visible.push_str("->"),
+            '…' => visible.push_str("..."),
+            '–' | '—' | '−' => visible.push('-'),
+            '‘' | '’' => visible.push('\''),
+            '“' | '”' => visible.push('"'),
+            '×' => visible.push('x'),
+            '≥' => visible.push_str(">="),
+            '≤' => visible.push_str("<="),
+            c if c.is_whitespace() => visible.push(' '),
+            _ => visible.push('?'),
+        }
+    }
     if let Ok(value) = HeaderValue::from_str(&visible) {
         headers.insert(name, value);
     }

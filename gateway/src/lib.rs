@@ -15,6 +15,7 @@ mod exchange;
 mod failure;
 mod headers;
 mod heal;
+mod health;
 mod hidden;
 mod identity;
 mod limits;
@@ -44,6 +45,7 @@ use tokio::sync::watch;
 
 use account::Diffs;
 use answer::Ended;
+use health::Health;
 use identity::Identities;
 use metrics::Metrics;
 use sessions::Sessions;
@@ -86,6 +88,7 @@ pub(crate) struct Shared {
     identities: Identities,
     metrics: Arc<Metrics>,
     unmanaged: Unmanaged,
+    health: Health,
     work: Work,
     settings: RwLock<Arc<Settings>>,
     /// What the last compactions changed.
@@ -216,6 +219,7 @@ impl Gateway {
                 identities: Identities::default(),
                 metrics: Arc::default(),
                 unmanaged: Unmanaged::default(),
+                health: Health::default(),
                 work: Work::default(),
                 diffs: Mutex::default(),
                 settings: RwLock::new(Arc::new(settings)),

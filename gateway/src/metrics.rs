@@ -24,6 +24,10 @@ const COUNTERS: &[(&str, &str)] = &[
          reason.",
     ),
     (
+        "engine_failures_total",
+        "Requests whose engine or store did not do its part, whatever became of them, by the part.",
+    ),
+    (
         "upstream_responses_total",
         "Answers of providers, by status.",
     ),

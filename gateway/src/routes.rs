@@ -58,7 +58,9 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
-        return text(StatusCode::OK, "ok\n".to_owned());
+        // It answers all the same: whoever restarts what is not well would only make it worse.
+        let report = shared.health.report();
+        return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
     }
     if normal.is_empty() && request.method() == Method::GET {
         return page::page();

@@ -126,6 +126,7 @@ struct Open {
     hidden: Vec<Hidden>,
     own_tools: Vec<String>,
     sent: Sent,
+    failures: u64,
 }
 
 /// A session while something is done with it.
@@ -136,6 +137,8 @@ pub(crate) struct Held<'p> {
     pub(crate) own_tools: &'p [String],
     /// What the model saw of the last request here.
     pub(crate) sent: &'p mut Sent,
+    /// How many failures of its engine were told.
+    pub(crate) failures: &'p mut u64,
     /// Whether it stays held when this ends, for [`Place::let_go`].
     pub(crate) stays: bool,
 }
@@ -222,6 +225,7 @@ impl Place {
                 hidden,
                 own_tools,
                 sent: Sent::default(),
+                failures: 0,
             });
         }
         // Just filled where it was empty.
@@ -237,6 +241,7 @@ impl Place {
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
             sent: &mut open.sent,
+            failures: &mut open.failures,
             stays: false,
         })
     }
@@ -276,6 +281,7 @@ impl Place {
             hidden: &mut open.hidden,
             own_tools: &open.own_tools,
             sent: &mut open.sent,
+            failures: &mut open.failures,
             stays: false,
         }))
     }

@@ -122,15 +122,35 @@ async fn whatever_a_provider_does_the_client_is_told_and_goes_on() {
                 let session = format!("{api:?}-{stream}-{number}");
                 let mut agent = Agent::new(api, &serving.base, &session);
                 agent.stream = stream;
+                agent.user("Question 1");
+                let timeless = !matches!(fault, Fault::Hang | Fault::HangAfter(_));
+                let direct = match timeless {
+                    true => {
+                        provider.script([Answer::fault(fault.clone())]);
+                        let mut direct = agent.clone();
+                        direct.base = provider.base_url();
+                        Some(direct.send().await)
+                    }
+                    false => None,
+                };
                 provider.forget();
                 provider.script([Answer::fault(fault.clone())]);
-                agent.user("Question 1");
                 let said = agent.send().await;
                 assert!(!said.ended, "{what}: {}", said.raw);
-                // It is an error, or what came is no answer to anybody.
                 let is_error = said.raw.contains("error");
                 let is_json = serde_json::from_str::<Value>(&said.raw).is_ok();
-                assert!(is_error || (!stream && !is_json), "{what}: {}", said.raw);
+                match (stream, &direct) {
+                    // A stream ends as it would without the gateway; one of Responses says so.
+                    (true, Some(direct)) if api != Api::Responses => {
+                        assert_eq!(said.broken, direct.broken, "{what}: {}", said.raw);
+                    }
+                    (true, None) if api != Api::Responses => {
+                        assert!(said.broken || is_error, "{what}")
+                    }
+                    (true, _) => assert!(is_error, "{what}: {}", said.raw),
+                    // It is an error, or what came is no answer to anybody.
+                    (false, _) => assert!(is_error || !is_json, "{what}: {}", said.raw),
+                }
                 assert!(
                     matches!(said.status, 200 | 429..),
                     "{what}: {}",

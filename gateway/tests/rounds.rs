@@ -197,13 +197,58 @@ async fn there_is_an_end_to_the_rounds() {
             let said = agent.go_on().await;
             assert!(said.calls.is_empty());
             let requests = stage.provider.requests();
-            assert_eq!(requests.len(), 5, "{api:?}");
-            assert!(requests[4].last_text().contains("as often as it may be"));
+            // Three hidden rounds, each of them answered, and the one that ends it.
+            assert_eq!(requests.len(), 4, "{api:?}");
+            assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 3.0);
+            assert!(requests[3].last_text().contains("as often as it may be"));
+            let kinds = [
+                "prompt_tokens",
+                "input_tokens",
+                "cache_read_input_tokens",
+                "cache_creation_input_tokens",
+            ];
+            let input: u64 = kinds
+                .iter()
+                .filter_map(|kind| said.usage[kind].as_u64())
+                .sum();
+            assert!(input > 0, "{api:?} {stream}: {}", said.usage);
             stage.provider.answer_with(|_| Answer::text("Enough."));
             agent.user("Well?");
             assert_eq!(agent.go_on().await.text, "Enough.");
             stage.nothing_was_refused();
         }
+    }
+}
+
+/// Texts of two rounds are two texts.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_around_a_hidden_round_do_not_run_into_each_other() {
+    for stream in [true, false] {
+        let stage = stage("");
+        let gateway = stage.gateway().await;
+        let looks = Answer::text("Let me look.").and_call("lcm_grep", json!({"pattern": "x"}));
+        stage
+            .provider
+            .script([looks, Answer::text("It is 4711."), Answer::text("Gladly.")]);
+        let mut agent = Agent::new(Api::Chat, &gateway.base, "s");
+        agent.stream = stream;
+        let said = agent.ask("Which port?", "").await;
+        assert_eq!(said[0].text, "Let me look.\n\nIt is 4711.");
+        // The rounds are put back where the client has them as one.
+        agent.ask("Thanks.", "").await;
+        let last = stage.provider.requests().pop().unwrap();
+        assert_eq!(
+            count_of(&last.json["messages"], "\"lcm_grep\""),
+            1,
+            "{}",
+            last.json
+        );
+        assert!(
+            !last.json.to_string().contains("look.\\n\\n"),
+            "{}",
+            last.json
+        );
+        stage.nothing_was_refused();
     }
 }
 

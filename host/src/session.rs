@@ -318,8 +318,14 @@ impl Session {
     }
 
     /// How often the engine failed or broke the contract so far. What stands in for it is not counted.
-    pub(crate) fn engine_failures(&self) -> u64 {
+    pub fn engine_failures(&self) -> u64 {
         self.engine.failures()
+    }
+
+    /// Whether what happens in the session is written to its record; no if the record was lost (a full disk, a damaged
+    /// file) and the session goes on in memory.
+    pub fn is_recorded(&self) -> bool {
+        self.record.is_none() || self.history.is_stored()
     }
 
     /// How long the calls of the engine took in all, those of the one that stands in for it included.

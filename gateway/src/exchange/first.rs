@@ -13,6 +13,7 @@ use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whol
 use super::rounds::answered;
 use crate::answer::{Rounds, Slot};
 use crate::api::Api;
+use crate::coding::{self, Coding};
 use crate::conversation::{Asked, Fit, Turned};
 use crate::headers;
 use crate::limits::Counted;
@@ -37,13 +38,17 @@ pub(super) async fn managed(
     (turned, held): (Turned, Duration),
     counted: Counted,
 ) -> Response {
-    let Sent { turned, answer } = match send_fitting(&exchange, &slot, &asked, turned).await {
+    let Sent {
+        turned,
+        coding,
+        answer,
+    } = match send_fitting(&exchange, &slot, &asked, turned).await {
         Ok(sent) => sent,
         Err(error) => return unreachable(exchange.api, &error),
     };
     let (session, compaction) = (turned.session.clone(), turned.compaction.clone());
     let answer = match answer {
-        Answer::Refused(refused) if !refused.is_overflow && turned.body != asked.body => {
+        Answer::Refused(refused) if refused.is_of_the_body() && turned.body != asked.body => {
             // What the client sent may be right where what was made of it is not.
             return as_it_came(exchange, asked, counted, &refused.body).await;
         }
@@ -54,20 +59,34 @@ pub(super) async fn managed(
             answered(exchange, slot, rounds, (begun, response), counted).await
         }
     };
-    told(answer, &session, compaction.as_deref())
+    let answer = told(answer, &session, compaction.as_deref());
+    match coding {
+        Some(coding) => coding::coded(answer, coding),
+        None => answer,
+    }
 }
 
 /// What a request was sent as, and what came back.
 pub(super) struct Sent {
     pub(super) turned: Turned,
+    /// How the provider coded its answer, if the client may be given it so.
+    pub(super) coding: Option<Coding>,
     pub(super) answer: Answer,
 }
 
 pub(super) enum Answer {
     /// An answer, and what was read of its stream.
-    Begun(Vec<u8>, reqwest::Response),
+    Begun(Beginning, reqwest::Response),
     /// The provider does not take it.
     Refused(Refused),
+}
+
+/// What was read of a stream before it goes on.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    pub(super) bytes: Vec<u8>,
+    /// Why it broke off there. Whoever asks the connection again is told that it ended.
+    pub(super) broken: Option<String>,
 }
 
 /// A provider's refusal, read whole.
@@ -79,6 +98,11 @@ pub(super) struct Refused {
 }
 
 impl Refused {
+    /// Whether the provider finds fault with what it was sent, and not with its length.
+    fn is_of_the_body(&self) -> bool {
+        !self.is_overflow && self.status.is_client_error()
+    }
+
     pub(super) fn into_response(self) -> Response {
         whole(self.status, &self.headers, Bytes::from(self.body), false)
     }
@@ -97,19 +121,24 @@ pub(super) async fn send_fitting(
     let mut shares = SHARES.iter();
     loop {
         let mut response = exchange.send(turned.body.clone()).await?;
+        let coding = coding::for_client(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
-        let mut begun = Vec::new();
+        let mut begun = Beginning::default();
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
             Some(read_all(response, LONGEST_ERROR).await)
         } else {
             if is_stream(&response) && turned.prompt_tokens >= SMALL {
                 begun = beginning(exchange.api, &mut response).await;
             }
-            match failed_at_once(exchange.api, &begun) {
+            match failed_at_once(exchange.api, &begun.bytes) {
                 Some(error) if overflow(400, &error).is_some() => Some(error),
                 _ => {
                     let answer = Answer::Begun(begun, response);
-                    return Ok(Sent { turned, answer });
+                    return Ok(Sent {
+                        turned,
+                        coding,
+                        answer,
+                    });
                 }
             }
         };
@@ -132,11 +161,18 @@ pub(super) async fn send_fitting(
             status,
             headers,
             // A stream that began with its error ends with it.
-            body: if begun.is_empty() { body } else { begun },
+            body: match begun.bytes.is_empty() {
+                true => body,
+                false => begun.bytes,
+            },
             is_overflow: found.is_some(),
         };
         let answer = Answer::Refused(refused);
-        return Ok(Sent { turned, answer });
+        return Ok(Sent {
+            turned,
+            coding: None,
+            answer,
+        });
     }
 }
 
@@ -175,13 +211,20 @@ async fn as_it_came(
 
 /// What a stream begins with, up to the first event that says something: that a request does not fit is said there.
 /// Streams of Responses announce themselves first.
-async fn beginning(api: Api, response: &mut reqwest::Response) -> Vec<u8> {
-    let mut begun = Vec::new();
+async fn beginning(api: Api, response: &mut reqwest::Response) -> Beginning {
+    let mut begun = Beginning::default();
     let until = tokio::time::Instant::now() + AT_ONCE;
-    while let Ok(Ok(Some(chunk))) = tokio::time::timeout_at(until, response.chunk()).await {
-        begun.extend_from_slice(&chunk);
+    while let Ok(chunk) = tokio::time::timeout_at(until, response.chunk()).await {
+        match chunk {
+            Ok(Some(chunk)) => begun.bytes.extend_from_slice(&chunk),
+            Ok(None) => break,
+            Err(error) => {
+                begun.broken = Some(error.to_string());
+                break;
+            }
+        }
         let mut events = Events::default();
-        events.push(&begun);
+        events.push(&begun.bytes);
         while let Some(event) = events.next() {
             let begins = |data: &str| {
                 let mut kinds = ANNOUNCING.iter();

@@ -16,9 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::{timeout, timeout_at};
 
 use super::Exchange;
-use super::first::{Answer, send_fitting};
+use super::first::{Answer, Beginning, send_fitting};
 use super::replies::{LONGEST_ERROR, is_stream, read_all, refuse, unreachable, whole};
 use crate::answer::{Rounds, Slot};
+use crate::api::Api;
 use crate::headers;
 use crate::limits::Counted;
 use crate::stream::sse::Events;
@@ -29,7 +30,7 @@ pub(super) async fn answered(
     exchange: Exchange,
     slot: Slot,
     rounds: Rounds,
-    (begun, response): (Vec<u8>, reqwest::Response),
+    (begun, response): (Beginning, reqwest::Response),
     counted: Counted,
 ) -> Response {
     let (status, passed) = (response.status(), response.headers().clone());
@@ -195,7 +196,7 @@ async fn relay(
     slot: Slot,
     rounds: Rounds,
     mut reader: Box<dyn Reader>,
-    response: (Vec<u8>, reqwest::Response),
+    response: (Beginning, reqwest::Response),
     sender: Sender,
 ) {
     let broken = relay_rounds(&exchange, &slot, rounds, &mut *reader, response, &sender).await;
@@ -227,7 +228,7 @@ async fn relay_rounds(
     slot: &Slot,
     mut rounds: Rounds,
     reader: &mut dyn Reader,
-    (mut begun, mut response): (Vec<u8>, reqwest::Response),
+    (mut begun, mut response): (Beginning, reqwest::Response),
     sender: &Sender,
 ) -> Result<(), Broken> {
     loop {
@@ -307,22 +308,27 @@ struct Ended {
 async fn relay_round(
     exchange: &Exchange,
     reader: &mut dyn Reader,
-    begun: Vec<u8>,
+    begun: Beginning,
     mut response: reqwest::Response,
     sender: &Sender,
 ) -> Result<Ended, Broken> {
     let mut events = Events::default();
     let mut out = Vec::new();
-    let mut begun = (!begun.is_empty()).then(|| Bytes::from(begun));
+    let mut read = (!begun.bytes.is_empty()).then(|| Bytes::from(begun.bytes));
+    let mut broken = begun.broken;
     loop {
-        let chunk = match begun.take() {
-            Some(begun) => Ok(Some(begun)),
-            None => tokio::select! {
-                chunk = response.chunk() => chunk,
+        let chunk = match (read.take(), broken.take()) {
+            (Some(read), after) => {
+                broken = after;
+                Ok(Some(read))
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) => tokio::select! {
+                chunk = response.chunk() => chunk.map_err(|error| error.to_string()),
                 () = sender.closed() => return Err(Broken::ClientGone),
             },
         };
-        let broken = match chunk {
+        let error = match chunk {
             Ok(Some(chunk)) => {
                 events.push(&chunk);
                 while let Some(event) = events.next() {
@@ -344,14 +350,15 @@ async fn relay_round(
             Err(error) => Some(error),
         };
         if let Some(rest) = events.rest() {
-            // Half an event may be one of those that the client is not to see.
+            // Half an event may be one of those that the client is not to see, and nothing can follow it.
             let is_half = rest.json().is_none() && rest.data != Some("[DONE]");
-            if !is_half || reader.progress().is_untouched() {
+            let is_last = exchange.api != Api::Responses && reader.progress().is_untouched();
+            if !is_half || is_last {
                 reader.event(&rest, &mut out);
             }
         }
         let progress = reader.progress();
-        let is_whole = progress.is_whole && (broken.is_none() || progress.goes_on);
+        let is_whole = progress.is_whole && (error.is_none() || progress.goes_on);
         if progress.finished || is_whole {
             return Ok(Ended {
                 held_back: out,
@@ -364,8 +371,8 @@ async fn relay_round(
             return Err(Broken::ByProvider);
         }
         return Err(Broken::Cut {
-            is_clean: broken.is_none(),
-            message: match broken {
+            is_clean: error.is_none(),
+            message: match error {
                 Some(error) => format!("the provider's answer broke off: {error}"),
                 None => "the provider ended its answer in the middle".to_owned(),
             },

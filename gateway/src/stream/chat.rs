@@ -197,7 +197,7 @@ impl Reader for Chat {
             for mut piece in pieces.iter().flatten().cloned() {
                 match self.calls.add(&piece, &self.tools, self.next_shown) {
                     Shown::Piece(at) => {
-                        if self.progress.is_touched || self.calls.owners().0 {
+                        if !self.tools.is_empty() {
                             is_changed |= piece["index"] != json!(at);
                             piece["index"] = json!(at);
                         }

@@ -510,6 +510,11 @@ impl History {
             || unsaved.lacking
     }
 
+    /// Whether it is kept anywhere.
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored.is_some()
+    }
+
     /// Writes what changed, in one transaction; the warning where the record has just been lost.
     pub(super) fn save(&mut self, next_id: u64) -> Option<String> {
         let unsaved = std::mem::take(&mut self.unsaved);
