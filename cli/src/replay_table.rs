@@ -340,6 +340,7 @@ mod tests {
             model: "claude-sonnet-4-5".into(),
             context_length: 200_000,
             unseen_tokens: 26_798,
+            scale: 1.0,
             rows,
         };
         let ttl = CacheTtl::FiveMinutes;

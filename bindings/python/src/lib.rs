@@ -103,6 +103,7 @@ fn play<'py>(
                     model: agent.model.clone(),
                     context_length: agent.context_length,
                     unseen_tokens: recording.unseen_tokens(),
+                    scale: recording.scale(),
                     rows,
                 });
             }
