@@ -170,7 +170,7 @@ impl Lines {
                     .find(OBJECT)
                     .map(|found| from + found)
             };
-            let near = (error + OBJECT.len() + 1).min(line.len());
+            let near = (error + "fals{\"".len()).min(line.len());
             let near = (near..line.len())
                 .find(|end| line.is_char_boundary(*end))
                 .unwrap_or(line.len());

@@ -8,7 +8,7 @@ use contexture::engines::Engines;
 use contexture::formats::{self, Format};
 use contexture::session::{Compact, Record, Session, TurnOptions};
 use contexture_engine_api::StoreCommand;
-use contexture_tests::{Home, engines_with, under};
+use contexture_tests::{Home, under};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -272,7 +272,8 @@ struct Store {
 impl Store {
     fn new() -> Self {
         let home = Home::new();
-        let engines = engines_with(&home, LCM);
+        home.configure(LCM);
+        let engines = contexture_tests::engines(&home);
         let record = Record::open(&engines.loaded().home).unwrap();
         Self {
             engines,
