@@ -77,7 +77,7 @@ fn claude_code(acts: &[Act]) -> Writer {
                 said(&mut log, "user", own, mark);
                 for call in 0..*calls {
                     let (asked, answered) = (log.mark(), log.mark());
-                    let id = format!("{asked}-{call}");
+                    let id = format!("call{}-{call}", log.next);
                     let content = json!([{"type": "text", "text": asked},
                         {"type": "tool_use", "id": id, "name": "run", "input": {}}]);
                     let own = json!({"message": {"role": "assistant", "id": asked.clone(), "content": content}});
@@ -209,7 +209,7 @@ fn codex(acts: &[Act]) -> Writer {
                 item(&mut log, message("user", &mark), mark);
                 for call in 0..*calls {
                     let (asked, answered) = (log.mark(), log.mark());
-                    let id = format!("{asked}-{call}");
+                    let id = format!("call{}-{call}", log.next);
                     let payload = json!({"type": "function_call", "name": "run", "call_id": id,
                         "arguments": json!({"of": asked}).to_string()});
                     item(&mut log, payload, asked);
