@@ -72,7 +72,7 @@ pub(crate) struct CompressArgs {
     strict: bool,
     /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What its provider would
     /// refuse is mended or left out, and said
-    /// [default: the input's own; of a session log openai]
+    /// [default: the input's own; of a session log openai, or responses where OpenAI compacted it]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
     /// Of a file with several conversations, take the N-th (from 1)
@@ -260,6 +260,15 @@ impl Target {
         let is_log = matches!(own, Format::ClaudeCode | Format::Codex);
         let format = match args.to {
             Some(format) => format,
+            // Nobody else could read it.
+            None if is_log
+                && input
+                    .conversations
+                    .iter()
+                    .any(Conversation::is_compacted_by_provider) =>
+            {
+                Format::OpenAiResponses
+            }
             None if is_log => Format::OpenAiChat,
             None => own,
         };

@@ -840,12 +840,16 @@ const LOG: &str = concat!(
 #[test]
 fn a_claude_code_log_is_its_live_branch() {
     let log = one(LOG);
-    assert_eq!(roles(&log), ["user", "assistant", "tool", "tool", "user"]);
+    assert_eq!(
+        roles(&log),
+        ["user", "assistant", "tool", "tool", "system", "user"]
+    );
     let messages = log.messages();
     assert_eq!(messages[1].calls.len(), 2);
     assert!(messages[1].has_thinking);
     assert_eq!(messages[1].items.len(), 3);
-    assert_eq!(messages[4].text, "second");
+    assert_eq!(messages[4].text, "caveat");
+    assert_eq!(messages[5].text, "second");
     assert!(messages[3].is_error);
     assert_eq!(messages[0].time_ms, Some(1_767_225_600_000));
     let usage = log.recorded_usage();
@@ -869,6 +873,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
         PlanEntry::Message(2),
         PlanEntry::Message(3),
         PlanEntry::Message(4),
+        PlanEntry::Message(5),
     ];
     let out = log
         .convert(&window(places), Format::ClaudeCode)
@@ -878,7 +883,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
     let resumed = one(&out);
     assert_eq!(
         roles(&resumed),
-        ["user", "assistant", "tool", "tool", "user"]
+        ["user", "assistant", "tool", "tool", "system", "user"]
     );
     assert_eq!(resumed.messages()[0].kind, MessageKind::Summary);
     assert_eq!(resumed.messages()[1].identity, log.messages()[1].identity);
@@ -893,7 +898,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
         assert!(!LOG.contains(pair[1]["uuid"].as_str().unwrap()));
     }
     // The summary keeps its mark in other formats.
-    let whole = RenderPlan::whole(5);
+    let whole = RenderPlan::whole(6);
     let anthropic = one(&resumed.convert(&whole, Format::Anthropic).unwrap().document);
     assert_eq!(anthropic.messages()[0].kind, MessageKind::Summary);
     assert_eq!(anthropic.messages()[1].thinking, "hm");
@@ -924,7 +929,7 @@ fn a_compacted_claude_code_log_starts_at_its_last_boundary() {
 fn a_live_log_is_read_up_to_its_cut_line() {
     let cut = &LOG[..LOG.len() - 40];
     let log = one(cut);
-    assert_eq!(log.messages().last().unwrap().text, "r2");
+    assert_eq!(log.messages().last().unwrap().text, "caveat");
     assert!(
         log.warnings()[0].contains("cut off"),
         "{:?}",
@@ -1705,10 +1710,10 @@ fn what_an_agents_program_puts_in_is_nobodys_word() {
             Format::Anthropic,
             Format::OpenAiResponses,
         ] {
-            let out = log.convert(&whole, to).unwrap();
+            let out = log.convert(&whole, to).unwrap().document;
             assert!(out.contains(says.lines().next().unwrap()), "{to}: {line}");
         }
-        let out = log.convert(&whole, Format::ClaudeCode).unwrap();
+        let out = log.convert(&whole, Format::ClaudeCode).unwrap().document;
         assert_eq!(roles(&one(&out)), roles(&log), "{line}");
         let shorter = PlanEntry::Replaced {
             index: 2,
@@ -1721,7 +1726,7 @@ fn what_an_agents_program_puts_in_is_nobodys_word() {
             shorter,
             PlanEntry::Message(3),
         ]);
-        let out = one(&log.convert(&plan, Format::ClaudeCode).unwrap());
+        let out = one(&log.convert(&plan, Format::ClaudeCode).unwrap().document);
         assert_eq!(
             (roles(&out), out.messages()[2].text.as_str()),
             (roles(&log), "short"),
@@ -1794,7 +1799,7 @@ fn a_subagents_log_reads_back_whole() {
         PlanEntry::Message(4),
         PlanEntry::Message(5),
     ]);
-    let out = log.convert(&plan, Format::ClaudeCode).unwrap();
+    let out = log.convert(&plan, Format::ClaudeCode).unwrap().document;
     let again = one(&out);
     assert_eq!(roles(&again), ["user", "assistant", "user", "assistant"]);
     assert_eq!(again.messages()[0].kind, MessageKind::Summary);

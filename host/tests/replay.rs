@@ -898,7 +898,7 @@ fn engines_stand_side_by_side_in_one_report() {
             model: recording.agent().model.clone(),
             context_length: recording.agent().context_length,
             unseen_tokens: recording.unseen_tokens(),
-            scale: 1.0,
+            scale: recording.scale(),
             rows,
         }
     };

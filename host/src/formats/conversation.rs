@@ -118,6 +118,11 @@ impl Conversation {
         items.filter_map(|span| self.document.get(span.clone()))
     }
 
+    /// Whether its provider compacted it itself: it can then be written only as requests of this provider's.
+    pub fn is_compacted_by_provider(&self) -> bool {
+        !self.compacted_items.is_empty()
+    }
+
     /// What a reader of this conversation should know: a cut line, a lost parent.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

@@ -162,21 +162,27 @@ impl Lines {
             if tried > TRIES {
                 break;
             }
-            // The other line begins where this one stops to be JSON, or behind it.
-            let starts = |from: usize, to: usize| line.get(from..to).unwrap_or("");
-            let near = (error + OBJECT.len() + 1).min(line.len());
+            // The other line begins where this one stops to be JSON, or behind it; where it only ends too early, it
+            // may be one of its values.
+            let part = |from: usize, to: usize| line.get(from..to).unwrap_or("");
+            let find = |from: usize| {
+                part(from, line.len())
+                    .find(OBJECT)
+                    .map(|found| from + found)
+            };
+            let near = (error + "fals{\"".len()).min(line.len());
             let near = (near..line.len())
                 .find(|end| line.is_char_boundary(*end))
                 .unwrap_or(line.len());
-            let last = starts(at + 1, near)
-                .rfind(OBJECT)
-                .map(|found| at + 1 + found);
-            let next = || {
-                starts(near, line.len())
-                    .find(OBJECT)
-                    .map(|found| near + found)
+            let next = match error == line.len() || error == at {
+                true => find(at + 1),
+                false => part(at + 1, near)
+                    .rfind(OBJECT)
+                    .map(|found| at + 1 + found)
+                    .filter(|_| tried % 2 == 1)
+                    .or_else(|| find(near)),
             };
-            let Some(next) = last.filter(|_| tried % 2 == 1).or_else(next) else {
+            let Some(next) = next else {
                 break;
             };
             at = next;
@@ -699,9 +705,11 @@ impl<'d> Builder<'d> {
                 is_prompt(raw(&item.body)) || (is_request && is_setup(raw(&item.body)))
             })
             .count();
-        // In the whole of a log it is one of the agent's summaries.
+        // In the whole of a log it is one of the agent's summaries; Claude Code tells of it in its own way.
         let is_agents = |item: &ItemSpan| item.speaker == Speaker::Agent;
-        let of_provider = match self.items.iter().any(is_agents) {
+        let is_claude_codes =
+            matches!(container, Container::Log) && self.format == Format::ClaudeCode;
+        let of_provider = match is_claude_codes || self.items.iter().any(is_agents) {
             true => 0..0,
             false => leading..self.items.len(),
         };

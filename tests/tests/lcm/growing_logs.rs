@@ -8,7 +8,7 @@ use contexture::engines::Engines;
 use contexture::formats::{self, Format};
 use contexture::session::{Compact, Record, Session, TurnOptions};
 use contexture_engine_api::StoreCommand;
-use contexture_tests::{Home, engines_with, under};
+use contexture_tests::{Home, under};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn claude_code(acts: &[Act]) -> Writer {
                 said(&mut log, "user", own, mark);
                 for call in 0..*calls {
                     let (asked, answered) = (log.mark(), log.mark());
-                    let id = format!("{asked}-{call}");
+                    let id = format!("call{}-{call}", log.next);
                     let content = json!([{"type": "text", "text": asked},
                         {"type": "tool_use", "id": id, "name": "run", "input": {}}]);
                     let own = json!({"message": {"role": "assistant", "id": asked.clone(), "content": content}});
@@ -209,7 +209,7 @@ fn codex(acts: &[Act]) -> Writer {
                 item(&mut log, message("user", &mark), mark);
                 for call in 0..*calls {
                     let (asked, answered) = (log.mark(), log.mark());
-                    let id = format!("{asked}-{call}");
+                    let id = format!("call{}-{call}", log.next);
                     let payload = json!({"type": "function_call", "name": "run", "call_id": id,
                         "arguments": json!({"of": asked}).to_string()});
                     item(&mut log, payload, asked);
@@ -272,7 +272,8 @@ struct Store {
 impl Store {
     fn new() -> Self {
         let home = Home::new();
-        let engines = engines_with(&home, LCM);
+        home.configure(LCM);
+        let engines = contexture_tests::engines(&home);
         let record = Record::open(&engines.loaded().home).unwrap();
         Self {
             engines,
@@ -304,7 +305,7 @@ impl Store {
             session.resume_log(&conversation, history).unwrap();
         }
         let plan = session.render_plan(history);
-        let window = history.convert(&plan, Format::OpenAiChat).unwrap();
+        let window = history.convert(&plan, Format::OpenAiChat).unwrap().document;
         session.end().unwrap();
         Some(window)
     }

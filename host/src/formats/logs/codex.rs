@@ -148,7 +148,12 @@ impl<'a> Reader<'a> {
                 None => self.begin_turn(true),
             }
         }
-        self.push(Some(line), LogBody::Found(item), Speaker::Wire, time_ms);
+        // The provider may compact of itself, in the middle of its answers.
+        let speaker = match is_compaction(item) {
+            true => Speaker::Summary,
+            false => Speaker::Wire,
+        };
+        self.push(Some(line), LogBody::Found(item), speaker, time_ms);
     }
 
     fn push(
