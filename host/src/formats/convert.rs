@@ -87,7 +87,12 @@ impl Conversation {
         }
     }
 
-    fn written_as(&self, plan: &RenderPlan<'_>, to: Format) -> Result<String, FormatError> {
+    /// The same as it stands, message for message, whatever a provider says of it.
+    pub(crate) fn written_as(
+        &self,
+        plan: &RenderPlan<'_>,
+        to: Format,
+    ) -> Result<String, FormatError> {
         match to {
             _ if !self.is_own_request(to) && !self.compacted_items.is_empty() => {
                 Err(FormatError::OnlyItsProvider(to))

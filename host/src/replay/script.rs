@@ -32,8 +32,8 @@ impl Script {
             _ => Format::OpenAiChat,
         };
         let recorded = conversation.messages();
-        let native = conversation.convert(&RenderPlan::whole(recorded.len()), format);
-        let native = native.and_then(|body| Self::split(body.document, format, recorded.len()));
+        let native = conversation.written_as(&RenderPlan::whole(recorded.len()), format);
+        let native = native.and_then(|body| Self::split(body, format, recorded.len()));
         native.or_else(|_| Self::split(chat(recorded), Format::OpenAiChat, recorded.len()))
     }
 

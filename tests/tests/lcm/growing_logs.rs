@@ -304,7 +304,7 @@ impl Store {
             session.resume_log(&conversation, history).unwrap();
         }
         let plan = session.render_plan(history);
-        let window = history.convert(&plan, Format::OpenAiChat).unwrap();
+        let window = history.convert(&plan, Format::OpenAiChat).unwrap().document;
         session.end().unwrap();
         Some(window)
     }
