@@ -59,6 +59,12 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
             },
         });
     }
+    // Before the session is opened, which goes on making them.
+    let missing = match kept {
+        Kept::This => Vectors::by(&engines, engine, &args.session),
+        _ => None,
+    };
+    let missing = missing.map_or(0, |vectors| vectors.missing);
     let agent = window::choose(None, None, None, &engines.config().model).agent;
     let failed = |error: SessionError| match error {
         SessionError::Open(error @ OpenError::Settings { .. }) => CliError::of_open(error),
@@ -141,11 +147,6 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     if let Err(error) = serde_json::from_str::<Map<String, Value>>(&call.arguments) {
         return Err(refused(format!("they are not a JSON object: {error}")));
     }
-    let missing = match kept {
-        Kept::This => Vectors::by(&engines, engine, &args.session),
-        _ => None,
-    };
-    let missing = missing.map_or(0, |vectors| vectors.missing);
     if missing > 0 {
         let what = format!(
             "{} of the session `{id}` have no vectors yet: a question finds them by their words alone; `contexture \

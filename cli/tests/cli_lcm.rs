@@ -803,14 +803,14 @@ fn an_import_makes_vectors_and_what_lacks_them_is_told_and_indexed() {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         (json(&ran.stdout)["hits"][0]["id"].clone(), ran.stderr)
     };
+    let missing = done(home.run(["sessions", "index", "early", "--dry-run"]));
+    assert_eq!(missing["missing"], 3, "{missing}");
     let (_, told) = asked("early");
     assert!(
         told.contains("3 messages of the session `early` have no vectors yet"),
         "{told}"
     );
     assert!(told.contains("contexture sessions index early"), "{told}");
-    let missing = done(home.run(["sessions", "index", "early", "--dry-run"]));
-    assert_eq!(missing["missing"], 3, "{missing}");
     let made = done(home.run(["sessions", "index"]));
     assert_eq!(
         (&made["missing"], &made["sessions"][0]["embedded"]),

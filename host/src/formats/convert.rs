@@ -87,6 +87,7 @@ impl Conversation {
         }
     }
 
+    /// The same as it stands, message for message, whatever a provider says of it.
     pub(crate) fn written_as(
         &self,
         plan: &RenderPlan<'_>,

@@ -19,6 +19,7 @@ use crate::store::{
     Blocks, Body, Key, SessionId, Store, SummaryTimes, count_summaries, for_each_summary, info_in,
     row_in, summary_times,
 };
+use crate::tools::is_own;
 
 pub(super) fn search(
     store: &Store,
@@ -125,7 +126,9 @@ impl Search<'_> {
         let mut found = Vec::new();
         if self.query.scope != Scope::Summaries {
             for (key, score) in ranked {
-                if let Some(row) = row_in(self.connection, key)? {
+                let row = row_in(self.connection, key)?;
+                // A neighbour may be what an earlier search answered.
+                if let Some(row) = row.filter(|row| !row.tool.as_deref().is_some_and(is_own)) {
                     found.push(Found::message(key, row.order_at, score));
                 }
             }
