@@ -111,9 +111,9 @@ impl Served {
         let base = provider.base_url();
         let home = tempfile::tempdir().unwrap();
         let config = format!(
-            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n{}\
-             context: {{engine: {engine}}}\nmodel: {{context_length: {WINDOW}}}\n",
-            chatgpt(&base),
+            "upstream:\n  openai: {{base_url: \"{base}/v1\"}}\n  anthropic: {{base_url: \"{base}\"}}\n  \
+             chatgpt: {{base_url: \"{base}/backend-api/codex\"}}\n\
+             context: {{engine: {engine}}}\nmodel: {{context_length: {WINDOW}}}\n"
         );
         std::fs::write(home.path().join("config.yaml"), config).unwrap();
         let mut command = Command::new(programs().join("contexture"));
@@ -158,11 +158,6 @@ impl Served {
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect()
     }
-}
-
-/// Where a ChatGPT login goes on to.
-fn chatgpt(_base: &str) -> String {
-    String::new()
 }
 
 /// Plays the task; aider has no tools and is asked forty questions.
@@ -290,7 +285,12 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
         }
     }
     if let Some(served) = &served {
-        let told = served.tap.told();
+        let mut told = served.tap.told();
+        // Lists of models and the like are no conversation.
+        let asks = ["/messages", "/responses", "/chat/completions"];
+        told.retain(|one| {
+            one.request.starts_with("POST ") && asks.iter().any(|path| one.request.ends_with(path))
+        });
         let is_managed = |one: &&Told| one.status == "managed";
         let managed = told.iter().filter(is_managed).count();
         row.managed = format!("{managed} of {}", told.len());

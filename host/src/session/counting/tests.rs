@@ -397,7 +397,5 @@ fn tools_in_an_item_count_as_tools() {
     }
     // What nobody knows counts as its JSON.
     let unknown = json!({"type": "workspace_state", "roots": ["/src".repeat(100)]});
-    assert!(
-        fixed(json!({"input": [unknown, user]})) >= counter.count_text(&unknown.to_string())
-    );
+    assert!(fixed(json!({"input": [unknown, user]})) >= counter.count_text(&unknown.to_string()));
 }
