@@ -1352,13 +1352,26 @@ mod any_document {
             let plan = RenderPlan { own_summaries: own, ..window(entries) };
             let out = document.render(&plan).unwrap();
             let wire = split(&out, Some(document.format())).unwrap();
-            let numbers = |raw: &str| -> Vec<usize> {
-                let words = raw.split(|letter: char| !letter.is_ascii_alphanumeric());
+            fn texts(value: &serde_json::Value, into: &mut String) {
+                match value {
+                    serde_json::Value::String(text) => {
+                        into.push(' ');
+                        into.push_str(text);
+                    }
+                    serde_json::Value::Array(all) => all.iter().for_each(|one| texts(one, into)),
+                    serde_json::Value::Object(all) => all.values().for_each(|one| texts(one, into)),
+                    _ => {}
+                }
+            }
+            let numbers = |value: &serde_json::Value| -> Vec<usize> {
+                let mut all = String::new();
+                texts(value, &mut all);
+                let words = all.split(|letter: char| !letter.is_ascii_alphanumeric());
                 words.filter_map(|word| word.strip_prefix('m')?.parse().ok()).collect()
             };
             let said: Vec<_> = wire.messages.iter().map(|raw| {
                 let value: serde_json::Value = serde_json::from_str(raw).unwrap();
-                (value["role"].as_str().unwrap_or_default().to_owned(), numbers(raw))
+                (value["role"].as_str().unwrap_or_default().to_owned(), numbers(&value))
             }).collect();
             for pair in said.windows(2) {
                 let were = pair[0].1.last().zip(pair[1].1.first()).is_some_and(|(one, next)| one + 1 == *next);

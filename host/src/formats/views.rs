@@ -184,7 +184,11 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
             spans.push(span(0, None, SpanKind::Other));
             continue;
         };
-        let sealed = match thinks {
+        // What a document quotes is the document's.
+        let is_document = pieces
+            .get(piece)
+            .is_some_and(|(_, piece)| piece.is_document);
+        let sealed = match thinks || is_document {
             true => Vec::new(),
             false => sealed_parts(&text),
         };

@@ -218,7 +218,8 @@ impl Agent {
                     .env("OPENAI_BASE_URL", format!("{base_url}/v1"))
                     .env("OPENAI_API_KEY", "x")
                     .env("OPENAI_MODEL", "m");
-                command.args(["--yolo", "--output-format", "json", "-p", prompt]);
+                // As JSON it prints more than a pipe takes before it exits.
+                command.args(["--yolo", "-p", prompt]);
                 command
             }
             Self::Pi => {

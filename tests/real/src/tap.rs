@@ -1,5 +1,6 @@
 //! Stands between a client and a gateway, passes every byte on, and notes what the gateway says of each answer.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What the headers of one answer say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
+    /// What was asked: `POST /v1/messages`.
+    pub request: String,
     /// `x-contexture-status`.
     pub status: String,
     /// `x-contexture-reason`.
@@ -41,15 +44,22 @@ impl Tap {
                 let (Ok(from), Ok(to)) = (client.try_clone(), server.try_clone()) else {
                     continue;
                 };
-                std::thread::spawn(move || pass(from, to, |_| {}));
+                // No client asks again before it has its answer.
+                let asked: Arc<Mutex<VecDeque<String>>> = Arc::default();
+                let asks = asked.clone();
+                std::thread::spawn(move || {
+                    pass(from, to, |bytes| lock(&asks).extend(first_line(bytes)));
+                });
                 let all = all.clone();
                 std::thread::spawn(move || {
                     let mut heads = Heads::default();
                     pass(server, client, |bytes| {
-                        let told = heads.take(bytes);
-                        all.lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .extend(told);
+                        for mut told in heads.take(bytes) {
+                            told.request = lock(&asked).pop_front().unwrap_or_default();
+                            if !told.status.is_empty() {
+                                lock(&all).push(told);
+                            }
+                        }
                     });
                 });
             }
@@ -64,9 +74,25 @@ impl Tap {
 
     /// What was said of each answer so far, in the order in which they came.
     pub fn told(&self) -> Vec<Told> {
-        let told = self.told.lock();
-        told.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.told).clone()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The method and path of a request that begins with these bytes; none where they are in its middle.
+fn first_line(bytes: &[u8]) -> Option<String> {
+    let methods: [&[u8]; 3] = [b"POST /", b"GET /", b"HEAD /"];
+    if !methods.iter().any(|method| bytes.starts_with(method)) {
+        return None;
+    }
+    let line = bytes.split(|byte| *byte == b'\r').next()?;
+    let line = String::from_utf8_lossy(line);
+    let (asked, _) = line.split_once(" HTTP/1.")?;
+    let path = asked.split('?').next()?;
+    Some(path.to_owned())
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, mut note: impl FnMut(&[u8])) {
@@ -108,13 +134,12 @@ impl Heads {
                 let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
                 found.map(|(_, value)| value.to_owned())
             };
-            if let Some(status) = value("x-contexture-status") {
-                told.push(Told {
-                    status,
-                    reason: value("x-contexture-reason"),
-                    compaction: value("x-contexture-compaction"),
-                });
-            }
+            told.push(Told {
+                request: String::new(),
+                status: value("x-contexture-status").unwrap_or_default(),
+                reason: value("x-contexture-reason"),
+                compaction: value("x-contexture-compaction"),
+            });
             self.rest.drain(..begin + length);
         }
     }
