@@ -11,6 +11,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use crate::figures::counted;
 use crate::interrupt::INTERRUPTED;
 use crate::terminal;
+use contexture::catalog::Untrusted;
 use contexture::config::{ConfigError, DocumentError};
 use contexture::engines::CallError;
 use contexture::engines::{NameTaken, OpenError};
@@ -204,7 +205,7 @@ impl CliError {
     pub(crate) fn config(error: ConfigError) -> Self {
         let is_missing = matches!(
             &error,
-            ConfigError::Document(DocumentError::Read { cause, .. }) if cause.kind() == ErrorKind::NotFound
+            ConfigError::Document(DocumentError::Untrusted(Untrusted::Unreadable { cause, .. })) if cause.kind() == ErrorKind::NotFound
         );
         Self::Config {
             way_out: match is_missing {

@@ -121,7 +121,7 @@ pub(crate) fn run(command: Option<&PluginsCommand>, global: &Global) -> Result<u
         PluginsCommand::Allow { name, yes } => install::allow(global, name, *yes),
         PluginsCommand::Remove { name, yes } => install::remove(global, name, *yes),
         PluginsCommand::New { name, from, api } => new::run(name, *from, api.as_deref()),
-        PluginsCommand::Check { path } => check::run(path),
+        PluginsCommand::Check { path } => check::run(path, global),
         PluginsCommand::Build { paths, debug, .. } => build_all(global, paths, !debug),
         PluginsCommand::List { json } => list(global, *json),
     }
@@ -170,7 +170,7 @@ fn build_all(global: &Global, paths: &[PathBuf], release: bool) -> Result<u8, Cl
         [] => all_buildable(global, release)?,
         named => named
             .iter()
-            .map(|path| buildable(path, release))
+            .map(|path| buildable(path, release, global))
             .collect::<Result<_, _>>()?,
     };
     for manifest in &manifests {
@@ -188,7 +188,7 @@ fn all_buildable(global: &Global, release: bool) -> Result<Vec<Manifest>, CliErr
         .iter()
         .filter(|plugin| plugin.folder.join("Cargo.toml").is_file());
     let manifests: Vec<_> = with_source
-        .map(|plugin| buildable(&plugin.folder, release))
+        .map(|plugin| buildable(&plugin.folder, release, global))
         .collect::<Result<_, _>>()?;
     if manifests.is_empty() {
         let folders: Vec<_> = loaded
@@ -207,7 +207,7 @@ fn all_buildable(global: &Global, release: bool) -> Result<Vec<Manifest>, CliErr
 }
 
 /// The plugin in a folder.
-fn buildable(path: &Path, release: bool) -> Result<Manifest, CliError> {
+fn buildable(path: &Path, release: bool, global: &Global) -> Result<Manifest, CliError> {
     let folder = std::fs::canonicalize(path).map_err(|source| {
         CliError::usage(
             format!("there is no plugin to build in {}: {source}", path.display()),
@@ -224,7 +224,7 @@ fn buildable(path: &Path, release: bool) -> Result<Manifest, CliError> {
             "name a folder with a Cargo.toml",
         ));
     }
-    write_manifest(&folder, release)?;
+    write_manifest(&folder, release, global)?;
     manifest(&folder_of(&folder)?)
 }
 
@@ -249,7 +249,7 @@ fn folder_of(path: &Path) -> Result<Plugin, CliError> {
 }
 
 /// Makes the manifest of the plugin in a folder from its library, unless somebody else wrote it.
-fn write_manifest(folder: &Path, release: bool) -> Result<(), CliError> {
+fn write_manifest(folder: &Path, release: bool, global: &Global) -> Result<(), CliError> {
     let path = folder.join(MANIFEST_FILE);
     let found = std::fs::read_to_string(&path);
     if found
@@ -259,8 +259,9 @@ fn write_manifest(folder: &Path, release: bool) -> Result<(), CliError> {
         return Ok(());
     }
     let library = cargo_build(&folder.join("Cargo.toml"), release)?;
-    let manifest = manifest_of(&library).map_err(|error| CliError::Build {
-        what: error.to_string(),
+    let deadline = setup::loading_deadline(global);
+    let manifest = manifest_of(&library, deadline).map_err(|what| CliError::Build {
+        what,
         way_out: "say `export_engine!` once in the crate".to_owned(),
     })?;
     if found.is_ok_and(|text| text == manifest) {

@@ -1,6 +1,7 @@
 //! What most commands begin with: the configuration, the model provider, the engines.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::CliError;
 use crate::{Global, terminal};
@@ -36,6 +37,13 @@ pub(crate) fn patient(mut loaded: Loaded) -> Loaded {
         *deadline = PATIENCE_MS;
     }
     loaded
+}
+
+/// How long a library may take to be loaded by a command that looks at a plugin. Such a command does not need the
+/// configuration, so one that cannot be read is no error here.
+pub(crate) fn loading_deadline(global: &Global) -> Duration {
+    let configured = read_config(global).map(|loaded| patient(loaded).config.context.supervision);
+    Duration::from_millis(configured.map_or(PATIENCE_MS, |configured| configured.call_deadline_ms))
 }
 
 /// The engines of a configuration, with the model provider that it names.

@@ -56,6 +56,58 @@ fn done(ran: &Ran) {
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
 }
 
+/// `config.yaml` decides which plugin runs and where requests go, so it is held to the rule for plugins.
+#[test]
+fn a_configuration_that_others_may_write_is_refused() {
+    let home = Home::new();
+    home.put("home/config.yaml", "context: {engine: compressor}\n");
+    let config = home.path("home/config.yaml");
+    for (mode, refused) in [(0o600, false), (0o644, false), (0o646, true), (0o666, true)] {
+        set_mode(&config, mode);
+        let ran = home.run(["config", "show"]);
+        assert_eq!(
+            ran.code,
+            if refused { 2 } else { 0 },
+            "{mode:o}: {}",
+            ran.stderr
+        );
+        let way_out = format!("`chmod o-w '{}'`", config);
+        assert_eq!(
+            ran.stderr.contains(&way_out),
+            refused,
+            "{mode:o}: {}",
+            ran.stderr
+        );
+    }
+    set_mode(&config, 0o600);
+    const ANOTHER: u32 = 12_345;
+    if std::os::unix::fs::chown(&config, Some(ANOTHER), None).is_ok() {
+        let ran = home.run(["config", "show"]);
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.contains("`sudo chown -R "), "{}", ran.stderr);
+    }
+
+    // What is no regular file never blocks.
+    let fifo = home.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    for (file, kind) in [
+        (fifo.as_str(), "a FIFO"),
+        ("/dev/zero", "a device"),
+        ("/dev/null", "a device"),
+        ("/", "a folder"),
+    ] {
+        let ran = home.run(["--config", file, "config", "show"]);
+        assert_eq!(ran.code, 2, "{file}: {}", ran.stderr);
+        assert!(
+            ran.stderr
+                .contains(&format!("is {kind}, not a regular file")),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
 #[test]
 fn what_is_made_is_its_owners_alone_whatever_the_umask() {
     for umask in ["000", "022"] {

@@ -166,6 +166,11 @@ fn what_cannot_be_begun_is_said_and_leaves_nothing() {
             "a crate's begins with a letter",
         ),
         (&["compressor"], "`compressor` is taken", "another name"),
+        (&["fn"], "`fn` is taken", "my-fn"),
+        (&["self"], "`self` is taken", "my-self"),
+        (&["gen"], "`gen` is taken", "my-gen"),
+        (&["build"], "`build` is taken", "my-build"),
+        (&["serde_json"], "`serde_json` is taken", "my-serde_json"),
         (&["taken"], "taken is there already", "another folder"),
         (
             &["x", "--api", "nowhere"],

@@ -24,6 +24,8 @@ pub use resolve::{Choice, Resolution, ResolveError, resolve};
 
 use crate::config::Schema;
 pub use crate::engine_name::{BUILT_IN, NAME_RULE, is_engine_name};
+pub use crate::trust::Untrusted;
+use crate::trust::check_writers;
 
 /// The engines besides the built-in one.
 #[derive(Debug, Default)]
@@ -230,8 +232,8 @@ impl Plugin {
 /// Refuses what somebody else may write, and what lies outside the plugin folder `dir`; a warning where its
 /// group may write it.
 fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
-    let unreadable = |cause| PluginProblem::Unreadable {
-        library: path.to_owned(),
+    let unreadable = |cause| Untrusted::Unreadable {
+        path: path.to_owned(),
         cause,
     };
     let target = std::fs::canonicalize(path).map_err(unreadable)?;
@@ -243,7 +245,7 @@ fn check(dir: &Path, path: &Path) -> Result<Option<String>, PluginProblem> {
         });
     }
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    library::check_writers(path, &metadata)
+    Ok(check_writers(path, &metadata)?)
 }
 
 fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
@@ -254,7 +256,10 @@ fn library_state(library: PathBuf, manifest: Manifest) -> PluginState {
             manifest,
             expected: library,
         },
-        Err(cause) => PluginState::Broken(PluginProblem::Unreadable { library, cause }),
+        Err(cause) => PluginState::Broken(PluginProblem::Untrusted(Untrusted::Unreadable {
+            path: library,
+            cause,
+        })),
     }
 }
 
@@ -430,7 +435,7 @@ mod tests {
             // Who is in the group that runs the tests is the machine's.
             let text = |file| std::fs::read_to_string(file).unwrap();
             let found = std::fs::metadata(path).unwrap();
-            let others = library::has_others(
+            let others = crate::trust::has_others(
                 found.gid(),
                 found.uid(),
                 &text("/etc/group"),
@@ -448,7 +453,7 @@ mod tests {
             }
             let told = scan().to_string();
             let mends = format!(
-                "belongs to the user {ANOTHER}, and would run as you: `sudo chown -R {own} '"
+                "belongs to the user {ANOTHER}, and what is in it runs as you or decides what does: `sudo chown -R {own} '"
             );
             assert!(
                 told.contains(&(mends + &path.display().to_string())),

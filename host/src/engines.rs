@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -826,15 +827,47 @@ impl From<OpenError> for Failure {
 fn not_loaded(error: CallError, library: &str) -> Failure {
     match error {
         CallError::TimedOut { deadline_ms, .. } => {
-            let hangs = OpenError::Hangs {
-                library: library.to_owned(),
-                deadline_ms,
-            };
-            end_watched(&format!("error: {hangs}\n"));
-            Failure::Open(hangs)
+            Failure::Open(hangs(library, Duration::from_millis(deadline_ms)))
         }
         error => Failure::Load(error.to_string()),
     }
+}
+
+/// Loads a plugin's library outside of any session, for commands that look at a plugin. None of its calls has a
+/// deadline, only loading it has.
+///
+/// # Errors
+/// The library does not fit, or it does not return from being loaded within `deadline`. After that the process should
+/// end, see [`OpenError::Hangs`]; the command does.
+pub fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String> {
+    let (done, loaded) = std::sync::mpsc::channel();
+    let path = library.to_owned();
+    let load = move || {
+        // Nobody waits any longer if it is late.
+        let _ = done.send(Plugin::load(&path, &HOST));
+    };
+    std::thread::Builder::new()
+        .name("load a plugin".to_owned())
+        .spawn(load)
+        .map_err(|error| format!("no thread can be started: {error}"))?;
+    let library = library.display().to_string();
+    match loaded.recv_timeout(deadline) {
+        Ok(loaded) => loaded.map_err(|error| error.to_string()),
+        Err(RecvTimeoutError::Timeout) => Err(hangs(&library, deadline).to_string()),
+        Err(RecvTimeoutError::Disconnected) => Err(format!(
+            "the library {library} panicked while it was loaded"
+        )),
+    }
+}
+
+/// A library that does not return from being loaded ends the command.
+fn hangs(library: &str, deadline: Duration) -> OpenError {
+    let hangs = OpenError::Hangs {
+        library: library.to_owned(),
+        deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+    };
+    end_watched(&format!("error: {hangs}\n"));
+    hangs
 }
 
 /// The libraries of this process, by their hashes. Each is loaded once, for two copies of an engine would open

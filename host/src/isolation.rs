@@ -15,6 +15,7 @@ use contexture_engine_api::EngineDescription;
 
 use crate::catalog::Library;
 use crate::supervision::lock;
+use crate::trust;
 use process::Process;
 
 pub(crate) use factory::IsolatedFactory;
@@ -32,12 +33,9 @@ pub(crate) fn find_program(
     named: Option<&Path>,
 ) -> Result<PathBuf, String> {
     if let Some(path) = configured {
-        return match path.is_file() {
-            true => Ok(path.to_owned()),
-            false => Err(format!(
-                "`context.engine_host` names {}, which is no file",
-                path.display()
-            )),
+        return match trust::open(path) {
+            Ok(_) => Ok(path.to_owned()),
+            Err(problem) => Err(format!("`context.engine_host`: {problem}")),
         };
     }
     let name = format!("{PROGRAM}{}", std::env::consts::EXE_SUFFIX);

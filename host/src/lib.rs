@@ -96,6 +96,7 @@ pub mod session;
 mod suggest;
 mod supervision;
 pub mod tokens;
+mod trust;
 
 pub use contexture_contract as contract;
 pub use contexture_digest::mask_secrets;

@@ -404,7 +404,8 @@ fn a_plugin_on_the_frozen_version_1_0_does_all_that_it_did() {
     home.configure("context:\n  engine: frozen\n  engines:\n    frozen:\n      keep: 3\n");
     let folder = home.plugin_dir("frozen");
     std::fs::create_dir_all(&folder).unwrap();
-    let manifest = contexture::catalog::manifest_of(&library).unwrap();
+    let manifest =
+        contexture::catalog::manifest_of(&library, std::time::Duration::from_secs(60)).unwrap();
     assert!(manifest.contains("keep:\n    type: integer"), "{manifest}");
     std::fs::write(folder.join("plugin.yaml"), manifest).unwrap();
     std::fs::copy(&library, folder.join(library_name("frozen"))).unwrap();

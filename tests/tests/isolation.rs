@@ -257,9 +257,25 @@ fn an_engine_that_cannot_be_isolated_does_not_run_at_all() {
         "context:\n  engine: keep-tail\n  isolation: process\n  engine_host: /nowhere/contexture-engine-host\n",
     );
     assert!(
-        missing.contains("`context.engine_host` names /nowhere"),
+        missing.contains("`context.engine_host`: cannot read /nowhere"),
         "{missing}"
     );
+    // The program is held to the rule for plugins.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let program = home.path().join("open-to-all");
+        std::fs::write(&program, "").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let program = program.display();
+        let refused = opened(&format!(
+            "context:\n  engine: keep-tail\n  isolation: process\n  engine_host: {program}\n"
+        ));
+        assert!(
+            refused.contains(&format!("`chmod o-w '{program}'`")),
+            "{refused}"
+        );
+    }
     let linked = opened(&format!("context:\n  engine: lcm\n{}", isolated()));
     assert!(
         linked.contains("it is linked into this program"),

@@ -83,6 +83,39 @@ fn a_library_that_hangs_while_it_is_loaded_is_a_clear_error() {
     assert!(said && !stderr.contains("somebody waited"), "{stderr}");
 }
 
+/// Whatever command looks at it, and however the process ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_constructor_that_ends_or_holds_the_process_is_named() {
+    let home = misbehaving("", SHORT);
+    let folder = home.path().join("plugins/context_engine/misbehaving");
+    let folder = folder.to_str().unwrap();
+    let commands: [&[&str]; 3] = [
+        &COMPRESS,
+        &["plugins", "check", folder],
+        &["engines", "doctor"],
+    ];
+    for args in commands {
+        for how in ["hang", "abort", "exec", "exit"] {
+            let mut command = home.contexture(args);
+            let Ran { code, stderr, .. } = ran(command.env("MISBEHAVING_CONSTRUCTOR", how));
+            assert!(
+                stderr.contains("loading the plugin ") && stderr.contains("misbehaving.so"),
+                "{args:?} {how}: {stderr}"
+            );
+            let (said, expected) = match how {
+                "hang" => ("did not return from being loaded", Some(3)),
+                "exit" => ("a plugin ended the process", Some(3)),
+                "exec" => ("", Some(0)),
+                _ => ("", None),
+            };
+            assert_eq!(code, expected, "{args:?} {how}: {stderr}");
+            assert!(stderr.contains(said), "{args:?} {how}: {stderr}");
+            assert!(!stderr.contains("somebody waited"), "{stderr}");
+        }
+    }
+}
+
 #[test]
 fn what_a_plugin_prints_is_not_among_the_result() {
     let home = misbehaving("print:compress", "");

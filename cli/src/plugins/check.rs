@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use contexture_engine_api::{HostInfo, Plugin};
 use contexture_testkit::conformance::{Checking, Subject, check_engine};
 
 use super::folder_of;
 use crate::error::{CliError, Lines};
 use crate::terminal::Progress;
-use crate::{NEGATIVE, OK, output};
+use crate::{Global, NEGATIVE, OK, output, setup};
 use contexture::catalog::PluginState;
+use contexture::engines::load_plugin;
 
-pub(crate) fn run(path: &Path) -> Result<u8, CliError> {
+pub(crate) fn run(path: &Path, global: &Global) -> Result<u8, CliError> {
+    let deadline = setup::loading_deadline(global);
     let plugin = folder_of(path)?;
     let (manifest, library) = match &plugin.state {
         PluginState::Ready { manifest, library } => (manifest, library),
@@ -38,8 +39,7 @@ pub(crate) fn run(path: &Path) -> Result<u8, CliError> {
     manifest
         .verify(library)
         .map_err(|problem| unusable(problem.to_string()))?;
-    let host = HostInfo::new(env!("CARGO_PKG_VERSION"));
-    let loaded = Plugin::load(library, &host).map_err(|error| unusable(error.to_string()))?;
+    let loaded = load_plugin(library, deadline).map_err(unusable)?;
     let said = loaded.description().clone();
     if (&said.name, &said.version) != (&manifest.name, &manifest.version) {
         return Err(unusable(format!(

@@ -13,6 +13,23 @@ use crate::{OK, output};
 /// What an engine is written and tested with: each file's path and text.
 static CARRIED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 
+/// What no crate can be called that depends on the interface and its test kit: Rust's keywords and reserved words
+/// (<https://doc.rust-lang.org/reference/keywords.html>), the crates that Rust brings, the folders that cargo makes
+/// (<https://doc.rust-lang.org/cargo/reference/manifest.html#the-name-field>), the names of Windows' devices, and the crates
+/// that the new one depends on.
+#[rustfmt::skip]
+const NO_CRATE_NAMES: &[&str] = &[
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
+    "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
+    "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
+    "try", "type", "typeof", "union", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+    "alloc", "core", "proc_macro", "proc-macro", "std", "test",
+    "build", "deps", "examples", "incremental",
+    "aux", "con", "nul", "prn", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8", "com9",
+    "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
+    "contexture-contract", "contexture-engine-api", "contexture-testkit", "serde", "serde_json",
+];
+
 /// Where a crate has the copies of them.
 const COPIES: &str = "contexture";
 
@@ -149,12 +166,12 @@ pub(crate) fn run(name: &str, from: From, api: Option<&str>) -> Result<u8, CliEr
             format!("give it {NAME_RULE}; a crate's begins with a letter"),
         ));
     }
-    if [BUILT_IN, "test", "core", "std", "alloc"].contains(&name) {
+    if name == BUILT_IN || NO_CRATE_NAMES.contains(&name) {
         return Err(CliError::usage(
             format!(
-                "`{name}` is taken: it is the built-in engine's name, or that of a crate of Rust's own"
+                "`{name}` is taken: it is the built-in engine's name, a word of Rust's own, or a name that the crate needs"
             ),
-            "choose another name",
+            format!("choose another name, such as my-{name}"),
         ));
     }
     let api = Api::chosen(api)?;

@@ -16,18 +16,26 @@ unsafe extern "C" {
     safe fn _exit(code: c_int) -> !;
 }
 
-/// The libraries that were loaded, as they are called in messages.
+/// The libraries that were loaded or are being loaded, as they are called in messages.
 static LOADED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// The code that the process ends with where it is not its own program that ends it; 0 for not watched.
 static CODE: AtomicI32 = AtomicI32::new(0);
 
-pub(super) fn note_loaded(library: &Path) {
+/// Notes that this library is about to be loaded. A [watched](watch_exit) process says so on stderr: if the library's
+/// constructors end the process in a way that runs no handler (`_exit`, `exec`, a fault), this line is all that tells
+/// which plugin it was.
+pub(super) fn note_loading(library: &Path) {
     let library = library.display().to_string();
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !loaded.contains(&library) {
-        loaded.push(library);
+    if loaded.contains(&library) {
+        return;
     }
+    if CODE.load(Ordering::SeqCst) != 0 {
+        let message = format!("loading the plugin {library}\n");
+        let _ = std::io::stderr().write_all(crate::printable(&message, usize::MAX).as_bytes());
+    }
+    loaded.push(library);
 }
 
 /// From now on, a process that has loaded a plugin and exits before [`unwatch_exit`] or [`leave`] says so on

@@ -12,7 +12,7 @@ use abi_stable::prefix_type::WithMetadata;
 use abi_stable::std_types::{RSlice, RStr, RString};
 use libloading::Library;
 
-use super::exit::note_loaded;
+use super::exit::note_loading;
 use super::tables::{
     EngineObject, FactoryObject, PluginModuleRef, ServicesObject, ServicesTable, ServicesTableRef,
 };
@@ -123,7 +123,7 @@ impl Plugin {
     /// # Errors
     /// As there.
     pub fn load_copy(path: &Path, copy: &Path, host: &HostInfo) -> Result<Self, LoadError> {
-        note_loaded(path);
+        note_loading(path);
         check_complete(path, copy)?;
         check_abi_version(path, copy)?;
         let header = lib_header_from_path(copy).map_err(|error| LoadError::Init {

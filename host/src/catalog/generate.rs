@@ -1,10 +1,13 @@
 //! A `plugin.yaml` made from what a library says of itself.
 
 use std::path::Path;
+use std::time::Duration;
 
-use contexture_engine_api::{About, EngineDescription, LoadError, Plugin};
+use contexture_engine_api::{About, EngineDescription};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::engines::load_plugin;
 
 /// How a manifest begins that was made from a library, and is made anew when that is built.
 pub const GENERATED: &str =
@@ -24,9 +27,9 @@ struct Written<'a> {
 /// The manifest of the plugin in this library, which is loaded.
 ///
 /// # Errors
-/// The library is no plugin that this host can use.
-pub fn manifest_of(library: &Path) -> Result<String, LoadError> {
-    Plugin::load(library, &crate::engines::HOST).map(|plugin| written(plugin.description()))
+/// The library is no plugin that this host can use, or does not return from being loaded within `deadline`.
+pub fn manifest_of(library: &Path, deadline: Duration) -> Result<String, String> {
+    load_plugin(library, deadline).map(|plugin| written(plugin.description()))
 }
 
 /// What an engine asks for beside compactions: the names of the flags that it sets.

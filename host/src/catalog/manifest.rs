@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::library::Library;
 use crate::config::{Document, DocumentError, Finding, Schema, SchemaError, with_text};
 use crate::engine_name::{NAME_RULE, is_engine_name};
+use crate::trust::Untrusted;
 
 /// The manifest's file name, in the plugin's folder.
 pub const MANIFEST_FILE: &str = "plugin.yaml";
@@ -163,37 +164,9 @@ pub enum PluginProblem {
         /// The library's digest.
         actual: String,
     },
-    /// The library cannot be read.
-    #[error("cannot read {}: {cause}", library.display())]
-    Unreadable {
-        /// The library.
-        library: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-    },
-    /// Everybody may write it, and it runs as the user.
-    #[error(
-        "{} may be written by everybody, and would run as you: `chmod o-w '{0}'`, if you trust what is in it",
-        path.display()
-    )]
-    WritableByAll {
-        /// The file or folder.
-        path: PathBuf,
-    },
-    /// It belongs to another user, and would run as this one.
-    #[error(
-        "{} belongs to the user {owner}, and would run as you: `sudo chown -R {own} '{0}'`, if you trust what is \
-         in it",
-        path.display()
-    )]
-    ForeignOwner {
-        /// The file or folder.
-        path: PathBuf,
-        /// Its owner's number.
-        owner: u32,
-        /// This user's number.
-        own: u32,
-    },
+    /// Somebody else may have written it, it is not a regular file, or it cannot be read.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
     /// A link leads out of the plugin folder.
     #[error(
         "{} is a link that leads out of {}, to {}: copy what it leads to there, or name its folder in `plugins.dirs`",
@@ -522,7 +495,7 @@ mod tests {
         );
         assert!(matches!(
             manifest.unwrap().verify(&dir.path().join("gone")),
-            Err(PluginProblem::Unreadable { .. })
+            Err(PluginProblem::Untrusted(Untrusted::Unreadable { .. }))
         ));
     }
 }

@@ -12,6 +12,7 @@ use super::check::{Found, Problem};
 use super::schema::Schema;
 use super::secrets;
 use super::yaml::{self, Aim, KeyPath, Location, YamlError};
+use crate::trust::{self, Untrusted};
 
 /// The largest file that is read, in bytes. Larger ones could take seconds: deep nesting costs the YAML
 /// scanner quadratic time.
@@ -24,14 +25,9 @@ const MAX_LOCATED: usize = 50;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is missing or not readable.
-    #[error("cannot read {}: {cause}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-    },
+    /// It is missing, not readable, not a regular file, or somebody else may have written it.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
     /// It is larger than 256 KiB.
     #[error("{} is larger than {} bytes: is it the right file?", file.display(), grouped(MAX_FILE_BYTES))]
     TooLarge {
@@ -120,16 +116,13 @@ pub(crate) struct Document {
 
 impl Document {
     pub(crate) fn open(file: &Path) -> Result<Self, DocumentError> {
-        let read = || {
-            let mut bytes = Vec::new();
-            let opened = std::fs::File::open(file)?;
-            // Reading one byte more than allowed detects a file that is too large, even one without a
-            // length.
-            opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let bytes = read().map_err(|cause| DocumentError::Read {
-            file: file.to_owned(),
+        let opened = trust::open(file)?;
+        let mut bytes = Vec::new();
+        // Reading one byte more than allowed detects a file that is too large, even one without a
+        // length.
+        let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+        read.map_err(|cause| Untrusted::Unreadable {
+            path: file.to_owned(),
             cause,
         })?;
         if bytes.len() as u64 > MAX_FILE_BYTES {

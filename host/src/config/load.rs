@@ -12,6 +12,7 @@ use super::schema::Schema;
 use super::sections::{Compression, Config, ISOLATION, Isolation};
 use super::yaml::KeyPath;
 use crate::engine_name::BUILT_IN;
+use crate::trust::Untrusted;
 
 /// Reads a variable of the environment: [`std::env::var_os`], or a test's own.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -72,7 +73,12 @@ impl ConfigError {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Document(
-                DocumentError::Read { file, .. }
+                DocumentError::Untrusted(
+                    Untrusted::WritableByAll { path: file }
+                    | Untrusted::ForeignOwner { path: file, .. }
+                    | Untrusted::NotRegular { path: file, .. }
+                    | Untrusted::Unreadable { path: file, .. },
+                )
                 | DocumentError::TooLarge { file }
                 | DocumentError::NotUtf8 { file, .. }
                 | DocumentError::Syntax { file, .. }
@@ -100,7 +106,7 @@ impl Config {
         let document = match named {
             Some(file) => Some(Document::open(&absolute(file)?)?),
             None => match Document::open(&home.join(FILE_NAME)) {
-                Err(DocumentError::Read { cause, .. })
+                Err(DocumentError::Untrusted(Untrusted::Unreadable { cause, .. }))
                     if cause.kind() == std::io::ErrorKind::NotFound =>
                 {
                     None
@@ -549,7 +555,7 @@ mod tests {
         let error = Config::load(Some(&file), &env).unwrap_err();
         assert!(matches!(
             error,
-            ConfigError::Document(DocumentError::Read { .. })
+            ConfigError::Document(DocumentError::Untrusted(Untrusted::Unreadable { .. }))
         ));
         assert!(error.to_string().contains("other.yaml"));
 

@@ -45,6 +45,13 @@ static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn constructor() {
         match std::env::var("MISBEHAVING_CONSTRUCTOR").as_deref() {
             Ok("hang") => hang(),
+            Ok("abort") => std::process::abort(),
+            Ok("exec") => {
+                use std::os::unix::process::CommandExt;
+                let error = std::process::Command::new("true").exec();
+                panic!("{error}");
+            }
+            Ok("exit") => std::process::exit(0),
             Ok(_) => eprintln!("the constructor ran"),
             Err(_) => {}
         }

@@ -1,0 +1,188 @@
+//! Which files the host acts on: those that nobody but this user and root may have written.
+//!
+//! A plugin's library runs as the user. `config.yaml` says which plugin that is and where requests go, and
+//! `context.engine_host` names a program. So all of them are held to one rule, and [`open`] is how they are read. It also
+//! refuses what is no regular file: a FIFO would block for ever, and a device has no end.
+
+use std::fs::{File, Metadata};
+use std::path::{Path, PathBuf};
+
+/// Why the host does not act on a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Untrusted {
+    /// Everybody may write it.
+    #[error(
+        "{} may be written by everybody, and what is in it runs as you or decides what does: `chmod o-w '{0}'`, if you \
+         trust what is in it",
+        path.display()
+    )]
+    WritableByAll {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// It belongs to another user than this one or root.
+    #[error(
+        "{} belongs to the user {owner}, and what is in it runs as you or decides what does: `sudo chown -R {own} '{0}'`, \
+         if you trust what is in it",
+        path.display()
+    )]
+    ForeignOwner {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// This user's number.
+        own: u32,
+    },
+    /// It is a FIFO, a socket, a device or a folder.
+    #[error("{} is {kind}, not a regular file: copy its content to a file and name that", path.display())]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+        /// What it is, with its article.
+        kind: &'static str,
+    },
+    /// It cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+}
+
+/// Opens a regular file that nobody else may have written.
+///
+/// # Errors
+/// It cannot be opened, is not a regular file, or somebody else may have written it.
+pub(crate) fn open(path: &Path) -> Result<File, Untrusted> {
+    let unreadable = |cause| Untrusted::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
+    let mut options = File::options();
+    options.read(true);
+    // Without it, opening a FIFO that nobody writes waits for a writer.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        rustix::fs::OFlags::NONBLOCK.bits() as i32,
+    );
+    let file = options.open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Untrusted::NotRegular {
+            path: path.to_owned(),
+            kind: kind(&metadata),
+        });
+    }
+    check_writers(path, &metadata)?;
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn kind(metadata: &Metadata) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+
+    let kind = metadata.file_type();
+    match () {
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    }
+}
+
+#[cfg(not(unix))]
+fn kind(metadata: &Metadata) -> &'static str {
+    match metadata.is_dir() {
+        true => "a folder",
+        false => "a device",
+    }
+}
+
+/// Refuses what everybody may write, or what belongs to another user than this one or root. What a group may
+/// write that others are in is worth a warning, which is given back.
+#[cfg(unix)]
+pub(crate) fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>, Untrusted> {
+    use std::os::unix::fs::MetadataExt;
+
+    let own = rustix::process::geteuid().as_raw();
+    let owner = metadata.uid();
+    if owner != own && owner != 0 {
+        return Err(Untrusted::ForeignOwner {
+            path: path.to_owned(),
+            owner,
+            own,
+        });
+    }
+    if metadata.mode() & 0o002 != 0 {
+        return Err(Untrusted::WritableByAll {
+            path: path.to_owned(),
+        });
+    }
+    let text = |file| std::fs::read_to_string(file).unwrap_or_default();
+    let by_others = metadata.mode() & 0o020 != 0
+        && has_others(
+            metadata.gid(),
+            own,
+            &text("/etc/group"),
+            &text("/etc/passwd"),
+        );
+    Ok(by_others.then(|| {
+        let path = path.display();
+        format!(
+            "{path} may be written by its group, and what is in it runs as you or decides what does: `chmod g-w '{path}'`"
+        )
+    }))
+}
+
+/// Whether a group may have members other than this user and root, by what `/etc/group` and `/etc/passwd` say. Where
+/// they know nothing of the group or the user, as with users of a network, it may.
+#[cfg(unix)]
+pub(crate) fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool {
+    let fields = |line: &'_ str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+    let number = |fields: &[String], at: usize| fields.get(at)?.parse::<u32>().ok();
+    let users: Vec<_> = users.lines().map(fields).collect();
+    let group = groups.lines().map(fields);
+    let mut group = group.filter(|group| number(group, 2) == Some(gid));
+    let is_known = users.iter().any(|user| number(user, 2) == Some(own));
+    let (Some(group), true) = (group.next(), is_known) else {
+        return true;
+    };
+    let is_own = |user: &Vec<String>| [Some(own), Some(0)].contains(&number(user, 2));
+    let listed = group.get(3).map(String::as_str).unwrap_or_default();
+    let mut listed = listed.split(',').filter(|member| !member.is_empty());
+    listed.any(|member| !users.iter().any(|user| user[0] == member && is_own(user)))
+        || users
+            .iter()
+            .any(|user| number(user, 3) == Some(gid) && !is_own(user))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn check_writers(_: &Path, _: &Metadata) -> Result<Option<String>, Untrusted> {
+    Ok(None)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::has_others;
+
+    #[test]
+    fn a_group_of_ones_own_has_nobody_else_in_it() {
+        let users = "root:x:0:0::/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n\
+                     you:x:1001:1001::/home/you:/bin/sh\nguest:x:1002:50::/:/bin/sh\n";
+        let groups = "root:x:0:\nme:x:1000:\nalone:x:60:me,root\nteam:x:70:me,you\nstaff:x:50:\nnet:x:80:far\n";
+        let others = |gid| has_others(gid, 1000, groups, users);
+        assert!(!others(1000), "a group of its user's name");
+        assert!(!others(60), "listed alone, and root may all anyway");
+        assert!(!others(0));
+        assert!(others(70), "somebody else is listed");
+        assert!(others(50), "somebody else has it in the list of users");
+        assert!(others(80), "somebody is listed who is a user elsewhere");
+        assert!(others(99), "nothing is known of the group");
+        assert!(has_others(1000, 77, groups, users), "nor of the user");
+    }
+}
