@@ -2,13 +2,18 @@
 //! that compress although they were asked not to.
 
 use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use axum::body::Body;
+use axum::response::Response;
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use futures_util::StreamExt;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
+use http_body::Frame;
 
-/// A content coding that the gateway reads.
+/// A content coding that the gateway reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
@@ -120,73 +125,11 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
     Ok(body)
 }
 
-/// An answer with its body expanded as it comes, if it is coded in a way that is known; else as it is.
-pub(crate) fn expanded(response: reqwest::Response) -> reqwest::Response {
-    let coding = match of(response.headers()).as_deref() {
-        Ok([coding]) => *coding,
-        _ => return response,
-    };
-    let (status, version) = (response.status(), response.version());
-    let mut headers = response.headers().clone();
-    headers.remove(CONTENT_ENCODING);
-    headers.remove(CONTENT_LENGTH);
-    let mut decoder = None;
-    let pieces = response.bytes_stream().map(move |piece| {
-        let piece = piece.map_err(io::Error::other)?;
-        let decoder = match &mut decoder {
-            Some(decoder) => decoder,
-            none => none.insert(Decoder::new(coding, &piece)?),
-        };
-        decoder.expand(&piece)
-    });
-    let mut plain = http::Response::new(reqwest::Body::wrap_stream(pieces));
-    *plain.status_mut() = status;
-    *plain.version_mut() = version;
-    *plain.headers_mut() = headers;
-    reqwest::Response::from(plain)
-}
-
-/// Expands a body that comes in pieces.
-enum Decoder {
-    Gzip(flate2::write::MultiGzDecoder<Sink>),
-    Zlib(flate2::write::ZlibDecoder<Sink>),
-    Deflate(flate2::write::DeflateDecoder<Sink>),
-    Brotli(Box<brotli::DecompressorWriter<Sink>>),
-    Zstd(zstd::stream::write::Decoder<'static, Sink>),
-}
-
-impl Decoder {
-    /// For a body that begins with these bytes.
-    fn new(coding: Coding, begins: &[u8]) -> io::Result<Self> {
-        let sink = Sink::default();
-        Ok(match coding {
-            Coding::Gzip => Self::Gzip(flate2::write::MultiGzDecoder::new(sink)),
-            Coding::Deflate if has_zlib_head(begins) => {
-                Self::Zlib(flate2::write::ZlibDecoder::new(sink))
-            }
-            Coding::Deflate => Self::Deflate(flate2::write::DeflateDecoder::new(sink)),
-            Coding::Brotli => {
-                Self::Brotli(Box::new(brotli::DecompressorWriter::new(sink, 1 << 14)))
-            }
-            Coding::Zstd => Self::Zstd(zstd::stream::write::Decoder::new(sink)?),
-        })
-    }
-
-    /// What a further piece expands to. Nothing of it waits for the next piece.
-    fn expand(&mut self, piece: &[u8]) -> io::Result<Bytes> {
-        fn through(decoder: &mut impl Write, piece: &[u8]) -> io::Result<()> {
-            decoder.write_all(piece)?;
-            decoder.flush()
-        }
-        let sink = match self {
-            Self::Gzip(decoder) => through(decoder, piece).map(|()| decoder.get_mut()),
-            Self::Zlib(decoder) => through(decoder, piece).map(|()| decoder.get_mut()),
-            Self::Deflate(decoder) => through(decoder, piece).map(|()| decoder.get_mut()),
-            Self::Brotli(decoder) => through(decoder, piece).map(|()| decoder.get_mut()),
-            Self::Zstd(decoder) => through(decoder, piece).map(|()| decoder.get_mut()),
-        };
-        sink.map(|sink| Bytes::from(std::mem::take(&mut sink.0)))
-    }
+/// What bytes are pushed through, a piece after the other, and what came out of it.
+trait Pipe: Write + Send {
+    fn out(&mut self) -> &mut Sink;
+    /// The end of it: what an encoder still holds comes out.
+    fn end(&mut self) -> io::Result<()>;
 }
 
 /// Takes what comes out, up to a bound.
@@ -204,5 +147,235 @@ impl Write for Sink {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+macro_rules! pipe {
+    ($kind:ty, $end:ident) => {
+        impl Pipe for $kind {
+            fn out(&mut self) -> &mut Sink {
+                self.get_mut()
+            }
+
+            fn end(&mut self) -> io::Result<()> {
+                pipe!(@$end self)
+            }
+        }
+    };
+    (@finish $own:ident) => { $own.try_finish() };
+    (@flush $own:ident) => { $own.flush() };
+}
+
+pipe!(flate2::write::MultiGzDecoder<Sink>, finish);
+pipe!(flate2::write::ZlibDecoder<Sink>, finish);
+pipe!(flate2::write::DeflateDecoder<Sink>, finish);
+pipe!(flate2::write::GzEncoder<Sink>, finish);
+pipe!(flate2::write::ZlibEncoder<Sink>, finish);
+pipe!(brotli::DecompressorWriter<Sink>, flush);
+pipe!(zstd::stream::write::Decoder<'static, Sink>, flush);
+
+/// An encoder whose end is not had by a reference.
+struct Ending<E> {
+    encoder: Option<E>,
+    ended: Sink,
+    finish: fn(E) -> io::Result<Sink>,
+    out: fn(&mut E) -> &mut Sink,
+}
+
+impl<E: Write> Write for Ending<E> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.encoder
+            .as_mut()
+            .map_or(Ok(0), |encoder| encoder.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.encoder.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+impl<E: Write + Send> Pipe for Ending<E> {
+    fn out(&mut self) -> &mut Sink {
+        match &mut self.encoder {
+            Some(encoder) => (self.out)(encoder),
+            None => &mut self.ended,
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some(encoder) = self.encoder.take() {
+            self.ended = (self.finish)(encoder)?;
+        }
+        Ok(())
+    }
+}
+
+type Brotli = brotli::CompressorWriter<Sink>;
+type Zstd = zstd::stream::write::Encoder<'static, Sink>;
+
+/// Quality and window of Brotli for what is written as it comes.
+const BROTLI: (u32, u32) = (4, 20);
+
+fn encoder(coding: Coding) -> io::Result<Box<dyn Pipe>> {
+    let (sink, level) = (Sink::default(), flate2::Compression::fast());
+    Ok(match coding {
+        Coding::Gzip => Box::new(flate2::write::GzEncoder::new(sink, level)),
+        Coding::Deflate => Box::new(flate2::write::ZlibEncoder::new(sink, level)),
+        Coding::Brotli => Box::new(Ending {
+            encoder: Some(Brotli::new(sink, 1 << 12, BROTLI.0, BROTLI.1)),
+            ended: Sink::default(),
+            finish: |encoder| Ok(encoder.into_inner()),
+            out: Brotli::get_mut,
+        }),
+        Coding::Zstd => Box::new(Ending {
+            encoder: Some(Zstd::new(sink, 1)?),
+            ended: Sink::default(),
+            finish: Zstd::finish,
+            out: Zstd::get_mut,
+        }),
+    })
+}
+
+fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Pipe>> {
+    let sink = Sink::default();
+    Ok(match coding {
+        Coding::Gzip => Box::new(flate2::write::MultiGzDecoder::new(sink)),
+        Coding::Deflate if has_zlib_head(begins) => Box::new(flate2::write::ZlibDecoder::new(sink)),
+        Coding::Deflate => Box::new(flate2::write::DeflateDecoder::new(sink)),
+        Coding::Brotli => Box::new(brotli::DecompressorWriter::new(sink, 1 << 14)),
+        Coding::Zstd => Box::new(zstd::stream::write::Decoder::new(sink)?),
+    })
+}
+
+/// Pushes a piece through, and takes what came of it.
+fn push(pipe: &mut dyn Pipe, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
+    pipe.write_all(piece)?;
+    // Nobody waits for the next piece to see this one.
+    match is_last {
+        true => pipe.end()?,
+        false => pipe.flush()?,
+    }
+    Ok(Bytes::from(std::mem::take(&mut pipe.out().0)))
+}
+
+/// What an answer of a provider's was coded with before it was expanded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Coded(Coding);
+
+/// An answer with its body expanded as it comes, if it is coded in a way that is known; else as it is.
+pub(crate) fn expanded(response: reqwest::Response) -> reqwest::Response {
+    let codings = match of(response.headers()).as_deref() {
+        Ok([coding]) => *coding,
+        _ => return response,
+    };
+    let (status, version) = (response.status(), response.version());
+    let mut headers = response.headers().clone();
+    headers.remove(CONTENT_ENCODING);
+    headers.remove(CONTENT_LENGTH);
+    let mut decoder_of_it = None;
+    let pieces = response.bytes_stream().map(move |piece| {
+        let piece = piece.map_err(io::Error::other)?;
+        let pipe = match &mut decoder_of_it {
+            Some(pipe) => pipe,
+            none => none.insert(decoder(codings, &piece)?),
+        };
+        push(pipe.as_mut(), &piece, false)
+    });
+    let mut plain = http::Response::new(reqwest::Body::wrap_stream(pieces));
+    *plain.status_mut() = status;
+    *plain.version_mut() = version;
+    *plain.headers_mut() = headers;
+    plain.extensions_mut().insert(Coded(codings));
+    reqwest::Response::from(plain)
+}
+
+/// The coding that a provider's answer had, if a client with these headers may be given it.
+pub(crate) fn for_client(
+    response: &reqwest::Response,
+    accepts: Option<&HeaderValue>,
+) -> Option<Coding> {
+    let Coded(coding) = *response.extensions().get::<Coded>()?;
+    let Some(accepts) = accepts else {
+        // Who says nothing takes everything.
+        return Some(coding);
+    };
+    let accepts = String::from_utf8_lossy(accepts.as_bytes()).to_ascii_lowercase();
+    let takes = accepts.split(',').any(|one| {
+        let mut words = one.split(';').map(str::trim);
+        let name = words.next().unwrap_or_default();
+        let is_refused = words.any(|word| matches!(word, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+        (name == coding.name() || name == "*") && !is_refused
+    });
+    takes.then_some(coding)
+}
+
+/// What a client accepts.
+pub(crate) fn accepted(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(ACCEPT_ENCODING).cloned()
+}
+
+/// An answer coded as the provider coded its own: the client is given what it would have without the gateway.
+pub(crate) fn coded(answer: Response, coding: Coding) -> Response {
+    let (mut parts, body) = answer.into_parts();
+    let pipe = match encoder(coding) {
+        Ok(pipe) => pipe,
+        Err(error) => {
+            tracing::warn!("an answer is sent without its content-encoding: {error}");
+            return Response::from_parts(parts, body);
+        }
+    };
+    parts.headers.remove(CONTENT_LENGTH);
+    parts
+        .headers
+        .insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    let body = CodedBody {
+        body,
+        pipe,
+        trailers: None,
+        is_over: false,
+    };
+    Response::from_parts(parts, Body::new(body))
+}
+
+struct CodedBody {
+    body: Body,
+    pipe: Box<dyn Pipe>,
+    trailers: Option<HeaderMap>,
+    is_over: bool,
+}
+
+impl CodedBody {
+    fn last(&mut self) -> Result<Frame<Bytes>, axum::Error> {
+        self.is_over = true;
+        let last = push(self.pipe.as_mut(), &[], true).map_err(axum::Error::new)?;
+        Ok(Frame::data(last))
+    }
+}
+
+impl http_body::Body for CodedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.is_over {
+            return Poll::Ready(self.trailers.take().map(|own| Ok(Frame::trailers(own))));
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(Some(match frame {
+            None => self.last(),
+            Some(Err(error)) => Err(error),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(piece) => push(self.pipe.as_mut(), &piece, false)
+                    .map(Frame::data)
+                    .map_err(axum::Error::new),
+                Err(other) => {
+                    self.trailers = other.into_trailers().ok();
+                    self.last()
+                }
+            },
+        }))
     }
 }

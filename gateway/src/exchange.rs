@@ -10,7 +10,7 @@ use std::time::Instant;
 use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
-use http::header::HeaderMap;
+use http::header::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 
@@ -69,6 +69,8 @@ struct Exchange {
     api: Api,
     url: String,
     headers: HeaderMap,
+    /// The codings that the client takes.
+    accepts: Option<HeaderValue>,
 }
 
 impl Exchange {
@@ -254,6 +256,7 @@ pub(crate) async fn answer(
     let exchange = Exchange {
         url: incoming.url(&settings),
         headers: settings.headers(incoming.route.provider, &incoming.headers),
+        accepts: coding::accepted(&incoming.headers),
         api,
         shared,
         settings,

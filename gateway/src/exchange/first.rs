@@ -13,6 +13,7 @@ use super::replies::{LONGEST_ERROR, back, is_stream, read_all, unreachable, whol
 use super::rounds::answered;
 use crate::answer::{Rounds, Slot};
 use crate::api::Api;
+use crate::coding::{self, Coding};
 use crate::conversation::{Asked, Fit, Turned};
 use crate::headers;
 use crate::limits::Counted;
@@ -37,7 +38,11 @@ pub(super) async fn managed(
     (turned, held): (Turned, Duration),
     counted: Counted,
 ) -> Response {
-    let Sent { turned, answer } = match send_fitting(&exchange, &slot, &asked, turned).await {
+    let Sent {
+        turned,
+        coding,
+        answer,
+    } = match send_fitting(&exchange, &slot, &asked, turned).await {
         Ok(sent) => sent,
         Err(error) => return unreachable(exchange.api, &error),
     };
@@ -54,12 +59,18 @@ pub(super) async fn managed(
             answered(exchange, slot, rounds, (begun, response), counted).await
         }
     };
-    told(answer, &session, compaction.as_deref())
+    let answer = told(answer, &session, compaction.as_deref());
+    match coding {
+        Some(coding) => coding::coded(answer, coding),
+        None => answer,
+    }
 }
 
 /// What a request was sent as, and what came back.
 pub(super) struct Sent {
     pub(super) turned: Turned,
+    /// How the provider coded its answer, if the client may be given it so.
+    pub(super) coding: Option<Coding>,
     pub(super) answer: Answer,
 }
 
@@ -110,6 +121,7 @@ pub(super) async fn send_fitting(
     let mut shares = SHARES.iter();
     loop {
         let mut response = exchange.send(turned.body.clone()).await?;
+        let coding = coding::for_client(&response, exchange.accepts.as_ref());
         let (status, headers) = (response.status(), response.headers().clone());
         let mut begun = Beginning::default();
         let error = if matches!(status.as_u16(), 400 | 413 | 422 | 500) {
@@ -122,7 +134,11 @@ pub(super) async fn send_fitting(
                 Some(error) if overflow(400, &error).is_some() => Some(error),
                 _ => {
                     let answer = Answer::Begun(begun, response);
-                    return Ok(Sent { turned, answer });
+                    return Ok(Sent {
+                        turned,
+                        coding,
+                        answer,
+                    });
                 }
             }
         };
@@ -152,7 +168,11 @@ pub(super) async fn send_fitting(
             is_overflow: found.is_some(),
         };
         let answer = Answer::Refused(refused);
-        return Ok(Sent { turned, answer });
+        return Ok(Sent {
+            turned,
+            coding: None,
+            answer,
+        });
     }
 }
 

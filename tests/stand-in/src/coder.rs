@@ -179,7 +179,7 @@ fn shell(request: &Request) -> Option<&Value> {
     let tools = request.tools();
     let runs = |tool: &Value| {
         let takes = |key: &&str| properties(tool).is_some_and(|all| all.contains_key(*key));
-        COMMAND.iter().any(|key| takes(key)) || runs_scripts(tool)
+        COMMAND.iter().any(takes) || runs_scripts(tool)
     };
     let known = [
         "bash",
