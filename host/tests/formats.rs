@@ -1705,10 +1705,10 @@ fn what_an_agents_program_puts_in_is_nobodys_word() {
             Format::Anthropic,
             Format::OpenAiResponses,
         ] {
-            let out = log.convert(&whole, to).unwrap();
+            let out = log.convert(&whole, to).unwrap().document;
             assert!(out.contains(says.lines().next().unwrap()), "{to}: {line}");
         }
-        let out = log.convert(&whole, Format::ClaudeCode).unwrap();
+        let out = log.convert(&whole, Format::ClaudeCode).unwrap().document;
         assert_eq!(roles(&one(&out)), roles(&log), "{line}");
         let shorter = PlanEntry::Replaced {
             index: 2,
@@ -1721,7 +1721,7 @@ fn what_an_agents_program_puts_in_is_nobodys_word() {
             shorter,
             PlanEntry::Message(3),
         ]);
-        let out = one(&log.convert(&plan, Format::ClaudeCode).unwrap());
+        let out = one(&log.convert(&plan, Format::ClaudeCode).unwrap().document);
         assert_eq!(
             (roles(&out), out.messages()[2].text.as_str()),
             (roles(&log), "short"),
@@ -1794,7 +1794,7 @@ fn a_subagents_log_reads_back_whole() {
         PlanEntry::Message(4),
         PlanEntry::Message(5),
     ]);
-    let out = log.convert(&plan, Format::ClaudeCode).unwrap();
+    let out = log.convert(&plan, Format::ClaudeCode).unwrap().document;
     let again = one(&out);
     assert_eq!(roles(&again), ["user", "assistant", "user", "assistant"]);
     assert_eq!(again.messages()[0].kind, MessageKind::Summary);
