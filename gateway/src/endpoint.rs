@@ -252,6 +252,8 @@ impl Upstream {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn url(

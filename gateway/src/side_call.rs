@@ -206,7 +206,7 @@ fn holds(raw: &str, cues: &[(Purpose, &str)]) -> Option<Purpose> {
 pub(crate) fn purpose(wire: &WireBody<'_>) -> Option<Purpose> {
     let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
     let asks_for_one = |name: &&str| matches!(wire.member(name), Some("0" | "1"));
-    if limits.iter().any(|name| asks_for_one(name)) {
+    if limits.iter().any(asks_for_one) {
         return Some("quota");
     }
     let last = wire.messages.last().copied().unwrap_or_default();
@@ -280,6 +280,8 @@ fn form(wire: &WireBody<'_>) -> Option<Purpose> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use contexture::formats::{Format, split};
     use serde_json::json;

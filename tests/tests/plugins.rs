@@ -570,7 +570,8 @@ fn no_control_character_of_a_plugin_or_a_file_reaches_the_terminal() {
 fn manifests_are_what_their_libraries_say() {
     for plugin in ["keep-tail", "two-layer", "tiered"] {
         let library = built_plugins().join(library_name(plugin));
-        let said = contexture::catalog::manifest_of(&library).unwrap();
+        let said =
+            contexture::catalog::manifest_of(&library, std::time::Duration::from_secs(60)).unwrap();
         let folder = format!("plugins/context_engine/{plugin}");
         let path = repository().join(&folder).join("plugin.yaml");
         let manifest = std::fs::read_to_string(path).unwrap();

@@ -73,7 +73,7 @@ impl Language {
         })
     }
 
-    fn pick<'w>(self, words: [&'w str; 2]) -> &'w str {
+    fn pick(self, words: [&str; 2]) -> &str {
         match self {
             Self::English => words[0],
             Self::Chinese => words[1],

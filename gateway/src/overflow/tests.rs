@@ -914,7 +914,7 @@ fn written(number: u64, style: usize) -> String {
     let separator = ["", ",", "_", "\u{202f}", "."][style % 5];
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push_str(separator);
         }
         out.push(digit);

@@ -69,7 +69,7 @@ impl Partial {
         let is_again = piece.id == self.id && piece.arguments == self.arguments;
         let has_more = !piece.arguments.is_empty() || piece.id.is_empty();
         is_named_anew
-            && !(is_again && !self.id.is_empty())
+            && (!is_again || self.id.is_empty())
             && (is_other || (has_more && self.is_complete()))
     }
 

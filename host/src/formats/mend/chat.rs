@@ -85,7 +85,8 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
         && (has_calls || message["refusal"].is_string() || message["audio"].is_object());
     let Some(parts) = message["content"].as_array_mut() else {
         let content = &message["content"];
-        if !content.is_string() && !(content.is_null() && may_be_null) {
+        let may_stay = content.is_string() || (content.is_null() && may_be_null);
+        if !may_stay {
             message["content"] = json!(text_of(content));
         }
         return Vec::new();

@@ -107,7 +107,7 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
             )?;
             transaction.execute_batch(SCHEMA)?;
         }
-        _ => return Ok(version(&transaction)?),
+        _ => return version(&transaction),
     }
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
