@@ -1890,7 +1890,7 @@ fn a_damaged_line_costs_itself_alone() {
     let body = b"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}".to_vec();
     let error = contexture::formats::read_bytes(body, None).unwrap_err();
     assert!(
-        error.to_string().starts_with("byte 42 is not UTF-8"),
+        error.to_string().starts_with("byte 39 is not UTF-8"),
         "{error}"
     );
 }

@@ -292,7 +292,19 @@ fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatE
                     && error.what != CUT_IS_NO_EXCUSE
                     && !lines.values.is_empty() =>
             {
-                lines.cut = Some(FormatError::json(document, at, error));
+                // A whole line may stand behind half of one, or behind NULs.
+                let (values, unread) = (lines.values.len(), lines.unread.len());
+                lines.take_values(line, at, number);
+                let error = FormatError::json(document, at, error);
+                match lines.values.len() > values {
+                    true => {
+                        lines.damage.get_or_insert(error);
+                    }
+                    false => {
+                        lines.unread.truncate(unread);
+                        lines.cut = Some(error);
+                    }
+                }
             }
             Err(error) => {
                 let damage = || FormatError::json(document, at, error);

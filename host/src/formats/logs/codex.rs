@@ -263,7 +263,11 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        self.windows.push(before);
+        match self.log.window.is_empty() {
+            // It says nothing to go on with.
+            true => self.log.window = before,
+            false => self.windows.push(before),
+        }
     }
 
     /// Makes the window of a list of items. Those that stood in the window `before` are the same ones; of the others
