@@ -1319,7 +1319,7 @@ mod any_document {
             format in 0..3usize,
             own in any::<bool>(),
         ) {
-            let role = |at: usize, other: bool| if other != (at % 2 == 0) { "user" } else { "assistant" };
+            let role = |at: usize, other: bool| if other != at.is_multiple_of(2) { "user" } else { "assistant" };
             let messages: Vec<_> = fates
                 .iter()
                 .enumerate()

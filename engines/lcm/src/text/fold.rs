@@ -328,7 +328,7 @@ mod tests {
             ];
             for (folded, needle, back) in places {
                 let at = folded.find(&needle).unwrap();
-                let mut place = [at..at + needle.len()];
+                let mut place: [_; 1] = std::array::from_fn(|_| at..at + needle.len());
                 back(&decomposed, &mut place);
                 assert_eq!(decomposed[place[0].clone()].nfc().collect::<String>(), word);
             }
