@@ -461,7 +461,9 @@ impl Job<'_> {
         changed: bool,
     ) -> Result<String, CliError> {
         let own = self.target.format == conversation.format();
-        let stays = own && self.target.alone && !self.target.asked_for;
+        // A provider's rules are those of requests. A log is the agent's own.
+        let is_mended = self.target.asked_for && self.target.format != Format::ClaudeCode;
+        let stays = own && self.target.alone && !is_mended;
         if stays && !changed {
             return Ok(conversation.document().to_string());
         }

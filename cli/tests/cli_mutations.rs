@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use cli_support::{Home, Ran, chat, claude_code_log};
 use contexture::formats::{self, Conversation, Format};
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, SHORTENED_MARK, SUMMARY_MARK};
+use contexture_engine_api::{CLEARED_TOOL_OUTPUT, MISSING_RESULT, SHORTENED_MARK, SUMMARY_MARK};
 use random::Random;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -324,10 +324,14 @@ fn items(conversation: &Conversation) -> Vec<&str> {
 
 /// Whether the host wrote it, or a part of it.
 fn is_written(item: &str) -> bool {
-    const LOST: &str = "[The result of this call is not part of the conversation]";
-    [SUMMARY_MARK, SHORTENED_MARK, CLEARED_TOOL_OUTPUT, LOST]
-        .iter()
-        .any(|mark| item.contains(mark))
+    [
+        SUMMARY_MARK,
+        SHORTENED_MARK,
+        CLEARED_TOOL_OUTPUT,
+        MISSING_RESULT,
+    ]
+    .iter()
+    .any(|mark| item.contains(mark))
 }
 
 /// What is kept stands in the input, to the byte and in this order; what is not there was summarised.

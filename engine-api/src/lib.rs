@@ -58,8 +58,8 @@ pub use engine::{ContextEngine, EngineFactory, FactoryRequest, StandaloneEngine}
 pub use error::EngineError;
 pub use files::{immutable_uri, make_private, make_private_folder, private_file_options};
 pub use message::{
-    CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MessageId, MessageKind, MessageView, NOTICE_MARK,
-    Observed, OwnedMessage, OwnedToolCall, RESTORE_WISH, RESTORED, SHORTENED_MARK,
+    CLEARED_TOOL_OUTPUT, COMPACTION_NOTE, MISSING_RESULT, MessageId, MessageKind, MessageView,
+    NOTICE_MARK, Observed, OwnedMessage, OwnedToolCall, RESTORE_WISH, RESTORED, SHORTENED_MARK,
     SUMMARY_END_MARK, SUMMARY_MARK, TokenSource, ToolCallView, with_views,
 };
 pub use model::{Continued, FailureKind, ModelAnswer, ModelFailure, ModelInfo, ModelRequest};

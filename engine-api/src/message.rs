@@ -17,6 +17,10 @@ pub const SUMMARY_END_MARK: &str = "[END OF CONTEXT COMPACTION]";
 /// What stands in place of an old tool result whose text was cleared.
 pub const CLEARED_TOOL_OUTPUT: &str = "[Old tool output cleared to save context space]";
 
+/// What stands for the result of a call that no message of the conversation answers. Providers refuse a call without a
+/// result.
+pub const MISSING_RESULT: &str = "[The result of this call is not part of the conversation]";
+
 /// What a replaced text begins with where it is not [`CLEARED_TOOL_OUTPUT`].
 pub const SHORTENED_MARK: &str = "[Shortened to save context space]";
 

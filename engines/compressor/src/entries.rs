@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 
 use contexture_digest::shorten_arguments;
-use contexture_engine_api::{CLEARED_TOOL_OUTPUT, Entry, MessageView, Replacement, ShortArguments};
+use contexture_engine_api::{
+    CLEARED_TOOL_OUTPUT, Entry, MISSING_RESULT, MessageView, Replacement, ShortArguments,
+};
 use contexture_summaries::ARGUMENT_MARK;
 
 use crate::boundaries::{Outline, Split};
 use crate::clearing::is_clearable;
 use crate::plan::Plan;
-
-/// Answers a call whose result is nowhere.
-pub(crate) const STUB: &str = "[The result of this call is not part of the conversation]";
 
 /// The new window: what is kept, and the summary in its place.
 pub(crate) fn entries(
@@ -61,7 +60,7 @@ pub(crate) fn entries(
             .iter()
             .take_while(|(call, _)| *call == at)
         {
-            entries.push(Entry::stub(message.id(), *index, STUB.to_owned()));
+            entries.push(Entry::stub(message.id(), *index, MISSING_RESULT.to_owned()));
         }
     }
     entries

@@ -222,7 +222,10 @@ const TABLE: [Row; 45] = [
     ("a Gemini API request", |seen| {
         seen.has_list("contents")
             || seen.any(|entry| {
-                has(entry, &["parts"]) && is(entry.at("role"), &["user", "model", "function"])
+                // With a `content` it is somebody's message with more to it.
+                has(entry, &["parts"])
+                    && entry.at("content").is_none()
+                    && is(entry.at("role"), &["user", "model", "function"])
             })
     }),
     ("an A2A message", |seen| {

@@ -207,8 +207,6 @@ impl Ids {
     }
 }
 
-/// What stands in place of an answer that a call does not have.
-const NO_ANSWER: &str = "[This call has no answer in the conversation.]";
 /// What leads an answer whose call is not there.
 const NO_CALL: &str = "[The result of a tool call that is not in the conversation]";
 /// What leads pictures that a result or an answer cannot hold.

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use contexture_cooldown::Sizes;
 use contexture_engine_api::{
-    COMPACTION_NOTE, Compaction, Entry, MessageId, MessageKind, MessageView, Outcome, grouped,
+    COMPACTION_NOTE, Compaction, Entry, MISSING_RESULT, MessageId, MessageKind, MessageView,
+    Outcome, grouped,
 };
 use contexture_summaries::{Noted, Written, body_of, marked, noted, units};
 use serde_json::json;
@@ -13,7 +14,7 @@ use super::preparing::Redo;
 use super::{Compressor, FRAMING_TOKENS};
 use crate::boundaries::Outline;
 use crate::covered::Covered;
-use crate::entries::{STUB, entries};
+use crate::entries::entries;
 use crate::plan::{Limits, Plan};
 use crate::settings::share;
 
@@ -166,7 +167,7 @@ impl Compressor {
             .count() as u64;
         let stub_tokens = match stubs {
             0 => 0,
-            _ => stubs * (self.services.count_tokens(STUB) + FRAMING_TOKENS),
+            _ => stubs * (self.services.count_tokens(MISSING_RESULT) + FRAMING_TOKENS),
         };
         let note_tokens = match outline.was_compacted() {
             true => 0,

@@ -1,9 +1,10 @@
 //! Anthropic's messages.
 
+use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
 
 use super::pairs::{Entry, Forms, paired};
-use super::{NO_ANSWER, Notes, PICTURES, drop_private, mend_name, orphan};
+use super::{Notes, PICTURES, drop_private, mend_name, orphan};
 
 const FORMS: Forms = Forms {
     adjacent: true,
@@ -15,7 +16,7 @@ const FORMS: Forms = Forms {
         }
     },
     set_result: |block, id| block["tool_use_id"] = json!(id),
-    stub: |_, _, id| json!({"type": "tool_result", "tool_use_id": id, "content": NO_ANSWER}),
+    stub: |_, _, id| json!({"type": "tool_result", "tool_use_id": id, "content": MISSING_RESULT}),
     orphan: |block| {
         let text = json!({"type": "text", "text": orphan(&block["content"])});
         json!({"role": "user", "content": [text]})

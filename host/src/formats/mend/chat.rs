@@ -1,9 +1,10 @@
 //! OpenAI's chat completions.
 
+use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
 
 use super::pairs::{Entry, Forms, paired};
-use super::{NO_ANSWER, Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
+use super::{Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
 
 const FORMS: Forms = Forms {
     adjacent: true,
@@ -18,7 +19,7 @@ const FORMS: Forms = Forms {
         }
     },
     set_result: |message, id| message["tool_call_id"] = json!(id),
-    stub: |_, _, id| json!({"role": "tool", "tool_call_id": id, "content": NO_ANSWER}),
+    stub: |_, _, id| json!({"role": "tool", "tool_call_id": id, "content": MISSING_RESULT}),
     orphan: |message| json!({"role": "user", "content": orphan(&message["content"])}),
 };
 

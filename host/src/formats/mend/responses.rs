@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use contexture_engine_api::MISSING_RESULT;
 use serde_json::{Value, json};
 
 use super::super::anatomy::NO_PICTURE;
 use super::pairs::{Entry, Forms, paired};
-use super::{NO_ANSWER, Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
+use super::{Notes, PICTURES, as_string, drop_private, mend_name, orphan, text_of};
 
 const FORMS: Forms = Forms {
     adjacent: false,
@@ -26,9 +27,9 @@ fn stub(call: &Value, id: &str) -> Value {
     );
     match kind.as_str() {
         "shell_call_output" => json!({"type": kind, "call_id": id, "output": [
-            {"stdout": NO_ANSWER, "stderr": "", "outcome": {"type": "exit", "exit_code": 1}}]}),
+            {"stdout": MISSING_RESULT, "stderr": "", "outcome": {"type": "exit", "exit_code": 1}}]}),
         "apply_patch_call_output" => {
-            json!({"type": kind, "call_id": id, "status": "failed", "output": NO_ANSWER})
+            json!({"type": kind, "call_id": id, "status": "failed", "output": MISSING_RESULT})
         }
         "computer_call_output" => {
             let picture = json!({"type": "computer_screenshot", "image_url": NO_PICTURE});
@@ -37,7 +38,7 @@ fn stub(call: &Value, id: &str) -> Value {
         "tool_search_call_output" => {
             json!({"type": "tool_search_output", "call_id": id, "tools": []})
         }
-        _ => json!({"type": kind, "call_id": id, "output": NO_ANSWER}),
+        _ => json!({"type": kind, "call_id": id, "output": MISSING_RESULT}),
     }
 }
 
