@@ -197,7 +197,7 @@ async fn whatever_an_engine_does_the_client_is_answered() {
             "  supervision: {grace_ms: 100, call_deadline_ms: 500, compress_deadline_ms: 1000}\n";
         home.misbehave(fault, &format!("{isolation}{limits}"));
         let config = std::fs::read_to_string(home.config()).unwrap();
-        let window = "model: {context_length: 24000}\ncompression: {protect_last_n: 4}\n";
+        let window = "model: {context_length: 24000}\n";
         before(&provider, &home, &config, window);
         provider.set(|options| options.window = Some(24_000));
         provider.answer_with(|_| Answer::text("Yes."));

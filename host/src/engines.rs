@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -840,23 +839,16 @@ fn not_loaded(error: CallError, library: &str) -> Failure {
 /// The library does not fit, or it does not return from being loaded within `deadline`. After that the process should
 /// end, see [`OpenError::Hangs`]; the command does.
 pub fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String> {
-    let (done, loaded) = std::sync::mpsc::channel();
-    let path = library.to_owned();
-    let load = move || {
-        // Nobody waits any longer if it is late.
-        let _ = done.send(Plugin::load(&path, &HOST));
-    };
-    std::thread::Builder::new()
-        .name("load a plugin".to_owned())
-        .spawn(load)
-        .map_err(|error| format!("no thread can be started: {error}"))?;
-    let library = library.display().to_string();
-    match loaded.recv_timeout(deadline) {
+    let supervisor = Supervisor::new(Policy {
+        short_deadline: deadline,
+        ..Policy::default()
+    });
+    let (path, name) = (library.to_owned(), library.display().to_string());
+    let loaded = supervisor.load(&name, move || Plugin::load(&path, &HOST));
+    match loaded.map_err(|error| not_loaded(error, &name)) {
         Ok(loaded) => loaded.map_err(|error| error.to_string()),
-        Err(RecvTimeoutError::Timeout) => Err(hangs(&library, deadline).to_string()),
-        Err(RecvTimeoutError::Disconnected) => Err(format!(
-            "the library {library} panicked while it was loaded"
-        )),
+        Err(Failure::Load(why)) => Err(why),
+        Err(Failure::Open(error)) => Err(error.to_string()),
     }
 }
 

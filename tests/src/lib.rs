@@ -184,6 +184,8 @@ impl Home {
     pub fn misbehave(&self, fault: &str, more: &str) -> &Self {
         self.install("tests/plugins/misbehaving", "misbehaving");
         let mut yaml = String::new();
+        // Compactions come when they are due, so that the fault is met.
+        let _ = writeln!(yaml, "compression: {{timing: threshold}}");
         let _ = writeln!(yaml, "context:\n  engine: misbehaving\n{more}");
         let _ = writeln!(
             yaml,

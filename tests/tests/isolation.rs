@@ -116,7 +116,9 @@ fn an_engine_does_in_a_process_of_its_own_what_it_does_in_this_one() {
     let play = |isolation: &str| {
         let home = Home::new();
         home.install("plugins/context_engine/lcm", "lcm");
-        home.configure(&format!("context:\n  engine: lcm\n{isolation}"));
+        home.configure(&format!(
+            "compression: {{timing: threshold}}\ncontext:\n  engine: lcm\n{isolation}"
+        ));
         let engines = engines(&home);
         let mut living = Living::under(&engines, &home, "s");
         let mut bodies: Vec<String> = (0..4).map(|_| living.turn(5_000).body).collect();

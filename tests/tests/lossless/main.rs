@@ -38,7 +38,10 @@ fn sample<T>(all: Vec<T>, count: usize) -> Vec<T> {
 fn prove(set: &str, conversations: Vec<sets::Chat>) {
     let all = conversations.len();
     let home = Home::new();
-    home.configure("context:\n  engine: lcm\n  on_failure: fail\n");
+    // As many compactions as there can be: none waits until it pays.
+    home.configure(
+        "compression: {timing: threshold}\ncontext:\n  engine: lcm\n  on_failure: fail\n",
+    );
     let mut sum = Proof::default();
     let mut taken = 0;
     for chat in sample(conversations, SAMPLED_CONVERSATIONS) {

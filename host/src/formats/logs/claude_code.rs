@@ -479,7 +479,9 @@ fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, li
     let end = live.iter().rposition(|live| *live).unwrap_or(0);
     let mut adopted: HashSet<&str> = HashSet::new();
     for (at, line) in lines.iter().enumerate().take(end) {
-        if live.get(at) != Some(&false) || line.is_sidechain {
+        // A resumed log may hold the line twice.
+        let is_copy = (line.uuid.as_deref()).is_some_and(|id| adopted.contains(id));
+        if live.get(at) != Some(&false) || line.is_sidechain || is_copy {
             continue;
         }
         let is_it = match line.is_boundary {
