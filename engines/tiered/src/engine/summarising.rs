@@ -43,7 +43,7 @@ struct Covered {
     /// The tokens of the prompt without them.
     left: u64,
     budget: u64,
-    /// What stays and is shown compacted, to make room.
+    /// Kept messages that are shown in compacted form to make room.
     shorter: BTreeMap<MessageId, (Replacement, u64)>,
 }
 
@@ -55,8 +55,8 @@ struct Written {
 }
 
 impl<S: Steps> Tiered<S> {
-    /// What a summary would cover: all but the newest messages. If what stays leaves too little room below `trigger`,
-    /// what the model has seen of it is shown compacted, and then fewer of them stay.
+    /// What a summary would cover: everything but the newest messages. If these leave too little room below `trigger`,
+    /// those that the model has seen are compacted. If that is not enough, fewer of them are kept.
     fn covered(&mut self, messages: &[MessageView<'_>], trigger: u64) -> Covered {
         let tokens: Vec<u64> = messages.iter().map(MessageView::tokens).collect();
         let groups = whole_groups(messages);
@@ -352,10 +352,10 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// What is kept of a compacted message.
+/// The kept original of a compacted message.
 struct Original {
     content: String,
-    /// The arguments of its calls that were cut, each by the call's place.
+    /// The arguments of its calls that were cut, each with the call's index.
     arguments: Vec<(usize, String)>,
 }
 
@@ -376,7 +376,7 @@ fn originals(messages: &[MessageView<'_>], places: &[usize]) -> Vec<Option<Origi
     places.iter().map(original).collect()
 }
 
-/// The calls of compacted messages as they were made; none where none was cut.
+/// The original calls of compacted messages; `None` for a message whose calls were not cut.
 fn calls_as_said<'a>(
     messages: &[MessageView<'a>],
     places: &[usize],
