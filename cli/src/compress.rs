@@ -70,9 +70,9 @@ pub(crate) struct CompressArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What its provider would
-    /// refuse is mended or left out, and said
-    /// [default: the input's own; of a session log openai, or responses where OpenAI compacted it]
+    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What the
+    /// provider would refuse is fixed or left out, and the command says so
+    /// [default: the input's own; for a session log openai, or responses if OpenAI compacted it]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
     /// Of a file with several conversations, take the N-th (from 1)

@@ -55,13 +55,13 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Write the messages of a session to stdout as they were on the wire, one a line; where its engine keeps none, what
-    /// stands in place of messages, and what the engine keeps with them. Of an imported log that its agent compacted
-    /// these are the messages with which the agent goes on
+    /// Write the messages of a session to stdout as they were on the wire, one per line. If its engine keeps none, write
+    /// what stands in place of messages, and what the engine keeps with them. For an imported log that its agent
+    /// compacted, these are the messages with which the agent continues
     Export {
         /// The session
         id: String,
-        /// The messages too that the agent compacted away itself, and its summaries
+        /// Include the messages that the agent compacted away itself, and its summaries
         #[arg(long)]
         whole: bool,
         #[command(flatten)]
@@ -102,8 +102,8 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Make what a search needs: the index of words, and with an embedder (`context.engines.lcm.embedder`) the vectors by
-    /// which a question also finds what shares no word with it. An agent's session makes them by itself, behind its turns
+    /// Build what a search needs: the word index, and with an embedder (`context.engines.lcm.embedder`) the vectors by
+    /// which a question also finds text that shares no word with it. An agent's session builds them in the background
     #[command(after_help = "\
 Examples:
   contexture sessions index work        # after the embedder was set, or `import` was stopped
@@ -111,7 +111,7 @@ Examples:
     Index {
         /// The session [default: all]
         id: Option<String>,
-        /// Make nothing, only say what is missing
+        /// Build nothing, only report what is missing
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
