@@ -197,8 +197,8 @@ fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vector
         Ok(index) => Vectors::of(&index),
         Err(error) => {
             let what = format!(
-                "the messages are imported, and not all have vectors: {error}; `contexture sessions index {session}` \
-                 makes those that are missing"
+                "the messages are imported, but not all have vectors: {error}; `contexture sessions index {session}` \
+                 makes the missing ones"
             );
             terminal::say(&format!("{}\n", terminal::warning(&what)));
             Some(vectors)

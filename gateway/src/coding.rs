@@ -33,8 +33,8 @@ const LARGEST_PIECE: usize = 64 << 20;
 pub(crate) enum CodingError {
     /// The gateway does not support the coding.
     #[error(
-        "the gateway does not know the content-encoding `{0}`: send gzip, deflate, br, zstd or none, one after the other \
-         at most four times"
+        "the gateway does not know the content-encoding `{0}`: send gzip, deflate, br or zstd, at most four of them, \
+         or none"
     )]
     Unknown(String),
     /// It is larger than a request may be.

@@ -33,7 +33,7 @@ impl Health {
         let (session, why) = all.iter().next()?;
         let count = all.len();
         Some(format!(
-            "degraded: the last request of {count} sessions went on without its engine or store\n{session}: {why}\n"
+            "degraded: the last request of {count} sessions was handled without its engine or store\n{session}: {why}\n"
         ))
     }
 

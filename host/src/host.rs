@@ -145,13 +145,13 @@ impl Host {
         match Engines::new(engines.loaded().clone(), engines.client().clone()) {
             Ok(again) => {
                 tracing::info!(
-                    "the plugins changed: sessions that are opened from now on have them as they are"
+                    "the plugins changed: sessions that are opened from now on use the new ones"
                 );
                 let _old = std::mem::replace(&mut *lock(&self.engines), again);
                 true
             }
             Err(error) => {
-                tracing::warn!("the plugins changed, and stay as they were: {error}");
+                tracing::warn!("the plugins changed, but the old ones stay in use: {error}");
                 false
             }
         }

@@ -45,7 +45,9 @@ pub(crate) fn text(value: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
     let unicode = |_| {
         ArgumentError::new_err(
             value.py(),
-            format!("`{name}` holds a lone surrogate, which is no Unicode: replace it before"),
+            format!(
+                "`{name}` holds a lone surrogate, which is not valid Unicode: replace it first"
+            ),
         )
     };
     Ok(text.to_str().map_err(unicode)?.to_owned())

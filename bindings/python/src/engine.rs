@@ -175,7 +175,7 @@ impl Lent {
         match self.process == std::process::id() {
             true => Ok(&self.services),
             false => Err(ContextureError::new_err(format!(
-                "these services were lent in the process {}, and this is a child of it, made by a fork: use those of a \
+                "these services belong to the process {}, and this is a forked child of it: use those of a \
                  session that is opened here",
                 self.process
             ))),
@@ -339,7 +339,7 @@ fn safe_cut(messages: &Bound<'_, PyAny>, index: &Bound<'_, PyAny>) -> PyResult<u
     let text = walk::json(messages)?;
     let owned: Vec<OwnedMessage> = serde_json::from_str(&text).map_err(|error| {
         FormatError::new_err(format!(
-            "`messages` are none as an engine is given them: {error}"
+            "`messages` do not have the form that an engine receives: {error}"
         ))
     })?;
     let index = match index.lt(0).unwrap_or(false) {

@@ -76,7 +76,7 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
             out,
             text.to_str().map_err(|_| {
                 FormatError::new_err(
-                    "a text holds a lone surrogate, which is no Unicode: replace it before",
+                    "a text holds a lone surrogate, which is not valid Unicode: replace it first",
                 )
             })?,
         );
@@ -239,7 +239,7 @@ fn named(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
 pub(crate) fn document(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_str().map_err(|_| {
-            FormatError::new_err("the text holds a lone surrogate, which is no Unicode")
+            FormatError::new_err("the text holds a lone surrogate, which is not valid Unicode")
         })?;
         return Ok(Some(text.to_owned()));
     }

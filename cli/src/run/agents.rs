@@ -335,11 +335,11 @@ impl Agent {
                          Vertex: take it out there, and name it as `upstream.anthropic.base_url`"
                 .to_owned(),
             "codex" => format!(
-                "a `model_provider` of one's own in Codex's config.toml has an address of its own: run `contexture serve`, \
+                "a custom `model_provider` in Codex's config.toml has its own address: run `contexture serve`, \
                  set its base_url to {base}/v1, and name the old one as `upstream.openai.base_url`"
             ),
             "opencode" => format!(
-                "a provider of one's own in opencode.json has an address of its own: run `contexture serve`, and set its \
+                "a custom provider in opencode.json has its own address: run `contexture serve`, and set its \
                  options.baseURL to {base}/v1"
             ),
             "hermes" => format!(
@@ -347,7 +347,7 @@ impl Agent {
                  custom, base_url: {base}/v1}}`, or start it with --provider custom"
             ),
             "pi" => format!(
-                "pi reads addresses from ~/.pi/agent/models.json alone: run `contexture serve`, and put there {{\"providers\": \
+                "pi reads addresses only from ~/.pi/agent/models.json: run `contexture serve`, and put there {{\"providers\": \
                  {{\"anthropic\": {{\"baseUrl\": \"{base}\"}}, \"openai\": {{\"baseUrl\": \"{base}/v1\"}}}}}}"
             ),
             "qwen" => format!(

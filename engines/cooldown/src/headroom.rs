@@ -55,11 +55,11 @@ impl Headroom {
         } = sizes;
         let reason = match after > roomy(trigger) {
             true if after >= before => format!(
-                "what has to stay leaves nothing to make smaller; {}",
+                "apart from what has to stay, nothing can be made smaller; {}",
                 window.until_required()
             ),
             true => format!(
-                "what has to stay leaves {} of {} tokens, and a compaction has to leave no more than {}, a quarter \
+                "what has to stay takes {} of {} tokens, but a compaction may leave no more than {}, a quarter \
                  below its trigger of {}; {}",
                 grouped(after),
                 grouped(before),

@@ -455,7 +455,7 @@ impl TwoLayer {
             .collect();
         let count = |text: &String| self.services.count_tokens(text) + FRAMING_TOKENS;
         if covered <= texts.iter().map(count).sum::<u64>() {
-            let reason = "nothing stands before the recent turns that a summary would make smaller";
+            let reason = "a summary would not make the text before the recent turns smaller";
             self.headroom.stop(reason.to_owned(), &self.window);
             return self.layer1(read, reason);
         }

@@ -89,7 +89,7 @@ pub enum ProviderError {
     },
     /// The `base_url` is a custom one, no model is named for it, and none can be inferred.
     #[error(
-        "`auxiliary.compression.model` is not set: name the model that {provider} shall use at your `base_url`"
+        "`auxiliary.compression.model` is not set: name the model that {provider} should use at your `base_url`"
     )]
     MissingModel {
         /// The provider that should use it.

@@ -287,7 +287,7 @@ impl Session {
         if !self.is_plausible(counted, usage.input_tokens) {
             tracing::debug!(
                 session = %self.id, counted, reported = usage.input_tokens,
-                "the reported usage cannot be right: it is not learned from"
+                "the reported usage cannot be right and is ignored"
             );
             self.reported = None;
             return;

@@ -127,7 +127,7 @@ impl<S: Steps> Tiered<S> {
         let is_new = |at: &usize| messages[*at].kind() != MessageKind::Summary;
         let before: u64 = covered.places.iter().map(|at| messages[*at].tokens()).sum();
         if !covered.places.iter().any(is_new) {
-            let reason = "nothing stands before the newest messages".to_owned();
+            let reason = "there is nothing before the newest messages".to_owned();
             self.headroom.stop(reason.clone(), &self.window);
             return Ok(Outcome::NothingToDo(reason));
         }
@@ -140,8 +140,7 @@ impl<S: Steps> Tiered<S> {
         let text = written.summary.text();
         if self.services.count_tokens(&text) + FRAMING_TOKENS >= before {
             let reason =
-                "what stands before the newest messages is too short to be worth a summary"
-                    .to_owned();
+                "the text before the newest messages is too short to be worth a summary".to_owned();
             self.headroom.stop(reason.clone(), &self.window);
             return Ok(Outcome::NothingToDo(reason));
         }

@@ -189,7 +189,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     let given_up = given_up.count();
     if given_up > 0 {
         log.warnings.push(format!(
-            "{given_up} of the log's messages stand on branches that were given up by going back, and are left out"
+            "{given_up} of the log's messages are on branches that the user abandoned, and are left out"
         ));
     }
     let last = |is_it: fn(&Line<'_>) -> bool| {
@@ -425,12 +425,12 @@ fn live_branch(
     }
     if lost_parents > 0 {
         warnings.push(format!(
-            "the parent of {lost_parents} of the log's lines is missing; the line before was taken for it"
+            "the parent of {lost_parents} of the log's lines is missing; the line before it was used instead"
         ));
     }
     if beginnings > 0 {
         warnings.push(format!(
-            "{beginnings} of the log's lines begin anew, without one before them; they are read as going on with the \
+            "{beginnings} of the log's lines begin a new chain without a parent; they are read as following the \
              line before"
         ));
     }

@@ -315,7 +315,7 @@ impl<'a> Reader<'a> {
         }
         if self.rolled_back > 0 {
             self.log.warnings.push(format!(
-                "{} of the log's items were taken back by a rollback, and are left out",
+                "{} of the log's items were rolled back, and are left out",
                 self.rolled_back
             ));
         }

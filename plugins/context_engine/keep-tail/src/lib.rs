@@ -76,7 +76,7 @@ impl ContextEngine for KeepTail {
             (entries, after) = self.keeping(messages, keep);
         }
         if entries.iter().all(|entry| matches!(entry, Entry::Keep(_))) {
-            let reason = "what lies between head and tail is too short to be worth a summary";
+            let reason = "the text between head and tail is too short to be worth a summary";
             return Ok(Outcome::NothingToDo(reason.into()));
         }
         let makes_room = window.fixed_tokens + after <= most;
