@@ -22,7 +22,7 @@ pub(crate) enum Coding {
     Zstd,
 }
 
-/// How many codings of one body are undone at most. In practice two are the limit.
+/// How many codings of one body are undone at most. Nobody needs more than two.
 const MOST: usize = 4;
 
 /// How much one piece of an answer may expand to. No model writes this much at once.

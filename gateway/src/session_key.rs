@@ -18,8 +18,7 @@ pub(crate) struct Key {
     pub(crate) is_exact: bool,
 }
 
-/// The headers that name a session, in order of precedence over Anthropic's `metadata`: `FIRST` before it, `THEN` after
-/// it.
+/// The headers that name a session. `FIRST` takes precedence over Anthropic's `metadata`, and `THEN` comes after it.
 const FIRST: [&str; 2] = [SESSION, "x-claude-code-session-id"];
 const THEN: [&str; 4] = [
     "session-id",

@@ -87,7 +87,7 @@ pub(crate) struct Place {
 }
 
 /// The window of a model as the provider reported it, if it is smaller than assumed. It is stored with the session,
-/// because otherwise the first request after a restart would be refused again.
+/// because otherwise every later request would be refused first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limit {
     pub(crate) model: String,

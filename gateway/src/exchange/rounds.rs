@@ -209,8 +209,8 @@ async fn relay(
         Err(Broken::Cut { is_clean, message }) => {
             let last = match reader.broken_off(&message) {
                 Some(event) => Some(Ok(Frame::data(Bytes::from(event)))),
-                // A single unmodified round may end as the provider ended it. The end of an answer of several rounds
-                // would be mistaken for a complete one.
+                // An untouched answer ends as the provider ended it. Any other answer is broken off, because with a
+                // proper end it would look complete.
                 None if is_clean && reader.progress().is_untouched() => None,
                 None => Some(Err(BrokenOff)),
             };

@@ -353,9 +353,9 @@ fn place_summaries<'a>(
         let next_thinks = next.is_some_and(|next| next.has_thinking);
         let user = Some("user");
         let assistant = Some("assistant");
-        // The answer would follow the last message and be the second of its role. Anthropic even continues an answer
-        // that stands at the end. Its system messages have to follow a user message (platform.claude.com,
-        // "Mid-conversation system messages").
+        // The model's answer follows the last message. After an assistant message it would be the second of its role,
+        // and Anthropic even continues an answer that stands at the end. Its system messages have to follow a user
+        // message (platform.claude.com, "Mid-conversation system messages").
         let may_answer =
             next_role.is_some_and(|role| !results_are_users(target) || role != "system");
         if previous_role != user && next_role != user {
