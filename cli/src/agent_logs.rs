@@ -148,7 +148,7 @@ impl Head {
             .take(SEARCHED_LINES)
             .map_while(Result::ok)
         {
-            // One that is not UTF-8 is none that can be read, and ends nothing.
+            // A line that is not UTF-8 is skipped like any unreadable line, and the search continues.
             let Ok(line) = serde_json::from_slice::<Value>(&line) else {
                 continue;
             };

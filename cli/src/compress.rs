@@ -70,9 +70,9 @@ pub(crate) struct CompressArgs {
     /// Refuse a log with a line that cannot be read, instead of leaving it out
     #[arg(long, help_heading = "Input and output")]
     strict: bool,
-    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What its provider would
-    /// refuse is mended or left out, and said
-    /// [default: the input's own; of a session log openai, or responses where OpenAI compacted it]
+    /// The format of the output: openai, anthropic, responses, claude-code, or the input's own. What the
+    /// provider would refuse is fixed or left out, and the command says so
+    /// [default: the input's own; for a session log openai, or responses if OpenAI compacted it]
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), hide_possible_values = true, help_heading = "Input and output")]
     to: Option<Format>,
     /// Of a file with several conversations, take the N-th (from 1)
@@ -245,7 +245,7 @@ struct Target {
     format: Format,
     /// Whether the conversation is all of its document, so that what is around it is kept, too.
     alone: bool,
-    /// Whether it was asked for by `--to`, and so has to be what its provider takes.
+    /// Whether `--to` asked for the format, so that the output has to be valid for its provider.
     asked_for: bool,
     /// The form in which markers are put in, where they are.
     markers: Option<Shape>,
@@ -260,7 +260,7 @@ impl Target {
         let is_log = matches!(own, Format::ClaudeCode | Format::Codex);
         let format = match args.to {
             Some(format) => format,
-            // Nobody else could read it.
+            // No other program could read it.
             None if is_log
                 && input
                     .conversations
@@ -461,7 +461,7 @@ impl Job<'_> {
         changed: bool,
     ) -> Result<String, CliError> {
         let own = self.target.format == conversation.format();
-        // A provider's rules are those of requests. A log is the agent's own.
+        // The provider's rules apply to requests. A log follows the agent's own format.
         let is_mended = self.target.asked_for && self.target.format != Format::ClaudeCode;
         let stays = own && self.target.alone && !is_mended;
         if stays && !changed {

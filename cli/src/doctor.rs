@@ -153,7 +153,7 @@ fn examine(loaded: Loaded, offline: bool, findings: &mut Findings) {
     examine_engine(loaded, client, findings);
 }
 
-/// Opens what is really kept: the record of sessions, and what the engine keeps of them. Changes nothing.
+/// Opens the actual stores: the record of sessions, and the engine's own store. Changes nothing.
 fn examine_stores(loaded: &Loaded, findings: &mut Findings) {
     let about = "sessions";
     let kept = Record::open_to_read(&loaded.home)

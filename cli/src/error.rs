@@ -186,7 +186,7 @@ pub(crate) enum CliError {
 pub(crate) struct Lines(pub(crate) String);
 
 impl CliError {
-    /// What became of reading a document.
+    /// The error for a document that could not be read.
     pub(crate) fn of_format(input: String, source: FormatError) -> Self {
         match source {
             FormatError::NotText { at } => Self::NotText { input, valid: at },

@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     if let Some(note) = wish.note(engine, loaded) {
         terminal::say(&format!("{note}\n"));
     }
-    // All that was said: what the agent compacted away, too.
+    // Everything that was said, including what the agent compacted away.
     let whole = (conversation.whole())
         .map_err(|source| CliError::of_format(read.name.clone(), source))?
         .map(Arc::new);
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
         "new": new,
     });
     if whole.is_some() {
-        // With how many messages the agent goes on, its summary among them.
+        // The number of messages with which the agent continues, including its summary.
         answer["window"] = json!(conversation.messages().len());
     }
     if conversation.system().is_some() {
@@ -178,8 +178,8 @@ pub(crate) fn run(args: &ImportArgs, global: &Global) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// Makes the vectors that messages of the session lack, where the engine makes any. What was imported is kept either way,
-/// so a failure is a warning.
+/// Makes the vectors that messages of the session lack, if the engine makes any. The import is complete in any case, so
+/// a failure is only a warning.
 fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vectors> {
     let vectors = Vectors::by(engines, engine, session)?;
     if vectors.missing == 0 {
@@ -197,8 +197,8 @@ fn make_vectors(engines: &Engines, engine: &str, session: &str) -> Option<Vector
         Ok(index) => Vectors::of(&index),
         Err(error) => {
             let what = format!(
-                "the messages are imported, and not all have vectors: {error}; `contexture sessions index {session}` \
-                 makes those that are missing"
+                "the messages are imported, but not all have vectors: {error}; `contexture sessions index {session}` \
+                 makes the missing ones"
             );
             terminal::say(&format!("{}\n", terminal::warning(&what)));
             Some(vectors)

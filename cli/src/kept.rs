@@ -24,7 +24,7 @@ pub(crate) struct Vectors {
 }
 
 impl Vectors {
-    /// What an answer to [`StoreCommand::Index`] says of one session; none where the engine makes no vectors.
+    /// The counts for one session from an answer to [`StoreCommand::Index`]; `None` if the engine makes no vectors.
     pub(crate) fn of(index: &Value) -> Option<Self> {
         Some(Self {
             made: index["sessions"][0]["embedded"].as_u64()?,
@@ -32,7 +32,7 @@ impl Vectors {
         })
     }
 
-    /// Asks the engine; none where it makes no vectors.
+    /// Asks the engine for the counts; `None` if it makes no vectors.
     pub(crate) fn by(engines: &Engines, engine: &str, session: &str) -> Option<Self> {
         let command = StoreCommand::Index {
             session: Some(session.to_owned()),

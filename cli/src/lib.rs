@@ -179,7 +179,7 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     watch_exit(error::ENGINE_FAILED);
     show_panics_plainly();
     let colors = cli.global.color.on(std::io::stderr().is_terminal());
-    // A gateway's log is all that is seen of it. That of `run` goes to a file.
+    // A gateway is observed only through its log. The log of `run` goes to a file.
     let least = u8::from(matches!(cli.command, Command::Serve(_) | Command::Run(_)));
     terminal::log_to_stderr(cli.global.verbose.max(least));
     let code = match dispatch(&cli) {

@@ -233,7 +233,7 @@ fn read_all(args: &ReplayArgs, loaded: &Loaded) -> Result<Vec<Input>, CliError> 
     Ok(inputs)
 }
 
-/// How far what is counted was from what the log recorded, where that is much.
+/// A note on how far the counts were from what the log recorded, if the difference is large.
 fn calibrated(recording: &Recording) -> Option<String> {
     let scale = recording.scale();
     let by = format!("{scale:.2}");

@@ -1,7 +1,7 @@
-//! `contexture run`: a command with a gateway of its own before its model.
+//! `contexture run`: runs a command with a gateway of its own in front of the model.
 //!
-//! The command has the terminal to itself while it runs: one line stands before it and one behind it, and what is logged
-//! meanwhile goes to a file. [`agents`] knows how agents are told of an address, and what to do if one did not listen.
+//! The command has the terminal to itself while it runs. One line is printed before it and one after it, and log output
+//! meanwhile goes to a file. [`agents`] knows how each agent takes an address, and what to do if one ignored it.
 
 mod agents;
 
@@ -49,11 +49,11 @@ pub(crate) struct RunArgs {
 
 /// What a shell says of a command that it cannot run.
 const NOT_RUN: u8 = 127;
-/// What a shell adds to the number of the signal that ended a command.
+/// A shell adds this to the number of the signal that ended a command.
 const SIGNALLED: i32 = 128;
-/// How long answers may take to end once nobody is there to read them.
+/// How long answers in progress may take to end after the command has ended.
 const AFTER: Duration = Duration::from_secs(2);
-/// A log larger than this begins anew, and the old one stays beside it.
+/// A log larger than this is rotated. One old log is kept.
 const LARGEST_LOG: u64 = 8 << 20;
 
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
 
 struct Ran {
     code: u8,
-    /// What is said at the end.
+    /// The lines to print at the end.
     last: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ fn run_beside(
         if let Some(handle) = &handle {
             handle.stop();
         }
-        // Answers that nobody reads, and whoever does not want to wait for them.
+        // Nobody reads the remaining answers, and the user may not want to wait for them.
         tokio::select! {
             _ = tokio::time::timeout(AFTER, serving) => {}
             _ = ctrl_c() => {}
@@ -115,10 +115,11 @@ fn run_beside(
     })
 }
 
-/// Runs the command to its end; answers the exit code that a shell would give it.
+/// Runs the command to its end. Returns the exit code that a shell would give it.
 async fn watch(mut command: tokio::process::Command) -> std::io::Result<u8> {
     let mut child = command.spawn()?;
-    // The terminal sends Ctrl-C to both, and it is the command's business. Elsewhere it comes to this process alone.
+    // At a terminal, Ctrl-C goes to both processes, and the command decides what to do. Elsewhere it goes to this
+    // process alone.
     let at_terminal = std::io::stdin().is_terminal();
     let mut presses = 0;
     loop {
@@ -192,10 +193,10 @@ fn last_lines(agent: &Agent, totals: &Totals, loaded: &Loaded) -> Vec<String> {
     vec![line]
 }
 
-/// The stderr that the command was started with, while everything that this process writes there, the log and what plugins
-/// print, goes to a file.
+/// The original stderr for the command. Everything that this process writes to stderr, such as its log and the output
+/// of plugins, goes to a file instead.
 struct OwnStderr {
-    /// None where it was not possible: then all share it.
+    /// `None` if redirecting was not possible. Everything then shares stderr.
     #[cfg_attr(not(unix), allow(dead_code))]
     kept: Option<(File, PathBuf, u64)>,
 }
@@ -215,7 +216,7 @@ impl OwnStderr {
         Self { kept: None }
     }
 
-    /// Puts it back.
+    /// Restores stderr.
     fn give_back(&self) {
         #[cfg(unix)]
         if let Some((stderr, ..)) = &self.kept {
@@ -243,7 +244,8 @@ impl OwnStderr {
         kept.map_or_else(Stdio::inherit, Stdio::from)
     }
 
-    /// What was warned of while the gateway was opened, which a person should see before the command has the screen.
+    /// The warnings logged while the gateway was opened. The user should see them before the command takes over the
+    /// screen.
     fn warnings(&self) -> String {
         let Some((_, path, began)) = &self.kept else {
             return String::new();

@@ -52,7 +52,7 @@ async fn open(global: &Global, listen: Option<&str>) -> Result<Gateway, CliError
     open_before(global, listen, BaseUrls::default()).await
 }
 
-/// The same before the providers at these addresses, where the configuration names no others.
+/// The same, with these addresses for providers that the configuration names no address for.
 pub(crate) async fn open_before(
     global: &Global,
     listen: Option<&str>,
@@ -97,7 +97,7 @@ async fn signals(handle: Handle) {
         }
     }
     handle.stop();
-    // Who asks again does not want to wait for the answers under way.
+    // A second Ctrl-C means that the user does not want to wait for answers in progress.
     tokio::select! {
         _ = term.recv() => {}
         _ = tokio::signal::ctrl_c() => {}

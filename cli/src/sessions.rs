@@ -55,13 +55,13 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Write the messages of a session to stdout as they were on the wire, one a line; where its engine keeps none, what
-    /// stands in place of messages, and what the engine keeps with them. Of an imported log that its agent compacted
-    /// these are the messages with which the agent goes on
+    /// Write the messages of a session to stdout as they were on the wire, one per line. If its engine keeps none, write
+    /// what stands in place of messages, and what the engine keeps with them. For an imported log that its agent
+    /// compacted, these are the messages with which the agent continues
     Export {
         /// The session
         id: String,
-        /// The messages too that the agent compacted away itself, and its summaries
+        /// Include the messages that the agent compacted away itself, and its summaries
         #[arg(long)]
         whole: bool,
         #[command(flatten)]
@@ -102,8 +102,8 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Make what a search needs: the index of words, and with an embedder (`context.engines.lcm.embedder`) the vectors by
-    /// which a question also finds what shares no word with it. An agent's session makes them by itself, behind its turns
+    /// Build what a search needs: the word index, and with an embedder (`context.engines.lcm.embedder`) the vectors by
+    /// which a question also finds text that shares no word with it. An agent's session builds them in the background
     #[command(after_help = "\
 Examples:
   contexture sessions index work        # after the embedder was set, or `import` was stopped
@@ -111,7 +111,7 @@ Examples:
     Index {
         /// The session [default: all]
         id: Option<String>,
-        /// Make nothing, only say what is missing
+        /// Build nothing, only report what is missing
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -341,7 +341,7 @@ pub(crate) fn run(command: &SessionsCommand, global: &Global) -> Result<u8, CliE
     }
 }
 
-/// The sessions that are recorded, and are other engines': mostly of such as keep none themselves.
+/// The recorded sessions of other engines, mostly of engines without a store of their own.
 fn sessions_of_others(
     store: &Record,
     keeper: &str,
@@ -449,7 +449,7 @@ fn export(keeper: &Keeper<'_>, id: &str, whole: bool) -> Result<u8, CliError> {
             let mut ids = ids.into_iter().flatten().filter_map(Value::as_u64);
             let is_behind = !behind.is_empty() && ids.all(|id| behind.contains(&MessageId(id)));
             match message.get("message").and_then(Value::as_str) {
-                // Codex goes on with its summary as an item of the conversation.
+                // Codex continues with its summary as an item of the conversation.
                 Some(text) if is_behind && !formats::is_compaction_item(text) => {}
                 Some(text) => {
                     for line in formats::item_lines(text) {
@@ -553,7 +553,7 @@ struct Keeper<'a> {
     session: Option<&'a str>,
 }
 
-/// Asks for something that may take long, shows how far it is, and calls it off on Ctrl-C.
+/// Runs a command that may take long, shows its progress, and cancels it on Ctrl-C.
 pub(crate) fn ask_long(
     ask: &(dyn Fn(StoreCommand) -> Result<Value, CliError> + Sync),
     what: &str,
@@ -578,7 +578,7 @@ pub(crate) fn ask_long(
                         terminal::say(on_interrupt);
                         told = true;
                     }
-                    // Every time: it may not have begun yet.
+                    // Repeated, because the command may not have begun yet.
                     let _ = ask(StoreCommand::Cancel);
                 }
                 let Ok(far) = ask(StoreCommand::Progress) else {

@@ -39,8 +39,8 @@ pub(crate) fn patient(mut loaded: Loaded) -> Loaded {
     loaded
 }
 
-/// How long a library may take to be loaded by a command that looks at a plugin. Such a command does not need the
-/// configuration, so one that cannot be read is no error here.
+/// How long loading a library may take in a command that inspects a plugin. Such a command does not need the
+/// configuration, so an unreadable one is not an error here.
 pub(crate) fn loading_deadline(global: &Global) -> Duration {
     let configured = read_config(global).map(|loaded| patient(loaded).config.context.supervision);
     Duration::from_millis(configured.map_or(PATIENCE_MS, |configured| configured.call_deadline_ms))

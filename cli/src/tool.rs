@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
             },
         });
     }
-    // Before the session is opened, which goes on making them.
+    // Counted before the session is opened, because an open session makes more of them.
     let missing = match kept {
         Kept::This => Vectors::by(&engines, engine, &args.session),
         _ => None,
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &ToolArgs, global: &Global) -> Result<u8, CliError> {
     Ok(OK)
 }
 
-/// Notes which messages are wanted back, for the session's next request.
+/// Records which messages to restore with the session's next request.
 fn note_wished(engines: &Engines, id: &str, wished: &[MessageId]) -> Result<(), CliError> {
     let store = setup::open_store(engines)?;
     let _hold = store

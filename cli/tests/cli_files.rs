@@ -56,7 +56,7 @@ fn done(ran: &Ran) {
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
 }
 
-/// `config.yaml` decides which plugin runs and where requests go, so it is held to the rule for plugins.
+/// `config.yaml` decides which plugin runs and where requests go, so the rule for plugins applies to it.
 #[test]
 fn a_configuration_that_others_may_write_is_refused() {
     let home = Home::new();
@@ -87,7 +87,7 @@ fn a_configuration_that_others_may_write_is_refused() {
         assert!(ran.stderr.contains("`sudo chown -R "), "{}", ran.stderr);
     }
 
-    // What is no regular file never blocks.
+    // A file that is not regular never blocks the command.
     let fifo = home.path("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());

@@ -215,7 +215,7 @@ fn run_tells_a_command_where_the_gateway_is() {
     assert_eq!(missing.status.code(), Some(2));
 }
 
-/// A command that runs under `contexture run` until it is told to end; the variables that it was given are read first.
+/// A command that runs under `contexture run` until it is told to end. The variables that it was given are read first.
 #[cfg(unix)]
 struct Under(Child, Vec<String>);
 
@@ -242,7 +242,7 @@ impl Under {
         Self(child, told)
     }
 
-    /// Lets it end; answers what stood on stderr, and the exit code.
+    /// Ends it and returns its stderr and exit code.
     fn end(mut self) -> (String, i32) {
         drop(self.0.stdin.take());
         let ended = self.0.wait_with_output().unwrap();
@@ -323,7 +323,7 @@ fn run_goes_on_to_the_address_of_the_environment_and_keeps_off_the_screen() {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&log).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
 
-    // The configuration wins, and it is said.
+    // The configuration has precedence, and the command says so.
     let home = home(&provider, "");
     let under = Under::start(
         &home,
@@ -374,7 +374,7 @@ fn run_ends_as_its_command_did_and_says_if_nothing_came() {
     }
 }
 
-/// The first Ctrl-C waits for the answers under way, the second does not.
+/// The first Ctrl-C waits for answers in progress, the second one does not.
 #[cfg(unix)]
 #[test]
 fn a_second_interrupt_ends_at_once() {

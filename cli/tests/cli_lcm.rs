@@ -642,7 +642,7 @@ fn the_log_is_silent_unless_asked_for() {
     assert!(asked.contains("INFO"), "{asked}");
 }
 
-/// A log of Claude Code with a compaction of the agent's, and a rollout of Codex with one.
+/// A log of Claude Code and a rollout of Codex, each with a compaction made by the agent.
 fn compacted_logs() -> [(&'static str, String); 2] {
     let claude = |at: usize, more: Value| {
         let role = ["user", "assistant"][at % 2];
@@ -709,7 +709,7 @@ fn a_log_that_its_agent_compacted_is_kept_whole_and_gone_on_with_where_the_agent
             let found = tool(&home, "lcm_grep", &pattern, file);
             let hits = found["hits"].as_array().unwrap();
             assert_eq!(hits.len(), 1, "{file}: {word}");
-            // The summary is the agent's, and never the user's.
+            // The summary is the agent's message, never the user's.
             let is_users = hits[0]["role"] == "user";
             assert_eq!(
                 is_users,
@@ -769,8 +769,8 @@ fn sessions_of_engines_that_keep_nothing_are_listed_too() {
     assert_eq!(of_lcm["sessions"].as_array().unwrap().len(), 1);
 }
 
-/// With an embedder, a question finds what shares no word with it right after an import, and what an earlier import left
-/// without vectors is told and made.
+/// With an embedder, a question finds text that shares no word with it right after an import. If an earlier import left
+/// messages without vectors, commands say so and `sessions index` makes them.
 #[test]
 fn an_import_makes_vectors_and_what_lacks_them_is_told_and_indexed() {
     let home = Home::new();

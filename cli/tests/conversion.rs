@@ -1,5 +1,5 @@
-//! What `--to` writes is what the provider takes: odd conversations of each format, converted to each, are asked of a
-//! stand-in that refuses what the provider refuses.
+//! The output of `--to` is valid for the provider. Unusual conversations of each format are converted to each other
+//! format and sent to a provider simulator that refuses what the provider refuses.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::io::{Read, Write};
@@ -16,21 +16,21 @@ const FORMATS: [Format; 3] = [
     Format::Anthropic,
 ];
 
-/// Something that happens in a conversation.
+/// One step of a conversation.
 #[derive(Debug, Clone)]
 enum Step {
     User(&'static str),
     Assistant(&'static str),
-    /// A message of a role that only its provider, or nobody, knows.
+    /// A message with a role that only its provider, or no provider, knows.
     Role(&'static str, &'static str),
-    /// Calls by these ids, of tools by these names.
+    /// Calls with these ids, of tools with these names.
     Calls(Vec<(&'static str, &'static str)>),
-    /// The result of the call of this id, with a picture where that is so.
+    /// The result of the call with this id, with a picture if the flag is set.
     Result(&'static str, &'static str, bool),
-    /// A picture or a document of the user's, or the assistant's.
+    /// A picture or document, from the user or the assistant.
     Picture(bool),
     Document(&'static str),
-    /// What a tool of the provider's own did.
+    /// The work of a hosted tool.
     Hosted,
     Thinking,
 }
@@ -81,7 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=";
 
-/// A text as a JSON string: the constants hold escapes.
+/// A text as a JSON string. The constants hold escapes.
 fn quoted(text: &str) -> String {
     let control = text.replace('\n', "\\n");
     format!("\"{control}\"")
@@ -238,7 +238,7 @@ fn anthropic(step: &Step) -> Option<String> {
     })
 }
 
-/// A body of this format, in which these steps are between two things that the user says.
+/// A body of this format with these steps between two user messages.
 fn body(format: Format, steps: &[Step]) -> String {
     let all = [&[Step::User("begin")], steps, &[Step::User("go on")]].concat();
     let (key, items): (_, Vec<String>) = match format {
@@ -258,7 +258,7 @@ fn body(format: Format, steps: &[Step]) -> String {
     )
 }
 
-/// Asks for an answer; what the provider said, where that is a refusal.
+/// Asks for an answer. Returns the provider's message if it refuses.
 fn refusal(provider: &StandIn, format: Format, document: &str) -> Option<String> {
     let mut body: Value = serde_json::from_str(document).unwrap();
     let path = match format {
@@ -289,7 +289,7 @@ fn refusal(provider: &StandIn, format: Format, document: &str) -> Option<String>
     (!answer.starts_with("HTTP/1.1 200")).then_some(answer)
 }
 
-/// Converts a body, and holds it to what the provider takes.
+/// Converts a body and checks that the provider accepts it.
 fn check(provider: &StandIn, from: Format, to: Format, document: &str) {
     let write = |document: &str, from| {
         let conversation = read(document, Some(from)).unwrap().remove(0);
@@ -331,7 +331,7 @@ proptest! {
     }
 }
 
-/// Each kind by itself, with what a reader is told of it.
+/// Each kind of problem alone, with the note that the reader is given.
 #[test]
 fn each_kind_is_taken_and_what_became_of_it_is_said() {
     let calls = |id| Step::Calls(vec![(id, "bash")]);

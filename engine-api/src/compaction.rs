@@ -34,7 +34,8 @@ open_struct! {
         pub window: WindowState,
         /// Compact even below the threshold and during a cool-down; the result has only to be smaller.
         pub force: bool,
-        /// Where `force` is set: nobody asked for it, the host does, because the window is nearly full.
+        /// When `force` is set: the user did not ask for the compaction. The host forces it because the window is
+        /// nearly full.
         pub by_hygiene: bool,
         /// The text of the system prompt, where there is one.
         pub system: Option<String>,
@@ -299,29 +300,29 @@ open_struct! {
         /// The texts of its summaries, in order.
         #[serde(default)]
         pub summaries: Vec<String>,
-        /// The messages that something is kept with and that something shorter stands in place of, in order.
+        /// The messages that the window holds in a shorter form or with an engine's state, in order.
         #[serde(default)]
         pub shortened: Vec<Shortened>,
     }
 }
 
 open_struct! {
-    /// A message of the window that something shorter stands in place of.
+    /// A message that the window holds in a shorter form, with an engine's state, or both.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Shortened {
         /// Its id.
         pub id: MessageId,
-        /// The text that the model sees; none where that is the message's own.
+        /// The shorter text that the model sees, or `None` if the model sees the message's own text.
         #[serde(default)]
         pub text: Option<String>,
-        /// What is kept with it, see [`Replacement::state`].
+        /// The state that the engine keeps with the message, see [`Replacement::state`].
         #[serde(default)]
         pub state: Option<serde_json::Value>,
     }
 }
 
 impl Shortened {
-    /// The message of this id.
+    /// An entry for the message with this id.
     pub fn new(id: MessageId) -> Self {
         Self {
             id,

@@ -205,11 +205,12 @@ pub trait ContextEngine: Send {
         )))
     }
 
-    /// The messages that calls of its tools asked to have restored since this was last asked.
+    /// The messages that the engine's tool calls asked to restore since the last call of this function.
     ///
-    /// An engine restores them itself with the next request ([`Entry::Restore`](crate::Entry::Restore)). A host asks
-    /// only where the call came from beside the conversation, to a session that no request follows: it notes the wish
-    /// with the messages, as [`RESTORE_WISH`](crate::RESTORE_WISH), for the session that the next request comes to.
+    /// An engine restores them itself with the next request ([`Entry::Restore`](crate::Entry::Restore)). A host calls
+    /// this only if the tool call did not come from the conversation itself, but to a session that receives no request.
+    /// The host then stores the wish with the messages, as [`RESTORE_WISH`](crate::RESTORE_WISH), for the session that
+    /// handles the next request.
     fn wants_restored(&mut self) -> Vec<MessageId> {
         Vec::new()
     }

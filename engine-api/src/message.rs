@@ -17,8 +17,8 @@ pub const SUMMARY_END_MARK: &str = "[END OF CONTEXT COMPACTION]";
 /// What stands in place of an old tool result whose text was cleared.
 pub const CLEARED_TOOL_OUTPUT: &str = "[Old tool output cleared to save context space]";
 
-/// What stands for the result of a call that no message of the conversation answers. Providers refuse a call without a
-/// result.
+/// The placeholder for the result of a call that no message of the conversation answers. Providers refuse a call
+/// without a result.
 pub const MISSING_RESULT: &str = "[The result of this call is not part of the conversation]";
 
 /// What a replaced text begins with where it is not [`CLEARED_TOOL_OUTPUT`].
@@ -31,9 +31,10 @@ pub const NOTICE_MARK: &str = "[NOTICE]";
 /// engine that restores looks for it.
 pub const RESTORE_WISH: &str = "__restore__";
 
-/// Under what it stands in a message's [state](crate::Replacement::state) that the message was restored
-/// ([`Entry::Restore`](crate::Entry::Restore)), as `true`. An engine sees that only if the client goes back to a body of
-/// before, in which the shorter form stands: what was kept with it is there again, and it can be restored once more.
+/// The key in a message's [state](crate::Replacement::state) that says, with the value `true`, that the message was
+/// restored ([`Entry::Restore`](crate::Entry::Restore)). An engine sees it only if the client goes back to an earlier
+/// body that still holds the shorter form. The state kept with the message is then available again, and the message can
+/// be restored once more.
 pub const RESTORED: &str = "__restored__";
 
 /// What is appended once to the system prompt when a conversation is first compacted.

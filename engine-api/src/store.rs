@@ -62,18 +62,18 @@ pub enum StoreCommand {
         /// Remove nothing, only say what would go.
         dry_run: bool,
     },
-    /// Make what a search needs and what is otherwise made behind the turns, such as vectors. Answered with `sessions`,
-    /// each with its `session`, its `messages`, and how many of these are `indexed` and `embedded` (null without an
-    /// embedder), and with `missing`, the messages that lack something still.
+    /// Build what a search needs and what is otherwise built in the background between turns, such as vectors. The
+    /// answer has `sessions`, each with its `session`, its `messages`, and how many of these are `indexed` and
+    /// `embedded` (null without an embedder), and `missing`, the number of messages that still lack something.
     Index {
-        /// The session's id; without it every session.
+        /// The session's id. Without it, every session is indexed.
         session: Option<String>,
-        /// Make nothing, only say what is missing.
+        /// Build nothing, only report what is missing.
         dry_run: bool,
     },
-    /// Stop the command that another thread asked for, where it can stop: a check, the dry run of a repair, a
-    /// backup, an index. It is answered with [`EngineError::Cancelled`](crate::EngineError::Cancelled) soon after, and
-    /// leaves nothing behind.
+    /// Stop the command that another thread started, if it can be stopped: a check, the dry run of a repair, a backup
+    /// or an index. The command soon fails with [`EngineError::Cancelled`](crate::EngineError::Cancelled) and leaves
+    /// nothing behind.
     Cancel,
     /// How far the command is that another thread asked for: `done` of `total`, in steps of its own.
     Progress,

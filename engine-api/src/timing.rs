@@ -1,30 +1,31 @@
-//! When a compaction that is due is made, and how far it has to go.
+//! When a due compaction is made, and how small it has to make the prompt.
 //!
-//! A compaction is no saving in itself. While the provider's cache is warm, the prompt as it stands costs a tenth of its
-//! price, and what a compaction leaves behind its cut has to be written anew. Each request after it is then cheaper, by
-//! what was taken out. Three rules keep compactions from costing more than they save, for every engine:
+//! A compaction does not save money by itself. While the provider's cache is warm, the unchanged prompt costs a tenth
+//! of its price, and everything that a compaction leaves behind its cut has to be written to the cache again. Each
+//! later request is then cheaper by the tokens that were removed. Three rules, the same for every engine, keep
+//! compactions from costing more than they save:
 //!
 //! 1. A compaction leaves a quarter of its trigger free ([`roomy`]), or it waits until the window requires it
 //!    ([`WindowState::requires_compaction`]).
 //! 2. Two compactions are more than five requests apart, as long as the prompt fits the window.
 //! 3. It pays, at the provider's prices ([`WindowState::pays`], [`WindowState::pays_surely`]).
 //!
-//! [`WindowState::may_compact`] holds the last two. How many requests will follow is not known. Without any knowledge, a
-//! conversation that has had `n` requests has as many again with a chance of one half, and `n / 49` more with a chance
-//! of 98 %.
+//! [`WindowState::may_compact`] applies the last two. Nobody knows how many requests will follow. Without further
+//! knowledge, a conversation that has had `n` requests will have `n` more with a probability of one half, and `n / 49`
+//! more with a probability of 98 %.
 
 use crate::{Decision, WindowState, grouped};
 
 /// The share of its trigger that a compaction may leave filled.
 const ROOMY: f64 = 0.75;
-/// The requests that have to come between two compactions, as long as the prompt fits the window.
+/// The number of requests that have to pass between two compactions, as long as the prompt fits the window.
 const REST: u64 = 5;
-/// The share of the window, in percent, from which on it requires a compaction: where session hygiene fires.
+/// How full the window has to be, in percent, before it requires a compaction. Session hygiene fires at the same share.
 const REQUIRED_PERCENT: u64 = 85;
-/// A conversation of `n` requests has another `n / SURE` ahead of it in 49 cases of 50.
+/// In 49 cases of 50, a conversation of `n` requests has at least another `n / SURE` ahead of it.
 const SURE: u64 = 49;
 
-/// The tokens that a compaction due from `trigger` tokens may leave at most. In the same unit as `trigger`.
+/// How many tokens a compaction that is due at `trigger` tokens may leave at most, in the same unit as `trigger`.
 ///
 /// ```
 /// assert_eq!(contexture_engine_api::roomy(100_000), 75_000);
@@ -52,8 +53,9 @@ impl CachePrices {
         }
     }
 
-    /// What a compaction costs while the cache is warm, in tokens of plain input: what it leaves behind the `fixed`
-    /// tokens is written anew, and the prompt of `before` tokens would have been read.
+    /// What a compaction costs while the cache is warm, in tokens of plain input. Everything that it leaves behind the
+    /// `fixed` tokens is written to the cache again. Without it, the prompt of `before` tokens would have been read
+    /// from the cache.
     pub fn cost(&self, before: u64, after: u64, fixed: u64) -> u64 {
         let (read, write) = (u64::from(self.read_percent), u64::from(self.write_percent));
         let fixed = fixed.min(after);
@@ -63,14 +65,14 @@ impl CachePrices {
 }
 
 impl WindowState {
-    /// Whether the window itself requires a compaction, whatever it costs: 85 % of it are full, or prompt and reserved
-    /// answer do not fit. Never where the window is not known.
+    /// Whether the window itself requires a compaction, whatever it costs: it is 85 % full, or the prompt and the
+    /// reserved answer do not fit. Never true if the window is not known.
     pub fn requires_compaction(&self) -> bool {
         self.required_from()
             .is_some_and(|from| self.best_prompt_tokens() >= from)
     }
 
-    /// The tokens from which on the window requires a compaction; none where it is not known.
+    /// The number of tokens at which the window starts to require a compaction, or `None` if the window is not known.
     pub fn required_from(&self) -> Option<u64> {
         if self.context_length == 0 {
             return None;
@@ -84,7 +86,7 @@ impl WindowState {
         })
     }
 
-    /// Whether the prompt and the reserved answer fit the window; true where the window is not known.
+    /// Whether the prompt and the reserved answer fit the window. True if the window is not known.
     pub fn fits(&self) -> bool {
         let room = match self.usable_tokens() {
             0 => self.context_length,
@@ -93,14 +95,16 @@ impl WindowState {
         self.context_length == 0 || self.best_prompt_tokens() <= room
     }
 
-    /// Whether the last compaction was so few requests ago that the next one waits, as long as the prompt fits.
+    /// Whether the next compaction has to wait because the last one was only a few requests ago. Never true if the
+    /// prompt does not fit.
     pub fn rests(&self) -> bool {
         let since = self.requests_since_compaction;
         self.compactions > 0 && (1..=REST).contains(&since) && self.fits()
     }
 
-    /// Whether a compaction that is due, and would leave a prompt of `after` tokens, is made now: if the last one is long
-    /// enough ago, and the window requires this one or it pays. Always where the prompt does not fit.
+    /// Whether a due compaction that would leave a prompt of `after` tokens is made now. It is made if the last one is
+    /// long enough ago and either the window requires this one or it pays. If the prompt does not fit, it is always
+    /// made.
     ///
     /// ```
     /// use contexture_engine_api::WindowState;
@@ -135,9 +139,9 @@ impl WindowState {
         Decision::Yes("it is due".to_owned())
     }
 
-    /// Whether the prompt has come to this share of the size at which a compaction that leaves `after` tokens will be
-    /// made: `trigger`, or if such a one does not pay yet, the size at which the window requires it. From there on it is
-    /// worth preparing.
+    /// Whether the prompt has reached this share of the size at which the next compaction, leaving `after` tokens, will
+    /// be made. That size is `trigger`, or the size at which the window requires a compaction if one does not pay yet.
+    /// From this share on, preparing the compaction is worthwhile.
     pub fn is_near(&self, trigger: u64, after: u64, share: f64) -> bool {
         let prompt = self.best_prompt_tokens();
         let reached = |size: u64| prompt as f64 >= size as f64 * share;
@@ -149,7 +153,7 @@ impl WindowState {
             && (due.may_compact(after).is_yes() || self.required_from().is_none_or(reached))
     }
 
-    /// How long a compaction waits that is not made now.
+    /// Says how long a compaction waits that is not made now.
     pub fn until_required(&self) -> String {
         match self.required_from() {
             Some(from) => format!(
@@ -160,9 +164,9 @@ impl WindowState {
         }
     }
 
-    /// Whether a compaction that leaves a prompt of `after` tokens pays now, as far as can be guessed: if the
-    /// conversation goes on for as long as it has gone on since the last one. Without
-    /// [`cache_prices`](Self::cache_prices) it does: a smaller prompt is then a cheaper one.
+    /// Whether a compaction that leaves a prompt of `after` tokens pays now. This is a guess: it assumes that the
+    /// conversation goes on for as many requests as it has had since the last compaction. Without
+    /// [`cache_prices`](Self::cache_prices) a compaction always pays, because a smaller prompt is then a cheaper one.
     ///
     /// ```
     /// use contexture_engine_api::{CachePrices, WindowState};
@@ -182,10 +186,10 @@ impl WindowState {
         self.pays_within(after, self.requests_since_compaction.max(1), 0)
     }
 
-    /// Whether a compaction that leaves a prompt of `after` tokens is sure to pay: what the compactions before it have
-    /// saved covers what it costs, or the requests do that come in 49 cases of 50. So a conversation whose window
-    /// requires no compaction costs no more than it would without an engine. Where the cache holds nothing of this
-    /// session, or that is not known, it pays.
+    /// Whether a compaction that leaves a prompt of `after` tokens is sure to pay. It is if its cost is covered by what
+    /// earlier compactions have saved, or by the requests that follow in 49 cases of 50. So a conversation whose window
+    /// requires no compaction costs no more than it would without an engine. A compaction also pays if the cache holds
+    /// nothing of this session, or if that is not known.
     ///
     /// ```
     /// use contexture_engine_api::{CachePrices, WindowState};

@@ -54,16 +54,16 @@ open_struct! {
         pub cache_prices: Option<CachePrices>,
         /// Whether compactions are timed by these prices, where [`pays`](Self::pays) says so, rather than by size.
         pub timed_by_price: bool,
-        /// Whether a compaction that the window does not require waits until it is sure to cost nothing, where
+        /// Whether a compaction that the window does not require waits until it is sure to cost nothing, that is, until
         /// [`pays_surely`](Self::pays_surely) says so.
         pub never_at_a_loss: bool,
         /// The requests since the last compaction, or since the session was opened, this one among them; a number.
         pub requests_since_compaction: u64,
-        /// The requests that went to the model since the session was opened, this one among them; a number.
+        /// The number of requests that went to the model since the session was opened, including this one.
         pub requests: u64,
-        /// The compactions since the session was opened; a number.
+        /// The number of compactions since the session was opened.
         pub compactions: u64,
-        /// What these compactions have saved less what they have cost, in tokens of plain input at `cache_prices`.
+        /// What these compactions have saved minus what they have cost, in tokens of plain input at `cache_prices`.
         pub saved_by_compactions: i64,
         /// Messages in the window, the system prompt not among them.
         pub messages: usize,

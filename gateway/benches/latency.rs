@@ -1,9 +1,9 @@
-//! What a gateway adds to a request on a warm session, against the direct way to the same server, as tables: the time of
-//! a whole answer, and the time to the first byte of a stream.
+//! Measures what a gateway adds to a request on a warm session, compared with direct requests to the same server.
+//! Prints tables with the time to the end of an answer and the time to the first byte of a stream.
 //!
-//! Client, gateways and provider are processes of their own, as they are in use: in one process they share a runtime and
-//! caches, and the figures flatter. The ways are measured in turns, a few requests each, so that what else the machine
-//! does meets all of them alike. nginx is measured beside where it is installed.
+//! Client, gateways and provider run as separate processes, as they do in production. In a single process they would
+//! share a runtime and caches, and the figures would look too good. The setups are measured alternately, a few requests
+//! at a time, so that other load on the machine affects all of them alike. nginx is measured too if it is installed.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
@@ -28,12 +28,12 @@ const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model
 /// Which part of the bench this process is.
 const ROLE: &str = "LATENCY_ROLE";
 
-/// A provider that reads the request and answers at once, in a stream if that was asked for.
+/// A provider that reads the request and answers at once, as a stream if the request asks for one.
 fn provider() {
     let answer = |request: Request| async {
         let body = to_bytes(request.into_body(), usize::MAX).await.unwrap();
         let is_stream = body.windows(13).any(|part| part == b"\"stream\":true");
-        // What a request of this size would have.
+        // The token count that a request of this size would have.
         let answer = ANSWER.replace("INPUT", &(body.len() / 4).to_string());
         let (kind, text) = match is_stream {
             true => ("text/event-stream", stream(&answer)),
@@ -71,7 +71,7 @@ fn stream(answer: &str) -> String {
     events.iter().map(event).collect()
 }
 
-/// The gateway of a home directory.
+/// Runs the gateway of a home directory.
 fn gateway(home: &Path) {
     let runtime = contexture_gateway::runtime().unwrap();
     runtime.block_on(async {
@@ -82,7 +82,7 @@ fn gateway(home: &Path) {
     });
 }
 
-/// A process of the bench, until it is dropped.
+/// A child process of the bench, killed on drop.
 struct Process {
     child: Child,
     base: String,
@@ -109,7 +109,7 @@ impl Process {
         Self::start(home.to_str().unwrap())
     }
 
-    /// nginx before the provider; none where it is not installed.
+    /// nginx in front of the provider; `None` if it is not installed.
     fn nginx(folder: &Path, provider: &str) -> Option<Self> {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
@@ -142,7 +142,7 @@ impl Drop for Process {
     }
 }
 
-/// The bodies of a session's turns, the first of about this many bytes.
+/// The request bodies of a session's turns. The first has about this many bytes.
 fn bodies(size: usize, turns: usize, is_stream: bool) -> Vec<String> {
     let text =
         "A line of a report that somebody wrote, and that is neither short nor long. ".repeat(40);
@@ -167,7 +167,7 @@ fn bodies(size: usize, turns: usize, is_stream: bool) -> Vec<String> {
     (0..turns).map(turn).collect()
 }
 
-/// How long one turn took: to the first byte of the answer, and to its end.
+/// Times one turn: to the first byte of the answer, and to its end.
 async fn ask(
     http: &reqwest::Client,
     base: &str,
@@ -188,7 +188,7 @@ async fn ask(
     (first, began.elapsed())
 }
 
-/// The times of the turns of warm sessions (all but the first two), for each way.
+/// The times of the turns of warm sessions for each setup, without the first two turns.
 async fn measure(
     ways: &[(&str, &str)],
     bodies: &[String],
@@ -212,7 +212,7 @@ async fn measure(
                 if turn > 1 {
                     times.push(took);
                 }
-                // An agent takes a while before it asks again.
+                // An agent pauses before its next request.
                 tokio::time::sleep(Duration::from_millis(3)).await;
             }
         }
@@ -262,7 +262,7 @@ fn main() {
     ] {
         let bodies = bodies(size, turns, is_stream);
         let all = runtime.block_on(measure(&ways, &bodies, rounds));
-        // Of a stream its first byte counts, of an answer its last.
+        // For a stream the first byte counts, for a whole answer the last.
         let times = all.into_iter().map(|times| {
             let mut times: Vec<f64> = times
                 .into_iter()

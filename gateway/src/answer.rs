@@ -89,12 +89,12 @@ impl Rounds {
         }
     }
 
-    /// The request, and what was made of it for the round that comes next.
+    /// The client's request, and the turn to send for the next round.
     pub(crate) fn to_send(&self) -> (Arc<Asked>, Turned) {
         (Arc::clone(&self.asked), self.turned.clone())
     }
 
-    /// Notes what was sent for the round.
+    /// Records what was sent for the round.
     pub(crate) fn sent(&mut self, turned: Turned) {
         self.turned = Turned {
             report: turned.report.or(self.turned.report.take()),
@@ -106,7 +106,7 @@ impl Rounds {
         Arc::clone(&self.turned.tools)
     }
 
-    /// Whether the model was told that this was the last round, and calls all the same.
+    /// Whether the model still calls a tool although it was told that this was the last round.
     pub(crate) fn is_exhausted(&self, settings: &Settings) -> bool {
         self.hidden >= settings.max_rounds
     }
@@ -192,7 +192,7 @@ impl Rounds {
         self.usage.cache_write_tokens += usage.cache_write_tokens;
     }
 
-    /// Answers the engine's calls of a round and goes on with the conversation: what the next round sends.
+    /// Answers the engine's calls of a round and continues the conversation. Returns what the next round sends.
     ///
     /// # Errors
     /// The answer cannot go on.
@@ -330,7 +330,7 @@ async fn take_in_left(shared: &Arc<Shared>, slot: Slot) {
     }
 }
 
-/// What the model is told with the results of the last round that it may have.
+/// What the model is told together with the results of its last allowed round.
 fn last_round(most: u32) -> String {
     format!(
         "\n\n(Tools of this kind were called {most} times in a row, which is as often as it may be: answer now, with \

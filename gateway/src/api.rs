@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 pub(crate) enum Provider {
     OpenAi,
     Anthropic,
-    /// What Codex asks with a ChatGPT login: OpenAI's Responses at another address, with other credentials.
+    /// The API that Codex uses with a ChatGPT login: OpenAI's Responses, at another address and with other credentials.
     ChatGpt,
 }
 
 impl Provider {
-    /// Where it is if the configuration names no address.
+    /// The provider's address if the configuration names none.
     pub(crate) fn usual_address(self) -> &'static str {
         match self {
             Self::OpenAi => "https://api.openai.com",

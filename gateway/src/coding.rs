@@ -1,5 +1,5 @@
-//! Content codings: requests that come compressed are expanded before they are read, and so are answers of providers
-//! that compress although they were asked not to.
+//! Content codings. Compressed requests are expanded before they are read. So are answers of providers that compress
+//! although they were asked not to.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http_body::Frame;
 
-/// A content coding that the gateway reads and writes.
+/// A content coding that the gateway can read and write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
@@ -22,25 +22,25 @@ pub(crate) enum Coding {
     Zstd,
 }
 
-/// How many codings of one body are undone. Nobody needs more than two.
+/// How many codings of one body are undone at most. Nobody needs more than two.
 const MOST: usize = 4;
 
-/// How much a piece of an answer may expand to: no model says so much at once.
+/// How much one piece of an answer may expand to. No model writes this much at once.
 const LARGEST_PIECE: usize = 64 << 20;
 
 /// Why a body cannot be expanded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodingError {
-    /// Nobody here knows the coding.
+    /// The gateway does not support the coding.
     #[error(
-        "the gateway does not know the content-encoding `{0}`: send gzip, deflate, br, zstd or none, one after the other \
-         at most four times"
+        "the gateway does not know the content-encoding `{0}`: send gzip, deflate, br or zstd, at most four of them, \
+         or none"
     )]
     Unknown(String),
     /// It is larger than a request may be.
     #[error("the request is larger than {} MB when it is expanded (`gateway.max_body_mb`)", .0 >> 20)]
     TooLarge(usize),
-    /// The bytes are not what the header says.
+    /// The bytes do not match the header.
     #[error("the request cannot be expanded: its content-encoding says {coding}, and {cause}")]
     Broken {
         coding: &'static str,
@@ -84,7 +84,7 @@ pub(crate) fn of(headers: &HeaderMap) -> Result<Vec<Coding>, CodingError> {
     }
 }
 
-/// Whether these bytes begin as a zlib stream does. Some send `deflate` without that frame, against the standard.
+/// Whether these bytes begin like a zlib stream. Some senders leave that header out of `deflate`, against the standard.
 fn has_zlib_head(bytes: &[u8]) -> bool {
     let [method, flags, ..] = bytes else {
         return true;
@@ -92,7 +92,7 @@ fn has_zlib_head(bytes: &[u8]) -> bool {
     method & 0xf == 8 && (u16::from(*method) << 8 | u16::from(*flags)) % 31 == 0
 }
 
-/// Expands a body to at most `most` bytes, in each of its layers. Blocks.
+/// Expands a body to at most `most` bytes in each layer of coding. Blocks.
 ///
 /// # Errors
 /// It is larger, or not what its codings say.
@@ -125,14 +125,14 @@ pub(crate) fn expand(body: Bytes, codings: &[Coding], most: usize) -> Result<Byt
     Ok(body)
 }
 
-/// What bytes are pushed through, a piece after the other, and what came out of it.
+/// An encoder or decoder that takes pieces of a body and collects its output.
 trait Pipe: Write + Send {
     fn out(&mut self) -> &mut Sink;
-    /// The end of it: what an encoder still holds comes out.
+    /// Ends the stream and writes what an encoder still holds.
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// Takes what comes out, up to a bound.
+/// Collects the output, up to a limit.
 #[derive(Debug, Default)]
 struct Sink(Vec<u8>);
 
@@ -174,7 +174,7 @@ pipe!(flate2::write::ZlibEncoder<Sink>, finish);
 pipe!(brotli::DecompressorWriter<Sink>, flush);
 pipe!(zstd::stream::write::Decoder<'static, Sink>, flush);
 
-/// An encoder whose end is not had by a reference.
+/// Wraps an encoder that can only be finished by value.
 struct Ending<E> {
     encoder: Option<E>,
     ended: Sink,
@@ -213,7 +213,7 @@ impl<E: Write + Send> Pipe for Ending<E> {
 type Brotli = brotli::CompressorWriter<Sink>;
 type Zstd = zstd::stream::write::Encoder<'static, Sink>;
 
-/// Quality and window of Brotli for what is written as it comes.
+/// Brotli's quality and window for output that is written as it arrives.
 const BROTLI: (u32, u32) = (4, 20);
 
 fn encoder(coding: Coding) -> io::Result<Box<dyn Pipe>> {
@@ -247,10 +247,10 @@ fn decoder(coding: Coding, begins: &[u8]) -> io::Result<Box<dyn Pipe>> {
     })
 }
 
-/// Pushes a piece through, and takes what came of it.
+/// Pushes a piece through and returns the output.
 fn push(pipe: &mut dyn Pipe, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
     pipe.write_all(piece)?;
-    // Nobody waits for the next piece to see this one.
+    // The output must be visible before the next piece arrives.
     match is_last {
         true => pipe.end()?,
         false => pipe.flush()?,
@@ -258,11 +258,11 @@ fn push(pipe: &mut dyn Pipe, piece: &[u8], is_last: bool) -> io::Result<Bytes> {
     Ok(Bytes::from(std::mem::take(&mut pipe.out().0)))
 }
 
-/// What an answer of a provider's was coded with before it was expanded.
+/// The coding that a provider's answer had before it was expanded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Coded(Coding);
 
-/// An answer with its body expanded as it comes, if it is coded in a way that is known; else as it is.
+/// The answer with its body expanded as it arrives. An answer in an unknown coding is returned unchanged.
 pub(crate) fn expanded(response: reqwest::Response) -> reqwest::Response {
     let codings = match of(response.headers()).as_deref() {
         Ok([coding]) => *coding,
@@ -289,14 +289,14 @@ pub(crate) fn expanded(response: reqwest::Response) -> reqwest::Response {
     reqwest::Response::from(plain)
 }
 
-/// The coding that a provider's answer had, if a client with these headers may be given it.
+/// The coding of a provider's answer, if a client with these headers accepts it.
 pub(crate) fn for_client(
     response: &reqwest::Response,
     accepts: Option<&HeaderValue>,
 ) -> Option<Coding> {
     let Coded(coding) = *response.extensions().get::<Coded>()?;
     let Some(accepts) = accepts else {
-        // Who says nothing takes everything.
+        // A client without the header accepts every coding.
         return Some(coding);
     };
     let accepts = String::from_utf8_lossy(accepts.as_bytes()).to_ascii_lowercase();
@@ -309,12 +309,12 @@ pub(crate) fn for_client(
     takes.then_some(coding)
 }
 
-/// What a client accepts.
+/// The codings that a client accepts.
 pub(crate) fn accepted(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(ACCEPT_ENCODING).cloned()
 }
 
-/// An answer coded as the provider coded its own: the client is given what it would have without the gateway.
+/// Compresses an answer like the provider's, so that the client receives what it would receive without the gateway.
 pub(crate) fn coded(answer: Response, coding: Coding) -> Response {
     let (mut parts, body) = answer.into_parts();
     let pipe = match encoder(coding) {

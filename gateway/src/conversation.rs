@@ -31,7 +31,7 @@ use crate::{Shared, settings::Settings, window};
 pub(crate) enum Kind {
     /// A turn of a conversation.
     Turn(Arc<Asked>),
-    /// It goes on as it came, for this reason; with the name that the client has for its session.
+    /// The request is passed on unchanged. Holds the reason, and the client's name for its session.
     Untouched(Why, Option<String>),
 }
 
@@ -66,23 +66,23 @@ pub(crate) struct Turned {
     pub(crate) prompt_tokens: u64,
     /// What the compaction was, and what it changed.
     pub(crate) report: Option<Compacted>,
-    /// Why the session runs another engine than the configured one.
+    /// Why the session runs an engine other than the configured one.
     pub(crate) fallback: Option<Why>,
 }
 
-/// How often more is asked of an engine whose compaction is too large for the provider.
+/// How often an engine is asked to compact further if its compaction is still too large for the provider.
 const HARDER: usize = 2;
 
-/// What a request has to fit into, in the provider's tokens.
+/// The limits that a request has to fit, in the provider's tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fit {
     /// The whole window.
     pub(crate) limit: u64,
-    /// What the request had.
+    /// The size of the refused request.
     pub(crate) asked: u64,
-    /// What of the window the answer takes.
+    /// The part of the window that is reserved for the answer.
     pub(crate) answer: u64,
-    /// What the request is to have at most.
+    /// The size that the request should have at most.
     pub(crate) goal: u64,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Posted {
     pub(crate) api: Api,
     pub(crate) provider: Provider,
     pub(crate) headers: http::HeaderMap,
-    /// Where it goes on to.
+    /// The upstream URL.
     pub(crate) url: String,
     pub(crate) tenant: Option<String>,
     pub(crate) body: Bytes,
@@ -191,7 +191,7 @@ pub(crate) fn read(shared: &Shared, settings: &Settings, posted: &Posted) -> Res
     })))
 }
 
-/// The figures that a compaction was due by: those of the safety net where that overruled the engine.
+/// Why a compaction was due. If the safety net overruled the engine, these are its figures.
 fn trigger(decision: &Decision, report: &CompactionReport) -> String {
     let safety_net = report
         .notes
@@ -298,8 +298,8 @@ impl Asked {
             .map(Bytes::from))
     }
 
-    /// The same in a smaller window, because the provider said that the request does not fit. The window is remembered
-    /// for the session.
+    /// Like [`turn`](Self::turn) in a smaller window, after the provider said that the request does not fit. The window
+    /// is remembered for the session.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
@@ -341,7 +341,7 @@ impl Asked {
             };
         }
         if turned.prompt_tokens > fit.goal {
-            // The engine gives no more: what is sent this once is made smaller without it.
+            // The engine cannot compact further, so this one request is shortened without it.
             let window = AgentWindow {
                 context_length: (fit.goal as f64 / ratio.max(0.5)) as u64,
                 max_output_tokens: 0,
@@ -414,7 +414,7 @@ impl Asked {
             std::borrow::Cow::Owned(body) => Bytes::from(body),
         };
         let tools: HashSet<String> = held.session.offered_tools().map(str::to_owned).collect();
-        // They are in the log already.
+        // The warnings are in the log already.
         drop(held.session.take_warnings());
         self.note_health(shared, held.session, held.failures);
         let prompt_tokens = held.session.state().best_prompt_tokens();
@@ -435,7 +435,7 @@ impl Asked {
 }
 
 impl Asked {
-    /// Notes whether engine and record did their part; `told` failures of the engine are counted already.
+    /// Records whether engine and record work. `told` is the number of engine failures that were recorded earlier.
     fn note_health(&self, shared: &Shared, session: &Session, told: &mut u64) {
         let (id, engines) = (&self.opening.id, shared.host.engines());
         let (wanted, failures) = (&engines.config().context.engine, session.engine_failures());
@@ -452,7 +452,7 @@ impl Asked {
         }
     }
 
-    /// How many tokens the answer may have, as the request says; 0 if it does not.
+    /// The limit on the answer's tokens that the request names, or 0 if it names none.
     pub(crate) fn longest_answer(&self) -> u64 {
         let text = std::str::from_utf8(&self.body).unwrap_or_default();
         let wire = formats::split(text, Some(self.api.format()));

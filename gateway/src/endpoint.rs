@@ -1,22 +1,22 @@
-//! Which endpoint a request is for, and which address of the upstream it goes on to.
+//! Maps a request to its endpoint and to the upstream address that it is sent to.
 //!
-//! Agents spell the same endpoint in many ways: with a version or without, below a provider's own path (`/api/paas/v4`),
-//! with a double or a trailing slash. What a client writes before the endpoint's name only says how its base URL was
-//! spelled, so it is dropped, and the path of the configured upstream takes its place. See [`Route::of`].
+//! Agents spell the same endpoint in many ways: with or without a version, below a provider's own path
+//! (`/api/paas/v4`), with a double or a trailing slash. The part before the endpoint's name only depends on the
+//! client's base URL. It is dropped, and the path of the configured upstream replaces it. See [`Route::of`].
 
 use http::HeaderMap;
 
 use crate::api::{Api, Provider};
 use crate::headers;
 
-/// What is done with requests for a path.
+/// How requests for a path are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// They carry conversations, and are turns if they are posted.
+    /// Carries conversations. A POST request is a turn.
     Conversation(Api),
-    /// Anthropic's count of a conversation's tokens.
+    /// Anthropic's endpoint that counts the tokens of a conversation.
     Count,
-    /// They go through as they are.
+    /// Passed through unchanged.
     Other,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum Endpoint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) endpoint: Endpoint,
-    /// Whose upstream it goes on to.
+    /// The provider whose upstream receives the request.
     pub(crate) provider: Provider,
     pub(crate) target: Target,
 }
@@ -46,7 +46,7 @@ const CONVERSATIONS: [(&str, Endpoint); 4] = [
     ("/messages", Endpoint::Conversation(Api::Messages)),
 ];
 
-/// Parts of the paths of providers' base URLs that name nothing at the upstream, beside versions.
+/// Parts of providers' base paths, besides versions, that mean nothing to the upstream.
 const DECORATION: [&str; 9] = [
     "api",
     "openai",
@@ -59,7 +59,8 @@ const DECORATION: [&str; 9] = [
     "inference",
 ];
 
-/// What OpenAI's API has beside conversations, by the first part of the path, for clients whose base URL has no version.
+/// The resources of OpenAI's API besides conversations, by the first part of their path. Needed for clients whose base
+/// URL has no version.
 const RESOURCES: [&str; 10] = [
     "models",
     "embeddings",
@@ -73,10 +74,10 @@ const RESOURCES: [&str; 10] = [
     "conversations",
 ];
 
-/// Where Codex with a ChatGPT login keeps all that is not a conversation.
+/// The path prefix of everything but conversations for Codex with a ChatGPT login.
 const CHATGPT: &str = "/backend-api/";
 
-/// A path with one slash between its parts and none at its end.
+/// The path with single slashes and without a trailing one.
 pub(crate) fn normalised(path: &str) -> String {
     let parts = path.split('/').filter(|part| !part.is_empty());
     parts.fold(String::new(), |path, part| path + "/" + part)
@@ -94,9 +95,9 @@ impl Route {
     /// | client's path | upstream |
     /// |---|---|
     /// | `/v1/chat/completions`, `/chat/completions`, `/api/v3/chat/completions/` | base + `/chat/completions` |
-    /// | `/openai/deployments/NAME/chat/completions` | root + the whole path: `NAME` says something |
+    /// | `/openai/deployments/NAME/chat/completions` | root + the whole path, because `NAME` matters |
     /// | `/v1/models` | base + `/models` |
-    /// | `/v1/threads/ID/messages` | no conversation of ours: base + the rest |
+    /// | `/v1/threads/ID/messages` | not a conversation: base + the rest |
     /// | `/backend-api/codex/…`, or with `chatgpt-account-id` | ChatGPT's base + the rest |
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
         let normal = normalised(path);
@@ -115,7 +116,7 @@ impl Route {
         }
     }
 
-    /// In whose words the gateway answers itself.
+    /// The API whose format the gateway uses for its own answers.
     pub(crate) fn api(&self) -> Api {
         match (self.endpoint, self.provider) {
             (Endpoint::Conversation(api), _) => api,
@@ -136,7 +137,7 @@ fn conversation(path: &str) -> Option<(Endpoint, Target)> {
         {
             return Some((*endpoint, Target::Below((*suffix).to_owned())));
         }
-        // Others have resources of the same name: `/v1/threads/ID/messages`.
+        // Other resources have the same name: `/v1/threads/ID/messages`.
         let is_one = *endpoint == Endpoint::Conversation(Api::Chat)
             || parts.next_back().is_some_and(is_version);
         is_one.then(|| (*endpoint, Target::Whole(path.to_owned())))
@@ -158,12 +159,13 @@ fn other(path: &str, normal: &str, headers: &HeaderMap) -> Target {
     }
 }
 
-/// Whether a request is one of Codex with a ChatGPT login, whose credentials are for ChatGPT's own host: it says whose
-/// account it is, asks for a path that only ChatGPT has, or is Codex with a login's token instead of an API key.
+/// Whether a request comes from Codex with a ChatGPT login, whose credentials are for ChatGPT's own host. Such a
+/// request names the account, asks for a path that only ChatGPT has, or is from Codex with a login token instead of an
+/// API key.
 fn is_chatgpt(path: &str, headers: &HeaderMap) -> bool {
     let is_codex = headers::text(headers, "originator").is_some_and(|it| it.starts_with("codex"))
         || headers::text(headers, "user-agent").is_some_and(|it| it.starts_with("codex"));
-    // JSON Web Tokens begin so: the Base64 of `{"`.
+    // Every JSON Web Token begins with the Base64 of `{"`.
     let has_login = bearer(headers).is_some_and(|token| token.starts_with("eyJ"));
     path.starts_with(CHATGPT)
         || headers.contains_key("chatgpt-account-id")
@@ -176,10 +178,10 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whose API a path that both may have is asked of.
+/// The provider for a path that several providers have.
 fn provider_of(path: &str, headers: &HeaderMap) -> Provider {
     let is_anthropic = path.starts_with("/v1/messages")
-        // Claude Code's look whether anybody is there.
+        // Claude Code's reachability check.
         || path == "/api/hello"
         || headers.contains_key("anthropic-version")
         || headers.contains_key("x-api-key")
@@ -191,24 +193,24 @@ fn provider_of(path: &str, headers: &HeaderMap) -> Provider {
     }
 }
 
-/// A provider's address as it is configured, and the key to send in place of the client's.
+/// A provider's configured address, and the key that replaces the client's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Upstream {
-    /// Without a version at its end.
+    /// The base URL without a version at its end.
     root: String,
-    /// With its version, before the names of endpoints.
+    /// The base URL with its version. The endpoint's name follows it.
     base: String,
     pub(crate) key: Option<String>,
-    /// Whether it was named, by the configuration or the environment.
+    /// Whether the configuration or the environment names it.
     pub(crate) is_named: bool,
 }
 
 impl Upstream {
-    /// The upstream at this base URL, or where the provider usually is.
+    /// The upstream at this base URL, or at the provider's usual one.
     ///
-    /// The SDKs' conventions decide where the version goes. OpenAI's put the name of the endpoint right behind the base
-    /// URL, so that `/v1` is added only if that has no path at all. Anthropic's put `/v1` behind it in any case, unless it
-    /// ends with a version already.
+    /// The place of the version follows the SDKs' conventions. OpenAI's SDK appends the endpoint's name directly to the
+    /// base URL, so `/v1` is added only if the URL has no path. Anthropic's SDK always appends `/v1`, so it is added
+    /// unless the URL already ends with a version.
     pub(crate) fn new(provider: Provider, named: Option<&str>, key: Option<String>) -> Self {
         let given = named.unwrap_or(provider.usual_address());
         let given = given.trim().trim_end_matches('/');
@@ -236,7 +238,7 @@ impl Upstream {
         }
     }
 
-    /// The address of a request, with its query.
+    /// The upstream URL of a request, with its query.
     pub(crate) fn url(&self, target: &Target, query: &str) -> String {
         match target {
             Target::Below(path) => format!("{}{path}{query}", self.base),
@@ -284,7 +286,7 @@ mod tests {
             "//v1",
             "/v1/v1",
         ];
-        // The base URL, and what it comes to.
+        // Each base URL with its expected result.
         let bases = [
             ("http://u", "http://u/v1"),
             ("http://u/", "http://u/v1"),
@@ -454,7 +456,7 @@ mod tests {
                 ],
                 Provider::OpenAi,
             ),
-            // A company's gateway may want such tokens, too.
+            // A company's gateway may use such tokens, too.
             (&[("authorization", "Bearer eyJhbGci")], Provider::OpenAi),
         ] {
             assert_eq!(

@@ -34,9 +34,9 @@ use replies::{back, unreachable};
 /// A request as it came.
 pub(crate) struct Incoming {
     pub(crate) method: Method,
-    /// As the client wrote them.
+    /// As the client wrote it.
     pub(crate) path: String,
-    /// With its question mark; empty where there is none.
+    /// With its question mark; empty if there is none.
     pub(crate) query: String,
     pub(crate) route: Route,
     pub(crate) headers: HeaderMap,
@@ -46,13 +46,13 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Where it goes on to.
+    /// The upstream URL.
     fn url(&self, settings: &Settings) -> String {
         let upstream = settings.upstream(self.route.provider);
         upstream.url(&self.route.target, &self.query)
     }
 
-    /// What its session is called where the client names one, with the tenant's name before it.
+    /// The session's name with the tenant's name before it, if the client names a session.
     fn session(&self, named: Option<String>) -> Option<String> {
         let name = named.or_else(|| session_key::name_in(&self.headers));
         match &self.tenant {
@@ -69,7 +69,7 @@ struct Exchange {
     api: Api,
     url: String,
     headers: HeaderMap,
-    /// The codings that the client takes.
+    /// The codings that the client accepts.
     accepts: Option<HeaderValue>,
 }
 
@@ -265,7 +265,7 @@ pub(crate) async fn answer(
     said(answer, &session, fallback.as_ref())
 }
 
-/// An answer that says what became of its request, also where it is an error of the gateway's own.
+/// Adds headers that say what became of the request. Also used for the gateway's own errors.
 fn said(mut answer: Response, session: &str, fallback: Option<&Why>) -> Response {
     let own = answer.headers_mut();
     let is_managed = match own.get(headers::STATUS) {
@@ -317,7 +317,7 @@ pub(crate) async fn count(
             headers::STATUS,
             Status::Managed.name(),
         ),
-        // Nothing is lost by it: the provider counts what the client sent.
+        // Nothing is lost: the provider counts what the client sent.
         false => Why::new(Status::NotManaged, "count", "counted as it came").tell(&mut answer),
     }
     answer
@@ -327,7 +327,7 @@ fn labels(api: Api, outcome: &str) -> String {
     format!("endpoint=\"{}\",outcome=\"{outcome}\"", api.name())
 }
 
-/// A request that goes on as it came, and is looked at meanwhile: nothing waits for that.
+/// Passes a request on unchanged and observes it in the background, without delaying it.
 async fn observed(
     shared: Arc<Shared>,
     settings: Arc<Settings>,
@@ -421,11 +421,11 @@ async fn fail_open(
     pass(shared, settings, api, incoming, passed).await
 }
 
-/// What is not managed.
+/// A request that is not managed.
 struct Passed {
     why: Why,
     session: Option<String>,
-    /// What is sent in place of the client's body.
+    /// The body to send in place of the client's.
     body: Option<Bytes>,
 }
 
@@ -439,7 +439,7 @@ impl Passed {
     }
 }
 
-/// Sends a request on as it came, or with another body, and the answer back as it comes.
+/// Passes a request on, unchanged or with another body, and streams the answer back.
 async fn pass(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,
@@ -453,7 +453,7 @@ async fn pass(
     response
 }
 
-/// Says on an answer what became of its request, and notes it.
+/// Adds headers to an answer that say what became of its request, and records it.
 fn mark(shared: &Shared, api: Api, response: &mut Response, session: Option<&str>, why: &Why) {
     let outcome = labels(api, why.status.name());
     shared.metrics.add("requests_total", &outcome, 1.0);
@@ -461,7 +461,7 @@ fn mark(shared: &Shared, api: Api, response: &mut Response, session: Option<&str
     why.tell(response);
 }
 
-/// Sends a request of another endpoint on.
+/// Passes on a request for another endpoint.
 pub(crate) async fn other(
     shared: &Arc<Shared>,
     settings: &Arc<Settings>,

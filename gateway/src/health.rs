@@ -1,19 +1,19 @@
-//! Whether engine and stores do their part. Requests go on when they do not, so that nobody would see it otherwise.
+//! Tracks whether engines and stores work. Requests continue without them, so a failure would otherwise go unnoticed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::metrics::Metrics;
 
-/// How many sessions are remembered whose engine or store failed.
+/// How many sessions with a failed engine or store are remembered.
 const MOST: usize = 1_000;
 
-/// The sessions whose last request was without its engine or its store, and why.
+/// The sessions whose last request was handled without engine or store, with the reason.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<BTreeMap<String, String>>);
 
 impl Health {
-    /// Notes that a request was without its engine or its store; `part` is one of `engine` and `store`.
+    /// Records that a request was handled without its engine or its store. `part` is `engine` or `store`.
     pub(crate) fn failed(&self, metrics: &Metrics, session: &str, part: &str, why: &str) {
         metrics.add("engine_failures_total", &format!("part=\"{part}\""), 1.0);
         let mut all = self.all();
@@ -22,18 +22,18 @@ impl Health {
         }
     }
 
-    /// Notes that all is well with a session.
+    /// Records that a session's engine and store work.
     pub(crate) fn is_well(&self, session: &str) {
         self.all().remove(session);
     }
 
-    /// What is wrong, in a few lines; none while all is well.
+    /// A few lines on what is wrong; `None` if nothing is.
     pub(crate) fn report(&self) -> Option<String> {
         let all = self.all();
         let (session, why) = all.iter().next()?;
         let count = all.len();
         Some(format!(
-            "degraded: the last request of {count} sessions went on without its engine or store\n{session}: {why}\n"
+            "degraded: the last request of {count} sessions was handled without its engine or store\n{session}: {why}\n"
         ))
     }
 

@@ -96,7 +96,7 @@ pub(crate) struct Shared {
     address: SocketAddr,
     /// `gateway.listen` as it was at the start.
     listen: String,
-    /// What the environment named at the start.
+    /// The base URLs that the environment named at startup.
     urls: BaseUrls,
 }
 
@@ -112,19 +112,20 @@ pub struct Gateway {
     listener: TcpListener,
 }
 
-/// What a gateway did.
+/// Totals since the gateway started.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Totals {
     /// Requests that carry conversations, managed or not.
     pub requests: u64,
-    /// Requests to other endpoints, as for the list of models.
+    /// Requests to other endpoints, such as the list of models.
     pub others: u64,
-    /// Turns of sessions.
+    /// Requests that were handled as turns of a session.
     pub managed: u64,
-    /// Tokens that the requests would have had more without the engine (an estimate).
+    /// How many more tokens the requests would have had without the engine (an estimate).
     pub saved_tokens: u64,
-    /// What they would have cost more, in US dollars at list prices; negative if they cost more with the engine.
+    /// How much more they would have cost without the engine, in US dollars at list prices. Negative if they cost more
+    /// with it.
     pub saved_dollars: f64,
 }
 
@@ -141,7 +142,7 @@ impl Handle {
         self.stop.send_replace(true);
     }
 
-    /// What it did since the start.
+    /// The totals since the start.
     pub fn totals(&self) -> Totals {
         self.shared.metrics.totals()
     }
@@ -181,7 +182,7 @@ impl Gateway {
         Self::open_before(options, listen, BaseUrls::default()).await
     }
 
-    /// The same before the providers at these addresses, where the configuration names no others.
+    /// Like [`open`](Self::open), with these addresses for providers that the configuration names no address for.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -236,7 +237,7 @@ impl Gateway {
         self.shared.address
     }
 
-    /// The base URL that requests for Anthropic's API go on to.
+    /// The base URL to which requests for Anthropic's API are sent.
     pub fn upstream_of_anthropic(&self) -> String {
         let settings = self.shared.settings();
         settings
@@ -275,7 +276,8 @@ impl Gateway {
         });
         let router = routes::router(Arc::clone(&self.shared));
         let mut at_stop = stopped.clone();
-        // A small write after another would wait for the client's acknowledgement of the first, 40 ms with most.
+        // Otherwise a second small write waits for the client's acknowledgement of the first, which usually takes 40
+        // ms.
         let listener = self.listener.tap_io(|stream| {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!("a connection keeps its delay: {error}");

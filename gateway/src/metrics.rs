@@ -63,7 +63,7 @@ pub(crate) struct Metrics {
     counters: Mutex<BTreeMap<(&'static str, String), f64>>,
     pub(crate) active: AtomicI64,
     pub(crate) open_sessions: AtomicI64,
-    /// What requests would have cost more without the engine, in millionths of a dollar. It may fall.
+    /// How much more requests would have cost without the engine, in millionths of a dollar. It may fall.
     pub(crate) saved_microdollars: AtomicI64,
 }
 
@@ -86,7 +86,7 @@ impl Metrics {
         self.add("turns_total", "", 1.0);
     }
 
-    /// The sum of a counter over all labels that hold this.
+    /// The sum of a counter over all labels that contain this text.
     fn sum(&self, name: &str, label: &str) -> f64 {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counters
@@ -95,7 +95,7 @@ impl Metrics {
         own.map(|(_, value)| value).sum()
     }
 
-    /// What was done since the start.
+    /// The totals since the start.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             requests: self.sum("requests_total", "") as u64,

@@ -1,10 +1,10 @@
-//! Finds out whether a provider's error says that a request is too long for the model, and by what numbers.
+//! Finds out whether a provider's error says that a request is too long for the model, and which numbers it gives.
 //!
-//! There is no standard for it: some providers have a code, most only a sentence, and proxies wrap either in errors of
-//! their own. So an error is read as words, wherever in its JSON they stand, and judged by what the words say: *what* is
-//! too long (the prompt, its tokens, the context) and *that* it is. Errors that use the same words for something else (a
-//! rate limit, a quota, the length of the answer, the size of a file) are told apart first. [`overflow`] is the only
-//! entry; the wordings that it is held to are in the table of its tests.
+//! There is no standard for it. Some providers have a code, most only a sentence, and proxies wrap either in errors of
+//! their own. So an error is read as a list of words, wherever they are in its JSON, and judged by their meaning:
+//! *what* is too long (the prompt, its tokens, the context) and *that* it is too long. Errors that use the same words
+//! for something else (a rate limit, a quota, the length of the answer, the size of a file) are ruled out first.
+//! [`overflow`] is the only entry point. The table in its tests lists the wordings that it has to recognize.
 
 mod numbers;
 mod words;
@@ -13,19 +13,20 @@ use serde_json::Value;
 
 use words::{Word, words_of};
 
-/// What a provider says of a request that does not fit, in its own tokens.
+/// What a provider says about a request that does not fit, in its own tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// How many tokens would fit; none if it does not say.
+    /// How many tokens would fit; `None` if the error does not say.
     pub(crate) limit: Option<u64>,
-    /// How many the request has; none if it does not say.
+    /// How many tokens the request has; `None` if the error does not say.
     pub(crate) asked: Option<u64>,
 }
 
-/// The most of one text of an error that is read.
+/// How many characters of one text of an error are read at most.
 const LONGEST_TEXT: usize = 4_000;
 
-/// Whether an error says that the request is too long for the model; none if it says anything else.
+/// Returns the numbers of an error that says that the request is too long for the model, and `None` for any other
+/// error.
 ///
 /// `status` is the HTTP status of the answer, or 400 for an error that came as an event of a stream.
 pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
@@ -35,7 +36,7 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     let mut text = String::new();
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => {
-            // Proxies may answer with a status of their own.
+            // Proxies may answer with another status than the provider.
             if matches!(own_status(&value), Some(401..=404 | 429 | 503 | 529)) {
                 return None;
             }
@@ -51,7 +52,7 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     if error.is_about_too_long_a_request() {
         return Some(numbers::of(&words));
     }
-    // A single request that is larger than a whole minute's allowance never gets through as it is.
+    // A single request that exceeds a whole minute's allowance can never succeed unchanged.
     let told = numbers::of(&words);
     let is_too_large_alone = status == 413
         && error.has(&["too", "large"])
@@ -64,7 +65,7 @@ pub(crate) fn overflow(status: u16, body: &[u8]) -> Option<Overflow> {
     is_too_large_alone.then_some(told)
 }
 
-/// The status that an error names itself.
+/// The status that the error itself contains.
 fn own_status(value: &Value) -> Option<u64> {
     let error = value.get("error").unwrap_or(value);
     ["code", "status", "status_code"]
@@ -75,7 +76,7 @@ fn own_status(value: &Value) -> Option<u64> {
         })
 }
 
-/// All texts of an error, and the numbers that its members give by name. What it echoes of the request is left out.
+/// Collects all texts of an error and the numbers in its named members. Echoes of the request are left out.
 fn collect(value: &Value, text: &mut String) {
     match value {
         Value::String(one) => add(one, text),
@@ -96,7 +97,7 @@ fn collect(value: &Value, text: &mut String) {
     }
 }
 
-/// Adds a text. JSON in it, as proxies pass it on, is taken apart as well.
+/// Adds a text. If it contains JSON, as errors of proxies do, that is parsed as well.
 fn add(one: &str, text: &mut String) {
     let nested = one.find('{').zip(one.rfind('}')).and_then(|(from, to)| {
         let value = serde_json::from_str::<Value>(one.get(from..=to)?).ok()?;
@@ -108,7 +109,7 @@ fn add(one: &str, text: &mut String) {
         return add(after, text);
     }
     if one.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A code of the provider's.
+        // It is a code of the provider.
         return;
     }
     let end = one.char_indices().nth(LONGEST_TEXT);
@@ -117,7 +118,7 @@ fn add(one: &str, text: &mut String) {
     text.push_str(" ; ");
 }
 
-/// Words for what is sent to a model.
+/// Words for the input of a model.
 const INPUT: &[&str] = &[
     "prompt",
     "input",
@@ -129,7 +130,7 @@ const INPUT: &[&str] = &[
     "query",
     "sequence",
 ];
-/// Words that say that something is too much, each enough alone.
+/// Words that say that something is too much. One is enough.
 const EXCEEDS: &[&str] = &[
     "exceed",
     "exceeding",
@@ -144,7 +145,7 @@ const EXCEEDS: &[&str] = &[
     "over",
     "above",
 ];
-/// Words of a limit.
+/// Words for a limit.
 const LIMITS: &[&str] = &[
     "maximum",
     "max",
@@ -163,7 +164,7 @@ const LIMITS: &[&str] = &[
     "fewer",
     "insufficient",
 ];
-/// Words after which "input" and the like are not what is sent to a model.
+/// If one of these follows "input" or the like, the input of the model is not meant.
 const NOT_INPUT: &[&str] = &[
     "should",
     "tag",
@@ -176,7 +177,7 @@ const NOT_INPUT: &[&str] = &[
     "template",
     "type",
 ];
-/// Fields of a request, which have limits of their own.
+/// Fields of a request that have limits of their own.
 const FIELDS: &[&str] = &[
     "name",
     "id",
@@ -189,7 +190,7 @@ const FIELDS: &[&str] = &[
     "item",
     "property",
 ];
-/// What stands before "tokens" that are not of the prompt.
+/// Words before "tokens" that show that tokens of the answer are meant.
 const OF_THE_ANSWER: &[&str] = &[
     "max",
     "output",
@@ -199,14 +200,14 @@ const OF_THE_ANSWER: &[&str] = &[
     "thinking",
     "reasoning",
 ];
-/// What stands before "token" where it is a credential.
+/// Words before "token" that show that a credential is meant.
 const OF_ACCOUNTS: &[&str] = &[
     "access", "api", "invalid", "auth", "bearer", "refresh", "session", "security", "id",
 ];
-/// What is measured in tokens.
+/// What a limit may measure.
 const MEASURES: &[&str] = &["length", "size", "token", "len"];
 
-/// An error, as it reads.
+/// An error, as words and as text.
 struct Error<'t> {
     words: &'t [Word],
     text: &'t str,
@@ -234,7 +235,7 @@ impl Error<'_> {
         any.contains(&self.word(at))
     }
 
-    /// Whether these words stand in this order, side by side.
+    /// Whether these words occur in this order, side by side.
     fn has(&self, phrase: &[&str]) -> bool {
         let mut places = 0..self.words.len();
         places.any(|at| {
@@ -249,24 +250,24 @@ impl Error<'_> {
         (0..self.words.len()).any(|at| self.is(at, any))
     }
 
-    /// The places of these words.
+    /// The positions of these words.
     fn places<'s>(&'s self, any: &'s [&'s str]) -> impl Iterator<Item = usize> + 's {
         (0..self.words.len()).filter(move |at| self.is(*at, any))
     }
 
-    /// Whether any of these words stands within so many words of a place, in the same clause.
+    /// Whether any of these words occurs within this many words of a position, in the same clause.
     fn is_near(&self, at: usize, within: usize, any: &[&str]) -> bool {
         self.around(at, within).any(|at| self.is(at, any))
     }
 
-    /// The places around one, in the same clause.
+    /// The positions around another one, in the same clause.
     fn around(&self, at: usize, within: usize) -> impl Iterator<Item = usize> + '_ {
         let goes_on = |at: &usize| self.word(*at) != ";";
         let before = (at.saturating_sub(within)..at).rev().take_while(goes_on);
         before.chain((at + 1..=at + within).take_while(goes_on))
     }
 
-    /// A word for what is sent to the model, and not one for how a field is wrong ("Input should be …").
+    /// Whether this is a word for the model's input, and not part of a complaint about a field ("Input should be …").
     fn is_input(&self, at: usize) -> bool {
         let before = |any: &[&str]| at > 0 && self.is(at - 1, any);
         let stands_alone = (at == 0 || before(&[";"])) && self.is(at + 1, &[";"]);
@@ -280,19 +281,19 @@ impl Error<'_> {
         (0..self.words.len()).any(|at| self.is_input(at))
     }
 
-    /// A token of a prompt, or of prompt and answer, and not one of the answer alone.
+    /// Whether this is a token of the prompt, or of prompt and answer together, and not of the answer alone.
     fn is_token(&self, at: usize) -> bool {
         let is_other = at > 0 && (self.is(at - 1, OF_THE_ANSWER) || self.is(at - 1, OF_ACCOUNTS));
         self.is(at, &["token"]) && !is_other
     }
 
-    /// `max_tokens` and the like.
+    /// Whether the error mentions `max_tokens` or the like.
     fn names_the_answers_length(&self) -> bool {
         self.places(&["token"])
             .any(|at| at > 0 && self.is(at - 1, OF_THE_ANSWER))
     }
 
-    /// The model's context with a word that it is not enough.
+    /// Whether the error says that the model's context is not enough.
     fn names_the_context(&self) -> bool {
         self.places(&["context"]).any(|at| {
             let is_other = self.is(at + 1, &["deadline", "management", "canceled", "cancelled"]);
@@ -311,7 +312,7 @@ impl Error<'_> {
         })
     }
 
-    /// "… is too long", of a prompt or its tokens.
+    /// Whether the error says "… is too long" of a prompt or its tokens.
     fn says_too_long(&self) -> bool {
         self.places(&["too"]).any(|at| {
             if self.is(at + 1, &["many"]) {
@@ -335,7 +336,7 @@ impl Error<'_> {
         })
     }
 
-    /// "maximum prompt length", "input length should be", "prompt exceeds max length".
+    /// Whether it says "maximum prompt length", "input length should be", "prompt exceeds max length" or the like.
     fn names_the_inputs_length(&self) -> bool {
         let mut places = (0..self.words.len()).filter(|at| self.is_input(*at));
         places.any(|at| {
@@ -350,7 +351,7 @@ impl Error<'_> {
         })
     }
 
-    /// The tokens of a prompt with a limit of them.
+    /// Whether it mentions the tokens of a prompt together with a limit.
     fn counts_tokens(&self) -> bool {
         let is_limit = |at: usize| self.is_near(at, 9, EXCEEDS) || self.is_near(at, 9, LIMITS);
         let places = self.places(&["token"]).filter(|at| self.is_token(*at));
@@ -361,14 +362,14 @@ impl Error<'_> {
         })
     }
 
-    /// A word for what is sent, or for all of it.
+    /// Whether this is a word for the input or for the whole of it.
     fn is_of_prompt(&self, at: usize) -> bool {
         let is_error =
             self.is(at + 1, &["error"]) || (at > 0 && self.is(at - 1, &["invalid", "bad"]));
         self.is_input(at) || (self.is(at, &["request", "total", "text"]) && !is_error)
     }
 
-    /// More tokens than a limit of them, whatever the words are.
+    /// Whether it compares a number of tokens with a smaller limit, whatever the words are.
     fn compares_tokens(&self) -> bool {
         let told = numbers::of(self.words);
         let is_more = |(limit, asked): (u64, u64)| asked > limit;
@@ -377,7 +378,7 @@ impl Error<'_> {
             && (self.has_input() || self.has_any(&["context"]) || !self.names_the_answers_length())
     }
 
-    /// "Please reduce the length of the messages".
+    /// Whether it says "Please reduce the length of the messages" or the like.
     fn asks_for_less(&self) -> bool {
         let counts = self.has_any(&["length", "token", "context"]);
         counts
@@ -419,7 +420,7 @@ impl Error<'_> {
             && (!text.contains("max_tokens") || any(&["输入", "上下文", "prompt"]))
     }
 
-    /// A limit of requests or tokens in a time, a quota, an account.
+    /// Whether it is about a rate limit, a quota or an account.
     fn is_about_rates(&self) -> bool {
         let rate = ["rate", "ratelimit", "rate_limit"];
         self.places(&rate).any(|at| {
@@ -454,7 +455,7 @@ impl Error<'_> {
             || self.has(&["too", "many", "request"])
     }
 
-    /// The size of a file, a picture or a field, and no word of tokens.
+    /// Whether it is about the size of a file, a picture or a field, without mentioning tokens.
     fn is_about_sizes(&self) -> bool {
         let sizes = [
             "byte",
@@ -483,7 +484,7 @@ impl Error<'_> {
         self.has_any(&sizes) && !self.has_any(&["token", "context"])
     }
 
-    /// The length of the answer, and no word of what is sent.
+    /// Whether it is about the length of the answer, without mentioning the input.
     fn is_about_the_answer(&self) -> bool {
         self.names_the_answers_length() && !self.has_input()
     }

@@ -32,13 +32,13 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let mut answer = answer(&shared, request).await;
     if !answer.headers().contains_key(headers::STATUS) {
-        // The page, the metrics, and whether it runs.
+        // The page, the metrics and the health check.
         Why::new(Status::NotManaged, "gateway", "").tell(&mut answer);
     }
     answer
 }
 
-/// The gateway's own answer to a request that goes nowhere, which is seen as every other that is not managed.
+/// The gateway's own answer to a request that is not passed on. It is recorded like every other unmanaged request.
 fn refused(
     shared: &Shared,
     api: Api,
@@ -58,7 +58,7 @@ async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let normal = endpoint::normalised(&path);
     if normal == "/healthz" {
-        // It answers all the same: whoever restarts what is not well would only make it worse.
+        // The status stays 200, because restarting an unhealthy gateway would make it worse.
         let report = shared.health.report();
         return text(StatusCode::OK, report.unwrap_or_else(|| "ok\n".to_owned()));
     }
@@ -168,7 +168,7 @@ enum Unexpanded {
     Failed(Failure),
 }
 
-/// A body without its codings, as large as a request may be.
+/// The body without its codings, up to the size limit for requests.
 async fn expanded(
     shared: &Shared,
     headers: &HeaderMap,

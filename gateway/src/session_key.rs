@@ -18,7 +18,7 @@ pub(crate) struct Key {
     pub(crate) is_exact: bool,
 }
 
-/// The headers that name a session, before what Anthropic's `metadata` says, and after it.
+/// The headers that name a session. `FIRST` takes precedence over Anthropic's `metadata`, and `THEN` comes after it.
 const FIRST: [&str; 2] = [SESSION, "x-claude-code-session-id"];
 const THEN: [&str; 4] = [
     "session-id",
@@ -47,13 +47,13 @@ pub(crate) fn key(headers: &HeaderMap, wire: &WireBody<'_>) -> Key {
     }
 }
 
-/// What the headers alone call the session of a request, for one whose body is not read.
+/// The session's name according to the headers alone, for a request whose body is not read.
 pub(crate) fn name_in(headers: &HeaderMap) -> Option<String> {
     let name = first_of(headers, &FIRST).or_else(|| first_of(headers, &THEN));
     name.and_then(|name| cleaned(&name, headers))
 }
 
-/// A client's name for a session as it is used; none where nothing is left of it.
+/// The client's name for a session, cleaned up. `None` if nothing is left of it.
 fn cleaned(name: &str, headers: &HeaderMap) -> Option<String> {
     let plain = name.chars().filter(|c| !c.is_control()).take(LONGEST);
     let name: String = plain.collect();

@@ -86,18 +86,18 @@ pub(crate) struct Place {
     limit: Option<Limit>,
 }
 
-/// The window of a model as the provider told it, where it is smaller than the one that was assumed. It is kept with the
-/// session: else each request after it would have to be refused first.
+/// The window of a model as the provider reported it, if it is smaller than assumed. It is stored with the session,
+/// because otherwise every later request would be refused first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limit {
     pub(crate) model: String,
     /// In the provider's tokens.
     pub(crate) tokens: u64,
-    /// What of it the answer takes.
+    /// The part of it that is reserved for the answer.
     pub(crate) answer: u64,
 }
 
-/// The name of a [`Limit`] among what is kept with a session.
+/// The key of a [`Limit`] in the data stored with a session.
 const LIMIT: &str = "limit";
 
 impl Limit {
@@ -106,7 +106,7 @@ impl Limit {
         serde_json::from_str(&kept.first()?.1).ok()
     }
 
-    /// The window within this limit.
+    /// Shrinks the window to this limit.
     fn narrow(&self, agent: &mut AgentWindow) {
         if agent.model != self.model || agent.context_length <= self.tokens {
             return;
@@ -137,7 +137,7 @@ pub(crate) struct Held<'p> {
     pub(crate) own_tools: &'p [String],
     /// What the model saw of the last request here.
     pub(crate) sent: &'p mut Sent,
-    /// How many failures of its engine were told.
+    /// How many failures of its engine were recorded.
     pub(crate) failures: &'p mut u64,
     /// Whether it stays held when this ends, for [`Place::let_go`].
     pub(crate) stays: bool,
@@ -186,7 +186,7 @@ impl Place {
         host: &Host,
         opening: &Opening,
     ) -> Result<Held<'_>, SessionError> {
-        // What stood in for an engine goes once there is another chance for that one.
+        // Close a session that runs a substitute engine once its own engine may load again.
         let has_chance = |open: &Open| {
             open.session.stands_in().is_some() && {
                 host.look_at_plugins();
@@ -262,7 +262,7 @@ impl Place {
         self.hold(host, &opening)
     }
 
-    /// Remembers what the provider said of the model's window.
+    /// Remembers what the provider said about the model's window.
     pub(crate) fn learn_limit(&mut self, host: &Host, session: &str, limit: Limit) {
         let text = serde_json::to_string(&limit).unwrap_or_default();
         if let Err(error) = host.record().keep(session, &[(LIMIT, &text)]) {

@@ -94,11 +94,11 @@ pub(crate) struct Settings {
     openai: Upstream,
     anthropic: Upstream,
     chatgpt: Upstream,
-    /// Who serves Claude behind OpenAI's API: the name of a provider that takes markers for its prompt cache.
+    /// The provider that serves Claude through OpenAI's API, if it accepts prompt cache markers.
     claude_by_chat: Option<&'static str>,
 }
 
-/// Base URLs that the environment names: they count where the configuration names none.
+/// Base URLs from the environment. They apply if the configuration names none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BaseUrls {
     /// Of OpenAI's API.
@@ -204,7 +204,7 @@ impl Settings {
         }
     }
 
-    /// Who serves the model of requests to this endpoint, by the name that decides on markers for its prompt cache.
+    /// The name of the provider that serves this endpoint's models. It decides on prompt cache markers.
     pub(crate) fn cache_provider(&self, api: Api) -> &'static str {
         match (api, by_address(self.anthropic.base())) {
             (Api::Messages, by_address) => by_address.unwrap_or("anthropic"),
@@ -213,7 +213,7 @@ impl Settings {
         }
     }
 
-    /// The status lines on prompt caching: of each upstream that may serve Claude, the named ones first.
+    /// The status lines on prompt caching, one for each upstream that may serve Claude, with the configured ones first.
     pub(crate) fn caching(&self, caching: &contexture::config::PromptCaching) -> Vec<String> {
         let line = |provider| {
             let enabled = caching.enabled != Some(false);
@@ -228,7 +228,7 @@ impl Settings {
     }
 }
 
-/// The provider of this base URL, if it is one that takes markers.
+/// The provider of this base URL, if it accepts cache markers.
 fn by_address(base: &str) -> Option<&'static str> {
     match provider_at(base)? {
         CacheProvider::Anthropic => Some("anthropic"),
@@ -236,8 +236,8 @@ fn by_address(base: &str) -> Option<&'static str> {
     }
 }
 
-/// OpenRouter takes the markers in OpenAI's format; a proxy before it may be declared by `model.provider`. Anthropic's own
-/// endpoint in that format has none.
+/// OpenRouter accepts the markers in OpenAI's format. `model.provider` may declare a proxy in front of it. Anthropic's
+/// own endpoint in that format accepts none.
 fn claude_by_chat(openai: &Upstream, declared: Option<&str>) -> Option<&'static str> {
     let is_declared = declared.is_some_and(|name| name.eq_ignore_ascii_case("openrouter"));
     let is_it = by_address(openai.base()) == Some("openrouter");

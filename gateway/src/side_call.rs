@@ -1,8 +1,8 @@
-//! Requests that an agent makes beside its conversation: a title, a topic, a commit message, a check of its quota, a
-//! summary of its own. They go through as they are, and are no part of any conversation.
+//! Recognizes side calls: requests that an agent makes apart from its conversation, for a title, a topic, a commit
+//! message, a quota check or a summary of its own. They are passed on unchanged and belong to no conversation.
 //!
-//! A side call is recognised by what it is, never by what it lacks. Agents also talk without tools, or send their tools in
-//! an item of the input, and such requests are turns. One of these must hold:
+//! A side call is recognized by what it contains, never by what it lacks. Agents also talk without tools, or send their
+//! tools in an item of the input, and such requests are turns. One of these must hold:
 //!
 //! 1. **Quota.** It asks for no more than one token.
 //! 2. **Riding along.** Its last message asks for something about the conversation before it, in words that only agents
@@ -12,8 +12,8 @@
 //!    conversation: a verb of making and one of the things in [`MADE`], in one sentence.
 //! 5. **A form.** It is short, offers no tools, and the answer has to be a JSON object of nothing but such things.
 //!
-//! If a conversation is taken for a chore by mistake, its first request goes through as it is, and it is managed as soon
-//! as it has more than [`SHORT`] messages. If a side call is not recognised, it is a session of its own.
+//! If a conversation is mistaken for a chore, its first requests are passed on unchanged, and it is managed once it has
+//! more than [`SHORT`] messages. If a side call is not recognized, it becomes a session of its own.
 
 use contexture::formats::WireBody;
 use serde_json::Value;
@@ -21,7 +21,7 @@ use serde_json::Value;
 /// What a side call is for, in a word or two.
 pub(crate) type Purpose = &'static str;
 
-/// Cues in the last message, whatever stands before it.
+/// Cues in the last message, independent of the messages before it.
 const LAST: &[(Purpose, &str)] = &[
     // Claude Code, Roo Code
     (
@@ -58,7 +58,7 @@ const LAST: &[(Purpose, &str)] = &[
     ),
 ];
 
-/// Cues in the system prompt, whatever the messages are.
+/// Cues in the system prompt, independent of the messages.
 const INSTRUCTIONS: &[(Purpose, &str)] = &[
     // OpenCode
     ("title", "You are a title generator"),
@@ -123,7 +123,7 @@ const ONLY: &[(Purpose, &str)] = &[
     ("title", "Generate a title for this conversation"),
 ];
 
-/// Verbs that order something to be made.
+/// Verbs that ask for something to be made.
 const VERBS: &[&str] = &[
     "generat",
     "write",
@@ -147,7 +147,7 @@ const VERBS: &[&str] = &[
     "summaris",
 ];
 
-/// What is made of a conversation for its user interface, and what it is called in a form.
+/// What agents have made for their user interface, with the words for it.
 const MADE: &[(Purpose, &str)] = &[
     ("title", "title"),
     ("commit message", "commit message"),
@@ -163,7 +163,7 @@ const MADE: &[(Purpose, &str)] = &[
     ("summary", "words or less"),
 ];
 
-/// Whose title or summary it is; a person asks for one of something else.
+/// Phrases that say what the title or summary is for. A person asks for one of something else.
 const ABOUT: &[&str] = &[
     "conversation",
     "chat",
@@ -174,7 +174,7 @@ const ABOUT: &[&str] = &[
     "staged changes",
 ];
 
-/// What members a form of such things has.
+/// The member names of forms for such things.
 const FORM: &[(Purpose, &str)] = &[
     ("title", "title"),
     ("topic", "isNewTopic"),
@@ -187,11 +187,11 @@ const FORM: &[(Purpose, &str)] = &[
     ("follow-ups", "follow_ups"),
 ];
 
-/// The most messages of a chore: an example or two may stand before what it is about.
+/// How many messages a chore has at most. It may begin with an example or two.
 const SHORT: usize = 3;
-/// How far from the beginning of a text an order stands, in bytes of its JSON.
+/// How far from the beginning of a text the order may be, in bytes of its JSON.
 const BEGINNING: usize = 1_500;
-/// How far behind the verb the thing that is made stands.
+/// How far after the verb the thing to be made may be named.
 const NEAR: usize = 90;
 
 fn holds(raw: &str, cues: &[(Purpose, &str)]) -> Option<Purpose> {
@@ -238,7 +238,7 @@ fn beginning(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// What a text orders to be made; where somebody else may have written it, it has to say of what.
+/// What a text asks to be made. If a person may have written the text, it also has to say for what.
 fn chore(raw: &str, must_say_of_what: bool) -> Option<Purpose> {
     let text = raw.to_ascii_lowercase().replace("\\n", ". ");
     if must_say_of_what && !ABOUT.iter().any(|about| text.contains(about)) {
@@ -257,7 +257,7 @@ fn chore(raw: &str, must_say_of_what: bool) -> Option<Purpose> {
     })
 }
 
-/// What the form of the answer is for, if it has members of such things alone.
+/// The purpose of the answer's form, if all of its members are for such things.
 fn form(wire: &WireBody<'_>) -> Option<Purpose> {
     let places = [
         ("output_config", "/format/schema/properties"),
@@ -286,7 +286,7 @@ mod tests {
     use contexture::formats::{Format, split};
     use serde_json::json;
 
-    /// Side calls as agents make them: their format, what is asked, and what it is for.
+    /// Side calls as agents make them: format, body and purpose.
     fn side_calls() -> Vec<(Format, Value, Purpose)> {
         let anthropic = |system: &str, user: &str| {
             json!({
@@ -566,7 +566,7 @@ mod tests {
         }
     }
 
-    /// What lacks something is not a side call for that.
+    /// A request is not a side call merely because something is missing from it.
     #[test]
     fn conversations_are_turns_whatever_they_lack() {
         let item = json!({"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "exec"}]});
@@ -586,7 +586,7 @@ mod tests {
                 Format::OpenAiChat,
                 json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}),
             ),
-            // A person asks for a title of something.
+            // A person asks for a title of something else.
             (
                 Format::OpenAiChat,
                 json!({"model": "m", "messages": [{"role": "user", "content": "Write a title for my novel."}]}),
@@ -611,7 +611,7 @@ mod tests {
             let wire = split(&body, Some(format)).unwrap();
             assert_eq!(purpose(&wire), None, "{body}");
         }
-        // Whoever says more than a few messages has a conversation.
+        // More than a few messages are always a conversation.
         for (format, mut body, _) in side_calls() {
             let list = if format == Format::OpenAiResponses {
                 "input"

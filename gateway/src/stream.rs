@@ -52,8 +52,8 @@ pub(crate) struct Progress {
     pub(crate) goes_on: bool,
     /// Whether the round has come to its end, as the provider means it.
     pub(crate) finished: bool,
-    /// Whether nothing that the model says is missing: why it stopped is known, only the last word of the stream is not
-    /// there. Many servers never send it.
+    /// Whether the model's output is complete although the stream's final event is missing: the reason why the model
+    /// stopped is known. Many servers never send that event.
     pub(crate) is_whole: bool,
     /// Whether the provider ended the round with an error, of which the client knows.
     pub(crate) failed: bool,
@@ -101,8 +101,8 @@ pub(crate) trait Reader: Send {
     /// Ends an answer that the client is still told to wait for: the engine's tools were called too often.
     fn give_up(&mut self, out: &mut Vec<u8>);
 
-    /// The last event of a stream that broke off, in the words of an API whose streams always have one; none where a
-    /// client sees it by the connection.
+    /// The last event of a stream that broke off, for an API whose streams always have one. `None` if the client can
+    /// tell by the connection.
     fn broken_off(&mut self, _message: &str) -> Option<Vec<u8>> {
         None
     }

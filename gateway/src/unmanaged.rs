@@ -1,5 +1,5 @@
-//! What was not managed, and why: every answer says so in its headers, the metrics count it by reason, the log has one
-//! line for each session and reason, and the page a row.
+//! Records which requests were not managed, and why. Every answer says so in its headers, the metrics count by reason,
+//! the log has one line for each session and reason, and the status page has one row.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::account::now_ms;
 use crate::headers;
 use crate::metrics::Metrics;
 
-/// How many rows are remembered; then the one that was not seen for the longest is forgotten.
+/// How many rows are kept. When there are more, the least recently seen one is dropped.
 const ROWS: usize = 500;
 
 /// What became of a request: the value of `x-contexture-status`.
@@ -21,15 +21,15 @@ const ROWS: usize = 500;
 pub(crate) enum Status {
     /// A turn of a session.
     Managed,
-    /// A turn whose session runs another engine than the configured one.
+    /// A turn in a session that runs an engine other than the configured one.
     Fallback,
-    /// Looked at, and sent on as it came.
+    /// Observed, and passed on unchanged.
     Observed,
-    /// A request beside a conversation.
+    /// A request apart from any conversation.
     SideCall,
-    /// No turn: another endpoint, a conversation that the provider keeps, or an answer of the gateway's own.
+    /// Not a turn: another endpoint, a conversation stored at the provider, or an answer of the gateway itself.
     NotManaged,
-    /// Should have been a turn; something failed, and it was sent on as it came.
+    /// Should have been a turn, but something failed and it was passed on unchanged.
     FailedOpen,
 }
 
@@ -50,9 +50,9 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Why {
     pub(crate) status: Status,
-    /// In a word, for the metrics: one of a few.
+    /// A keyword for the metrics, from a small fixed set.
     pub(crate) reason: &'static str,
-    /// For a person; empty where the word says it.
+    /// An explanation for people; empty if the keyword is enough.
     pub(crate) detail: String,
 }
 
@@ -65,7 +65,7 @@ impl Why {
         }
     }
 
-    /// What `x-contexture-reason` says.
+    /// The value of `x-contexture-reason`.
     fn words(&self) -> String {
         match self.detail.is_empty() {
             true => self.reason.to_owned(),
@@ -73,7 +73,7 @@ impl Why {
         }
     }
 
-    /// Says so in the headers of an answer.
+    /// Adds the reason to the headers of an answer.
     pub(crate) fn tell(&self, answer: &mut Response) {
         headers::set(answer.headers_mut(), headers::STATUS, self.status.name());
         headers::set(answer.headers_mut(), headers::REASON, &self.words());
@@ -89,12 +89,13 @@ struct Row {
     at_ms: u64,
 }
 
-/// All that was not managed since the start.
+/// All unmanaged requests since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Unmanaged(Mutex<HashMap<(String, &'static str), Row>>);
 
 impl Unmanaged {
-    /// Notes a request. `session` is what it calls its session, if it does. The first of each session and reason is logged.
+    /// Records a request. `session` is the name that it gives its session, if any. The first one of each session and
+    /// reason is logged.
     pub(crate) fn note(&self, metrics: &Metrics, session: Option<&str>, why: &Why) {
         metrics.add(
             "not_managed_total",
@@ -128,13 +129,13 @@ impl Unmanaged {
         let session = if session.is_empty() { "-" } else { session };
         match why.status {
             Status::FailedOpen => tracing::warn!(session, status, reason, "{}", why.detail),
-            // The session has warned of it.
+            // The session has already logged a warning.
             Status::Fallback => tracing::info!(session, status, reason, "{}", why.detail),
             _ => tracing::info!(session, status, reason, "not managed: {}", why.detail),
         }
     }
 
-    /// The rows that somebody may see, the last first.
+    /// The rows that a user may see, the latest first.
     pub(crate) fn rows(&self, may_see: impl Fn(&str) -> bool) -> Value {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows: Vec<(String, Row)> = (rows.iter())

@@ -39,7 +39,7 @@ pub(crate) fn of(
     })
 }
 
-/// How many tokens the answer to a request may have, if it says so.
+/// How many tokens the answer to a request may have, if the request says so.
 pub(crate) fn longest_answer(wire: &WireBody<'_>) -> Option<u64> {
     ["max_tokens", "max_completion_tokens", "max_output_tokens"]
         .iter()

@@ -1,4 +1,4 @@
-//! Answers of providers that stop short, count in their own way, or refuse what is too long, byte by byte.
+//! Answers of providers that stop short, count in their own way, or refuse prompts that are too long, byte by byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
@@ -11,10 +11,10 @@ use support::{Running, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers a request's body with the bytes of a response, its head included.
+/// Maps a request's body to the bytes of a response, including its head.
 type Answering = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
 
-/// A provider that answers with bytes, and closes the connection after each answer.
+/// A provider that answers with raw bytes and closes the connection after each answer.
 async fn provider(answer: Arc<Answering>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -57,7 +57,7 @@ fn whole(status: &str, body: &Value) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// A stream that ends after these bytes, as HTTP has it or not.
+/// A stream that ends after these bytes, either properly by HTTP's rules or not.
 fn stream(bytes: &[u8], is_clean: bool) -> Vec<u8> {
     let mut out = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n".to_vec();
     if !bytes.is_empty() {
@@ -79,7 +79,7 @@ async fn gateway(home: &std::path::Path, base: &str, config: &str) -> Running {
     start(home).await
 }
 
-/// What came, and whether the connection broke.
+/// The response, and whether the connection broke.
 async fn ask(
     http: &reqwest::Client,
     base: &str,
@@ -104,7 +104,7 @@ async fn ask(
     }
 }
 
-/// A whole stream of an API, and where it begins to be whole without its end.
+/// A complete stream of an API, and the offset from which on it counts as complete without its final event.
 fn events(api: Api) -> (String, usize) {
     let event = |name: &str, data: Value| format!("event: {name}\ndata: {data}\n\n");
     let (body, end) = match api {
@@ -157,12 +157,13 @@ fn events(api: Api) -> (String, usize) {
             (body, String::new())
         }
     };
-    // Without the empty line, and the line's end, before the last word.
+    // Without the line break and the empty line before the final event.
     let is_whole_from = body.len() - 2;
     (body + &end, is_whole_from)
 }
 
-/// Wherever a stream ends: what is whole is whole, and what is cut ends as it does without the gateway.
+/// A stream may end at any byte. A complete one is passed on as complete, and a cut one ends as it would without the
+/// gateway.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_may_end_anywhere() {
     for api in APIS {
@@ -184,7 +185,7 @@ async fn a_stream_may_end_anywhere() {
         }
         let (all, is_whole_from) = events(api);
         let mut cuts = 0.0;
-        // All of the end, and samples before it.
+        // Every offset near the end, and samples before it.
         let ends = (0..all.len()).filter(|end| end % 13 == 0 || *end + 60 > is_whole_from);
         for end in ends.chain([all.len()]) {
             for is_clean in [true, false] {
@@ -218,7 +219,7 @@ async fn a_stream_may_end_anywhere() {
     }
 }
 
-/// A provider that counts more tokens than the gateway, with a window of its own, which says so in these words.
+/// A provider that counts more tokens than the gateway, has a window of its own, and says so in these words.
 fn refusing(
     window: usize,
     words: fn(usize, usize) -> Value,
@@ -240,7 +241,7 @@ fn refusing(
     })
 }
 
-/// The resend fits by the provider's count, and the limit is remembered, after a restart as well.
+/// The resent request fits by the provider's count, and the limit is remembered, even after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_overflow_is_met_in_the_providers_tokens_and_once() {
     let wordings: [fn(usize, usize) -> Value; 4] = [
@@ -270,13 +271,13 @@ async fn an_overflow_is_met_in_the_providers_tokens_and_once() {
             messages.push(json!({"role": "assistant", "content": "Yes."}));
         }
         let refusals = refusals.lock().unwrap().len();
-        // Without numbers nobody knows the window before it was tried a few times.
+        // If the error has no numbers, a few attempts are needed to find the window.
         let most = if number == 3 { 6 } else { 2 };
         assert!((1..=most).contains(&refusals), "{number}: {refusals}");
     }
 }
 
-/// A store that cannot be read: nobody has to read the log to see it.
+/// A store that cannot be read is reported outside of the log, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_is_seen() {
     let upstream = provider(refusing(1_000_000, |_, _| Value::Null, Arc::default())).await;

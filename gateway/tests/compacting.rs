@@ -12,7 +12,7 @@ use serde_json::json;
 use support::Stage;
 use support::agent::{APIS, Agent, Api};
 
-/// A window so small that a session is compacted many times, and compactions that do not wait until they pay.
+/// A window so small that a session is compacted many times, with compactions that do not wait until they pay.
 fn config(engine: &str) -> String {
     format!(
         "context: {{engine: {engine}}}\nmodel: {{context_length: 24000}}\ncompression: {{protect_last_n: 4, timing: threshold}}\n"

@@ -140,7 +140,7 @@ async fn whatever_a_provider_does_the_client_is_told_and_goes_on() {
                 let is_error = said.raw.contains("error");
                 let is_json = serde_json::from_str::<Value>(&said.raw).is_ok();
                 match (stream, &direct) {
-                    // A stream ends as it would without the gateway; one of Responses says so.
+                    // A stream ends as it would without the gateway. A stream of Responses says so.
                     (true, Some(direct)) if api != Api::Responses => {
                         assert_eq!(said.broken, direct.broken, "{what}: {}", said.raw);
                     }
@@ -148,7 +148,7 @@ async fn whatever_a_provider_does_the_client_is_told_and_goes_on() {
                         assert!(said.broken || is_error, "{what}")
                     }
                     (true, _) => assert!(is_error, "{what}: {}", said.raw),
-                    // It is an error, or what came is no answer to anybody.
+                    // The answer is an error, or it is not valid in any format.
                     (false, _) => assert!(is_error || !is_json, "{what}: {}", said.raw),
                 }
                 assert!(
@@ -301,8 +301,8 @@ async fn a_timeout_is_that_of_the_configuration_as_it_is_now() {
     assert_eq!(said.expect("it waits as long as it did").status, 504);
 }
 
-/// An engine that panics loses its session, and says so once: its tools leave the requests, and who debugs it sees where it
-/// was and on which thread.
+/// An engine that panics loses its session, which is reported once. Its tools leave the requests, and a developer sees
+/// where it panicked and on which thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() {
     let (provider, home) = (StandIn::start(), Home::new());
@@ -364,8 +364,8 @@ async fn an_engine_that_panics_offers_no_tools_any_more_and_is_warned_of_once() 
     );
 }
 
-/// A build that is installed while a gateway runs is what new sessions have, without a signal. What is seen in the middle of
-/// it falls back, says so, and goes over as soon as it can.
+/// New sessions use a build that is installed while a gateway runs, without a signal. A session that meets a
+/// half-finished installation falls back, says so, and changes over as soon as possible.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_is_installed_beside_a_running_gateway_runs() {
     let (provider, home) = (StandIn::start(), Home::new());
@@ -403,7 +403,7 @@ async fn a_plugin_that_is_installed_beside_a_running_gateway_runs() {
         )
     };
     assert_eq!(status("before").await.0, "managed");
-    // Whatever stands behind a library's end is nobody's business but the digest's.
+    // Bytes after a library's end change nothing but its digest.
     let mut build = std::fs::read(&library).unwrap();
     build.extend_from_slice(b"another build");
     replace(&library, &build);

@@ -139,7 +139,7 @@ async fn a_stream_that_is_cut_ends_as_without_the_gateway() {
             agent.user("Hello");
             let said = agent.send().await;
             assert!(!said.ended, "{api:?} {fault:?}: {}", said.raw);
-            // As without the gateway: the connection breaks if the provider's did.
+            // As without the gateway, the connection breaks if the provider's did.
             let is_told = said.broken || said.raw.contains("error");
             let is_clean = api != Api::Responses && matches!(fault, Fault::HalfAnEvent);
             assert!(is_told != is_clean, "{api:?} {fault:?}: {}", said.raw);

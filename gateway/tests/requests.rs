@@ -1,5 +1,5 @@
-//! How requests come in: compressed, at other paths, for other hosts, with their tools in an item; and that every answer
-//! says what was done with its request.
+//! The various forms of requests: compressed, at other paths, for other hosts, with their tools in an input item. Every
+//! answer says what was done with its request.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod support;
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use support::agent::{Agent, Api};
 use support::{Running, Stage};
 
-/// What came, in order: its path, headers and body.
+/// The requests that arrived, in order: path, headers and body.
 type Came = Arc<Mutex<Vec<(String, HashMap<String, String>, Bytes)>>>;
 type Answers = Arc<dyn Fn(&str) -> Response + Send + Sync>;
 
-/// A provider that answers whatever it is told to.
+/// A provider that gives the answers that it is told to.
 async fn provider(answers: impl Fn(&str) -> Response + Send + Sync + 'static) -> (String, Came) {
     async fn answer(State((came, answers)): State<(Came, Answers)>, request: Request) -> Response {
         let path = request.uri().to_string();
@@ -108,7 +108,7 @@ fn expanded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Codings as they are applied, the header that says so, and whether it comes in several lines.
+/// Codings in the order of application, the header that names them, and whether it is split into several lines.
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_requests_are_managed_and_go_on_plain() {
     let stage = Stage::new("gateway: {max_body_mb: 1}\n");
@@ -201,7 +201,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
         before,
         "nothing of that was sent on"
     );
-    // What is nobody's conversation goes on as it came.
+    // A body that is not a conversation is passed on unchanged.
     let body = compressed("gzip", b"{}");
     post(
         &gateway,
@@ -217,7 +217,7 @@ async fn compressed_requests_are_managed_and_go_on_plain() {
     );
 }
 
-/// Providers that compress although they were asked not to, whole and streamed, in pieces that end anywhere.
+/// Providers that compress although they were asked not to: whole answers, and streams in pieces that end at any byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
     let chunk = |delta: Value, finish: Value| {
@@ -320,7 +320,7 @@ async fn compressed_answers_are_read_and_the_client_is_given_what_it_takes() {
     }
 }
 
-/// Whatever is answered says what was done with its request, and what was not managed is seen in four places.
+/// Every answer says what was done with its request, and an unmanaged request is reported in four places.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_says_what_was_done_with_its_request() {
     let stage = Stage::new("gateway: {max_body_mb: 1}\n");
@@ -438,7 +438,7 @@ async fn every_answer_says_what_was_done_with_its_request() {
         .await
         .unwrap();
     assert!(page.contains("/contexture/not-managed"));
-    // A provider that is not there: the error is the gateway's, of a request that it managed.
+    // The provider cannot be reached. The error is the gateway's, for a request that it managed.
     drop(stage.provider);
     let answer = post(&gateway, "/v1/chat/completions", &session, turn(json!({}))).await;
     assert_eq!(
@@ -447,7 +447,8 @@ async fn every_answer_says_what_was_done_with_its_request() {
     );
 }
 
-/// Codex sends its tools in the first item of its input. It stays there, whole; its tools count; the engine's join them.
+/// Codex sends its tools in the first item of its input. The item stays there unchanged, its tools are counted, and the
+/// engine's tools are added to them.
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_in_an_item_of_the_input_are_tools() {
     let tool = |name: &str| json!({"type": "function", "name": name, "description": "Runs. ".repeat(200), "parameters": {"type": "object"}});
@@ -533,7 +534,7 @@ async fn tools_in_an_item_of_the_input_are_tools() {
     }
 }
 
-/// A login of Codex goes to ChatGPT's host, and an API key to OpenAI's.
+/// Requests with a Codex login go to ChatGPT's host, and those with an API key to OpenAI's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chatgpt_login_has_a_host_of_its_own() {
     let answer = |_: &str| {
@@ -602,7 +603,7 @@ async fn a_chatgpt_login_has_a_host_of_its_own() {
     assert_eq!(by_key[0].0, "/v1/responses");
 }
 
-/// Claude behind OpenRouter is marked in OpenAI's format, and other models and providers are not.
+/// Claude behind OpenRouter gets markers in OpenAI's format. Other models and providers do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_behind_openrouter_gets_markers_for_its_cache() {
     for (config, model, is_marked) in [
@@ -651,8 +652,8 @@ async fn claude_behind_openrouter_gets_markers_for_its_cache() {
     assert_eq!(lines(both).await, format!("{openrouter}\n{anthropic}"));
 }
 
-/// A plugin that cannot be loaded: the built-in stands in, and that is not called managed. It has another chance as soon
-/// as the plugin is another one.
+/// If a plugin cannot be loaded, the built-in engine stands in, and the requests are not reported as managed. The
+/// plugin gets another chance as soon as it changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_falls_back_is_seen_and_is_tried_again_when_the_plugin_changes() {
     let stage = Stage::new("context: {engine: tidy}\n");
@@ -688,7 +689,7 @@ async fn what_falls_back_is_seen_and_is_tried_again_when_the_plugin_changes() {
             .await
             > 0.0
     );
-    // Another manifest is read as it is now, in the same session: what it pins is the library, which is none.
+    // A changed manifest is read immediately, in the same session. It pins another digest than the library's.
     manifest("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     agent.user("More");
     let said = agent.go_on().await;

@@ -197,7 +197,7 @@ async fn there_is_an_end_to_the_rounds() {
             let said = agent.go_on().await;
             assert!(said.calls.is_empty());
             let requests = stage.provider.requests();
-            // Three hidden rounds, each of them answered, and the one that ends it.
+            // Three hidden rounds, each with its results, and the one that ends the answer.
             assert_eq!(requests.len(), 4, "{api:?}");
             assert_eq!(gateway.metric("contexture_hidden_rounds_total").await, 3.0);
             assert!(requests[3].last_text().contains("as often as it may be"));
@@ -220,7 +220,7 @@ async fn there_is_an_end_to_the_rounds() {
     }
 }
 
-/// Texts of two rounds are two texts.
+/// The texts of two rounds are kept apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_around_a_hidden_round_do_not_run_into_each_other() {
     for stream in [true, false] {
@@ -234,7 +234,7 @@ async fn texts_around_a_hidden_round_do_not_run_into_each_other() {
         agent.stream = stream;
         let said = agent.ask("Which port?", "").await;
         assert_eq!(said[0].text, "Let me look.\n\nIt is 4711.");
-        // The rounds are put back where the client has them as one.
+        // The rounds are restored, although the client has them as one message.
         agent.ask("Thanks.", "").await;
         let last = stage.provider.requests().pop().unwrap();
         assert_eq!(

@@ -151,7 +151,7 @@ impl Catalog {
     }
 }
 
-/// What the plugin folders look like from outside: enough to see that a plugin was installed, built or taken away.
+/// A fingerprint of the plugin folders that changes when a plugin is installed, built or removed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PluginFiles(Vec<(PathBuf, SystemTime, u64)>);
 
@@ -160,7 +160,8 @@ impl PluginFiles {
         let folders = dirs
             .iter()
             .flat_map(|dir| folders_in(dir).unwrap_or_default());
-        // What is replaced is renamed into its place, which the folder's own time shows; what is written to, the file's.
+        // A file that is replaced is renamed into place, which changes the folder's time. A file that is overwritten
+        // changes its own time.
         let files = folders.flat_map(|folder| {
             let within = std::fs::read_dir(&folder).into_iter().flatten().flatten();
             let within = within.map(|entry| entry.path());

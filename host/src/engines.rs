@@ -253,7 +253,7 @@ pub struct Engines {
     isolated: Mutex<HashMap<String, Arc<Isolated>>>,
     /// The pauses of all sessions, once a record was asked for them.
     pauses: Mutex<Option<Pauses>>,
-    /// What the plugin folders looked like when they were searched.
+    /// The state of the plugin folders when they were searched.
     plugin_files: PluginFiles,
 }
 
@@ -278,7 +278,7 @@ pub struct Opened {
     failures: u64,
     /// Reported usage that was not passed on yet.
     untold: Vec<Usage>,
-    /// Why it was opened in the place of another one.
+    /// Why this engine was opened in place of the configured one.
     stands_in: Option<String>,
 }
 
@@ -308,14 +308,14 @@ impl Opened {
         self.source == Source::Builtin
     }
 
-    /// Why it is not the engine that should run: it was opened in the place of another one, or it is
+    /// Why this is not the engine that should run: it was opened in place of another one, or it is
     /// [closed](Self::is_closed).
     pub fn stands_in(&self) -> Option<&str> {
         let closed = self.is_closed().then(|| self.supervised.closed());
         self.stands_in.as_deref().or(closed)
     }
 
-    /// Whether it is not called any more, after a panic.
+    /// Whether the engine is no longer called because it panicked.
     pub fn is_closed(&self) -> bool {
         self.supervised.is_closed() && !self.is_stalled()
     }
@@ -415,7 +415,7 @@ impl Engines {
     /// Two registered engines have the same name.
     pub fn new(loaded: Loaded, client: ModelClient) -> Result<Arc<Self>, NameTaken> {
         let registered = registered_engines()?;
-        // Before they are searched: what changes meanwhile is searched again.
+        // Taken before the search, so that a change during the search leads to another search.
         let plugin_files = PluginFiles::of(&loaded.plugin_dirs);
         let catalog = Catalog::scan(&loaded.plugin_dirs, listed(&registered));
         let supervision = &loaded.config.context.supervision;
@@ -832,12 +832,12 @@ fn not_loaded(error: CallError, library: &str) -> Failure {
     }
 }
 
-/// Loads a plugin's library outside of any session, for commands that look at a plugin. None of its calls has a
-/// deadline, only loading it has.
+/// Loads a plugin's library outside of any session, for commands that look at a plugin. Only the loading has a
+/// deadline. Calls of the plugin have none.
 ///
 /// # Errors
-/// The library does not fit, or it does not return from being loaded within `deadline`. After that the process should
-/// end, see [`OpenError::Hangs`]; the command does.
+/// The library does not fit, or loading it does not return within `deadline`. After that the process should end, as the
+/// command does; see [`OpenError::Hangs`].
 pub fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String> {
     let supervisor = Supervisor::new(Policy {
         short_deadline: deadline,
@@ -852,7 +852,7 @@ pub fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String>
     }
 }
 
-/// A library that does not return from being loaded ends the command.
+/// The error for a library that does not return from being loaded. It ends the command.
 fn hangs(library: &str, deadline: Duration) -> OpenError {
     let hangs = OpenError::Hangs {
         library: library.to_owned(),

@@ -76,8 +76,8 @@ pub enum Format {
     SweAgent,
     /// Results of tau2-bench: a document with `simulations`.
     Tau2,
-    /// One message a line, OpenAI's chat members and an optional `ts` in Unix seconds; or events, `{"message": …,
-    /// "state": …}`, a line each or in a list, whose messages are of that kind.
+    /// One message per line, with the members of OpenAI's chat format and an optional `ts` in Unix seconds. Also
+    /// events, `{"message": …, "state": …}`, one per line or in a list, with messages of the same kind.
     MessageLines,
 }
 

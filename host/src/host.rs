@@ -135,8 +135,8 @@ impl Host {
         Arc::clone(&lock(&self.engines))
     }
 
-    /// Looks whether plugins were installed, built or taken away, and if so has sessions that are opened from now on find
-    /// them as they are; the configuration stays what it was. Opening a session does this. Answers whether they were.
+    /// Checks whether plugins were installed, built or removed. If so, sessions that are opened from now on use the new
+    /// ones, with the same configuration as before. Opening a session calls this. Returns whether anything changed.
     pub fn look_at_plugins(&self) -> bool {
         let engines = self.engines();
         if !engines.has_other_plugins() {
@@ -145,13 +145,13 @@ impl Host {
         match Engines::new(engines.loaded().clone(), engines.client().clone()) {
             Ok(again) => {
                 tracing::info!(
-                    "the plugins changed: sessions that are opened from now on have them as they are"
+                    "the plugins changed: sessions that are opened from now on use the new ones"
                 );
                 let _old = std::mem::replace(&mut *lock(&self.engines), again);
                 true
             }
             Err(error) => {
-                tracing::warn!("the plugins changed, and stay as they were: {error}");
+                tracing::warn!("the plugins changed, but the old ones stay in use: {error}");
                 false
             }
         }
@@ -199,7 +199,7 @@ impl Host {
             return Ok(None);
         };
         let SessionBuilder { agent, .. } = self.session(id);
-        // What is kept with messages is of use to the engine that keeps it.
+        // State kept with messages is useful only to the engine that keeps it.
         let compaction = self
             .record
             .current_compaction(id)?
@@ -218,8 +218,8 @@ impl Host {
         )?))
     }
 
-    /// Has what a call of a tool asked a session [beside](Self::beside) to restore noted in the record, so that it stands
-    /// in the conversation again with the session's next request. Answers which messages these are.
+    /// Writes to the record what a tool call in a session [beside](Self::beside) the open one asked to restore. The
+    /// messages return to the conversation with the session's next request. Returns these messages.
     ///
     /// # Errors
     /// The engine failed, the session stays open elsewhere, or the record cannot be written.
@@ -287,8 +287,9 @@ impl SessionBuilder<'_> {
         self
     }
 
-    /// A summary at the head stands in a message of its own, as an answer if the user's words follow: see
-    /// [`RenderPlan::own_summaries`](crate::formats::RenderPlan::own_summaries). By default it joins those words.
+    /// Gives a summary at the head of the window a message of its own, which is an assistant message if a user message
+    /// follows. See [`RenderPlan::own_summaries`](crate::formats::RenderPlan::own_summaries). By default the summary
+    /// joins the user message.
     pub fn own_summaries(mut self) -> Self {
         self.options.own_summaries = true;
         self

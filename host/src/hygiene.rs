@@ -6,7 +6,7 @@
 
 use contexture_engine_api::{Decision, WindowState, grouped};
 
-/// The share of the context window at which hygiene fires, in percent; [`WindowState::required_from`] reckons with it.
+/// The share of the context window at which hygiene fires, in percent. [`WindowState::required_from`] uses it.
 const HYGIENE_PERCENT: u64 = 85;
 
 /// With fewer messages than this, hygiene never fires: there is nothing to compact.

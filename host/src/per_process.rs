@@ -1,10 +1,10 @@
-//! Values that a child made by `fork` must not share with its parent: of the parent's threads none is in the child, and a
-//! lock that one of them held stays locked there for ever.
+//! Values that a child made by `fork` must not share with its parent. The child has none of the parent's threads, so a
+//! lock that one of them held would stay locked in the child for ever.
 
 use std::sync::OnceLock;
 
-/// A value that every process has for itself, for a `static`. A child made by `fork` gets a new one at its first use,
-/// and leaves its parent's alone: that is neither locked nor dropped.
+/// A value for a `static` of which every process has its own copy. A child made by `fork` gets a new value at its first
+/// use. It neither locks nor drops its parent's value.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -17,15 +17,15 @@ use std::sync::OnceLock;
 /// ```
 #[derive(Debug, Default)]
 pub struct PerProcess<T> {
-    /// Whose the value is; unset until its first use.
+    /// The id of the process that owns the value, set at its first use.
     process: OnceLock<u32>,
     value: T,
-    /// The value of a child of that process.
+    /// The value for a child of that process.
     next: OnceLock<Box<PerProcess<T>>>,
 }
 
 impl<T> PerProcess<T> {
-    /// With the value of the first process that uses it.
+    /// Makes it with the value for the first process that uses it.
     pub const fn new(value: T) -> Self {
         Self {
             process: OnceLock::new(),
@@ -36,8 +36,8 @@ impl<T> PerProcess<T> {
 }
 
 impl<T: Default> PerProcess<T> {
-    /// The value of this process. Takes no lock that a thread could hold while another one forks, but for the moment
-    /// of the first use.
+    /// The value of this process. Except during the first use, no lock is taken that another thread could hold during a
+    /// `fork`.
     pub fn get(&self) -> &T {
         let process = std::process::id();
         let mut one = self;

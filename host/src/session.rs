@@ -296,13 +296,14 @@ impl Session {
         &self.engine
     }
 
-    /// What stops, from another thread, what this session does next. One that was set before stops nothing any more.
+    /// A handle to stop, from another thread, what the session does next. A cancel from before this call no longer has
+    /// an effect.
     pub fn canceller(&self) -> Canceller {
         self.asking.resume();
         Canceller(Arc::clone(&self.asking))
     }
 
-    /// Whether its engine is one of these.
+    /// Whether the session's engine is one of these.
     pub fn runs_with(&self, engines: &Arc<Engines>) -> bool {
         Arc::ptr_eq(&self.engines, engines)
     }
@@ -322,8 +323,8 @@ impl Session {
         self.engine.failures()
     }
 
-    /// Whether what happens in the session is written to its record; no if the record was lost (a full disk, a damaged
-    /// file) and the session goes on in memory.
+    /// Whether the session is written to its record. False if the record was lost, as with a full disk or a damaged
+    /// file, and the session continues in memory.
     pub fn is_recorded(&self) -> bool {
         self.record.is_none() || self.history.is_stored()
     }
@@ -358,8 +359,8 @@ impl Session {
         self.history.forget();
     }
 
-    /// Tells the engine that the agent's model is another now, or that its window is. What was reported for another
-    /// model no longer counts.
+    /// Tells the engine that the agent's model or its window changed. Usage reported for another model no longer
+    /// counts.
     ///
     /// # Errors
     /// The engine failed and `context.on_failure` is `fail`.

@@ -127,7 +127,7 @@ impl CallState {
         }
     }
 
-    /// Asks the call that is under way to stop.
+    /// Asks the call in progress to stop.
     pub(crate) fn cancel(&self) {
         self.cancel.store(true, Ordering::Release);
     }
@@ -552,12 +552,12 @@ impl Supervised {
         &self.engine
     }
 
-    /// Whether it is not called any more.
+    /// Whether the engine is no longer called.
     pub(crate) fn is_closed(&self) -> bool {
         self.cell.is_none()
     }
 
-    /// Why it is not called any more; empty where it is.
+    /// Why the engine is no longer called; empty if it still is.
     pub(crate) fn closed(&self) -> &str {
         &self.closed
     }

@@ -1,17 +1,17 @@
-//! Which files the host acts on: those that nobody but this user and root may have written.
+//! Which files the host trusts: those that only this user and root can have written.
 //!
-//! A plugin's library runs as the user. `config.yaml` says which plugin that is and where requests go, and
-//! `context.engine_host` names a program. So all of them are held to one rule, and [`open`] is how they are read. It also
-//! refuses what is no regular file: a FIFO would block for ever, and a device has no end.
+//! A plugin's library runs as the user. `config.yaml` names that plugin and where requests go, and
+//! `context.engine_host` names a program. All of them are subject to one rule, and [`open`] enforces it. It also
+//! refuses anything but regular files, because a FIFO would block for ever and a device has no end.
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 
-/// Why the host does not act on a file.
+/// Why the host does not trust a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Untrusted {
-    /// Everybody may write it.
+    /// Every user may write to it.
     #[error(
         "{} may be written by everybody, and what is in it runs as you or decides what does: `chmod o-w '{0}'`, if you \
          trust what is in it",
@@ -21,7 +21,7 @@ pub enum Untrusted {
         /// The file or folder.
         path: PathBuf,
     },
-    /// It belongs to another user than this one or root.
+    /// It belongs to a user other than this one or root.
     #[error(
         "{} belongs to the user {owner}, and what is in it runs as you or decides what does: `sudo chown -R {own} '{0}'`, \
          if you trust what is in it",
@@ -30,9 +30,9 @@ pub enum Untrusted {
     ForeignOwner {
         /// The file or folder.
         path: PathBuf,
-        /// Its owner's number.
+        /// The owner's user id.
         owner: u32,
-        /// This user's number.
+        /// This user's id.
         own: u32,
     },
     /// It is a FIFO, a socket, a device or a folder.
@@ -40,7 +40,7 @@ pub enum Untrusted {
     NotRegular {
         /// The path.
         path: PathBuf,
-        /// What it is, with its article.
+        /// What it is, with an article.
         kind: &'static str,
     },
     /// It cannot be read.
@@ -48,15 +48,15 @@ pub enum Untrusted {
     Unreadable {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
 }
 
-/// Opens a regular file that nobody else may have written.
+/// Opens a regular file that no other user can have written.
 ///
 /// # Errors
-/// It cannot be opened, is not a regular file, or somebody else may have written it.
+/// It cannot be opened, is not a regular file, or another user may have written it.
 pub(crate) fn open(path: &Path) -> Result<File, Untrusted> {
     let unreadable = |cause| Untrusted::Unreadable {
         path: path.to_owned(),
@@ -64,7 +64,7 @@ pub(crate) fn open(path: &Path) -> Result<File, Untrusted> {
     };
     let mut options = File::options();
     options.read(true);
-    // Without it, opening a FIFO that nobody writes waits for a writer.
+    // Without this flag, opening a FIFO blocks until somebody writes to it.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(
         &mut options,
@@ -103,8 +103,8 @@ fn kind(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// Refuses what everybody may write, or what belongs to another user than this one or root. What a group may
-/// write that others are in is worth a warning, which is given back.
+/// Refuses a file that every user may write to, or that belongs to a user other than this one or root. Returns a
+/// warning if its group may write to it and has other members.
 #[cfg(unix)]
 pub(crate) fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<String>, Untrusted> {
     use std::os::unix::fs::MetadataExt;
@@ -139,8 +139,8 @@ pub(crate) fn check_writers(path: &Path, metadata: &Metadata) -> Result<Option<S
     }))
 }
 
-/// Whether a group may have members other than this user and root, by what `/etc/group` and `/etc/passwd` say. Where
-/// they know nothing of the group or the user, as with users of a network, it may.
+/// Whether a group may have members other than this user and root, according to `/etc/group` and `/etc/passwd`. If
+/// these do not list the group or the user, as with network accounts, the answer is yes.
 #[cfg(unix)]
 pub(crate) fn has_others(gid: u32, own: u32, groups: &str, users: &str) -> bool {
     let fields = |line: &'_ str| line.split(':').map(str::to_owned).collect::<Vec<_>>();

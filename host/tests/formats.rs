@@ -83,7 +83,7 @@ fn seen(conversation: &Conversation) -> Vec<Seen> {
     })
 }
 
-/// Puts numbers in place of the ids of calls, in their order: the same calls, whatever they are called.
+/// Replaces the ids of calls by numbers, in order, so that calls compare equal whatever their ids are.
 fn number_calls(views: &mut [Seen]) {
     let mut numbers = std::collections::HashMap::new();
     let mut calls = 0;
@@ -221,7 +221,7 @@ fn assert_conversions_keep_what_engines_see(files: Vec<(PathBuf, String)>) {
                         || view.role == "tool"
                 };
                 expected.retain(said);
-                // A provider wants each id once, and a result of every call.
+                // A provider requires unique ids and a result for every call.
                 number_calls(&mut expected);
                 number_calls(&mut found);
                 found.retain(|view| said(view) && view.text != MISSING_RESULT);
@@ -1066,7 +1066,7 @@ fn a_codex_log_is_read_from_its_last_compaction() {
         (log.system(), log.model()),
         (Some("Be kind."), Some("gpt-x"))
     );
-    // Codex goes on with what the user said, and the summary.
+    // Codex continues with the user's messages and the summary.
     assert_eq!(roles(&log), ["user", "user", "user", "assistant", "tool"]);
     assert_eq!(log.messages()[0].text, "old");
     assert_eq!(log.messages()[1].kind, MessageKind::Summary);
@@ -1332,8 +1332,9 @@ mod any_document {
             exercise(NATIVE[which], None, &picks);
         }
 
-        /// Two neighbours of one role are only handed out where they were neighbours before: many clients join such
-        /// messages to one. Whatever is kept, shortened, left out, summarised or noted, and in whichever format.
+        /// Two neighbours have the same role in the output only if they were neighbours before, because many clients
+        /// join such messages into one. This holds whatever is kept, shortened, left out, summarized or noted, and in
+        /// every format.
         #[test]
         fn neighbours_of_one_role_are_never_made(
             fates in prop::collection::vec((any::<bool>(), 0..7u8), 2..14),
@@ -1345,7 +1346,7 @@ mod any_document {
                 .iter()
                 .enumerate()
                 .map(|(at, (other, _))| {
-                    // The user's words come first, and now and then two of one role stand side by side.
+                    // A user message comes first. Sometimes two messages of one role follow each other.
                     let role = if at == 0 { "user" } else { role(at, *other && at % 3 == 0) };
                     format!(r#"{{"role":"{role}","content":"m{at}."}}"#)
                 })
@@ -1401,19 +1402,19 @@ mod any_document {
             let kept: Vec<usize> = (0..fates.len()).filter(|at| fates[*at].1 < 4).collect();
             let there: Vec<usize> = said.iter().flat_map(|(_, numbers)| numbers.clone()).collect();
             prop_assert_eq!(&there, &kept, "{}", out);
-            // Anthropic's messages of one role are blocks of one, which is one message of the user's.
+            // Anthropic's messages of one role are blocks of one message, which counts as one user message.
             let originals = one(&out).messages().iter().filter(|message| !message.is_summary()).count();
             prop_assert!(originals == kept.len() || (format == 1 && originals < kept.len()), "{}", out);
         }
 
-        /// What a client joins to one message is taken apart by the seals in it, wherever they stand.
+        /// Messages that a client joined into one are separated again by their seals.
         #[test]
         fn what_is_joined_is_taken_apart(
             parts in prop::collection::vec((0..3u8, "[a-z]{1,9}( [a-z\\[\\]#]{0,9})?"), 1..6),
             joiner in prop::sample::select(vec![Some("\n\n"), Some("\n"), Some(" "), Some("\r\n"), None]),
             format in 0..3usize,
         ) {
-            // As they leave: each alone, sealed.
+            // Each text as it leaves the host, alone and sealed.
             let alone = |kind: u8, text: &str| {
                 let document = one(r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":"a"}]}"#);
                 let entry = PlanEntry::Summary { text, in_system_role: kind == 1 };
@@ -1427,7 +1428,7 @@ mod any_document {
             for (kind, words) in &parts {
                 let words = words.trim();
                 if *kind == 0 {
-                    // What somebody says in two messages is not told apart.
+                    // Two messages of the same speaker cannot be told apart once joined.
                     match expected.last_mut().filter(|(is_summary, _)| !is_summary) {
                         Some(_) => continue,
                         None => expected.push((false, words.to_owned())),
@@ -1623,7 +1624,7 @@ fn each_of_several_summaries_is_a_block_of_its_own_for_anthropic() {
     }
 }
 
-/// A line of a Claude Code log, with this said in it.
+/// A line of a Claude Code log with this message.
 fn log_line(at: usize, role: &str, more: serde_json::Value) -> serde_json::Value {
     let parent = at.checked_sub(1).map(|before| format!("u{before}"));
     let mut line = serde_json::json!({
@@ -1872,7 +1873,7 @@ fn a_damaged_line_costs_itself_alone() {
         (texts, read.damage().is_some(), read.warnings().concat())
     };
     let all = |without: usize| (0..7).filter(|at| *at != without).collect::<Vec<_>>();
-    // Half of line 3 before line 4, wherever it ends.
+    // Half of line 3 before line 4, cut at any byte.
     for cut in 1..lines[3].len() {
         let mut log: Vec<u8> = lines[..3].join("\n").into_bytes();
         log.push(b'\n');
@@ -1886,7 +1887,7 @@ fn a_damaged_line_costs_itself_alone() {
         );
     }
     for at in 0..7 {
-        // A byte that is not UTF-8 in each of the lines, and NULs before it.
+        // An invalid UTF-8 byte in each of the lines, with NULs before it.
         let mut broken: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
         let place = lines[at].find("said").unwrap();
         broken[at][place] = 0xff;
@@ -1907,7 +1908,7 @@ fn a_damaged_line_costs_itself_alone() {
     let (texts, is_damaged, warnings) = said(&log.as_bytes()[..cut]);
     assert_eq!((texts, is_damaged), (all(6), true));
     assert!(warnings.contains("cut off"), "{warnings}");
-    // What is no log is refused.
+    // A document that is not a log is refused.
     let body = b"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}".to_vec();
     let error = contexture::formats::read_bytes(body, None).unwrap_err();
     assert!(

@@ -390,7 +390,7 @@ fn a_configuration_that_cannot_work_says_why() {
             model: None,
             ..settings.clone()
         };
-        // Nobody names a model: the provider has one, and one at an address of one's own does not.
+        // No model is named. The provider has a usual one, but a custom address does not.
         let (endpoint, _) = endpoints(resolve(&nameless, None, false, &every_key).unwrap());
         assert_eq!(endpoint.provider(), provider);
         assert!(!endpoint.model().is_empty() && endpoint.context_length().is_some());

@@ -635,7 +635,7 @@ fn what_a_log_reported_is_counted_once_a_message_and_shows_what_the_log_leaves_o
     assert_eq!(counted.cached_tokens, 20_000);
 }
 
-/// The lines that a rollout of Codex may have, beside the plain ones.
+/// The lines that a Codex rollout may contain besides the common ones.
 fn lines_of_codex() -> Vec<Value> {
     let item = |payload: Value| json!({"timestamp": "2026-01-06T09:00:00Z", "type": "response_item", "payload": payload});
     let event = |payload: Value| json!({"timestamp": "2026-01-06T09:00:00Z", "type": "event_msg", "payload": payload});
@@ -762,10 +762,10 @@ fn every_rollout_of_codex_is_played() {
     };
     let stage = stage();
     for (at, own) in lines_of_codex().into_iter().enumerate() {
-        // At the head, in the middle of a turn and between a call and its answer, between turns, at the end.
+        // At the beginning, in the middle of a turn, between a call and its result, between turns, and at the end.
         for place in [1, 10, 11, 15, 22] {
             if own["payload"]["num_turns"] == 99 && place == 22 {
-                // Nothing is left of it.
+                // No lines are left.
                 continue;
             }
             let mut lines = plain();
@@ -780,7 +780,7 @@ fn every_rollout_of_codex_is_played() {
                 .convert(&window, format)
                 .unwrap_or_else(|error| panic!("{own} at {place}: {error}"));
             let recording = Recording::new(conversation, agent(100_000));
-            // Each way of a line once with an engine, and all of them as they are.
+            // Each variant is played once with an engine, and all of them without one.
             let played = match at % 5 == place % 5 {
                 true => play(&recording, &stage, Some("compressor"), &mut || {})
                     .map(|played| played.prompts),
@@ -796,7 +796,7 @@ fn every_rollout_of_codex_is_played() {
 fn a_log_that_its_agent_compacted_is_played_whole_and_scaled_to_what_it_recorded() {
     let mut lines = vec![json!({"type": "session_meta", "payload": {"id": "c"}})];
     let text = |role: &str, kind: &str, text: String| json!({"type": "response_item", "payload": {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}});
-    // Each turn has 300 tokens and a few, and its prompt grew by twice as many.
+    // Each turn has a little more than 300 tokens, and its prompt grew by twice as many.
     let mut prompt = 20_000;
     for turn in 0..20 {
         lines.push(text("user", "input_text", words(200)));

@@ -1,10 +1,11 @@
-//! What engines cost an agent that works in a loop, beside the same loop without one: results of four sizes in four
-//! windows, with a provider that reports what the host counts and one that reports a quarter more, 60 requests each.
+//! What engines cost for an agent that works in a loop, compared with the same loop without an engine: results of four
+//! sizes in four windows, with a provider that reports the host's count and one that reports a quarter more, 60
+//! requests each.
 //!
-//! `cargo bench -p contexture-tests --bench agent_loops [-- ENGINE]`: a row for each loop, with the compactions and the
-//! cost. `fits` marks conversations that fit the window without an engine. Exits with 1 if a loop breaks its bounds: no
-//! two compactions within five requests unless the window requires the second, no prompt that does not fit, and, where
-//! the conversation fits, a cost of 1.0 at most for the engines that promise it.
+//! `cargo bench -p contexture-tests --bench agent_loops [-- ENGINE]` prints a row for each loop with its compactions
+//! and cost. `fits` marks conversations that fit the window without an engine. Exits with 1 if a loop exceeds its
+//! bounds: two compactions within five requests although the window does not require the second, a prompt that does not
+//! fit, or, for engines that promise it, a cost above 1.0 if the conversation fits.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
-//! Loops of an agent that reads large results, with their cost beside the same loop without an engine.
+//! Loops of an agent that reads large results, with their cost compared with the same loop without an engine.
 //!
-//! Costs are token equivalents at Anthropic's prices: 1.25 for what the provider's prompt cache is written, 0.1 for what
-//! is read from it. The cache is warm all along, as it is while an agent works.
+//! Costs are in token equivalents at Anthropic's prices: 1.25 for a token written to the provider's prompt cache, 0.1
+//! for one read from it. The cache stays warm throughout, as it does while an agent works.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,9 +16,9 @@ use serde_json::json;
 
 use crate::under;
 
-/// The engines that have to cost nothing while the conversation fits.
+/// The engines that must not cost anything while the conversation fits.
 pub const AT_NO_COST: [&str; 2] = ["compressor", "lcm"];
-/// The requests within which no engine compacts twice.
+/// The number of requests within which no engine compacts twice.
 const REST: usize = 5;
 const MODEL: &str = "claude-sonnet-4-5";
 const WRITE: f64 = 1.25;
@@ -31,31 +31,31 @@ const SYSTEM_TOKENS: usize = 3_000;
 pub struct Loop {
     /// The engine.
     pub engine: &'static str,
-    /// The tokens of each tool result.
+    /// How many tokens each tool result has.
     pub result: usize,
     /// The model's window.
     pub window: u64,
-    /// What the provider reports, as a multiple of the host's count.
+    /// The tokens that the provider reports, as a multiple of the host's count.
     pub usage: f64,
-    /// The requests.
+    /// The number of requests.
     pub turns: usize,
 }
 
-/// What came of a loop.
+/// The result of a loop.
 #[derive(Debug, Default)]
 pub struct Played {
-    /// The requests that were compacted, and whether the window required it.
+    /// The indexes of compacted requests, and whether the window required each compaction.
     pub compactions: Vec<(usize, bool)>,
-    /// What the requests cost, as a share of the same loop without an engine and without a limit to the window.
+    /// The cost of the requests as a share of the same loop's cost without an engine and with an unlimited window.
     pub cost: f64,
-    /// Whether the conversation fits the window without an engine, up to where session hygiene fires.
+    /// Whether the conversation fits the window without an engine, up to the point at which session hygiene fires.
     pub fits: bool,
-    /// The requests whose prompt was larger than the window less the answer.
+    /// The number of requests whose prompt was larger than the window minus the answer.
     pub too_large: usize,
 }
 
 impl Played {
-    /// What is wrong with it, if anything.
+    /// What is wrong with the result, if anything.
     pub fn fault(&self, played: &Loop) -> Option<String> {
         let pairs = self.compactions.windows(2);
         let mut close = pairs.filter(|pair| pair[1].0 - pair[0].0 <= REST && !pair[1].1);
@@ -73,7 +73,7 @@ impl Played {
 }
 
 impl Loop {
-    /// Plays it: the client sends everything each time, as agents do.
+    /// Runs the loop. The client sends the whole conversation each time, as agents do.
     pub fn play(&self, engines: &Arc<Engines>) -> Played {
         let agent = AgentWindow {
             model: MODEL.to_owned(),
@@ -148,7 +148,7 @@ impl Loop {
     }
 }
 
-/// What requests cost, in tokens of plain input.
+/// The cost of requests, in tokens of plain input.
 #[derive(Default)]
 struct Bill(f64);
 
@@ -159,10 +159,10 @@ impl Bill {
     }
 }
 
-/// A message's tokens, and what it is told by.
+/// A message's tokens and its identity.
 type Item = (u64, String);
 
-/// What was counted already.
+/// Token counts that were computed before.
 struct Counted {
     counter: TokenCounter,
     tokens: HashMap<String, u64>,
@@ -178,7 +178,7 @@ impl Default for Counted {
 }
 
 impl Counted {
-    /// The messages of a body, system prompt and tools first.
+    /// The messages of a body, with system prompt and tools first.
     fn items(&mut self, body: &str) -> Vec<Item> {
         let wire = formats::split(body, None).unwrap();
         let frame = wire.system.iter().chain(&wire.tools);
@@ -193,11 +193,11 @@ impl Counted {
     }
 }
 
-/// A text of so many tokens, or nearly, that no other resembles.
+/// A unique text of about this many tokens.
 fn words(seed: usize, tokens: usize) -> String {
     let mut state = seed as u64 * 7_919 + 17;
     let mut text = String::new();
-    // A line has some twenty tokens.
+    // A line has about twenty tokens.
     for line in 0..tokens / 20 {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -219,7 +219,7 @@ const WORDS: [&str; 12] = [
     "record", "stream",
 ];
 
-/// All of them, in order: windows, results, usage, engines.
+/// All loops, ordered by window, result, usage and engine.
 pub fn grid(engines: &[&'static str]) -> Vec<Loop> {
     let mut grid = Vec::new();
     for window in [32_000, 64_000, 128_000, 200_000] {

@@ -1,5 +1,5 @@
-//! An agent in a loop pays no more with an engine than without, as long as its conversation fits the window, and is not
-//! compacted again and again. The whole grid: `cargo bench -p contexture-tests --bench agent_loops`.
+//! An agent in a loop pays no more with an engine than without, as long as its conversation fits the window, and it is
+//! not compacted again and again. For the whole grid, run `cargo bench -p contexture-tests --bench agent_loops`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use contexture::session::{AgentWindow, Compact, OutcomeKind, Session, TurnOptions};
@@ -11,13 +11,13 @@ use contexture_virtual_files as _;
 
 /// Result, window, usage, requests.
 const LOOPS: [(usize, u64, f64, usize); 6] = [
-    // Large results, whose protected messages alone reach the trigger.
+    // Large results. The protected messages alone reach the trigger.
     (5_900, 128_000, 1.0, 45),
     (10_000, 64_000, 1.25, 30),
-    // Small ones, with a provider that counts more.
+    // Small results, with a provider that counts more.
     (500, 32_000, 1.25, 40),
     (2_000, 64_000, 1.0, 45),
-    // They fit, and the threshold is reached shortly before the end.
+    // The conversation fits, and reaches the threshold shortly before the end.
     (500, 64_000, 1.0, 57),
     (2_000, 200_000, 1.25, 45),
 ];
@@ -38,7 +38,7 @@ fn no_engine_compacts_again_and_again_or_costs_more_than_none() {
             if let Some(fault) = came.fault(&played) {
                 faults.push(format!("{played:?}: {fault}; {:?}", came.compactions));
             }
-            // What does not fit has to be compacted, and that is cheaper as well.
+            // A conversation that does not fit has to be compacted, which is cheaper as well.
             if !came.fits && matches!(engine, "compressor" | "lcm") {
                 assert!(!came.compactions.is_empty(), "{played:?}");
                 assert!(came.cost <= 1.0, "{played:?}: {}", came.cost);
@@ -63,7 +63,7 @@ fn open(home: &Home, engine: &str, context_length: u64) -> Session {
 fn with_compression_off_no_engine_compacts_by_itself() {
     let body = chat(40, 4_000).to_string();
     for engine in ENGINES {
-        // The window is nearly full, then too small.
+        // A nearly full window, then one that is too small.
         for window in [60_000, 30_000] {
             let home = Home::new();
             home.configure("compression:\n  enabled: false\n");

@@ -262,7 +262,7 @@ fn an_engine_that_cannot_be_isolated_does_not_run_at_all() {
         missing.contains("`context.engine_host`: cannot read /nowhere"),
         "{missing}"
     );
-    // The program is held to the rule for plugins.
+    // The rule for plugins applies to the program.
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

@@ -83,7 +83,7 @@ fn a_library_that_hangs_while_it_is_loaded_is_a_clear_error() {
     assert!(said && !stderr.contains("somebody waited"), "{stderr}");
 }
 
-/// Whatever command looks at it, and however the process ends.
+/// Whichever command loads the library, and however the process ends.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_constructor_that_ends_or_holds_the_process_is_named() {

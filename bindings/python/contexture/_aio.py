@@ -1,6 +1,6 @@
-"""The host for asyncio: each call is made in a thread, and waits without holding the loop.
+"""The host for asyncio: each call runs in a thread and does not block the loop.
 
-A call that is cancelled ends its wait. What it does is asked to stop, and the session is free once it has.
+Cancelling a call ends its wait. The operation is asked to stop, and the session is free once it has stopped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AsyncSession:
         return self._session.id
 
     async def engine(self) -> str:
-        """As ``Session.engine``, which waits for a call that is under way."""
+        """As ``Session.engine``. It waits for a call in progress."""
         return await _in_thread(getattr, self._session, "engine")
 
     async def turn(
@@ -115,7 +115,7 @@ class AsyncSession:
 
 
 class _Opening(Awaitable[AsyncSession], AbstractAsyncContextManager[AsyncSession, None]):
-    """A session that is about to be opened: ``await`` it, or ``async with`` it, which closes it at the end."""
+    """A session that is being opened. ``await`` it, or use ``async with``, which closes it at the end."""
 
     def __init__(self, open: Callable[[], Session]) -> None:
         self._open = open
@@ -141,8 +141,8 @@ class _Opening(Awaitable[AsyncSession], AbstractAsyncContextManager[AsyncSession
 class AsyncHost:
     """A host whose sessions are awaited. See ``Host``.
 
-    It is opened where it is made, which takes some milliseconds; ``await AsyncHost.open(...)`` opens it in a thread. As a
-    ``Host`` it leaves nothing open, so that ``async with`` is a matter of taste: its sessions are closed on their own.
+    The constructor opens it synchronously, which takes some milliseconds. ``await AsyncHost.open(...)`` opens it in a
+    thread. Like a ``Host`` it holds nothing open, so ``async with`` is optional. Its sessions are closed separately.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class AsyncHost:
         offline: bool = False,
         model: Model | None = None,
     ) -> AsyncHost:
-        """Opens the host without holding the loop."""
+        """Opens the host without blocking the loop."""
         return await _in_thread(cls, home, config, offline, model)
 
     async def engines(self) -> list[dict[str, Any]]:

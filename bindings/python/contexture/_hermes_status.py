@@ -1,5 +1,5 @@
-"""What the engine did in Hermes Agent, for ``hermes contexture`` and ``/contexture``: a small file for each conversation
-in Contexture's home, for Hermes' commands run in processes of their own."""
+"""Records what the engine did in Hermes Agent, for ``hermes contexture`` and ``/contexture``. Hermes' commands run in
+separate processes, so the record is a small file for each conversation in Contexture's home."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SHOWN = 10
 
 
 def file_of(root: str) -> str:
-    """The name of a conversation's files: an id says anything, its hash is a file's name everywhere."""
+    """The name of a conversation's file: a hash, because an id may contain any character."""
     return hashlib.sha256(root.encode()).hexdigest()[:32]
 
 
 def note(home: Path, root: str, compaction: dict[str, Any]) -> None:
-    """Counts a compaction, as the report of a turn has it."""
+    """Records a compaction from the report of a turn."""
     folder = home / "hermes.status"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / file_of(root)
@@ -37,7 +37,7 @@ def note(home: Path, root: str, compaction: dict[str, Any]) -> None:
 
 
 def lines(home: Path) -> list[str]:
-    """What was done so far: in all, and in the latest conversations."""
+    """What was done so far: in total, and in the latest conversations."""
     known = []
     for path in (home / "hermes.status").glob("*"):
         conversation = None if path.suffix else _read(path)

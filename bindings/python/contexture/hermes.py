@@ -318,7 +318,7 @@ class Engine(ContextEngine):  # type: ignore[misc, unused-ignore]
                 self._warn("goes on under another name", error)
                 self._session = host.session(f"{root}~{os.getpid()}", self.model, window, engine=engine, note=False)
             except SessionDiffers as open:
-                # Another agent of this process has it, with another model: this agent's is the one from now on.
+                # Another agent of this process has it open with another model. From now on, this agent's model counts.
                 agent = (open.model, open.context_length, open.max_output_tokens)
                 self._session = host.session(root, *agent, engine=engine, note=False)
                 self._session.set_model(self.model, window)

@@ -1,5 +1,5 @@
-//! The arguments of Python's callers. What cannot be meant is an `ArgumentError` that names the argument, whatever it is:
-//! a value of another type, a negative number, one that is too large.
+//! Checks the arguments of Python's callers. An invalid value of any kind (another type, a negative or too large
+//! number) raises an `ArgumentError` that names the argument.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 
 use crate::errors::ArgumentError;
 
-/// The largest number that is taken: what JSON can carry without a loss. Sums of some of them do not overflow.
+/// The largest accepted number, which JSON can carry without loss. Sums of a few of them do not overflow.
 pub(crate) const LARGEST: u64 = 1 << 53;
 
 /// A value as an error shows it: its `repr`, shortened.
@@ -22,7 +22,7 @@ pub(crate) fn shown(value: &Bound<'_, PyAny>) -> String {
     let simple = value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyInt>()
         || value.is_instance_of::<PyFloat>();
-    // The `repr` of anything else may be a whole conversation.
+    // The `repr` of any other value may be a whole conversation.
     let repr = simple.then(|| value.repr().and_then(|repr| repr.extract::<String>()).ok());
     match repr.flatten() {
         Some(repr) if repr.chars().count() <= 60 => format!("{repr} (`{kind}`)"),
@@ -45,13 +45,15 @@ pub(crate) fn text(value: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
     let unicode = |_| {
         ArgumentError::new_err(
             value.py(),
-            format!("`{name}` holds a lone surrogate, which is no Unicode: replace it before"),
+            format!(
+                "`{name}` holds a lone surrogate, which is not valid Unicode: replace it first"
+            ),
         )
     };
     Ok(text.to_str().map_err(unicode)?.to_owned())
 }
 
-/// A text that says something.
+/// A text that is not empty.
 pub(crate) fn name(value: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
     let given = text(value, name)?;
     match given.trim().is_empty() {
@@ -60,10 +62,10 @@ pub(crate) fn name(value: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
     }
 }
 
-/// A whole number, of `least` at least.
+/// A whole number of at least `least`.
 pub(crate) fn whole(value: &Bound<'_, PyAny>, name: &str, least: u64) -> PyResult<u64> {
     let wanted = || format!("a whole number from {least} to 2**53");
-    // `True` would be taken for 1.
+    // `True` would be accepted as 1.
     let number = match value.is_instance_of::<PyBool>() {
         true => None,
         false => value.extract::<u64>().ok(),
@@ -112,7 +114,7 @@ pub(crate) fn path(value: &Bound<'_, PyAny>, name: &str) -> PyResult<PathBuf> {
         .map_err(|_| wrong(name, "a path, as a text or an `os.PathLike`", value))
 }
 
-/// One of some words, by what it stands for.
+/// One of several words, converted to the value that it stands for.
 pub(crate) fn choice<T: Copy>(
     value: &Bound<'_, PyAny>,
     name: &str,

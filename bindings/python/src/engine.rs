@@ -166,7 +166,7 @@ fn with_python<T>(act: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Engi
 #[pyclass(frozen, name = "Services", module = "contexture")]
 struct Lent {
     services: Services,
-    /// Whose they are, see [`crate::host::OpenHost::check_process`].
+    /// The process that owns them, see [`crate::host::OpenHost::check_process`].
     process: u32,
 }
 
@@ -175,7 +175,7 @@ impl Lent {
         match self.process == std::process::id() {
             true => Ok(&self.services),
             false => Err(ContextureError::new_err(format!(
-                "these services were lent in the process {}, and this is a child of it, made by a fork: use those of a \
+                "these services belong to the process {}, and this is a forked child of it: use those of a \
                  session that is opened here",
                 self.process
             ))),
@@ -272,7 +272,7 @@ fn register_engine(
     })
 }
 
-/// An engine is made by a call, and has the methods that every engine has to have.
+/// Checks that an engine can be made by a call and has all required methods.
 fn check_class(engine: &Bound<'_, PyAny>) -> PyResult<()> {
     let wrong = |what: &str| {
         let text = format!(
@@ -304,8 +304,8 @@ fn definition_at(place: usize, name: &'static str, owner: Owner) -> EngineDefini
     at!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
 }
 
-/// Plays all that every engine is held to, to a class: scenes that are written down, and so many conversations that are
-/// generated. Answers the table, and whether every row held.
+/// Runs the conformance tests on an engine class: a set of written scenes, and this many generated conversations.
+/// Returns the table of results, and whether every row passed.
 #[pyfunction]
 #[pyo3(name = "check_engine", signature = (name, engine, conversations=None),
        text_signature = "(name, engine, conversations=24)")]
@@ -332,14 +332,14 @@ fn check(
     wait_for(py, || {}, play)
 }
 
-/// The largest index at or below `index` at which these messages, as an engine is given them, can be cut without parting
-/// a call from its results; the start for an index below it.
+/// The largest index at or below `index` at which these messages, in the form that an engine receives, can be cut
+/// without separating a call from its results. If there is none, the start.
 #[pyfunction]
 fn safe_cut(messages: &Bound<'_, PyAny>, index: &Bound<'_, PyAny>) -> PyResult<usize> {
     let text = walk::json(messages)?;
     let owned: Vec<OwnedMessage> = serde_json::from_str(&text).map_err(|error| {
         FormatError::new_err(format!(
-            "`messages` are none as an engine is given them: {error}"
+            "`messages` do not have the form that an engine receives: {error}"
         ))
     })?;
     let index = match index.lt(0).unwrap_or(false) {

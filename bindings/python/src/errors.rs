@@ -49,7 +49,7 @@ create_exception!(
 const TEXT: &str =
     "An argument is of another type, out of range, or none of the words that there are.";
 
-/// An argument that cannot be meant. It is a `ValueError`, too, which `create_exception!` cannot say.
+/// Raised for an invalid argument. It is also a `ValueError`, which `create_exception!` cannot express.
 pub(crate) struct ArgumentError;
 
 impl ArgumentError {
@@ -72,7 +72,7 @@ impl ArgumentError {
         CLASS.get_or_try_init(py, make).map(|class| class.bind(py))
     }
 
-    /// One of it.
+    /// A new instance.
     pub(crate) fn new_err(py: Python<'_>, text: String) -> PyErr {
         match Self::class(py) {
             Ok(class) => PyErr::from_type(class.clone(), text),
@@ -81,7 +81,7 @@ impl ArgumentError {
     }
 }
 
-/// The session is open in another way; the error has what it is open with.
+/// The error for a session that is open with other options. It holds the ones that the session is open with.
 pub(crate) fn differs(py: Python<'_>, text: String, open: &AgentWindow) -> PyErr {
     let error = SessionDiffers::new_err(text);
     let value = error.value(py);

@@ -28,19 +28,19 @@ pub(crate) struct OpenHost {
     offline: bool,
     model: Option<Py<PyAny>>,
     sessions: Mutex<HashMap<String, (Arc<Shared>, usize)>>,
-    /// Who opened it. A child made by `fork` has none of its threads: it neither uses nor drops it.
+    /// The process that opened it. A child made by `fork` has none of its threads, so it neither uses nor drops it.
     process: u32,
 }
 
 type Hosts = Mutex<Option<HashMap<PathBuf, Weak<OpenHost>>>>;
 
-/// How long a session that is open in another process is waited for, unless the caller says it.
+/// How long to wait for a session that is open in another process, by default.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// How often who waits looks whether the wait is given up.
+/// How often a wait checks whether it was given up.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A wait that ends before the clock does.
+/// The longest wait, short enough not to overflow the clock.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 const FORMATS: [(&str, Format); 3] = [
@@ -49,7 +49,7 @@ const FORMATS: [(&str, Format); 3] = [
     ("anthropic", Format::Anthropic),
 ];
 
-/// Whether summaries stand in messages of their own.
+/// Whether summaries get messages of their own.
 const SUMMARIES: [(&str, bool); 2] = [("own", true), ("folded", false)];
 
 const UNRELATED: [(&str, Unrelated); 2] = [
@@ -97,7 +97,7 @@ impl OpenHost {
             model: lent,
         };
         let host = contexture::Host::open(&options).map_err(of_host)?;
-        // What is unknown in the configuration is no more than a warning to a program that many share.
+        // Unknown keys in the configuration are only a warning in a program that many users share.
         let unknown: Vec<_> = host
             .engines()
             .loaded()
@@ -134,7 +134,7 @@ impl OpenHost {
     }
 
     /// # Errors
-    /// Another process opened it: this one is a child of that, made by a fork.
+    /// Another process opened it, and this one is a fork of that process.
     pub(crate) fn check_process(&self, what: &str) -> PyResult<()> {
         match self.is_here() {
             true => Ok(()),
@@ -146,8 +146,8 @@ impl OpenHost {
         }
     }
 
-    /// Opens a session, or goes on with it, for one more holder.
-    /// The wait for another process ends early when `given_up` is set.
+    /// Opens a session for one more holder, or shares it if it is open. The wait for another process ends early when
+    /// `given_up` is set.
     fn session(
         self: Arc<Self>,
         id: String,
@@ -162,7 +162,7 @@ impl OpenHost {
             *holders += 1;
             Arc::clone(shared)
         };
-        // Dropped, it lets go of the session.
+        // Dropping it releases the session.
         let agent = spec.agent.clone();
         let session = Session::new(Arc::clone(&self), Arc::clone(&shared), format, &spec);
         let mut state = shared.lock();
@@ -324,7 +324,7 @@ fn place_of(home: Option<&Path>) -> Option<PathBuf> {
         .ok()
 }
 
-/// The arguments by which a host is found.
+/// The arguments that identify a host.
 pub(crate) fn place(
     home: Option<&Bound<'_, PyAny>>,
     config: Option<&Bound<'_, PyAny>>,
@@ -426,7 +426,7 @@ impl Host {
         walk::parse(py, &functions(&wait_for(py, || {}, tools)?).to_string())
     }
 
-    /// Opens a session, or goes on with it. In one process a session is shared by all who open it, with the same model,
+    /// Opens a session, or shares it if it is open. In one process, all holders share a session and use the same model,
     /// window and options.
     #[pyo3(signature = (id, model, context_length, max_output_tokens=None, engine=None, wait_s=None, format=None,
                         summaries=None, note=None, unrelated=None),

@@ -18,7 +18,7 @@ use contexture::session::AgentWindow;
 use contexture::tokens::TokenCounter;
 use pyo3::prelude::*;
 
-/// A text of fewer bytes is counted within a millisecond.
+/// A shorter text, in bytes, is counted within a millisecond.
 const SHORT: usize = 64 << 10;
 
 /// The tokens of a text, as this model counts them.

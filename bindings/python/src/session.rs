@@ -17,7 +17,7 @@ use crate::turn::{Given, Place, Turn};
 use crate::waiting::{at_once, wait_for};
 use crate::{argument, usage, walk};
 
-/// How a session is opened.
+/// The options with which a session is opened.
 pub(crate) struct Spec {
     pub(crate) agent: AgentWindow,
     pub(crate) engine: Option<String>,
@@ -28,8 +28,8 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// How a session that was opened as `first`, and has this agent and engine now, is another than this says; none
-    /// where it is not.
+    /// How these options differ from those of a session that was opened as `first` and now has this agent and engine;
+    /// `None` if they do not.
     pub(crate) fn differs_from(
         &self,
         first: &Self,
@@ -69,7 +69,7 @@ fn worded(agent: &AgentWindow) -> String {
 pub(crate) struct Shared {
     pub(crate) id: String,
     state: Mutex<State>,
-    /// What stops the call that is under way.
+    /// Stops the call in progress.
     canceller: Mutex<Option<Canceller>>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) session: Option<contexture::Session>,
     pub(crate) agent: Option<AgentWindow>,
-    /// How it was opened.
+    /// The options it was opened with.
     pub(crate) spec: Option<Spec>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Session {
     format: Format,
     note: bool,
     closed: AtomicBool,
-    /// The agent that this holder knows of.
+    /// The agent as this holder last knew it.
     agent: Mutex<AgentWindow>,
     /// How long the last request was, in bytes.
     length: AtomicUsize,
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// Does what takes no time: at once, if nobody else has the session.
+    /// Runs something quick, directly on this thread if nobody else is using the session.
     fn with_soon<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -194,7 +194,7 @@ impl Session {
         }
     }
 
-    /// Does something with the session, without the interpreter.
+    /// Runs something on the session with the interpreter released.
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -207,7 +207,7 @@ impl Session {
         let stage = Arc::new(AtomicU8::new(WAITS));
         let (shared, shared_with) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
         let (call, caller) = (Arc::clone(&stage), stage);
-        // Another holder's call that this one waits for is left alone.
+        // Only this call is cancelled, never the other holder's call that it waits for.
         let cancel = move || {
             if caller.swap(GIVEN_UP, Ordering::AcqRel) == RUNS
                 && let Some(canceller) = &*lock(&shared_with.canceller)
@@ -325,7 +325,7 @@ impl Session {
         Ok((messages.into_iter().map(Bound::unbind).collect(), leading))
     }
 
-    /// What this holder is to be told of the agent that the session has now: that another holder changed it.
+    /// The warning for this holder if another holder changed the session's agent.
     fn told(&self, agent: Option<AgentWindow>) -> Option<String> {
         let mut known = lock(&self.agent);
         let agent = agent.filter(|agent| *agent != *known)?;
@@ -354,7 +354,7 @@ impl Session {
         }
     }
 
-    /// Whether this holder has it open still, and has no longer from now on.
+    /// Marks this holder as closed. Returns whether it had the session open until now.
     fn gives_up(&self) -> bool {
         self.host.is_here() && !self.closed.swap(true, Ordering::AcqRel)
     }
@@ -371,11 +371,11 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !self.host.is_here() {
-            // What a child made by a fork has of it is left as it is: its locks may be held by threads that are not
-            // there, and its file is its parent's.
+            // A forked child leaves its copy alone. The locks may be held by threads that do not exist in the child,
+            // and the file belongs to the parent.
             std::mem::forget((Arc::clone(&self.host), Arc::clone(&self.shared)));
         } else if self.gives_up() {
-            // An engine of Python's needs the interpreter to end, and so nobody may hold it meanwhile.
+            // An engine written in Python needs the interpreter in order to end, so it must not be held here meanwhile.
             let ended = Python::try_attach(|py| py.detach(|| self.host.let_go(&self.shared)));
             drop(ended);
         }
@@ -549,8 +549,8 @@ impl Session {
         })
     }
 
-    /// Says that the agent's model is another now. Who else has the session open in this process is told by a warning in
-    /// the report of the next turn.
+    /// Tells the session that the agent's model changed. Other holders in this process receive a warning in the report
+    /// of their next turn.
     #[pyo3(signature = (model, context_length, max_output_tokens=None),
            text_signature = "($self, model, context_length, max_output_tokens=0)")]
     fn set_model(

@@ -1,14 +1,16 @@
-//! SQLite in a child made by `fork`. Its locks on a file belong to a process, and a child has none of its parent's. But it
-//! finds its parent's notes of them in its memory, by the file's device and number, and would take them for its own: the
-//! last other process that closes the store would then take its log away under the child, and what the child writes would
-//! be lost. So here a file has another device for every process, and a child begins without notes.
+//! Makes SQLite safe in a child made by `fork`. SQLite's locks on a file belong to a process, and a child does not
+//! inherit its parent's. But the child's memory still holds the parent's lock table, keyed by the file's device and
+//! inode, and SQLite would take those locks for its own. When the last other process closed the store, it would then
+//! delete the log that the child still uses, and the child's writes would be lost. So this module gives a file a
+//! different device number in every process, and a child begins with an empty lock table.
 //!
-//! SQLite lets an embedder put a function of its own in the place of a system call. This is the only module of the package
-//! that is not safe Rust: there is no other way to do it.
+//! SQLite lets an embedder replace its system calls. This is the only module of the package with unsafe code, because
+//! there is no other way to do this.
 
 #![allow(unsafe_code)]
 
-/// Sees to it, for the SQLite that is linked into this package. To be called before the first store is opened.
+/// Installs the replacement system calls in the SQLite that is linked into this package. Call it before the first store
+/// is opened.
 #[cfg(all(unix, target_pointer_width = "64"))]
 pub(crate) fn tell_processes_apart() {
     use std::ffi::{c_char, c_int};
@@ -17,13 +19,13 @@ pub(crate) fn tell_processes_apart() {
     use libc::stat;
     use rusqlite::ffi;
 
-    /// A system call, as SQLite's table of them has it.
+    /// A system call in the form of SQLite's table.
     type Call = unsafe extern "C" fn();
 
-    /// Puts the mark of this process on what is found.
+    /// Marks the result of a `stat` with this process's id.
     fn mark(found: c_int, out: *mut stat) -> c_int {
         if found == 0 {
-            // SAFETY: a call that succeeded has filled in what SQLite gave a place for.
+            // SAFETY: after a successful call, the buffer that SQLite passed is filled in.
             unsafe { (*out).st_dev ^= std::process::id() as libc::dev_t };
         }
         found
@@ -39,8 +41,8 @@ pub(crate) fn tell_processes_apart() {
         mark(unsafe { libc::stat(path, out) }, out)
     }
 
-    // SAFETY: SQLite calls the functions with the arguments of the calls that they are named after, and so they are
-    // declared; its table of calls lives as long as the process.
+    // SAFETY: SQLite calls the functions with the arguments of the system calls that they are named after, and they are
+    // declared that way. Its table of calls lives as long as the process.
     unsafe {
         let vfs = ffi::sqlite3_vfs_find(std::ptr::null());
         let Some(set) = vfs.as_ref().and_then(|vfs| vfs.xSetSystemCall) else {

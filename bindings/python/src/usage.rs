@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::argument::LARGEST;
 
-/// The places of each figure, by provider: OpenAI's (chat and Responses), Anthropic's, and the host's own names.
+/// Where each figure is found, by provider: OpenAI's (chat and Responses), Anthropic's, and the host's own names.
 const CACHE_READ: &[&str] = &[
     "cache_read_tokens",
     "cache_read_input_tokens",
@@ -21,10 +21,10 @@ const REASONING: &[&str] = &[
     "output_tokens_details/reasoning_tokens",
 ];
 
-/// The usage of an answer.
+/// Parses the usage of an answer.
 ///
 /// # Errors
-/// What is wrong with it: no object, a figure that is no number of tokens, or no figure that is known.
+/// It is not an object, a figure is not a number of tokens, or it has no known figure.
 pub(crate) fn of(value: &Value) -> Result<Usage, String> {
     let object = value
         .as_object()
@@ -59,7 +59,7 @@ pub(crate) fn of(value: &Value) -> Result<Usage, String> {
     Ok(usage)
 }
 
-/// The figure at `NAME`, or at `NAME/MEMBER`; none where it is `null` or not there.
+/// The figure at `NAME`, or at `NAME/MEMBER`; `None` if it is `null` or missing.
 fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, String> {
     let (name, member) = match path.split_once('/') {
         Some((name, member)) => (name, Some(member)),
@@ -75,7 +75,7 @@ fn figure_at(object: &Map<String, Value>, path: &str) -> Result<Option<u64>, Str
         (Some(_), Some(_)) => return Err(format!("the usage: `{name}` is a dictionary")),
     };
     let number = value.as_u64().or_else(|| {
-        // Some report 12.0.
+        // Some providers report 12.0.
         let number = value.as_f64()?;
         (number >= 0.0 && number.fract() == 0.0 && number <= LARGEST as f64)
             .then_some(number as u64)

@@ -1,5 +1,5 @@
-//! Waiting for what takes its time, so that Ctrl-C ends the wait. Python's signals are handled by its main thread, and
-//! only while that has the interpreter; so what a call of the main thread does is done by a thread of its own.
+//! Runs long operations so that Ctrl-C can end the wait. Python's main thread handles signals, and only while it holds
+//! the interpreter. So an operation that the main thread calls runs on a separate thread.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -18,21 +18,21 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::errors::ContextureError;
 use crate::host::lock;
 
-/// How often a wait looks for signals.
+/// How often a wait checks for signals.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the main thread of a process has at least.
+/// The minimum stack size of a process's main thread.
 const STACK: usize = 8 << 20;
 
 thread_local! {
     static INTERRUPT: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Does something without the interpreter. Where a signal's handler raises meanwhile, or an [`Interrupt`] is set, `cancel`
-/// is called and the wait ends; what is done goes on to its end, and what comes of it is dropped.
+/// Runs something with the interpreter released. If a signal's handler raises meanwhile, or an [`Interrupt`] is set,
+/// `cancel` is called and the wait ends. The operation itself runs to its end, and its result is dropped.
 ///
 /// # Errors
-/// Those of `act`; what a signal's handler raises. A panic is an error, too.
+/// The errors of `act`, and the exception that a signal's handler raises. A panic becomes an error, too.
 pub(crate) fn wait_for<T: Send + 'static>(
     py: Python<'_>,
     cancel: impl FnOnce(),
@@ -40,7 +40,7 @@ pub(crate) fn wait_for<T: Send + 'static>(
 ) -> PyResult<T> {
     let act = move || guarded(act);
     let interrupt = INTERRUPT.with_borrow(Option::clone);
-    // At the interpreter's end `threading` may be gone, and signals with it.
+    // When the interpreter shuts down, `threading` and signals may already be gone.
     if interrupt.is_none() && !is_main_thread(py).unwrap_or(false) {
         return py.detach(act);
     }
@@ -75,10 +75,10 @@ pub(crate) fn wait_for<T: Send + 'static>(
     }
 }
 
-/// Does what takes no time without the interpreter: a thread of its own would take longer.
+/// Runs something quick with the interpreter released. A separate thread would take longer.
 ///
 /// # Errors
-/// Those of `act`. A panic is an error, too.
+/// The errors of `act`. A panic becomes an error, too.
 pub(crate) fn at_once<T: Send>(
     py: Python<'_>,
     act: impl FnOnce() -> PyResult<T> + Send,
@@ -111,11 +111,11 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
         .eq(this)
 }
 
-/// How long a fork waits for the calls that are under way.
+/// How long a fork waits for calls in progress.
 const FORK_WAITS: Duration = Duration::from_secs(2);
 
-/// The calls of this process that are under way. What is made once, at its first use, is made in one of them: a child that
-/// is forked meanwhile would wait for it for ever.
+/// The calls in progress in this process. Lazily initialized values are initialized inside such a call. A child that is
+/// forked during the initialization would wait for it for ever.
 #[derive(Default)]
 struct Calls {
     under_way: Mutex<UnderWay>,
@@ -140,13 +140,13 @@ impl Calls {
     }
 }
 
-/// A call that is under way, until it is dropped.
+/// A call in progress; it ends on drop.
 struct Call {
     process: u32,
 }
 
 impl Call {
-    /// Begins one, once no thread is about to fork.
+    /// Begins a call, after waiting for threads that are about to fork.
     fn begin() -> Self {
         let calls = CALLS.get();
         let under_way = lock(&calls.under_way);
@@ -162,14 +162,14 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // A child that was forked in the call counts its own.
+        // A child that was forked during the call has its own count.
         if self.process == std::process::id() {
             CALLS.get().change(|now| now.calls -= 1);
         }
     }
 }
 
-/// Python is about to fork: waits for what is under way, but not for a model that takes long.
+/// Called before Python forks. Waits for calls in progress, but not for a slow model.
 #[pyfunction]
 fn before_fork(py: Python<'_>) {
     py.detach(|| {
@@ -183,7 +183,7 @@ fn before_fork(py: Python<'_>) {
     });
 }
 
-/// It has forked, and this is the parent.
+/// Called in the parent after the fork.
 #[pyfunction]
 fn after_fork(py: Python<'_>) {
     py.detach(|| {
@@ -206,7 +206,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// What ends the wait of a call in another thread: that of a call which `asyncio` cancelled.
+/// Ends the wait of a call in another thread, for a call that `asyncio` cancelled.
 #[pyclass(frozen, module = "contexture._native")]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -217,7 +217,7 @@ impl Interrupt {
         Self(Arc::default())
     }
 
-    /// Makes a call, whose waits end once this is set.
+    /// Runs a call whose waits end when this is set.
     #[pyo3(signature = (call, *arguments, **named))]
     fn run<'py>(
         &self,
@@ -231,7 +231,7 @@ impl Interrupt {
         result
     }
 
-    /// Ends them.
+    /// Ends the waits.
     fn set(&self) {
         self.0.store(true, Ordering::Release);
     }

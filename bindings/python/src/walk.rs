@@ -34,10 +34,10 @@ pub(crate) fn write_list(out: &mut String, messages: &[Bound<'_, PyAny>]) -> PyR
     Ok(())
 }
 
-/// Writes a message: a dictionary, or what is walked as one.
+/// Writes a message, which is a dictionary or an object that can be read as one.
 ///
 /// # Errors
-/// It is another value, or something in it is no JSON.
+/// It is any other value, or a value in it has no JSON form.
 pub(crate) fn write_message(out: &mut String, message: &Bound<'_, PyAny>) -> PyResult<()> {
     let is_plain = message.is_none()
         || message.is_instance_of::<PyString>()
@@ -53,10 +53,10 @@ pub(crate) fn write_message(out: &mut String, message: &Bound<'_, PyAny>) -> PyR
     write(out, message, 0)
 }
 
-/// The text of one value, with all that is in it.
+/// The JSON of one value with all of its contents.
 ///
 /// # Errors
-/// It is no JSON.
+/// It has no JSON form.
 pub(crate) fn json(value: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut text = String::new();
     write(&mut text, value, 1)?;
@@ -76,12 +76,12 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
             out,
             text.to_str().map_err(|_| {
                 FormatError::new_err(
-                    "a text holds a lone surrogate, which is no Unicode: replace it before",
+                    "a text holds a lone surrogate, which is not valid Unicode: replace it first",
                 )
             })?,
         );
     } else if let Ok(dict) = value.cast::<PyDict>() {
-        // Collected first: a value's own code may run below, and change the dictionary.
+        // Collected first, because a value's own code may run below and change the dictionary.
         write_members(out, dict.iter().collect(), depth)?;
     } else if value.is_none() {
         out.push_str("null");
@@ -92,7 +92,7 @@ pub(crate) fn write(out: &mut String, value: &Bound<'_, PyAny>, depth: usize) ->
     } else if value.is_instance_of::<PyInt>() {
         match value.extract::<i64>() {
             Ok(number) => out.push_str(&number.to_string()),
-            // A type of its own may show itself in another way.
+            // A subclass may have its own `str`.
             Err(_) => {
                 let int = value.py().get_type::<PyInt>();
                 let digits = int.call_method1("__repr__", (value,));
@@ -159,7 +159,7 @@ fn write_members(
         let key = key
             .to_str()
             .map_err(|_| FormatError::new_err("a key is no Unicode"))?;
-        // What an agent notes for itself; no provider takes it.
+        // A member for the agent's own use, which no provider accepts.
         if depth == 0 && key.starts_with('_') {
             continue;
         }
@@ -239,7 +239,7 @@ fn named(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
 pub(crate) fn document(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_str().map_err(|_| {
-            FormatError::new_err("the text holds a lone surrogate, which is no Unicode")
+            FormatError::new_err("the text holds a lone surrogate, which is not valid Unicode")
         })?;
         return Ok(Some(text.to_owned()));
     }

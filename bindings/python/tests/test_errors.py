@@ -1,5 +1,5 @@
-"""What cannot be meant is an error of the package's own, which says what it is about: never a panic, nor what some
-conversion deep inside has to say."""
+"""An invalid value raises one of the package's own errors, which names the value: never a panic, nor the message of an
+internal conversion."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ HUGE = 10**5000
 DEEP: list[Any] = []
 DEEP.append(DEEP)
 
-#: No numbers of tokens, whatever the argument.
+#: Values that are not numbers of tokens, for any argument.
 NO_TOKENS: list[Any] = [
     -1, -(2**70), 2**53 + 1, 2**64, HUGE, True, 1.5, float("nan"), float("inf"), -0.5, "5", "", b"5", [], {}, object(), DEEP,
 ]  # fmt: skip
-#: No texts.
+#: Values that are not texts.
 NO_TEXT: list[Any] = [5, HUGE, 1.5, True, b"text", [], {}, object(), "\ud800"]
 
 
 def is_own(act: Callable[[], object], about: str | None = None, kind: type[Exception] = ContextureError) -> None:
-    """It raises an error of the package's own, with a text that is about this."""
+    """Checks that it raises one of the package's own errors, with a text that mentions ``about``."""
     with pytest.raises(BaseException) as raised:
         act()
     error = raised.value
@@ -49,7 +49,7 @@ def session(host: Host) -> Iterator[Session]:
     with host.session("s", "gpt-4o", 128_000, engine="lcm") as session:
         session.turn(chat(2))
         yield session
-        # Whatever was tried, it goes on.
+        # The session still works after every attempt.
         assert session.turn(chat(3)).messages == chat(3)
 
 
@@ -72,7 +72,7 @@ def test_arguments_of_every_call(tmp_path: Path, host: Host, session: Session) -
     def model(**members: Any) -> Any:
         return type("Model", (Named,), members)()
 
-    # An argument, what takes it, and what it cannot be.
+    # An argument, a function that takes it, and invalid values.
     table: list[tuple[str, Callable[[Any], object], list[Any]]] = [
         ("home", lambda it: Host(it), [5, 1.5, [], object()]),
         ("config", lambda it: Host(tmp_path / "other", it), [5, 1.5, [], object()]),
@@ -121,7 +121,7 @@ def test_arguments_of_every_call(tmp_path: Path, host: Host, session: Session) -
     ]  # fmt: skip
     for row, (name, act, values) in enumerate(table):
         for value in values:
-            print(f"row {row} of the table: {name}", type(value))  # What pytest shows where it fails.
+            print(f"row {row} of the table: {name}", type(value))  # Shown by pytest if it fails.
             is_own(lambda: act(value), name)
 
 

@@ -1,4 +1,4 @@
-"""Children made by `os.fork`: what their parent opened they leave alone, and what they open themselves works."""
+"""Children made by `os.fork` leave alone what their parent opened, and can use what they open themselves."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from test_engine import LastTen
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no `fork` here"),
-    # Python warns of forks beside threads, which is what is tried here.
+    # Python warns of forks in a process with threads, which is what this file tests.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 
 def in_child(act: Callable[[], object], seconds: float = 30) -> None:
-    """Does something in a child, which has to end well and in time."""
+    """Runs something in a child, which has to succeed in time."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -88,7 +88,7 @@ def test_a_child_drops_what_its_parent_opened(tmp_path: Path, engine: str) -> No
         gc.collect()
 
     in_child(drop)
-    # Nothing of it was let go or changed for the parent.
+    # Nothing was released or changed for the parent.
     assert sessions[0].turn(chat(4)).report["new"] == 2
     sessions.clear()
     with held[0].session("s", "gpt-4o", 16_000, engine=engine) as session:
@@ -141,7 +141,7 @@ def test_a_child_opens_a_host_of_its_own_over_the_same_home(tmp_path: Path, host
 
 
 def test_what_a_child_writes_stays_when_its_parent_has_closed_everything(tmp_path: Path) -> None:
-    """SQLite's locks are a process's own: a child that took its parent's notes of them for its own would lose its log."""
+    """SQLite's locks belong to a process. A child that took its parent's lock table for its own would lose its log."""
     home = tmp_path / "home"
     host = Host(home, offline=True)
     session = host.session("of the parent", "gpt-4o", 16_000, engine="lcm")
@@ -156,7 +156,7 @@ def test_what_a_child_writes_stays_when_its_parent_has_closed_everything(tmp_pat
             mine.turn(chat(4))
             os.write(opens, b"x")
             os.read(goes_on, 1)
-            # The parent has none of these files open any more, and nobody else.
+            # Neither the parent nor any other process has these files open any more.
             mine.turn(chat(8))
             mine.close()
             os._exit(0)
@@ -227,7 +227,7 @@ def test_forks_beside_threads_that_use_the_host(tmp_path: Path) -> None:
         gc.collect()
 
     try:
-        # At once, while what is made at its first use is being made.
+        # At once, while lazily initialized values are being initialized.
         for at in range(8):
             in_child(lambda: open(at))
     finally:
@@ -361,7 +361,7 @@ def test_a_model_behind_the_network_answers_in_the_child(tmp_path: Path) -> None
 
 
 def test_a_fork_beside_the_first_calls_of_a_process(tmp_path: Path) -> None:
-    """What the package makes once, such as the tables of tokens, is made by one thread, which is not in the child."""
+    """Values that are initialized once, such as the token tables, are initialized by a thread that the child lacks."""
     script = textwrap.dedent(
         """
         import contexture, os, sys, threading, time

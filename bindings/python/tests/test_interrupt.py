@@ -1,4 +1,4 @@
-"""Ctrl-C ends a wait: of the interpreter's main thread, and of a task of asyncio's."""
+"""Ctrl-C ends a wait in the interpreter's main thread and in an asyncio task."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def home(tmp_path: Path) -> Path:
 
 @contextmanager
 def interrupted(begun: threading.Event | None = None) -> Iterator[None]:
-    """Ctrl-C, once the event is set; what is waited for has to end within a second of it."""
+    """Sends Ctrl-C once the event is set. The wait has to end within a second of it."""
     pressed: list[float] = []
 
     def press() -> None:
@@ -104,7 +104,7 @@ def test_a_wait_for_a_session(home: Path) -> None:
     with held(home, "s"):
         with interrupted():
             host.session("s", "gpt-4o", 16_000, wait_s=60)
-        # Who comes next waits as long as it says.
+        # The next opener waits as long as its own `wait_s` says.
         began = time.monotonic()
         with pytest.raises(contexture.SessionInUse, match="1 seconds"):
             host.session("s", "gpt-4o", 16_000, wait_s=1)
@@ -138,7 +138,7 @@ def test_a_task_that_is_cancelled(home: Path) -> None:
 
     began = time.monotonic()
     asyncio.run(play())
-    # Nor is the thread waited for at the end.
+    # The exit does not wait for the thread, either.
     assert time.monotonic() - began < 10
     model.may_answer.set()
 

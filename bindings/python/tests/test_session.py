@@ -225,7 +225,7 @@ def test_a_second_opener_has_to_want_the_same(host: Host) -> None:
             host.session("s", **{**same, **other})
         error = raised.value
         assert (error.model, error.context_length, error.max_output_tokens) == ("gpt-4o", 128_000, 1_000)
-    # Nothing was changed by that, and nobody holds it who does not know.
+    # That changed nothing, and left no unknown holder behind.
     assert first.status()["window"]["context_length"] == 128_000
     for more in ({}, {"engine": "lcm"}, {"format": "anthropic"}):
         host.session("s", **{**same, **more}).close()
@@ -270,7 +270,7 @@ def test_async_twins(tmp_path: Path) -> None:
                 await again.turn(messages)
             with pytest.raises(contexture.ContextureError, match="closed"):
                 await again.turn(messages)
-            # As before: what is awaited is closed, too.
+            # As before, an awaited session is closed, too.
             async with await host.session("s", "gpt-4o", 128_000) as again:
                 assert (await again.turn(messages)).report["new"] == 0
             with pytest.raises(contexture.ArgumentError, match="context_length"):

@@ -1,4 +1,4 @@
-"""What type checkers see of the package: the stubs are what is there, and a strict program passes or is told."""
+"""Type checking: the stubs match the package, and a strict type checker accepts right programs and rejects wrong ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def awaited() -> None:
             assert_type(await session.call_tool("lcm_grep", {"pattern": "x"}), str)
 """
 
-#: Each is an error of its own.
+#: Each line is a separate error.
 WRONG = [
     'Host("home", offline="yes")',
     'Host(model=5)',
@@ -82,7 +82,7 @@ def test_a_strict_program(tmp_path: Path) -> None:
 
 
 def test_the_stubs_are_what_is_there(tmp_path: Path) -> None:
-    # What is of a type checker alone, or of Hermes Agent, which is not there.
+    # Only for type checkers, or from Hermes Agent, which is not installed.
     allowed = ["contexture.hermes", "contexture.__main__"]
     allowed += [f"contexture._native.{name}" for name in ("__all__", "Message", "Model")]
     (tmp_path / "allowed").write_text("\n".join(allowed).replace(".", "\\."))

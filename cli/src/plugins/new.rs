@@ -13,10 +13,10 @@ use crate::{OK, output};
 /// What an engine is written and tested with: each file's path and text.
 static CARRIED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 
-/// What no crate can be called that depends on the interface and its test kit: Rust's keywords and reserved words
-/// (<https://doc.rust-lang.org/reference/keywords.html>), the crates that Rust brings, the folders that cargo makes
-/// (<https://doc.rust-lang.org/cargo/reference/manifest.html#the-name-field>), the names of Windows' devices, and the crates
-/// that the new one depends on.
+/// Names that no crate can have that depends on the interface and its test kit: Rust's keywords and reserved words
+/// (<https://doc.rust-lang.org/reference/keywords.html>), the crates that ship with Rust, the folders that cargo makes
+/// (<https://doc.rust-lang.org/cargo/reference/manifest.html#the-name-field>), the names of Windows' devices, and the
+/// new crate's own dependencies.
 #[rustfmt::skip]
 const NO_CRATE_NAMES: &[&str] = &[
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",

@@ -1,4 +1,4 @@
-//! How programs are told the address of a model's API, and what they are told instead of the one that they had.
+//! How programs are given the address of a model's API, and how the gateway's address replaces it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use contexture_gateway::{BaseUrls, Gateway};
 
 use crate::error::CliError;
 
-/// Whose API an address is of.
+/// The API behind an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Api {
     OpenAi,
     Anthropic,
 }
 
-/// What a program puts behind an address.
+/// What a program appends to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A version and the endpoint: `/v1/messages`.
@@ -31,7 +31,7 @@ struct Variable {
     name: &'static str,
     api: Api,
     form: Form,
-    /// Whether it is set for every command, and not only where it was set before.
+    /// Whether it is set for every command, and not only if it was set before.
     always: bool,
 }
 
@@ -44,7 +44,7 @@ const fn variable(name: &'static str, api: Api, form: Form, always: bool) -> Var
     }
 }
 
-/// The variables that are known. Of several that are set for one API the first counts.
+/// The known variables. If several are set for one API, the first one counts.
 const VARIABLES: &[Variable] = &[
     // Anthropic's SDKs, and so Claude Code.
     variable("ANTHROPIC_BASE_URL", Api::Anthropic, Form::Root, true),
@@ -61,45 +61,45 @@ const VARIABLES: &[Variable] = &[
     // Open WebUI.
     variable("OPENAI_API_BASE_URL", Api::OpenAi, Form::Versioned, false),
     variable("OPENAI_API_URL", Api::OpenAi, Form::Versioned, false),
-    // Goose, which has the version in another variable.
+    // Goose has the version in another variable.
     variable("OPENAI_HOST", Api::OpenAi, Form::Root, false),
     // OpenHands.
     variable("LLM_BASE_URL", Api::OpenAi, Form::Versioned, false),
 ];
 
-/// An address that was set for the command.
+/// An address that the command had been given.
 #[derive(Debug)]
 struct Given {
-    /// The variable, or the key of the agent's own configuration that `run` writes over.
+    /// The variable, or the key of the agent's own configuration that `run` overrides.
     name: String,
     api: Api,
     form: Form,
     url: String,
 }
 
-/// Where requests go on to: what the configuration names, else what the environment did.
+/// The upstreams: those that the configuration names, or else those of the environment.
 #[derive(Debug)]
 pub(super) struct Addresses {
     given: Vec<Given>,
-    /// What the configuration names.
+    /// The address that the configuration names.
     openai: Option<String>,
     anthropic: Option<String>,
 }
 
-/// An address without what says nothing.
+/// An address without insignificant parts.
 fn plain(url: &str) -> &str {
     url.trim().trim_end_matches('/')
 }
 
 impl Addresses {
     /// # Errors
-    /// A variable holds what is no address.
+    /// A variable does not hold an address.
     pub(super) fn of(
         config: &Upstream,
         agent: &Agent,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, CliError> {
-        // What an agent's own configuration says wins over its environment.
+        // An agent's own configuration has precedence over its environment.
         let own = agent.configured(env).into_iter();
         let own = own.map(|(name, api, url)| (name, api, Form::Versioned, url));
         let variables = VARIABLES.iter().filter_map(|variable| {
@@ -142,19 +142,19 @@ impl Addresses {
         }
     }
 
-    /// What names the upstream of an API.
+    /// The setting that names the upstream of an API.
     fn first(&self, api: Api) -> Option<&Given> {
         self.given.iter().find(|given| given.api == api)
     }
 
-    /// The base URLs of the environment, as the gateway takes them.
+    /// The base URLs of the environment, in the form that the gateway takes.
     pub(super) fn urls(&self) -> BaseUrls {
         let url = |api| {
             let Given { form, url, .. } = self.first(api)?;
             let has_path = url
                 .split_once("://")
                 .is_some_and(|(_, rest)| rest.contains('/'));
-            // What goes between such an address and an endpoint is `/v1` also where the address has a path.
+            // For a variable of this form, `/v1` is inserted before the endpoint even if the address has a path.
             Some(match (api, form) {
                 (Api::OpenAi, Form::Root) if has_path && !url.ends_with("/v1") => {
                     format!("{url}/v1")
@@ -168,7 +168,7 @@ impl Addresses {
         }
     }
 
-    /// What a person should know of them.
+    /// What the user should know about the upstreams.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         for (api, key) in [(Api::OpenAi, "openai"), (Api::Anthropic, "anthropic")] {
@@ -193,8 +193,8 @@ impl Addresses {
         told
     }
 
-    /// Whether a variable that was set is to lead to the gateway: only if what it named is where the gateway sends to,
-    /// or one that it stands in for. A key is never sent to an address that it was not meant for.
+    /// Whether a variable that was set is redirected to the gateway. It is if it names the address that the gateway
+    /// sends requests to. A key is never sent to an address that it was not meant for.
     fn is_replaced(&self, given: &Given) -> bool {
         let version = |url: &str| plain(url).trim_end_matches("/v1").to_owned();
         let first = self.first(given.api);
@@ -202,7 +202,7 @@ impl Addresses {
     }
 }
 
-/// `openai_base_url` of a configuration of Codex, which stands before all of its tables.
+/// The `openai_base_url` in a configuration of Codex, which precedes all tables.
 fn codex_base_url(toml: &str) -> Option<String> {
     let top = toml
         .lines()
@@ -221,7 +221,7 @@ fn codex_base_url(toml: &str) -> Option<String> {
     values.last()
 }
 
-/// The addresses of OpenAI's and Anthropic's API in a configuration of OpenCode.
+/// The addresses for OpenAI's and Anthropic's APIs in a configuration of OpenCode.
 fn opencode_base_urls(json: &str) -> Vec<(String, Api, String)> {
     let config: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
     let one = |(provider, api): (&str, Api)| {
@@ -252,7 +252,7 @@ impl Agent {
         }
     }
 
-    /// The command with what tells it of the gateway at `base`.
+    /// The command with the settings that make it use the gateway at `base`.
     pub(super) fn told(
         &self,
         command: &[OsString],
@@ -293,7 +293,7 @@ impl Agent {
                 );
             }
         }
-        // Claude Code takes every other address for one whose models have no window of a million tokens.
+        // At any other address, Claude Code assumes that models have no window of a million tokens.
         const FIRST_PARTY: &str = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL";
         match provider_at(&gateway.upstream_of_anthropic()) {
             Some(CacheProvider::Anthropic) => told.env(FIRST_PARTY, "1"),
@@ -302,7 +302,7 @@ impl Agent {
         told
     }
 
-    /// The addresses in the agent's own configuration that [`told`](Self::told) writes over, with where they stand.
+    /// The addresses in the agent's own configuration that [`told`](Self::told) overrides, with their keys.
     fn configured(&self, env: &dyn Fn(&str) -> Option<String>) -> Vec<(String, Api, String)> {
         let home = || env("HOME").map(PathBuf::from);
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
@@ -327,7 +327,7 @@ impl Agent {
         }
     }
 
-    /// What to do if it did not use the address; `listen` is that of `contexture serve`.
+    /// What to do if the agent did not use the address. `listen` is the address that `contexture serve` listens on.
     pub(super) fn hint(&self, listen: &str) -> String {
         let base = format!("http://{listen}");
         match self.name.as_str() {
@@ -335,11 +335,11 @@ impl Agent {
                          Vertex: take it out there, and name it as `upstream.anthropic.base_url`"
                 .to_owned(),
             "codex" => format!(
-                "a `model_provider` of one's own in Codex's config.toml has an address of its own: run `contexture serve`, \
+                "a custom `model_provider` in Codex's config.toml has its own address: run `contexture serve`, \
                  set its base_url to {base}/v1, and name the old one as `upstream.openai.base_url`"
             ),
             "opencode" => format!(
-                "a provider of one's own in opencode.json has an address of its own: run `contexture serve`, and set its \
+                "a custom provider in opencode.json has its own address: run `contexture serve`, and set its \
                  options.baseURL to {base}/v1"
             ),
             "hermes" => format!(
@@ -347,7 +347,7 @@ impl Agent {
                  custom, base_url: {base}/v1}}`, or start it with --provider custom"
             ),
             "pi" => format!(
-                "pi reads addresses from ~/.pi/agent/models.json alone: run `contexture serve`, and put there {{\"providers\": \
+                "pi reads addresses only from ~/.pi/agent/models.json: run `contexture serve`, and put there {{\"providers\": \
                  {{\"anthropic\": {{\"baseUrl\": \"{base}\"}}, \"openai\": {{\"baseUrl\": \"{base}/v1\"}}}}}}"
             ),
             "qwen" => format!(
@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    /// `run` writes over these, so that they are where requests go on to.
+    /// `run` overrides these addresses, so they become the upstreams.
     #[test]
     fn an_address_in_an_agents_own_configuration_is_the_upstream() {
         let home = tempfile::tempdir().unwrap();

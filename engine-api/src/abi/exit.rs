@@ -16,15 +16,15 @@ unsafe extern "C" {
     safe fn _exit(code: c_int) -> !;
 }
 
-/// The libraries that were loaded or are being loaded, as they are called in messages.
+/// The names, as messages print them, of the libraries that were loaded or are being loaded.
 static LOADED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// The code that the process ends with where it is not its own program that ends it; 0 for not watched.
 static CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Notes that this library is about to be loaded. A [watched](watch_exit) process says so on stderr: if the library's
-/// constructors end the process in a way that runs no handler (`_exit`, `exec`, a fault), this line is all that tells
-/// which plugin it was.
+/// Notes that this library is about to be loaded. A [watched](watch_exit) process prints the name on stderr. If the
+/// library's constructors end the process without running exit handlers (`_exit`, `exec`, a fault), this line is the
+/// only trace of which plugin it was.
 pub(super) fn note_loading(library: &Path) {
     let library = library.display().to_string();
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

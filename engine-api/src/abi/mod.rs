@@ -64,7 +64,7 @@ pub fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     crate::printable(&text, PANIC_TEXT).into_owned()
 }
 
-/// The most characters of a panic's backtrace that are shown.
+/// How many characters of a panic's backtrace are shown at most.
 const BACKTRACE_TEXT: usize = 100_000;
 
 /// Has panics of this program, or of the library that says it, shown on stderr as they always are, but with

@@ -144,7 +144,8 @@ impl ContextEngine for Compressor {
             after: plan.total,
             trigger: match threshold {
                 0 => 0,
-                // Timed by price, a compaction comes before the threshold, which is what it has to make room below.
+                // A compaction that is timed by price comes before the threshold, and has to make room below the
+                // threshold.
                 _ if window.timed_by_price && limits.trigger == threshold => {
                     share(threshold, 1.0 / ECONOMY_FROM)
                 }
@@ -253,7 +254,7 @@ impl ContextEngine for Compressor {
                 LogLevel::Warn,
                 &format!("compaction {compaction} was refused: {reason}"),
             );
-            // Proposed again and again, it would be a loop.
+            // Without this, the refused proposal would be made again and again.
             self.headroom.stop(
                 format!("compaction {compaction} was refused: {reason}"),
                 &self.window,

@@ -1,18 +1,19 @@
-//! What a compaction keeps, clears and summarises, so that the result fits.
+//! Decides what a compaction keeps, clears and summarizes, so that the result fits.
 //!
-//! The document's boundaries come first. A compaction has to leave a quarter of its trigger free, so that the next
-//! one is not due at once, and what the boundaries protect may be too much for that (twenty giant messages, say). Then
-//! protection gives way step by step, as far as is needed:
+//! The boundaries of the document come first. A compaction has to leave a quarter of its trigger free, so that the next
+//! one is not due at once. Sometimes the protected messages are too large for that, as with twenty giant messages.
+//! Protection is then relaxed step by step, as far as needed:
 //!
-//! 1. old tool results inside the tail are shown as previews, repeated ones first, then from the oldest on, never what
-//!    the model has not seen: every message stays, and `protect_last_n` holds;
-//! 2. the tail shrinks to its token budget;
-//! 3. head and tail shrink to the least: the last turn, the user's last message, the last answer;
-//! 4. results that the model has not seen yet are shortened to a preview, but only if the window itself, not just the
-//!    trigger, is exceeded; then other messages, the user's last one last.
+//! 1. Old tool results inside the tail become previews, repeated ones first, then from the oldest on. Results that the
+//!    model has not seen are left alone. Every message stays, and `protect_last_n` holds.
+//! 2. The tail shrinks to its token budget.
+//! 3. Head and tail shrink to the minimum: the last turn, the user's last message and the last answer.
+//! 4. Results that the model has not seen yet become previews, but only if the window itself, not just the trigger, is
+//!    exceeded. Then other messages do, the user's last one at the end.
 //!
-//! The first step that makes the room ends it. If none does, the engine waits ([`Headroom`](contexture_cooldown::Headroom))
-//! until the window requires a compaction, and then takes the step that ends lowest.
+//! The first step that makes enough room is the last one taken. If none does, the engine waits
+//! ([`Headroom`](contexture_cooldown::Headroom)) until the window requires a compaction, and then uses the step that
+//! leaves the fewest tokens.
 
 use std::collections::HashSet;
 
@@ -26,7 +27,7 @@ use crate::settings::Budgets;
 pub(crate) const LAST_CALL: f64 = 0.85;
 /// The least characters of a preview.
 const MIN_PREVIEW_CHARS: u64 = 200;
-/// The characters of the preview of an old tool result inside the protected part.
+/// How many characters the preview of an old tool result in the protected part has.
 const OLD_PREVIEW_CHARS: u64 = 400;
 
 /// The limits of one compaction, in tokens as the views count them.
@@ -63,8 +64,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the settings protect, if that leaves enough room; else the first plan that does, else the one that ends
-    /// lowest.
+    /// The plan that the settings ask for, if it leaves enough room. Otherwise the first relaxed plan that does, or
+    /// else the one that leaves the fewest tokens.
     pub(crate) fn of(outline: &Outline<'_, '_>, limits: &Limits) -> Self {
         let goal = roomy(limits.trigger);
         let first = limits.first;
@@ -144,14 +145,14 @@ impl Plan {
         self.summary_tokens > 0 || !self.replaced.is_empty()
     }
 
-    /// Whether messages before the first summary of the window leave: those that the first compaction kept.
+    /// Whether the plan removes messages before the first summary of the window, which the first compaction had kept.
     pub(crate) fn takes_the_first_exchange(&self, outline: &Outline<'_, '_>) -> bool {
         let is_summary = |at: &usize| outline.messages[*at].kind() == MessageKind::Summary;
         let summary = (0..outline.messages.len()).find(is_summary);
         summary.is_some_and(|summary| self.split.middle().any(|at| at < summary))
     }
 
-    /// Old results that stay, as previews, until the plan ends at `goal`.
+    /// Replaces kept old results by previews until the plan ends at `goal`.
     fn shorten_old(&mut self, outline: &Outline<'_, '_>, limits: &Limits, goal: u64) {
         let seen_end = outline.last_turn.min(outline.messages.len());
         let candidates: Vec<usize> = (0..seen_end)

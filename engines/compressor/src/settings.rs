@@ -207,7 +207,7 @@ impl Budgets {
         }
     }
 
-    /// About what a compaction of this window leaves, in tokens.
+    /// An estimate of the tokens that a compaction of this window leaves.
     pub(crate) fn likely_after(&self, window: &WindowState) -> u64 {
         let kept = window.fixed_tokens + self.tail_token_budget;
         let content = window.best_prompt_tokens().saturating_sub(kept);

@@ -1,24 +1,24 @@
-//! When an engine compacts and when it waits. The rules are those of the interface
-//! ([`WindowState::may_compact`], [`roomy`]); [`Headroom`] adds what an engine remembers: that it could not make room
-//! at some size of the prompt, so that it does not try again for nothing on every turn.
+//! When an engine compacts and when it waits. The rules are those of the interface ([`WindowState::may_compact`],
+//! [`roomy`]). [`Headroom`] also remembers at which size of the prompt a compaction could not make room, so that the
+//! engine does not try in vain on every turn.
 
 use contexture_engine_api::{CompressOrder, Decision, WindowState, grouped, roomy};
 
-/// Growth of the prompt, as a share of it, after which another try is worth it.
+/// By what share of itself the prompt has to grow before another attempt is worthwhile.
 const RETRY_GROWTH: f64 = 0.10;
 
-/// What a compaction would do, in any one unit of tokens.
+/// The effect of a compaction, in any one unit of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// The prompt as it is.
+    /// The current prompt.
     pub before: u64,
-    /// The prompt that the compaction would leave.
+    /// The prompt after the compaction.
     pub after: u64,
-    /// The size from which on compactions are due; 0 for always, and then nothing has to stay free.
+    /// The size at which a compaction is due. 0 means always, and then nothing has to stay free.
     pub trigger: u64,
 }
 
-/// What an engine knows of the room that its compactions can make. One for each session.
+/// What an engine knows about the room that its compactions can make. Each session has its own.
 #[derive(Debug, Default)]
 pub struct Headroom {
     stopped: Option<Stopped>,
@@ -27,13 +27,13 @@ pub struct Headroom {
 #[derive(Debug)]
 struct Stopped {
     reason: String,
-    /// The prompt's tokens at which it is tried again.
+    /// The size of the prompt, in tokens, at which the next attempt is made.
     retry_at: u64,
 }
 
 impl Headroom {
-    /// Whether a compaction of a prompt that has reached its trigger is made now. `after` is what it would leave, as far
-    /// as is known, in the tokens of [`WindowState::best_prompt_tokens`].
+    /// Whether to compact a prompt that has reached its trigger now. `after` is the expected size afterwards, in the
+    /// tokens of [`WindowState::best_prompt_tokens`].
     pub fn decide(&self, window: &WindowState, after: u64) -> Decision {
         match self.stopped(window) {
             Some(reason) if window.fits() => Decision::No(reason.to_owned()),
@@ -41,8 +41,8 @@ impl Headroom {
         }
     }
 
-    /// Why a compaction of these sizes is not made: it does not leave a quarter of the trigger free, or does not pay
-    /// yet. Never where it was asked for or the window requires it.
+    /// The reason not to make a compaction of these sizes: it does not leave a quarter of the trigger free, or it does
+    /// not pay yet. `None` if it was asked for or the window requires it.
     pub fn refuses(&mut self, order: &CompressOrder, sizes: Sizes) -> Option<String> {
         let window = &order.window;
         if order.force || window.requires_compaction() || sizes.trigger == 0 {
@@ -55,11 +55,11 @@ impl Headroom {
         } = sizes;
         let reason = match after > roomy(trigger) {
             true if after >= before => format!(
-                "what has to stay leaves nothing to make smaller; {}",
+                "apart from what has to stay, nothing can be made smaller; {}",
                 window.until_required()
             ),
             true => format!(
-                "what has to stay leaves {} of {} tokens, and a compaction has to leave no more than {}, a quarter \
+                "what has to stay takes {} of {} tokens, but a compaction may leave no more than {}, a quarter \
                  below its trigger of {}; {}",
                 grouped(after),
                 grouped(before),
@@ -76,7 +76,7 @@ impl Headroom {
         Some(reason)
     }
 
-    /// A compaction of these sizes of the prompt in `window` is in force.
+    /// Records that a compaction of these sizes was applied to the prompt in `window`.
     pub fn committed(&mut self, window: &WindowState, sizes: Sizes) {
         self.stopped = None;
         if sizes.after >= sizes.trigger && sizes.trigger > 0 {
@@ -90,8 +90,8 @@ impl Headroom {
         }
     }
 
-    /// Compacting cannot help the prompt in this window, or was refused: it is not tried again until the prompt has
-    /// grown by a tenth, unless it does not fit any more.
+    /// Records that compacting cannot help the prompt in this window, or that it was refused. No further attempt is
+    /// made until the prompt has grown by a tenth, unless it no longer fits.
     pub fn stop(&mut self, reason: String, window: &WindowState) {
         self.stop_at(reason, window.best_prompt_tokens());
     }
@@ -104,7 +104,7 @@ impl Headroom {
         });
     }
 
-    /// Why not to compact the prompt in this window, if there is a reason.
+    /// The reason not to compact the prompt in this window, if there is one.
     pub fn stopped(&self, window: &WindowState) -> Option<&str> {
         self.stopped
             .as_ref()
@@ -112,18 +112,18 @@ impl Headroom {
             .map(|stopped| stopped.reason.as_str())
     }
 
-    /// Why it does not compact, whatever the size of the prompt.
+    /// The reason not to compact, independent of the size of the prompt.
     pub fn reason(&self) -> Option<&str> {
         self.stopped.as_ref().map(|stopped| stopped.reason.as_str())
     }
 
-    /// The window or the conversation is another one now.
+    /// Records that the window or the conversation was replaced.
     pub fn things_changed(&mut self) {
         self.stopped = None;
     }
 }
 
-/// These tokens as the provider counts, in whose count the prompt of `before` tokens is that of the window.
+/// Converts tokens to the provider's count. `before` is the size of the window's prompt in the same unit as `tokens`.
 fn in_providers(tokens: u64, before: u64, window: &WindowState) -> u64 {
     let scale = window.best_prompt_tokens() as f64 / before.max(1) as f64;
     (tokens as f64 * scale) as u64
@@ -187,8 +187,8 @@ mod tests {
     }
 
     proptest! {
-        /// A conversation that fits never costs more than without an engine: each compaction is paid for by those
-        /// before it, whatever the sizes.
+        /// A conversation that fits the window never costs more than it would without an engine, whatever the sizes:
+        /// earlier compactions have paid for each later one.
         #[test]
         fn what_is_not_required_and_not_yet_saved_is_not_spent(
             prompt in 60_000_u64..169_999, after in 1_000_u64..60_000, fixed in 0_u64..20_000,

@@ -104,7 +104,7 @@ pub(crate) fn files(span: &Span<'_>) -> (Vec<FileUse>, Vec<Option<usize>>) {
     (files, of_call)
 }
 
-/// The files that were written or edited, in order of first use: with their own tools, or by a patch.
+/// The files that were changed by file tools or by a patch, in order of first use.
 pub(crate) fn changed(span: &Span<'_>) -> Vec<String> {
     const PATCHES: [&str; 3] = ["*** Update File: ", "*** Add File: ", "*** Move to: "];
     let (files, _) = files(span);

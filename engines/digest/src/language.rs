@@ -1,23 +1,23 @@
-//! The language of a digest's own words: headings, and what introduces a quote.
+//! The language of a digest's own words: its headings and the words that introduce a quote.
 
 use contexture_engine_api::{MessageKind, MessageView};
 
 use crate::sections::Section;
 
-/// The language in which a digest writes what it does not quote.
+/// The language in which a digest writes everything but quotes.
 ///
-/// Quotes stay in the words of their source. English is the default; an engine whose summaries are to read like the
-/// conversation asks for [`Language::of`] it.
+/// Quotes stay in the language of their source. English is the default. An engine whose summaries should match the
+/// conversation passes [`Language::of`] it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Language {
-    /// English, which stands for every language that has no words of its own here.
+    /// English, which is also used for every language without a variant of its own.
     #[default]
     English,
     /// Chinese.
     Chinese,
 }
 
-/// The heading above the sections of progress.
+/// The heading above the progress sections.
 const PROGRESS: [&str; 2] = ["## Progress", "## 进展"];
 const SAID: [&str; 2] = ["The user said: ", "用户说："];
 const LAST_SAID: [&str; 2] = [
@@ -27,7 +27,7 @@ const LAST_SAID: [&str; 2] = [
 const LEFT: [&str; 2] = ["Left on the to-do list: ", "待办清单上还有："];
 
 impl Language {
-    /// The language of what was said: of the user's words, or of all messages if the user said nothing.
+    /// The language of the user's words, or of all messages if the user said nothing.
     pub fn of(messages: &[MessageView<'_>]) -> Self {
         let said = || {
             let is_said = |message: &&MessageView<'_>| message.kind() != MessageKind::Notice;
@@ -39,14 +39,14 @@ impl Language {
             .unwrap_or_default()
     }
 
-    /// The language of a summary's headings; none if it has no heading that a digest knows.
+    /// The language of a summary's headings; `None` if it has no known heading.
     pub(crate) fn of_headings(summary: &str) -> Option<Self> {
         let headings = summary.lines().filter(|line| line.starts_with('#'));
         Self::most(headings)
     }
 
-    /// The language of most of the words; none where there are none. A Chinese character counts as a word, and a path or
-    /// an identifier as one.
+    /// The language of most words; `None` if there are none. A Chinese character counts as one word, and so does a path
+    /// or an identifier.
     fn most<'t>(texts: impl Iterator<Item = &'t str>) -> Option<Self> {
         let (mut words, mut han, mut other) = (0_usize, 0_usize, 0_usize);
         for text in texts {
@@ -54,7 +54,7 @@ impl Language {
             for character in text.chars() {
                 match character {
                     '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' => han += 1,
-                    // Japanese and Korean are written with Chinese characters, too.
+                    // Japanese and Korean texts also contain Chinese characters.
                     '\u{3040}'..='\u{30ff}' | '\u{ac00}'..='\u{d7af}' => other += 1,
                     _ if character.is_alphabetic() => {
                         words += usize::from(!in_word);
@@ -80,7 +80,7 @@ impl Language {
         }
     }
 
-    /// The heading above the sections of progress.
+    /// The heading above the progress sections.
     pub(crate) fn progress(self) -> &'static str {
         self.pick(PROGRESS)
     }
@@ -103,7 +103,7 @@ impl Language {
         format!("{}\"{words}\"", self.pick(SAID))
     }
 
-    /// The last thing that a user said, as it stands among the work in progress.
+    /// The line for the user's last request among the work in progress.
     pub(crate) fn last_said(self, words: &str) -> String {
         format!("{}\"{words}\"", self.pick(LAST_SAID))
     }
@@ -131,7 +131,7 @@ impl Language {
         self.pick([" → failed", " → 失败"])
     }
 
-    /// What introduces what was known of a file before.
+    /// Introduces facts about a file from an earlier summary.
     pub(crate) fn earlier(self) -> &'static str {
         self.pick(["; earlier: ", "；此前："])
     }
@@ -148,7 +148,7 @@ impl Language {
         self.pick(["an attempt failed", "有一次失败"])
     }
 
-    /// A file that was read: these lines, or all of it.
+    /// Says that these lines of a file, or all of it, were read.
     pub(crate) fn read(self, lines: Option<&str>) -> String {
         match (self, lines) {
             (Self::English, Some(lines)) => format!("read (lines {lines})"),
@@ -158,12 +158,12 @@ impl Language {
     }
 }
 
-/// Whether a line quotes a user, in a digest's own form.
+/// Whether a line quotes a user in the form that a digest uses.
 pub(crate) fn is_said(line: &str) -> bool {
     SAID.iter().any(|prefix| line.starts_with(prefix))
 }
 
-/// The quoted words of the last thing that a user said, where the line is about that.
+/// The quoted words of the user's last request, if the line is about that.
 pub(crate) fn last_said(line: &str) -> Option<&str> {
     let words = LAST_SAID
         .iter()
@@ -171,7 +171,7 @@ pub(crate) fn last_said(line: &str) -> Option<&str> {
     Some(words.trim().trim_matches('"'))
 }
 
-/// Whether a line lists what is left of a plan, in a digest's own form.
+/// Whether a line lists the open items of a plan in the form that a digest uses.
 pub(crate) fn is_left(line: &str) -> bool {
     LEFT.iter().any(|prefix| line.starts_with(prefix))
 }

@@ -155,8 +155,8 @@ impl<'a> Digest<'a> {
         Self::written_in(Language::English, readings, messages, previous, task)
     }
 
-    /// The same in another language. If the headings of an earlier summary are in one that a digest knows, that one
-    /// counts.
+    /// Writes the digest in another language. If an earlier summary has headings in a known language, that one is used
+    /// instead.
     pub fn written_in(
         language: Language,
         readings: &Readings,
@@ -187,7 +187,7 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// The files that tools wrote or edited in the messages, in order of first use.
+    /// The files that tools changed in the messages, in order of first use.
     pub fn changed_files(&self) -> Vec<String> {
         files::changed(&self.span)
     }
@@ -199,8 +199,8 @@ impl<'a> Digest<'a> {
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).summary())
     }
 
-    /// The highest ranked facts that `summary`, written by a model, lacks: lines under the headings of what
-    /// they belong to, to be [merged](merge) into it. Empty if it lacks none.
+    /// The highest ranked facts that are missing from `summary`, which a model wrote. They are lines under headings, to
+    /// be [merged](merge) into the summary. Empty if nothing is missing.
     pub fn missing_from(&self, summary: &str, budget: Budget<'_>) -> String {
         let mut surroundings = Surroundings::of(&self.span);
         budget.fit(|max_chars| self.page(&mut surroundings, max_chars).missing(summary))

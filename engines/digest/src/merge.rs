@@ -1,13 +1,13 @@
-//! Notes put together under headings of which each stands once.
+//! Merges notes so that each heading occurs only once.
 
 use crate::language::Language;
 use crate::sections::{Head, Section, heading};
 
-/// A heading and what stands under it, up to the next one.
+/// A heading and the lines below it, up to the next heading.
 struct Block<'t> {
-    /// The heading as it stands; empty for what is over the first.
+    /// The heading as written; empty for lines above the first heading.
     title: &'t str,
-    /// Its words.
+    /// Its words in lower case.
     name: String,
     head: Option<Head>,
     lines: Vec<&'t str>,
@@ -50,8 +50,8 @@ impl<'t> Block<'t> {
         blocks
     }
 
-    /// Whether both are headings of the same. Words that only mean the same section are not: a model may have put "Done
-    /// today" beside "Done before" on purpose.
+    /// Whether both headings are the same. Different words for the same section do not count: a model may have written
+    /// both "Done today" and "Done before" on purpose.
     fn is_again(&self, other: &Self) -> bool {
         !self.title.is_empty() && self.name == other.name
     }
@@ -63,12 +63,12 @@ impl<'t> Block<'t> {
         }
     }
 
-    /// Whether it belongs to the sections of progress.
+    /// Whether it is one of the progress sections.
     fn is_progress(&self) -> bool {
         self.head == Some(Head::Progress) || self.section().is_some_and(Section::is_progress)
     }
 
-    /// Adds lines that it does not have yet, before the blank lines at its end.
+    /// Adds lines that the block does not contain yet, before the blank lines at its end.
     fn add(&mut self, lines: &[&'t str]) {
         let end = self
             .lines
@@ -83,11 +83,11 @@ impl<'t> Block<'t> {
     }
 }
 
-/// Puts `more`, under headings as a [`Digest`](crate::Digest) writes them, into `notes` by any author: each line under
-/// the heading that means the same, in the words that `notes` have for it. What has none there gets one, at its place in
-/// the structure. A heading that stands in `notes` several times stands once afterwards, with all of its lines.
+/// Merges `more`, with headings as a [`Digest`](crate::Digest) writes them, into `notes` by any author. Each line goes
+/// below the heading with the same meaning, in whatever words `notes` have for it. A heading that `notes` lack is
+/// inserted at its place in the structure. A heading that `notes` repeat occurs once afterwards, with all of its lines.
 ///
-/// Notes without a repeated heading are the same to the byte, if there is nothing to add.
+/// If there is nothing to add, notes without a repeated heading are returned byte for byte.
 ///
 /// ```
 /// let notes = "## Goal\nShip it\n\n## Progress\n### Done\n- a\n\n## Next Steps\n- b";
@@ -130,7 +130,7 @@ pub fn merge(notes: &str, more: &str) -> String {
     }
 }
 
-/// Puts a block that no other is the same as where it belongs.
+/// Inserts a block without a counterpart at its place.
 fn insert<'t>(blocks: &mut Vec<Block<'t>>, block: Block<'t>, language: Language) {
     let Some(section) = block.section() else {
         blocks.push(block);
@@ -147,7 +147,7 @@ fn insert<'t>(blocks: &mut Vec<Block<'t>>, block: Block<'t>, language: Language)
             .iter()
             .position(|known| known.head == Some(Head::Progress));
         match group {
-            // Among the parts of progress that are there.
+            // Among the existing progress sections.
             Some(group) => {
                 let parts = blocks[group + 1..]
                     .iter()
@@ -173,7 +173,7 @@ fn written(blocks: &[Block<'_>]) -> String {
     let mut text = String::new();
     for block in blocks {
         if !block.title.is_empty() {
-            // A part of progress stands right under its heading.
+            // The first progress section follows its heading without a blank line.
             let is_first_part = text.lines().last().is_some_and(|line| {
                 heading(line).is_some_and(|name| Head::of(name) == Some(Head::Progress))
             });

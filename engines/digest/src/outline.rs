@@ -56,7 +56,7 @@ static DECISION_WORDS: LazyLock<Words> = LazyLock::new(|| {
     ])
 });
 
-/// With these an assistant says that it did not get there.
+/// Words by which an assistant says that it did not succeed.
 static GAVE_UP_WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new([
         "could not",
@@ -334,15 +334,16 @@ impl Outline<'_, '_> {
         self.add(Section::Critical, source.message, 0.0, head)
     }
 
-    /// Adds the previous summary's lines: an item moves only if the span shows that it was done, what the span repeats
-    /// is taken from the span, and the known facts of a file join its new line.
+    /// Adds the lines of the previous summary. An item moves to another section only if the span shows that it was
+    /// done. Items that the span repeats are taken from the span. Known facts about a file are appended to its new
+    /// line.
     fn carry(&mut self, carried: Vec<(Section, String)>) {
         let span = self.span;
         let plan = last_plan(span).map(|(_, todos)| todos);
         let is_planned = plan.is_some();
         let mut evidence = None;
         let mut plan = Some(plan.unwrap_or_default());
-        // A request of a summary that another one follows is not the last one any more.
+        // If a summary holds several requests, only the last one is the latest.
         let last_request = carried
             .iter()
             .rposition(|(_, text)| last_said(text).is_some());
@@ -428,13 +429,13 @@ impl Outline<'_, '_> {
         }
     }
 
-    /// Whether a user asked for something in the span.
+    /// Whether the span contains a request of a user.
     fn went_on(&self) -> bool {
         self.span.user_sources().next().is_some()
     }
 
-    /// Whether what was being worked on before the span was done with when the user went on: the last command of that
-    /// turn did not fail, and the assistant did not say that it could not.
+    /// Whether the work in progress before the span was finished when the user went on: the last command of that turn
+    /// did not fail, and the assistant did not say that it could not do it.
     fn is_answered(&self) -> bool {
         let next = self.span.user_sources().next();
         let Some((end, next)) = next else {
@@ -452,7 +453,7 @@ impl Outline<'_, '_> {
     }
 }
 
-/// Whether a line of a digest is the record of a command that ran and did not fail: `` `make` → ok ``.
+/// Whether a digest's line records a command that did not fail: `` `make` → ok ``.
 fn is_record(line: &str) -> bool {
     let outcome = line
         .strip_prefix('`')

@@ -160,7 +160,7 @@ fn separator_len(bytes: &[u8]) -> usize {
 
 /// The end of the URL or Windows path with the scheme or drive `start..colon`, if it is one.
 fn behind_colon(bytes: &[u8], start: usize, colon: usize) -> Option<(Kind, usize)> {
-    // What is longer is encoded data, and another scheme may begin at every byte of it.
+    // Anything longer is encoded data, and every byte of it might begin another scheme.
     let rest = &bytes[colon..bytes.len().min(colon + MAX_TOKEN + 2)];
     let kind = if rest.starts_with(b"://") && bytes[start].is_ascii_alphabetic() {
         Kind::Url

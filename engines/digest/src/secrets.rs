@@ -300,9 +300,9 @@ mod tests {
         assert_eq!(mask_secrets(&headed), "[secret masked]\nthen prose");
     }
 
-    /// Texts that may bring a scan to read the same bytes again, with the length of what they repeat: units made of
-    /// the rules' own cues and of what a value, a name or an escape begins and ends with. Of each shape one cue
-    /// stands beside each of these, every other one beside a few.
+    /// Texts that might make a scan read the same bytes repeatedly, with the length of the repeated unit. Units are
+    /// made of the rules' own cues and of the beginnings and ends of values, names and escapes. One cue of each shape
+    /// is combined with all of these, every other cue with a few.
     fn hostile() -> impl Iterator<Item = (String, usize)> {
         const BEFORE: [&str; 8] = ["", "a", "\"", " ", "\\", "1", "{\"", "[\\\""];
         const BEHIND: [&str; 30] = [
@@ -339,8 +339,8 @@ mod tests {
             mask_secrets(&text);
             crate::scan::scan(&text, |_| {});
             let steps = crate::steps::take();
-            // Some two thousand bytes around each cue, in all readings together. A cue that reads to the end makes
-            // it half the text.
+            // About two thousand bytes around each cue, over all passes. A cue that reads to the end of the text would
+            // read half the text on average.
             let most = 4_000 * (text.len() / unit);
             let start = &text[..text.floor_char_boundary(60)];
             assert!(

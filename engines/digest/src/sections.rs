@@ -6,32 +6,32 @@ use contexture_engine_api::{SUMMARY_END_MARK, SUMMARY_MARK};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Section {
-    /// What the user wants to reach.
+    /// The user's goal.
     Goal,
-    /// What the user asked to be done in a certain way.
+    /// Requirements on how something is done.
     Constraints,
     /// Finished work.
     Done,
-    /// What was being worked on.
+    /// Work in progress.
     InProgress,
-    /// What stands in the way.
+    /// Obstacles.
     Blocked,
     /// Decisions and answers.
     Decisions,
     /// Files that were read or changed.
     Files,
-    /// What remains.
+    /// Remaining work.
     NextSteps,
     /// Everything else.
     Critical,
 }
 
-/// What a heading stands over.
+/// What a heading introduces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// A section.
+    /// One section.
     Of(Section),
-    /// The sections of progress.
+    /// The progress sections.
     Progress,
 }
 
@@ -43,11 +43,11 @@ impl Section {
 }
 
 impl Head {
-    /// What a heading means; models vary the words. None for one that means none of the sections.
+    /// The meaning of a heading, in the various words that models use. `None` if it means none of the sections.
     pub(crate) fn of(heading: &str) -> Option<Self> {
         let heading = heading.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
-        // What is not done is told by the same words as what is.
+        // Check this first, because headings for unfinished work contain the words for finished work, too.
         if has(&[
             "in progress",
             "in-progress",
@@ -107,9 +107,9 @@ impl Head {
     }
 }
 
-/// The lines of a summary with their sections, whoever wrote it: a digest, or a model that varies the headings, in
-/// English or Chinese. Its mark, headings and list marks are removed, continuation lines are joined, and text under no
-/// known heading is critical context.
+/// The lines of a summary with their sections, whether a digest wrote it or a model that varies the headings, in
+/// English or Chinese. The summary mark, headings and list marks are removed, continuation lines are joined, and text
+/// under an unknown heading becomes critical context.
 pub fn sections(summary: &str) -> Vec<(Section, String)> {
     let mut lines: Vec<(Section, String)> = Vec::new();
     let mut head = Some(Head::Of(Section::Critical));
@@ -167,7 +167,7 @@ fn section_of(head: Option<Head>, line: &str) -> (Section, &str) {
         None => Section::Critical,
         Some(Head::Progress | Head::Of(Section::NextSteps)) if checked.is_some() => Section::Done,
         Some(Head::Progress | Head::Of(Section::Done)) if open.is_some() => Section::InProgress,
-        // Under no part of it: what says that it goes on is not done.
+        // Directly under the progress heading, a line that says that work goes on is not done.
         Some(Head::Progress) if goes_on(text) => Section::InProgress,
         Some(Head::Progress) => Section::Done,
         Some(Head::Of(section)) => section,

@@ -1,9 +1,9 @@
-//! Whether new messages show that an item of an earlier summary was done.
+//! Decides whether new messages show that an item of an earlier summary was done.
 //!
-//! An item that is called done and is not costs more than one that is called open and is done, so whatever leaves doubt
-//! leaves the item where it is. It counts as shown if a user or the assistant says so in a sentence about it, if the
-//! last to-do list has it as completed, or if a test run that names all that the item names passed, where the item is
-//! about tests or a build. A later failure takes that back.
+//! Calling an open item done costs more than calling a finished item open, so in doubt the item stays where it is. It
+//! counts as done if a user or the assistant says so in a sentence about it, or if the last to-do list marks it as
+//! completed. If the item is about tests or a build, it also counts as done if a test run passed that names everything
+//! the item names. A later failure reverses that.
 
 use hashbrown::HashSet;
 
@@ -13,23 +13,23 @@ use crate::span::{Origin, Span};
 use crate::text::sentences;
 use crate::tool::{Action, Todo};
 
-/// What the new messages show of an item.
+/// What the new messages show about an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Nothing.
+    /// Nothing about it.
     Nothing,
     /// It was done.
     Done,
-    /// It is no longer wanted, or stands in a newer to-do list.
+    /// It is no longer wanted, or a newer to-do list contains it.
     Superseded,
 }
 
-/// The least share of an item's words that a sentence about it has, for an item that names nothing.
+/// For an item without names: the share of its words that a sentence about it has to contain.
 const MOST_WORDS: f32 = 0.75;
-/// The same for the pairs of Chinese characters, which other words join otherwise.
+/// The same for pairs of Chinese characters, whose neighbours vary more.
 const MOST_PAIRS: f32 = 0.6;
 
-/// Words that say that something is done, whatever it is.
+/// Words that say that something is done.
 const DONE: [&str; 11] = [
     "done",
     "finished",
@@ -59,7 +59,7 @@ const CHINESE_DONE: [&str; 13] = [
     "通过了",
     "全部通过",
 ];
-/// Pasts that no ending tells, and their stems.
+/// Irregular past forms with their stems.
 const PASTS: [(&str, &str); 8] = [
     ("written", "writ"),
     ("wrote", "writ"),
@@ -70,7 +70,7 @@ const PASTS: [(&str, &str); 8] = [
     ("found", "find"),
     ("rewritten", "rewrit"),
 ];
-/// A sentence with one of these, which the item does not have itself, says it of nothing, either.
+/// A sentence with one of these words does not say that anything is done, unless the item has the word itself.
 const DOUBT: [&str; 55] = [
     "not",
     "never",
@@ -168,12 +168,12 @@ const CHINESE_DOUBT: [&str; 38] = [
     "能否",
     "可以",
 ];
-/// A sentence without one of these takes no claim back.
+/// Only a sentence with one of these words can deny a claim.
 const DENIALS: [&str; 16] = [
     "still", "fail", "broke", "not ", "n't", "n’t", "again", "wrong", "仍", "还", "没", "未",
     "失败", "不", "又", "错",
 ];
-/// With these at the beginning of a sentence a user takes back what was to be done.
+/// How sentences begin with which a user cancels something.
 const CANCELLED: [&str; 10] = [
     "never mind",
     "nevermind",
@@ -186,21 +186,21 @@ const CANCELLED: [&str; 10] = [
     "取消",
     "算了",
 ];
-/// What an item is about that a test run or a build can show.
+/// Words for what a test run or a build can show to be done.
 const TESTED: [&str; 15] = [
     "test", "fix", "fail", "build", "compil", "lint", "pass", "bug", "测试", "修复", "失败",
     "编译", "构建", "通过", "用例",
 ];
 
-/// What the new messages show, read once for all items.
+/// The evidence in the new messages, collected once for all items.
 #[derive(Debug)]
 pub(crate) struct Evidence<'s> {
     span: &'s Span<'s>,
-    /// What users and the assistant said, by sentences.
+    /// The sentences of users and the assistant.
     claims: Vec<Claim<'s>>,
-    /// Sentences that may take a claim back, and their messages.
+    /// Sentences that may deny a claim, with their messages.
     denials: Vec<(usize, &'s str)>,
-    /// The runs, of which a result tells how they ended: the message, whether it passed, and the call.
+    /// The runs with a known result: the message, whether the run passed, and the call.
     runs: Vec<(usize, bool, usize)>,
     todos: Vec<(Todo, Terms)>,
 }
@@ -214,7 +214,7 @@ struct Claim<'s> {
     terms: Terms,
 }
 
-/// What a text names, and its other words.
+/// The names in a text, and its other words.
 #[derive(Debug, Default)]
 struct Terms {
     names: Vec<String>,
@@ -232,7 +232,7 @@ impl<'s> Evidence<'s> {
                 Origin::Argument(_) | Origin::Result(_) => continue,
             };
             for text in sentences(&source.text) {
-                // A sentence longer than this is a paste.
+                // A longer sentence was pasted.
                 if text.len() > 1_000 {
                     continue;
                 }
@@ -275,7 +275,7 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// What becomes of an item of this section.
+    /// The state of an item in this section.
     pub(crate) fn of_item(&self, section: Section, item: &str) -> Shown {
         let terms = Terms::of(item);
         let lower = item.to_lowercase();
@@ -287,7 +287,7 @@ impl<'s> Evidence<'s> {
             match todo.status.as_str() {
                 "completed" | "done" => return Shown::Done,
                 "cancelled" | "canceled" => return Shown::Superseded,
-                // It stands among the work in progress now.
+                // It is listed as work in progress now.
                 "in_progress" if section == Section::NextSteps => return Shown::Superseded,
                 _ => return Shown::Nothing,
             }
@@ -316,7 +316,7 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// Whether somebody says after this message that the item is not done: "test_a still fails".
+    /// Whether a later message says that the item is not done: "test_a still fails".
     fn denied_after(&self, message: usize, terms: &Terms, item: &str) -> bool {
         let later = self.denials.iter().filter(|(at, _)| *at > message);
         later.into_iter().any(|(_, text)| {
@@ -327,7 +327,7 @@ impl<'s> Evidence<'s> {
         })
     }
 
-    /// Whether a run went wrong after this message that an item with these terms may be about.
+    /// Whether a run after this message failed that may be about an item with these terms.
     fn failed_after(&self, message: usize, terms: &Terms) -> bool {
         let is_test = |call: usize| {
             let result = self.span.calls[call].result;
@@ -342,7 +342,8 @@ impl<'s> Evidence<'s> {
         })
     }
 
-    /// The message of the last of the runs that name what the item names, where they passed and name all of it.
+    /// The message of the last run that tested the item. Each of its names needs a run that mentions it, and the last
+    /// of these has to have passed.
     fn tested_at(&self, terms: &Terms, item: &str) -> Option<usize> {
         if !TESTED.iter().any(|word| item.contains(word)) {
             return None;
@@ -356,7 +357,7 @@ impl<'s> Evidence<'s> {
         runs?.into_iter().max()
     }
 
-    /// Whether a call or its result names this.
+    /// Whether a call or its result mentions this name.
     fn tells_of(&self, call: usize, name: &str) -> bool {
         let call = &self.span.calls[call];
         let sources = call.arguments.clone().chain(call.result);
@@ -394,13 +395,13 @@ impl Terms {
         terms
     }
 
-    /// Whether a sentence with these terms has all the names of these, and there are any.
+    /// Whether there are names and a sentence with the terms `sentence` has all of them.
     fn have_names_in(&self, sentence: &Self) -> bool {
         let has = |name: &String| sentence.names.contains(name);
         !self.names.is_empty() && self.names.iter().all(has)
     }
 
-    /// Whether a sentence with these terms is about the same by its words. One with other names is not.
+    /// Whether a sentence with these terms has the same subject, by its words. A sentence with other names does not.
     fn are_named_by(&self, sentence: &Self) -> bool {
         if self.names != sentence.names && !sentence.names.is_empty() && !self.names.is_empty() {
             return false;
@@ -418,7 +419,7 @@ impl Terms {
 }
 
 impl Claim<'_> {
-    /// Whether it says that the item with these terms is done.
+    /// Whether the sentence says that the item with these terms is done.
     fn says_done(&self, terms: &Terms, item: &str) -> bool {
         let is_new = |word: &&&str| !item.contains(**word);
         let mut words = self.lower.split(|c: char| !c.is_ascii_alphabetic());
@@ -430,7 +431,7 @@ impl Claim<'_> {
         let does = self.does(terms, item);
         match terms.are_named_by(&self.terms) {
             true => is_done || does,
-            // By its names alone: something may be done to what is named, and not the item.
+            // The names match but the words do not: something else may have been done to the same files.
             false => {
                 terms.have_names_in(&self.terms)
                     && (does || is_done && terms.words.is_empty() && terms.pairs.is_empty())
@@ -438,7 +439,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Whether it has in the past what the item says is to do: "Added" of "Add", 已添加 of 添加.
+    /// Whether the sentence has the item's verb in the past tense: "Added" for "Add", 已添加 for 添加.
     fn does(&self, terms: &Terms, item: &str) -> bool {
         let mut words = self.lower.split(|c: char| !c.is_ascii_alphabetic());
         let past = words.any(|word| {
@@ -466,7 +467,7 @@ impl Claim<'_> {
     }
 }
 
-/// Whether a sentence may say that something is done: a cheap test that most fail.
+/// Whether a sentence may claim that something is done. This cheap test rules out most sentences.
 fn may_claim(lower: &str) -> bool {
     let holds = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     holds(&["ed", "pass", "done", "now works", "works now", "[x]"])
@@ -477,7 +478,7 @@ fn may_claim(lower: &str) -> bool {
             ])
 }
 
-/// Whether a sentence says that something is not done after all, or only will be, in words that the item does not have.
+/// Whether a sentence says that something is not done, or only will be, in words that the item itself does not have.
 fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
     let is_in_item = |word: &str| {
         let mut words = item.split(|c: char| !c.is_ascii_alphabetic());
@@ -497,7 +498,7 @@ fn is_doubted(text: &str, lower: &str, item: &str) -> bool {
                 .any(|word| lower.contains(word) && !item.contains(word))
 }
 
-/// Whether a text names this, and not something longer.
+/// Whether a text contains this name, and not just a longer one.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     text.match_indices(name).any(|(at, _)| {
@@ -510,7 +511,7 @@ const STOP_WORDS: [&str; 23] = [
     "has", "have", "all", "now", "our", "your", "some", "any", "then", "also", "please",
 ];
 
-/// A word without its ending, so that "fixing" and "fixed" are one.
+/// A word without its ending, so that "fixing" and "fixed" are equal.
 fn stem(word: &str) -> String {
     if let Some((_, stem)) = PASTS.iter().find(|(past, _)| *past == word) {
         return (*stem).to_owned();

@@ -281,7 +281,7 @@ fn a_summary_is_updated_and_never_doubled() {
     assert_eq!(among.digest(None), second);
 }
 
-/// A model's summary with an item in each section, in the words of two languages.
+/// Summaries of a model with an item in each section, in two languages.
 const WRITTEN: [(&str, &[(Section, &str)]); 2] = [
     (
         "## Goal\n- Ship the ledger service\n\n## Constraints & Preferences\n- Keep the schema as it is\n\n\
@@ -330,14 +330,14 @@ const WRITTEN: [(&str, &[(Section, &str)]); 2] = [
     ),
 ];
 
-/// The section of the line that begins like this, where there is one.
+/// The section of the line that begins like this, if there is one.
 fn section_of(summary: &str, item: &str) -> Option<Section> {
     let lines = sections(summary);
     let found = lines.iter().find(|(_, line)| line.starts_with(item));
     found.map(|(section, _)| *section)
 }
 
-/// What is said after the summary, and shows nothing of its items.
+/// Messages after the summary that show nothing about its items.
 fn unrelated() -> Vec<Talk> {
     vec![
         Talk::default(),
@@ -348,7 +348,7 @@ fn unrelated() -> Vec<Talk> {
         Talk::default()
             .call("bash", r#"{"command": "ls src"}"#, "main.py\nqueue.py")
             .call("Read", r#"{"file_path": "tests/test_api.py"}"#, "def test_create_user(): pass"),
-        // Not said of the item, or not said to be so.
+        // Said of something else, or not said to be done.
         Talk::default()
             .user("Is the importer ported to the new queue?")
             .assistant("The importer is not yet ported to the new queue. I will have the error handling added next.")
@@ -358,7 +358,7 @@ fn unrelated() -> Vec<Talk> {
             .user("导入器迁移了吗？")
             .assistant("还没有迁移到新队列，接下来添加错误处理。")
             .assistant("修复 test_create_user 失败了。"),
-        // Taken back.
+        // Reversed later.
         Talk::default()
             .assistant("Fixed test_create_user and test_delete_user. test_create_user 已修复。")
             .call("bash", r#"{"command": "pytest"}"#, "test_create_user FAILED\n1 failed, 3 passed"),
@@ -366,7 +366,7 @@ fn unrelated() -> Vec<Talk> {
             .assistant("Fixed the 2 failing tests, test_create_user and test_delete_user. test_create_user 已修复。")
             .user("No, test_create_user still fails. test_create_user 还是失败。"),
         Talk::default().assistant("The 2 failing tests are unresolved, and so is the importer of the new queue."),
-        // The run names one of two.
+        // The run names only one of two.
         Talk::default().call("bash", r#"{"command": "pytest -k test_delete_user"}"#, "test_delete_user ok\n1 passed"),
     ]
 }
@@ -383,7 +383,7 @@ fn an_item_moves_only_if_it_was_shown_to_be_done() {
                     "{item} in {summary}"
                 );
             }
-            // And at the compactions after it.
+            // The same holds at the next compaction.
             let again = talk.digest(Some(&talk.digest(Some(&summary))));
             for (section, item) in items {
                 assert_eq!(
@@ -633,7 +633,7 @@ fn a_digest_in_chinese_has_no_english_words_of_its_own() {
         section_of(&second, "用户说：\"帮我把登录的超时改成三十秒。"),
         Some(Section::Goal)
     );
-    // The goal of a summary in English keeps it in English.
+    // An English heading keeps the summary in English.
     let talk = Talk::default().user("好的，继续吧，不要停。");
     assert!(digest(&talk, Some("## Goal\n- x")).contains("The user said: "));
 }

@@ -70,9 +70,9 @@ pub(crate) struct Compactor<'a, 'm> {
     pub(crate) session: &'a SessionState,
     pub(crate) settings: &'a Settings,
     pub(crate) budgets: Budgets,
-    /// The size that a compaction makes room below, a quarter of which it leaves free.
+    /// The size below which a compaction makes room. A quarter of it has to stay free.
     pub(crate) trigger: u64,
-    /// What an arrangement should come down to.
+    /// The target size of an arrangement.
     pub(crate) goal: u64,
     /// The user's last message may be shortened if it and `fixed` together exceed this many tokens.
     pub(crate) may_shorten_user: u64,

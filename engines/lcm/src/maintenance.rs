@@ -181,7 +181,7 @@ fn last_use(info: &SessionInfo) -> i64 {
     info.touched_at.max(info.last_at).max(info.created_at)
 }
 
-/// Brings the index of words and the vectors of these sessions up to date.
+/// Updates the word index and the vectors of these sessions.
 fn make_index(
     store: &Store,
     sessions: &[SessionInfo],
@@ -204,7 +204,7 @@ fn make_index(
     Ok(())
 }
 
-/// What of these sessions a search has at hand.
+/// How much of these sessions is indexed for a search.
 fn index_of(store: &Store, sessions: &[SessionInfo]) -> Result<Value, EngineError> {
     let mut lacking = 0;
     let mut lines = Vec::new();

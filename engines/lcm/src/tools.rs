@@ -41,7 +41,7 @@ const NAMES: [&str; 8] = [
     "lcm_doctor",
 ];
 
-/// Whether a name is that of one of these tools, alone or behind that of the server that lends it
+/// Whether a name is that of one of these tools, alone or after the name of the server that provides it
 /// (`mcp__memory__lcm_grep`).
 pub(crate) fn is_own(name: &str) -> bool {
     let own = name.rfind("lcm_").and_then(|at| name.get(at..));

@@ -213,8 +213,8 @@ fn where_nothing_was_said_no_model_is_asked_and_nothing_waits_for_one() {
         play.turn();
     }
     assert_eq!(blank.load(Ordering::Relaxed), 0);
-    // A part of the leaves goes in only if it leaves a quarter of the threshold free, so the rest is waited for, and
-    // there are fewer compactions.
+    // Some of the leaves are used only if that leaves a quarter of the threshold free. Otherwise the engine waits for
+    // the rest, so there are fewer compactions.
     assert!(most < 5_800, "a compaction waited up to {most} tokens");
     assert!(play.session.compactions > 2, "{}", play.session.compactions);
     assert_eq!(play.to_redo(), 0);
@@ -419,7 +419,7 @@ fn where_a_part_of_the_leaves_is_ready_that_part_goes_in_and_the_rest_waits() {
     assert!(!play.compress(false, false));
     play.session.answer(vec![calls[0].clone()]);
     let raw = play.chat.messages.len();
-    // A part that makes too little room waits for the next one.
+    // Leaves that make too little room wait for the next one.
     let mut ready = 2;
     while !play.compress(false, false) {
         assert!(matches!(play.last, Some(Outcome::Deferred(_))));

@@ -161,12 +161,12 @@ fn occurrences(text: &str, part: &str, case_sensitive: bool) -> Vec<(usize, usiz
         .collect()
 }
 
-/// A text as a literal and a regular expression see it: each letter in its composed form.
+/// A text as a literal or regular expression search sees it: with composed letters.
 fn composed(text: &str) -> String {
     text.nfc().collect()
 }
 
-/// A text as a full-text search sees it: where case makes no difference, accents make none.
+/// A text as a full-text search sees it: if case is ignored, accents are ignored too.
 fn plain(text: &str, case_sensitive: bool) -> String {
     match case_sensitive {
         true => composed(text),
@@ -389,7 +389,7 @@ fn letters_are_found_however_they_are_written() {
     ] {
         for pattern in [pattern.to_owned(), pattern.nfd().collect::<String>()] {
             let found = total(&store, session, mode, &pattern);
-            // A class of two characters is not one of a composed one.
+            // A class of two characters does not match one composed character.
             assert!(
                 found == expected || pattern.contains('['),
                 "{mode:?} {pattern}: {found}"

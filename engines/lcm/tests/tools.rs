@@ -1464,8 +1464,8 @@ fn the_schemas_say_what_the_tools_take() {
     assert!(all < 2_500, "the tools take {all} tokens of every request");
 }
 
-/// What is neither text, calls nor thinking of a message is found in its wire JSON; calls of the engine's own tools, and
-/// what they answered, are not.
+/// A search finds content of a message's wire JSON that is neither text, calls nor thinking. It does not find calls of
+/// the engine's own tools and their results.
 #[test]
 fn a_search_finds_what_hosted_tools_did_and_not_itself() {
     let host = host(None);
@@ -1528,7 +1528,7 @@ fn a_search_finds_what_hosted_tools_did_and_not_itself() {
         beside["total"], 1,
         "what is said beside such a call is found"
     );
-    // It is kept, and read.
+    // The result is stored and can be read.
     let read = answer(engine.as_mut(), "lcm_read", &json!({"id": "m4"}));
     assert!(read.to_string().contains("zanzibar ferries"), "{read}");
 }

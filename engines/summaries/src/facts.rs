@@ -17,8 +17,8 @@ pub fn digested(digest: &Digest<'_>, tokens: u64, services: &Services) -> String
     unmarked(&digest.render(budget(tokens, &count)))
 }
 
-/// A model's notes, and in the room that they leave, the facts that they lack, under the headings of the notes. Each
-/// heading stands once.
+/// A model's notes together with the facts that they lack, as far as there is room. The facts go under the headings of
+/// the notes, and no heading is repeated.
 pub fn with_facts(notes: String, digest: &Digest<'_>, tokens: u64, services: &Services) -> String {
     let notes = trim(merge(&notes, ""), tokens, services);
     let room = tokens.saturating_sub(services.count_tokens(&notes));

@@ -1,13 +1,13 @@
-//! What engines share that have a model write summaries.
+//! Shared parts of engines that have a model write summaries.
 //!
-//! - [`Noted`] and [`units`]: messages in the compact form in which they go to a model.
-//! - [`Summariser`] says what to ask next: one call where the material fits the model's window, else notes on
-//!   pieces that are then put together. What it says to the model is its engine's ([`Prompts`]).
-//! - [`ask`] has the questions answered while somebody waits; [`Pending`] between turns.
-//! - [`Brief`]: notes under the [`Headings`] of an engine; [`Assignment`]: such a summary at a compaction, by the model or
-//!   without it.
-//! - [`both_spellings`]: settings whose keys may be written in camelCase, too.
-//! - [`digested`] and [`with_facts`]: what stands in for the model's words, and what they leave out.
+//! - [`Noted`] and [`units`]: messages in the compact form that is sent to a model.
+//! - [`Summariser`] decides what to ask next: one call if the material fits the model's window, else notes on pieces that
+//!   are then merged. The prompts are the engine's ([`Prompts`]).
+//! - [`ask`] has the questions answered in the foreground, [`Pending`] between turns.
+//! - [`Brief`]: notes under the [`Headings`] of an engine. [`Assignment`]: such a summary at a compaction, with or without
+//!   a model.
+//! - [`both_spellings`]: settings whose keys may also be written in camelCase.
+//! - [`digested`] and [`with_facts`]: what replaces a model's summary, and what completes it.
 
 mod answer;
 mod background;

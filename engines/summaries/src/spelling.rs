@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-/// A schema of settings in which each key in snake_case may be written in camelCase, too: `keepRecentCount` is the same
-/// as `keep_recent_count`. Such a key says so with `sameAs`, by which the host holds both to the same rules and refuses
-/// settings that have both. The settings themselves read both with `#[serde(alias = "…")]`.
+/// Adds camelCase spellings to a settings schema in snake_case: `keepRecentCount` means the same as
+/// `keep_recent_count`. An added key has a `sameAs`. With it the host applies the same rules to both keys and refuses
+/// settings that contain both. The settings type itself reads both with `#[serde(alias = "…")]`.
 pub fn both_spellings(mut schema: Value) -> Value {
     spell_both(&mut schema);
     schema
@@ -21,7 +21,7 @@ fn spell_both(schema: &mut Value) {
         if camel != *key {
             let mut other = value.clone();
             if let Some(other) = other.as_object_mut() {
-                // What the key may be beside others is checked once, whichever way it is spelled.
+                // A rule about other keys is checked only once, whichever spelling is used.
                 for keyword in ["default", "notBelow", "sumAtMost"] {
                     other.remove(keyword);
                 }

@@ -25,7 +25,7 @@ use summarising::Staged;
 /// What a compaction must save to be proposed unforced, as a share of the tier.
 const MIN_SAVING: f64 = 0.01;
 
-/// What is said where nothing is done by itself.
+/// Part of the message when automatic context management is off.
 const OFF: &str = "context management is off (`enable_context_management`): ask for it";
 
 /// The engine of one session, with its steps.
@@ -41,12 +41,12 @@ pub struct Tiered<S = Standard> {
     kept: BTreeMap<MessageId, KeptMessage>,
     /// Messages to restore.
     wishes: BTreeSet<MessageId>,
-    /// Those of them that a call of the tool asked for, until the host takes note.
+    /// Those of them that a tool call asked for, until the host fetches them.
     asked: BTreeSet<MessageId>,
     /// Messages that were asked for, and are not compacted again.
     restored: BTreeSet<MessageId>,
     headroom: Headroom,
-    /// Compacting messages one by one would not make enough room, so that the next thing to do is a summary.
+    /// Compacting single messages would not make enough room, so the next step is a summary.
     waits_for_summary: bool,
     pending: Option<Pending<()>>,
     staged: Option<Staged>,
@@ -61,7 +61,7 @@ pub struct Tiered<S = Standard> {
 struct Proposal {
     summary: Option<StructuredSummary>,
     degraded: bool,
-    /// The window before and after it, where that was reckoned.
+    /// The size of the window before and after it, if that was computed.
     sizes: Option<Sizes>,
     /// Whether it was asked for tool results alone: without it, everything else is left to do.
     prunes: bool,
@@ -365,7 +365,7 @@ impl<S: Steps> ContextEngine for Tiered<S> {
 }
 
 impl<S: Steps> Tiered<S> {
-    /// What was found out about the room that compactions can make holds no more.
+    /// Forgets what was learned about the room that compactions can make.
     fn start_over(&mut self) {
         self.headroom.things_changed();
         self.waits_for_summary = false;
@@ -382,7 +382,7 @@ impl<S: Steps> Tiered<S> {
         let waits_from = in_flight(messages).unwrap_or(messages.len());
         let old = messages.len().saturating_sub(keep).min(waits_from);
         let mut compacted = BTreeMap::new();
-        // By what it is shown as a message is named, so no two are shown as the same.
+        // The model refers to a message by its shown text, so no two of these may be equal.
         let shown = messages
             .iter()
             .filter(|message| message.kind() == MessageKind::Replaced);
@@ -438,7 +438,7 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// The text with a number, where others have it without: `[COMPACTED: pytest (2)]`.
+/// The text with a number appended if another message has the same: `[COMPACTED: pytest (2)]`.
 fn told_apart(text: &str, others: &HashSet<String>) -> String {
     let Some(topic) = text.strip_suffix(']').filter(|_| others.contains(text)) else {
         return text.to_owned();

@@ -17,7 +17,7 @@ const LONG_ARGUMENTS: usize = 300;
 /// to so many.
 const SHORT_ARGUMENTS: usize = 120;
 const ARGUMENT_MARK: &str = "… [COMPACTED]";
-/// What the host closes a shorter form with, and a number that tells it from others, in tokens.
+/// The tokens of the host's seal after a shorter form, and of the number that distinguishes it from others.
 const SEAL_TOKENS: u64 = 8 + 3;
 
 /// A message that may be compacted.

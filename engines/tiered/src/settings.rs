@@ -96,7 +96,7 @@ impl Thresholds {
 }
 
 impl Tiers {
-    /// The tiers in the tokens of the host's count, where the provider counts `window`'s prompt otherwise.
+    /// Converts the tiers to the host's count, in case the provider counts the prompt of `window` differently.
     pub(crate) fn counted(self, prompt: u64, window: &WindowState) -> Self {
         let scale = match window.best_prompt_tokens() {
             0 => 1.0,

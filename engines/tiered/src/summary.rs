@@ -73,7 +73,7 @@ impl StructuredSummary {
                 Section::Goal => said.push(item),
                 Section::Constraints | Section::Decisions => summary.key_decisions.push(item),
                 Section::Done | Section::InProgress => summary.last_step = item,
-                // The name alone stands among the fields already.
+                // A bare name is already in another field.
                 Section::Files if !item.contains(": ") && is_of(&item, &summary.modified_files) => {
                 }
                 _ => facts.push(Value::String(item)),
@@ -199,7 +199,7 @@ impl StructuredSummary {
     }
 }
 
-/// Whether a line of a digest is about one of these files.
+/// Whether a digest's line is about one of these files.
 fn is_of(line: &str, files: &[String]) -> bool {
     let file = line.split(" — ").next().unwrap_or(line).trim_matches('`');
     files.iter().any(|changed| changed == file)

@@ -544,14 +544,14 @@ fn a_call_that_restores_nothing_says_what_would() {
     }
 }
 
-/// What a call of `restore` with these words gives back.
+/// The result of a call of `restore` with these words.
 fn restore(engine: &mut dyn ContextEngine, words: &str) -> Value {
     let arguments = json!({"message": words}).to_string();
     let answer = engine.call_tool(&ToolCall::new("restore", arguments));
     serde_json::from_str(&answer.unwrap_or_else(|error| panic!("{words}: {error}"))).unwrap()
 }
 
-/// A conversation whose messages are compacted to long, equal and cut topics.
+/// A conversation whose messages are compacted to long, equal and shortened topics.
 fn repetitive() -> Chat {
     let mut chat = Chat::default();
     for turn in 0..4 {
@@ -585,7 +585,7 @@ fn every_message_is_restored_by_what_stands_in_its_place() {
         let original = chat.get(replaced.id).unwrap();
         let shown = after.get(replaced.id).unwrap();
         let Some(text) = &replaced.text else {
-            // Its arguments alone were cut: what is seen of them names it.
+            // Only its arguments were cut, and what is left of them identifies it.
             let answer = restore(&mut *session.engine, "\"path\":\"a.rs\"");
             assert_eq!(answer["id"], replaced.id.to_string());
             assert_eq!(
@@ -620,7 +620,7 @@ fn every_message_is_restored_by_what_stands_in_its_place() {
         }
     }
     assert!(texts.len() >= 15, "{texts:?}");
-    // By words of what it said, too.
+    // Also by words of its text.
     let answer = restore(&mut *session.engine, "in [part 2] and");
     assert_eq!(
         answer["content"],
@@ -654,7 +654,7 @@ fn a_session_opened_beside_restores_what_the_record_has_and_says_what_is_wanted(
     assert!(original[0].is_some());
 }
 
-/// What `rewrite` makes of one message with this state.
+/// What `rewrite` makes of a message with this state.
 fn rewritten(session: &mut Session, state: &str, text: &str) -> Option<Entry> {
     let order = order(WindowState::default().context_length(WINDOW));
     with_state(text, state, |messages| {
@@ -683,7 +683,7 @@ fn a_message_can_be_restored_again_when_it_comes_back_compacted() {
     for _ in 0..3 {
         let entry = rewritten(&mut session, &wished, "[COMPACTED: x]");
         assert_eq!(entry, Some(Entry::Restore(MessageId(1))));
-        // From a body of before it was restored, and where the host knows that it was.
+        // From an earlier body, before it was restored, and from a host that knows of the restoration.
         let mut back = json!({COMPACTION_KEY: {"original_content": "said"}});
         back[RESTORED] = json!(true);
         let back = back.to_string();
@@ -693,7 +693,7 @@ fn a_message_can_be_restored_again_when_it_comes_back_compacted() {
     }
 }
 
-/// `compress` of messages some of which stand there compacted, each with its state.
+/// Runs `compress` on messages some of which are already compacted, each with its state.
 fn compressed_with_states(session: &mut Session, chat: &Chat, compacted: &Compaction) -> Outcome {
     let states: std::collections::HashMap<MessageId, String> = replacements(compacted)
         .into_iter()

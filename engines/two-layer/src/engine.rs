@@ -28,8 +28,8 @@ use writing::Written;
 /// What the host's framing of a summary costs, in tokens, at most.
 const FRAMING_TOKENS: u64 = 24;
 
-/// The shares of the threshold that recent turns may take, from the most to the least: the first that leaves a quarter of
-/// it free is taken.
+/// The shares of the threshold that recent turns may take, in descending order. The first one that leaves a quarter of
+/// the threshold free is used.
 const RECENT_SHARES: [f64; 4] = [0.75, 0.5, 0.25, 0.0];
 
 /// The engine of one session.
@@ -357,7 +357,7 @@ impl TwoLayer {
         }
     }
 
-    /// What the split leaves, as the engine estimates it, with summaries that take all they may.
+    /// The engine's estimate of what the split leaves if the summaries take all of their budget.
     fn least_after(&self, read: &Read<'_, '_>, split: &Split) -> u64 {
         let mut stays = vec![true; read.sizes.len()];
         let covered = split.summaries.iter().flatten();
@@ -423,7 +423,7 @@ impl TwoLayer {
                 read.importance.as_deref(),
             )
         };
-        // As many recent turns as leave enough room beside the summaries.
+        // Keep as many recent turns as leave enough room for the summaries.
         let mut best = split(RECENT_SHARES[0]);
         for recent in &RECENT_SHARES[1..] {
             if self.least_after(read, &best) <= goal {
@@ -455,7 +455,7 @@ impl TwoLayer {
             .collect();
         let count = |text: &String| self.services.count_tokens(text) + FRAMING_TOKENS;
         if covered <= texts.iter().map(count).sum::<u64>() {
-            let reason = "nothing stands before the recent turns that a summary would make smaller";
+            let reason = "a summary would not make the text before the recent turns smaller";
             self.headroom.stop(reason.to_owned(), &self.window);
             return self.layer1(read, reason);
         }

@@ -12,7 +12,7 @@ pub(crate) const CUT_MARK: &str = "[truncated: ";
 /// Ends a cut string of arguments.
 const ARGUMENT_MARK: &str = "… [truncated]";
 
-/// What the host closes a shorter form with, in tokens and in characters.
+/// The size of the host's seal after a shorter form, in tokens and in characters.
 const SEAL_TOKENS: u64 = 8;
 const SEAL_CHARS: usize = "\n[#01234567]".len();
 /// A new result that the window cannot hold is shown as an excerpt of so many characters.
@@ -133,8 +133,8 @@ impl Micro<'_, '_, '_> {
             .collect()
     }
 
-    /// The text, where it takes less room than the one that it stands for, in characters and in tokens, with so many
-    /// characters that the host adds.
+    /// The new text if it is smaller than the old one, in characters and in tokens. `added` characters from the host
+    /// count too.
     fn if_smaller(&self, old: &str, new: String, added: usize) -> Option<String> {
         let is_smaller = new.chars().count() + added < old.chars().count()
             && self.services.count_tokens(&new) + SEAL_TOKENS < self.services.count_tokens(old);

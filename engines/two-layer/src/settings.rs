@@ -1,4 +1,4 @@
-//! The settings under `context.engines.two-layer`. Every key may be written as the document's Java has it
+//! The settings under `context.engines.two-layer`. Every key may be written as in the document's Java
 //! (`tokenThreshold`) or as `token_threshold`.
 
 use contexture_engine_api::WindowState;

@@ -7,7 +7,7 @@ use contexture_engine_api::MessageKind;
 use crate::outline::Outline;
 use crate::settings::Settings;
 
-/// The share of the threshold that important messages from before may take, as far as the recent turns leave that.
+/// The share of the threshold that important older messages may take, if the recent turns leave it.
 const IMPORTANT_SHARE: f64 = 0.25;
 /// The share of it that a chain of summaries may take before its older half becomes one.
 const CHAIN_SHARE: f64 = 0.25;
@@ -22,19 +22,19 @@ pub(crate) struct Split {
     pub(crate) summaries: Vec<Vec<usize>>,
 }
 
-/// The room for what stays.
+/// The room for what is kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// What the conversation should not exceed, in tokens.
+    /// How many tokens the conversation should have at most.
     pub(crate) threshold: u64,
-    /// The share of it that recent turns may take.
+    /// The share of the threshold that recent turns may take.
     pub(crate) recent: f64,
-    /// What stands beside the messages, in tokens.
+    /// The tokens besides the messages.
     pub(crate) fixed: u64,
 }
 
 impl Split {
-    /// What to summarise; nothing where there is nothing but recent turns. `tokens` and `importance` are those of each
+    /// What to summarize; `None` if there are only recent turns. `tokens` and `importance` have one value for each
     /// message.
     pub(crate) fn of(
         outline: &Outline<'_, '_>,

@@ -808,7 +808,7 @@ fn a_cut_conversation_is_estimated_without_what_was_cut_off() {
     assert!(!session.engine.should_compress(&window).is_yes());
 }
 
-/// What the host closes a shorter form with on the wire.
+/// The host's seal after a shorter form on the wire.
 const SEAL: &str = "\n[#01234567]";
 
 #[test]

@@ -93,12 +93,12 @@ impl<'a> Covered<'a> {
     }
 }
 
-/// The most tokens of a summary.
+/// How many tokens a summary may have.
 fn most_summary(window: &WindowState) -> u64 {
     (window.context_length / WINDOW_SHARE).max(LEAST_SUMMARY)
 }
 
-/// About what a compaction of this window leaves, in tokens.
+/// An estimate of the tokens that a compaction of this window leaves.
 pub(crate) fn likely_after(window: &WindowState) -> u64 {
     window.fixed_tokens + window.context_length / TAIL_SHARE + most_summary(window)
 }
@@ -125,7 +125,7 @@ impl VirtualFiles {
         {
             return Ok(Outcome::Deferred(reason.to_owned()));
         }
-        // The provider may count differently from the host: its figure decides, in the host's units.
+        // The provider may count differently from the host. Its figure decides, converted to the host's units.
         let scale = match window.best_prompt_tokens() {
             0 => 1.0,
             best => (before as f64 / best as f64).clamp(0.5, 2.0),
@@ -151,7 +151,7 @@ impl VirtualFiles {
                 && may_be_file(&messages[at])
                 && messages[at].tokens() >= limits.preview * 2
         };
-        // Before a model or a file is asked for: the least that could be left.
+        // The least that could be left, computed before a model or a file is used.
         let shrinks = (0..messages.len()).filter(|at| plan.keeps(*at) && may_shrink(*at));
         let saved: u64 = shrinks
             .map(|at| {

@@ -15,10 +15,10 @@ pub(crate) fn may_be_file(message: &MessageView<'_>) -> bool {
         && message.tool_calls().is_empty()
 }
 
-/// Whether the text of a message has more than so many tokens: the text alone, without what frames it on the wire.
+/// Whether a message's text has more than this many tokens, without the tokens of the wire format around it.
 pub(crate) fn is_longer(message: &MessageView<'_>, tokens: u64, services: &Services) -> bool {
     let text = message.text();
-    // A token has a byte at least, and a message has the tokens of its text at least: most need no counting.
+    // A token has at least one byte, and a message has at least the tokens of its text. Most messages need no counting.
     text.len() as u64 > tokens && message.tokens() > tokens && services.count_tokens(text) > tokens
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn named_in(text: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The longest beginning of a text of at most so many tokens.
+/// The longest beginning of a text with at most this many tokens.
 pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t str {
     let most = usize::try_from(tokens).unwrap_or(usize::MAX);
     let (mut fits, mut end) = (0, text.floor_char_boundary(most.saturating_mul(4)));
@@ -66,7 +66,7 @@ pub(crate) fn head<'t>(text: &'t str, tokens: u64, services: &Services) -> &'t s
         }
         end = next;
     }
-    // The rest is nearer than a guess can be. A token is seldom longer than this.
+    // The rest is closer than another guess would be. A token is seldom longer than this.
     over = over.min(fits.saturating_add(most.div_ceil(8).max(64)));
     while fits < text.len() && over - fits > 1 {
         let middle = text.floor_char_boundary(fits + (over - fits) / 2);

@@ -25,10 +25,10 @@ use crate::upstream::Unreachable;
 /// How long a stream that says no more than that it begins is held back.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// A prompt of fewer tokens fits every window: its stream is not held back.
+/// A prompt with fewer tokens fits every window, so its stream is not held back.
 const SMALL: u64 = 2_000;
 
-/// How much of the room that the provider says there is a request uses that is sent once more, in percent, at each try.
+/// How much of the available room a resent request may use, in percent, for each attempt.
 const SHARES: [u64; 3] = [90, 65, 45];
 
 pub(super) async fn managed(
@@ -49,7 +49,7 @@ pub(super) async fn managed(
     let (session, compaction) = (turned.session.clone(), turned.compaction.clone());
     let answer = match answer {
         Answer::Refused(refused) if refused.is_of_the_body() && turned.body != asked.body => {
-            // What the client sent may be right where what was made of it is not.
+            // The turn's version of the request may be faulty although the client's is not.
             return as_it_came(exchange, asked, counted, &refused.body).await;
         }
         Answer::Refused(refused) => refused.into_response(),
@@ -66,30 +66,30 @@ pub(super) async fn managed(
     }
 }
 
-/// What a request was sent as, and what came back.
+/// The request as it was sent, and the response to it.
 pub(super) struct Sent {
     pub(super) turned: Turned,
-    /// How the provider coded its answer, if the client may be given it so.
+    /// The coding of the provider's answer, if the client accepts it.
     pub(super) coding: Option<Coding>,
     pub(super) answer: Answer,
 }
 
 pub(super) enum Answer {
-    /// An answer, and what was read of its stream.
+    /// An answer, and the part of its stream that was already read.
     Begun(Beginning, reqwest::Response),
-    /// The provider does not take it.
+    /// The provider refuses the request.
     Refused(Refused),
 }
 
-/// What was read of a stream before it goes on.
+/// The part of a stream that was read before it is passed on.
 #[derive(Debug, Default)]
 pub(super) struct Beginning {
     pub(super) bytes: Vec<u8>,
-    /// Why it broke off there. Whoever asks the connection again is told that it ended.
+    /// Why the stream broke off. Must be kept, because another read would only report the end of the stream.
     pub(super) broken: Option<String>,
 }
 
-/// A provider's refusal, read whole.
+/// A provider's refusal, read completely.
 pub(super) struct Refused {
     pub(super) status: StatusCode,
     headers: HeaderMap,
@@ -98,7 +98,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Whether the provider finds fault with what it was sent, and not with its length.
+    /// Whether the provider objects to the body and not to its length.
     fn is_of_the_body(&self) -> bool {
         !self.is_overflow && self.status.is_client_error()
     }
@@ -108,7 +108,7 @@ impl Refused {
     }
 }
 
-/// Sends what a turn made of a request; if the provider says that it does not fit, once more, smaller.
+/// Sends the turn's version of a request. If the provider says that it does not fit, sends smaller versions.
 ///
 /// # Errors
 /// The provider cannot be reached.
@@ -160,7 +160,7 @@ pub(super) async fn send_fitting(
         let refused = Refused {
             status,
             headers,
-            // A stream that began with its error ends with it.
+            // A stream that began with an error holds nothing else.
             body: match begun.bytes.is_empty() {
                 true => body,
                 false => begun.bytes,
@@ -209,8 +209,8 @@ async fn as_it_came(
     answer
 }
 
-/// What a stream begins with, up to the first event that says something: that a request does not fit is said there.
-/// Streams of Responses announce themselves first.
+/// Reads the beginning of a stream, up to the first event with content. If the request does not fit, that event says
+/// so. Streams of Responses begin with announcements, which are skipped.
 async fn beginning(api: Api, response: &mut reqwest::Response) -> Beginning {
     let mut begun = Beginning::default();
     let until = tokio::time::Instant::now() + AT_ONCE;
@@ -238,7 +238,7 @@ async fn beginning(api: Api, response: &mut reqwest::Response) -> Beginning {
     begun
 }
 
-/// The events of Responses that say no more than that it begins.
+/// The events of Responses that only announce the answer.
 const ANNOUNCING: [&str; 3] = [
     "\"response.created\"",
     "\"response.in_progress\"",
@@ -266,8 +266,8 @@ fn failed_at_once(api: Api, begun: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// What a request is made of whose provider says that it does not fit; none if it gets no smaller. `share` of the room
-/// that there is, in percent, is to be used.
+/// A smaller version of a request that the provider says does not fit, or `None` if it cannot be made smaller. It
+/// should use at most `share` percent of the available room.
 async fn smaller(
     exchange: &Exchange,
     slot: &Slot,
@@ -282,7 +282,7 @@ async fn smaller(
     let unnamed = || found.asked.unwrap_or(counted) / 10 * 9;
     let limit = found.limit.unwrap_or_else(unnamed).min(window);
     let answer = match asked.longest_answer() {
-        // The provider takes it for part of the window.
+        // The provider counts the answer as part of the window.
         longest if longest < limit / 4 * 3 => longest,
         _ => limit / 10,
     };

@@ -59,18 +59,18 @@ pub(super) async fn answered(
     answer
 }
 
-/// The provider's stream broke off: the client's connection does, too, as it would without the gateway.
+/// The provider's stream broke off. The client's connection is broken off too, as it would be without the gateway.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the provider's answer broke off")]
 struct BrokenOff;
 
-/// What a client is sent.
+/// Sends frames to the client.
 type Sender = mpsc::Sender<Result<Frame<Bytes>, BrokenOff>>;
 
 /// A stream as the client gets it.
 struct Relayed {
     frames: mpsc::Receiver<Result<Frame<Bytes>, BrokenOff>>,
-    /// Whether what came before the end is on its way.
+    /// Whether everything before the end has been passed to the server.
     is_flushed: bool,
     broken: Option<BrokenOff>,
 }
@@ -90,7 +90,7 @@ impl http_body::Body for Relayed {
             }
         }
         if !std::mem::replace(&mut self.is_flushed, true) {
-            // The server drops what it has not written when it hears of the error: it writes while it waits.
+            // The server drops unwritten data when it receives the error. It writes while the body is pending.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -182,9 +182,9 @@ enum Broken {
     Told(String),
     /// The provider has told the client itself.
     ByProvider,
-    /// The provider's stream ended before the answer did.
+    /// The provider's stream ended before the answer was complete.
     Cut {
-        /// Whether it ended as HTTP has it, so that the client sees no fault of the connection either.
+        /// Whether the HTTP body ended properly, so that the client sees no connection error either.
         is_clean: bool,
         message: String,
     },
@@ -209,7 +209,8 @@ async fn relay(
         Err(Broken::Cut { is_clean, message }) => {
             let last = match reader.broken_off(&message) {
                 Some(event) => Some(Ok(Frame::data(Bytes::from(event)))),
-                // An answer of several rounds has no end that could be taken for its own.
+                // An untouched answer ends as the provider ended it. Any other answer is broken off, because with a
+                // proper end it would look complete.
                 None if is_clean && reader.progress().is_untouched() => None,
                 None => Some(Err(BrokenOff)),
             };
@@ -265,7 +266,7 @@ async fn relay_rounds(
             return Ok(());
         }
         if let Some((response, _)) = rest {
-            // Its connection is good for another request once it is read to its end.
+            // The connection can be reused once the response was read to its end.
             tokio::spawn(timeout(AFTER_THE_END, read_all(response, LONGEST_ERROR)));
         }
         rounds = (rounds
@@ -296,15 +297,15 @@ async fn relay_rounds(
     }
 }
 
-/// How a round ended.
+/// The end of a round.
 struct Ended {
-    /// Its last bytes, which the client does not have yet.
+    /// The last bytes of the round, which were not sent to the client yet.
     held_back: Vec<u8>,
-    /// What the provider may send after the last word of its stream, and what it sent of that; none if it ended.
+    /// The response and the bytes that followed the last event of its stream; `None` if the response ended.
     rest: Option<(reqwest::Response, Vec<u8>)>,
 }
 
-/// Sends one round on, up to its end.
+/// Passes one round to the client, up to its end.
 async fn relay_round(
     exchange: &Exchange,
     reader: &mut dyn Reader,
@@ -350,7 +351,7 @@ async fn relay_round(
             Err(error) => Some(error),
         };
         if let Some(rest) = events.rest() {
-            // Half an event may be one of those that the client is not to see, and nothing can follow it.
+            // Half an event may be one that the client must not see, and nothing can complete it.
             let is_half = rest.json().is_none() && rest.data != Some("[DONE]");
             let is_last = exchange.api != Api::Responses && reader.progress().is_untouched();
             if !is_half || is_last {
@@ -380,11 +381,11 @@ async fn relay_round(
     }
 }
 
-/// How long a provider may go on after the last word of its stream.
+/// How long a provider may keep sending after the last event of its stream.
 const AFTER_THE_END: Duration = Duration::from_secs(1);
 
-/// Sends on what a provider sends after the last word of its stream: comments, mostly nothing. Read to its end, the
-/// connection is good for another request.
+/// Passes on what a provider sends after the last event of its stream, usually only comments. Once read to its end, the
+/// connection can be reused.
 async fn pass_rest(
     exchange: &Exchange,
     mut response: reqwest::Response,
@@ -397,7 +398,7 @@ async fn pass_rest(
     Ok(())
 }
 
-/// Gives a client a piece of its answer. One that does not take it is given up.
+/// Sends a piece of the answer to the client. Gives up on a client that does not take it in time.
 async fn give(exchange: &Exchange, sender: &Sender, piece: Vec<u8>) -> Result<(), Broken> {
     if piece.is_empty() {
         return Ok(());

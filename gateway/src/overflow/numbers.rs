@@ -1,11 +1,11 @@
-//! The numbers of an error that says that a request is too long: which is the limit, which is what was asked.
+//! Tells which number of an error is the limit and which is the size of the request.
 
 use super::Overflow;
 use super::words::Word;
 
-/// No window is smaller, and no error code in a text larger.
+/// No window is smaller, and error codes inside texts are.
 const LEAST: u64 = 1_000;
-/// No window is larger; dates in the names of models are.
+/// No window is larger, and dates in model names are.
 const MOST: u64 = 16_000_000;
 
 /// Words before a limit.
@@ -13,7 +13,7 @@ const LIMIT: &[&str] = &[
     "maximum", "max", "limit", "most", "only", "allowed", "allow", "<=", ">", "supports", "than",
     "window", "size", "should", "up", "context", "cannot", "maximal", "capacity", "under", "below",
 ];
-/// Words before what was asked.
+/// Words before the size of the request.
 const ASKED: &[&str] = &[
     "requested",
     "request",
@@ -37,9 +37,9 @@ const ASKED: &[&str] = &[
     "estimated",
     "value",
 ];
-/// Words for what is sent.
+/// Words for the input.
 const INPUT: &[&str] = &["prompt", "input", "message", "text", "conversation"];
-/// Words for what is answered.
+/// Words for the answer.
 const ANSWER: &[&str] = &[
     "completion",
     "output",
@@ -53,12 +53,12 @@ const ANSWER: &[&str] = &[
 enum Kind {
     Limit,
     Asked,
-    /// Asked, of what is sent alone.
+    /// The size of the input alone.
     Input,
     Unknown,
 }
 
-/// What the numbers say.
+/// The limit and the size that the numbers give.
 pub(super) fn of(words: &[Word]) -> Overflow {
     if let Some(compared) = compared(words) {
         return compared;
@@ -76,7 +76,7 @@ pub(super) fn of(words: &[Word]) -> Overflow {
             continue;
         };
         let value = *value;
-        // A number in parentheses may be the provider's code for the error.
+        // A number in parentheses may be the provider's error code.
         if !(LEAST..=MOST).contains(&value)
             || (*in_parentheses && is_alone && !has_unit && value < 10_000)
         {
@@ -93,7 +93,7 @@ pub(super) fn of(words: &[Word]) -> Overflow {
     let mut limit = all(Kind::Limit).min();
     let mut asked = all(Kind::Input).max().or_else(|| all(Kind::Asked).max());
     if asked.is_none() {
-        // Both stand behind the word for a limit, or neither behind any.
+        // The word for a limit precedes both numbers, or neither.
         let largest = found.iter().map(|(value, _)| *value).max();
         asked = largest.filter(|largest| limit.is_some_and(|limit| *largest > limit));
     }
@@ -113,7 +113,8 @@ pub(super) fn of(words: &[Word]) -> Overflow {
     Overflow { limit, asked }
 }
 
-/// `213462 > 200000`, and `190000 + 20000 > 200000`: the first is what is sent, the last the limit.
+/// Reads comparisons such as `213462 > 200000` and `190000 + 20000 > 200000`. The first number is the input, the last
+/// one the limit.
 fn compared(words: &[Word]) -> Option<Overflow> {
     let at = words.iter().position(|word| word.text() == ">")?;
     let number = |at: usize| match words.get(at) {
@@ -121,12 +122,12 @@ fn compared(words: &[Word]) -> Option<Overflow> {
         _ => None,
     };
     let text = |at: Option<usize>| at.and_then(|at| words.get(at)).map_or("", Word::text);
-    // A unit may stand between a number and the sign.
+    // A unit may stand between the number and the sign.
     let before =
         (1..=2).find_map(|back| Some((at.checked_sub(back)?, number(at.checked_sub(back)?)?)));
     let (place, mut asked) = before?;
     let limit = number(at + 1)?;
-    // `9000 > 8192 - 500`: what is asked for is the answer.
+    // In `9000 > 8192 - 500`, the first number is the requested answer.
     if text(Some(at + 2)) == "-" {
         return None;
     }
@@ -141,7 +142,7 @@ fn compared(words: &[Word]) -> Option<Overflow> {
     })
 }
 
-/// What a number is; none for one that is about something else.
+/// The meaning of a number; `None` if it is about something else.
 fn kind_of(words: &[Word], at: usize) -> Option<Kind> {
     let text = |at: usize| words.get(at).map_or("", Word::text);
     let goes_on =

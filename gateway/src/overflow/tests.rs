@@ -1,4 +1,4 @@
-//! The wordings of providers, and of errors that are something else.
+//! Errors of providers that say that a request is too long, and errors that say something else.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Overflow, overflow};
 
-/// Provider, status, code or type, message, limit and what was asked (0: not told).
+/// Provider, status, code or type, message, limit and size of the request (0 if not told).
 type Row = (&'static str, u16, &'static str, &'static str, u64, u64);
 
 const OVERFLOWS: &[Row] = &[
@@ -618,7 +618,7 @@ const OVERFLOWS: &[Row] = &[
     ),
 ];
 
-/// Status, code or type, message: nothing of these is cured by a shorter request.
+/// Status, code or type, and message of errors that a shorter request would not avoid.
 const OTHERS: &[(u16, &str, &str)] = &[
     (
         400,
@@ -823,7 +823,7 @@ const OTHERS: &[(u16, &str, &str)] = &[
     ),
 ];
 
-/// The shapes that providers give an error.
+/// The JSON shapes in which providers send an error.
 fn shapes(code: &str, message: &str) -> Vec<Value> {
     let inner = json!({"error": {"message": message, "type": code, "code": code}});
     vec![
@@ -838,7 +838,7 @@ fn shapes(code: &str, message: &str) -> Vec<Value> {
         // Wrapped by a proxy, as text and as a member.
         json!({"error": {"message": format!("litellm.BadRequestError: OpenAIException - {inner}. Received Model Group=m\nAvailable Model Group Fallbacks=None"), "type": null, "param": null, "code": "400"}}),
         json!({"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": inner.to_string(), "provider_name": "P"}}, "user_id": "user_2x"}),
-        // What FastAPI echoes of a request is no word of the error.
+        // FastAPI echoes the request, which must not be read as part of the error.
         json!({"detail": [{"type": code, "loc": ["body"], "msg": message, "input": {"messages": [{"content": "prompt is too long: 99999 tokens > 11111 maximum"}]}}]}),
         // In an event of Responses.
         json!({"id": "resp_1", "status": "failed", "error": {"code": code, "message": message}, "usage": null}),
@@ -897,7 +897,7 @@ fn other_errors_are_none_in_every_shape() {
     );
 }
 
-/// The numbers of llama.cpp stand beside its message, under names of their own.
+/// llama.cpp gives its numbers beside the message, in members of their own.
 #[test]
 fn numbers_may_stand_beside_the_message() {
     let body = json!({"error": {"code": 400, "message": "the request exceeds the available context size, try increasing it", "type": "exceed_context_size_error", "n_prompt_tokens": 12345, "n_ctx": 4096}});
@@ -908,7 +908,7 @@ fn numbers_may_stand_beside_the_message() {
     assert_eq!(overflow(400, body.to_string().as_bytes()), Some(expected));
 }
 
-/// A number as people and locales write it.
+/// Writes a number in one of several styles that people and locales use.
 fn written(number: u64, style: usize) -> String {
     let digits = number.to_string();
     let separator = ["", ",", "_", "\u{202f}", "."][style % 5];
@@ -923,7 +923,7 @@ fn written(number: u64, style: usize) -> String {
 }
 
 proptest! {
-    /// Whatever the numbers are, and however they are written.
+    /// The numbers are recognized whatever their size and style.
     #[test]
     fn the_numbers_are_read_whatever_they_are(
         row in 0..OVERFLOWS.len(),
@@ -933,7 +933,8 @@ proptest! {
         shape in 0usize..12,
     ) {
         let (provider, status, code, message, old_limit, old_asked) = OVERFLOWS[row];
-        // A total beside it has to stay a sum, and "128k" is written in a way of its own.
+        // Messages with a third number are excluded, because a total would no longer add up. So is "128k", which has a
+        // style of its own.
         let has_both = old_limit > 0 && old_asked > 0;
         prop_assume!(has_both && message.matches(char::is_numeric).count() < 24);
         let asked = limit + more;

@@ -1,11 +1,12 @@
-//! The words of an error message, in a form in which the wordings of different providers are alike.
+//! Splits error messages into words, in a normal form that hides the differences between providers' wordings.
 
 /// A word, a sign or a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
-    /// In lower case, without the `s` of a plural; or one of `>`, `<`, `<=`, `>=`, `+`, `-`, and `;` for the end of a clause.
+    /// In lower case and without a plural `s`; or one of `>`, `<`, `<=`, `>=`, `+`, `-`, or `;` for the end of a
+    /// clause.
     Text(String),
-    /// A number that stands alone: not a part of a name, as in `gpt-4.1`.
+    /// A number that is not part of a name such as `gpt-4.1`.
     Number {
         value: u64,
         /// Whether it stands in parentheses.
@@ -14,7 +15,7 @@ pub(super) enum Word {
 }
 
 impl Word {
-    /// Its text; nothing for a number.
+    /// Its text; empty for a number.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Text(text) => text,
@@ -23,10 +24,11 @@ impl Word {
     }
 }
 
-/// What separates groups of digits.
+/// Characters that separate groups of digits.
 const SEPARATORS: [char; 7] = [',', '.', '_', '\'', '\u{2019}', '\u{a0}', '\u{202f}'];
 
-/// The words of a text. `context_length_exceeded`, `ContextLengthExceeded` and "context length exceeded" have the same.
+/// Splits a text into words. `context_length_exceeded`, `ContextLengthExceeded` and "context length exceeded" give the
+/// same words.
 pub(super) fn words_of(text: &str) -> Vec<Word> {
     let chars: Vec<char> = text.chars().collect();
     let at = |place: usize| chars.get(place).copied().unwrap_or(' ');
@@ -61,7 +63,7 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                     && !is_unit
                     && !is_ratio);
             match value.and_then(|value| value.checked_mul(factor)) {
-                // "1261: Prompt exceeds …": the provider's code.
+                // "1261: Prompt exceeds …" begins with the provider's code.
                 Some(_)
                     if at(end) == ':'
                         && matches!(words.last(), None | Some(Word::Text(_)))
@@ -79,7 +81,7 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                 let (this, next) = (at(place), at(place + 1));
                 word.push(this.to_ascii_lowercase());
                 place += 1;
-                // The next word of a name in camel case.
+                // The next word of a camel-case name begins.
                 if this.is_ascii_lowercase() && next.is_ascii_uppercase() {
                     break;
                 }
@@ -105,7 +107,7 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
                     Some("-".to_owned())
                 }
                 ';' => Some(";".to_owned()),
-                // The end of a member in JSON, or in what Python prints for it.
+                // The end of a member in JSON or in Python's output of it.
                 '"' | '\'' if matches!(at(place + 1), ',' | '}') => Some(";".to_owned()),
                 _ => None,
             };
@@ -116,7 +118,7 @@ pub(super) fn words_of(text: &str) -> Vec<Word> {
     words
 }
 
-/// The number that begins at a place, and where it ends.
+/// The number that begins at a position, and where it ends.
 fn number(chars: &[char], from: usize) -> (Option<u64>, usize) {
     let is_digit = |place: usize| chars.get(place).is_some_and(char::is_ascii_digit);
     let mut digits = String::new();
@@ -137,7 +139,7 @@ fn number(chars: &[char], from: usize) -> (Option<u64>, usize) {
     }
 }
 
-/// Without what makes one word several: plural, tense, spelling.
+/// Normalizes plural, tense and spelling.
 fn plain(word: &str) -> String {
     match word {
         "tokens" | "token" => "token".to_owned(),

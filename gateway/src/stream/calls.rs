@@ -1,8 +1,9 @@
-//! The tool calls of a chat completion, put together from their deltas.
+//! Assembles the tool calls of a chat completion from their deltas.
 //!
-//! OpenAI's deltas begin a call with its index, id and name, and go on with pieces of its arguments. Servers that are
-//! almost OpenAI leave the index out or send 0 for all, send no id or the name after it, repeat id and name with every
-//! piece, or send arguments as an object. [`Calls::add`] finds out what belongs together whatever they do.
+//! OpenAI's deltas begin a call with its index, id and name, and continue with pieces of its arguments. Servers that
+//! are almost compatible leave the index out or always send 0, send no id or send the name after it, repeat id and name
+//! with every piece, or send the arguments as an object. [`Calls::add`] assigns every piece to its call in all of these
+//! cases.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Call, Tools, string};
 
-/// Whose call it is.
+/// Who answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// Its name has not come yet.
@@ -38,21 +39,21 @@ impl Piece {
             arguments: match &function["arguments"] {
                 Value::String(text) => text.clone(),
                 Value::Null => String::new(),
-                // The text that it stands for.
+                // An object becomes its JSON text.
                 other => other.to_string(),
             },
         }
     }
 }
 
-/// A call, as far as it has come.
+/// A call that is still being received.
 #[derive(Debug)]
 struct Partial {
     index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
-    /// All else that its first piece had.
+    /// All other members of its first piece.
     more: Value,
     owner: Owner,
 }
@@ -62,7 +63,7 @@ impl Partial {
         serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments).is_ok()
     }
 
-    /// Whether a piece that names no other call begins another one all the same.
+    /// Whether a piece that seems to belong to this call begins another one.
     fn is_over_before(&self, piece: &Piece) -> bool {
         let is_named_anew = !piece.name.is_empty() && !self.name.is_empty();
         let is_other = piece.name != self.name;
@@ -84,7 +85,7 @@ impl Partial {
         value
     }
 
-    /// A call without an id has one of ours: what answers it has to name it.
+    /// The id, or a generated one for a call without an id, because its result has to name it.
     fn id_or_own(&self, salt: u128) -> String {
         match self.id.as_str() {
             "" => {
@@ -96,14 +97,14 @@ impl Partial {
     }
 }
 
-/// What the client is to see of a piece.
+/// What to show the client for a piece.
 #[derive(Debug, PartialEq)]
 pub(super) enum Shown {
-    /// Nothing: it is the engine's, or nobody knows yet whose.
+    /// Nothing: the call is the engine's, or its owner is not known yet.
     Nothing,
-    /// The piece as it came, as part of this call.
+    /// The piece as it came, as part of the call with this index.
     Piece(u64),
-    /// This in its place: what was held back is part of it.
+    /// This value instead. It includes what was held back.
     Instead(Value),
 }
 
@@ -111,7 +112,7 @@ pub(super) enum Shown {
 #[derive(Debug)]
 pub(super) struct Calls {
     all: Vec<Partial>,
-    /// Makes ids of ours different from those of other rounds.
+    /// Makes generated ids differ from those of other rounds.
     salt: u128,
 }
 
@@ -126,7 +127,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Whether any of them is the engine's, and whether any is not.
+    /// Whether any of the calls is the engine's, and whether any is the client's.
     pub(super) fn owners(&self) -> (bool, bool) {
         let any = |wanted: bool| {
             let mut all = self.all.iter();
@@ -135,7 +136,7 @@ impl Calls {
         (any(true), any(false))
     }
 
-    /// Takes a piece of a call in. `before` calls of earlier rounds the client has already.
+    /// Adds a piece of a call. The client already has `before` calls of earlier rounds.
     pub(super) fn add(&mut self, value: &Value, tools: &Tools, before: u64) -> Shown {
         let piece = Piece::of(value);
         let found = self.find(&piece);
@@ -149,7 +150,7 @@ impl Calls {
                     call.name.clone_from(&piece.name);
                 }
                 call.index = call.index.or(piece.index);
-                // The whole arguments again are no more of them.
+                // Complete arguments that are repeated must not be appended.
                 if !(call.arguments == piece.arguments && call.is_complete()) {
                     call.arguments.push_str(&piece.arguments);
                 }
@@ -176,7 +177,7 @@ impl Calls {
         }
     }
 
-    /// Takes in a call of an answer that came as a whole.
+    /// Adds a call of an answer that came as a whole.
     pub(super) fn add_whole(&mut self, value: &Value, tools: &Tools) {
         let piece = Piece::of(value);
         let owner = match tools.contains(&piece.name) {
@@ -197,7 +198,7 @@ impl Calls {
         if !more["function"].is_object() {
             more["function"] = json!({});
         }
-        // Two calls of one id could not be told apart by what answers them.
+        // The results of two calls with the same id could not be told apart.
         let is_taken = self.all.iter().any(|call| call.id == piece.id);
         self.all.push(Partial {
             index: piece.index,
@@ -209,7 +210,7 @@ impl Calls {
         });
     }
 
-    /// The call that a piece belongs to; none where it begins one.
+    /// The call that a piece belongs to; `None` if it begins a new one.
     fn find(&self, piece: &Piece) -> Option<usize> {
         let last_of = |is_it: &dyn Fn(&Partial) -> bool| self.all.iter().rposition(is_it);
         let by_id = match piece.id.as_str() {
@@ -222,13 +223,13 @@ impl Calls {
         let found = match (piece.id.is_empty(), piece.index) {
             (false, Some(_)) => match by_index.and_then(|at| Some((at, self.all.get(at)?))) {
                 Some((at, call)) if call.id == piece.id || call.id.is_empty() => Some(at),
-                // The same index for all of them.
+                // The server sends the same index for all calls.
                 Some(_) => by_id,
-                // An index that drifts.
+                // The server changes the index within a call.
                 None => by_id.filter(|_| piece.name.is_empty()),
             },
             (false, None) => by_id.or_else(|| {
-                // The id comes after the name.
+                // The id came after the name.
                 let last = self.all.len().checked_sub(1)?;
                 self.all.get(last)?.id.is_empty().then_some(last)
             }),
@@ -245,7 +246,7 @@ impl Calls {
         self.salt.wrapping_add(place as u128)
     }
 
-    /// Which call it is to the client.
+    /// The index of the call for the client.
     fn shown_as(&self, place: usize, before: u64) -> u64 {
         let earlier = self.all.iter().take(place);
         before + earlier.filter(|call| call.owner != Owner::Engine).count() as u64
@@ -258,7 +259,7 @@ impl Calls {
         value
     }
 
-    /// What was held back of calls whose name never came: they are the client's.
+    /// Calls whose name never came. They were held back and now go to the client.
     pub(super) fn give_up_waiting(&mut self, before: u64) -> Vec<Value> {
         let mut all = Vec::new();
         for place in 0..self.all.len() {
@@ -272,7 +273,7 @@ impl Calls {
         all
     }
 
-    /// All of them as the model meant them: those of the engine as well if `with_engine`.
+    /// All calls as the model made them, including those of the engine if `with_engine`.
     pub(super) fn values(&self, with_engine: bool) -> Vec<Value> {
         let all = self.all.iter().enumerate();
         let wanted = all.filter(|(_, call)| with_engine || call.owner != Owner::Engine);
@@ -281,7 +282,7 @@ impl Calls {
             .collect()
     }
 
-    /// The engine's.
+    /// The engine's calls.
     pub(super) fn of_engine(&self) -> Vec<Call> {
         let all = self.all.iter().enumerate();
         let own = all.filter(|(_, call)| call.owner == Owner::Engine);
@@ -307,7 +308,7 @@ mod tests {
     use super::super::chat::Chat;
     use super::super::sse::Events;
 
-    /// What a server does otherwise than OpenAI.
+    /// How a server differs from OpenAI.
     #[derive(Debug, Clone, Copy)]
     struct Oddities {
         /// 0: counted, 1: left out, 2: always 0.
@@ -346,9 +347,9 @@ mod tests {
             Oddities {
                 index,
                 id,
-                // Without an id nothing would tell that a call begins.
+                // Without an id, only the name marks the beginning of a call.
                 is_named_late: is_named_late && (id < 2 || index == 0),
-                // And nothing where the next of the same name does.
+                // The same applies if the next call has the same name.
                 repeats_name: repeats_name && (id < 2 || index == 0),
                 pieces,
                 begins_empty: begins_empty && pieces > 0,
@@ -362,7 +363,7 @@ mod tests {
 
     type Named = (String, String);
 
-    /// The deltas of these calls.
+    /// The deltas of these calls, as such a server sends them.
     fn deltas(calls: &[Named], odd: Oddities) -> Vec<Value> {
         let mut all = Vec::new();
         for (number, (name, arguments)) in calls.iter().enumerate() {
@@ -430,7 +431,7 @@ mod tests {
         out
     }
 
-    /// The client's calls in what it is sent, by their index, as strict clients put them together.
+    /// The client's calls in what it receives, assembled by index as strict clients do it.
     fn client_calls(out: &[u8]) -> Vec<Named> {
         let mut events = Events::default();
         events.push(out);
@@ -485,7 +486,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// However the deltas come, the engine has its calls, and the client its own.
+        /// Whatever the deltas look like, the engine receives its calls and the client receives its own.
         #[test]
         fn calls_are_put_together_whatever_the_deltas_are(calls in calls(), odd in oddities()) {
             let tools: HashSet<String> = ["lcm_grep", "lcm_expand"].map(str::to_owned).into();
@@ -509,12 +510,12 @@ mod tests {
             if !own.is_empty() {
                 prop_assert!(same(&client_calls(&out), &others), "{}", text);
             }
-            // What goes back to the provider has all of them, each with an id.
+            // The message for the provider has all calls, each with an id.
             let message: Value = serde_json::from_str(&round.items[0]).unwrap();
             prop_assert_eq!(message["tool_calls"].as_array().map(Vec::len), Some(calls.len()));
         }
 
-        /// The same of an answer that comes whole.
+        /// The same for an answer that comes as a whole.
         #[test]
         fn calls_of_a_whole_answer_are_known(calls in calls(), odd in oddities()) {
             let odd = Oddities { pieces: odd.pieces.min(1), begins_empty: false, is_named_late: false, repeats_name: false, ..odd };

@@ -7,7 +7,7 @@ use super::calls::{Calls, Shown};
 use super::sse::Event;
 use super::{Progress, Reader, Round, Tools, number, write_event};
 
-/// What stands between texts of two rounds, which would otherwise run into each other.
+/// Separates the texts of two rounds, which would otherwise run into each other.
 const BETWEEN: &str = "\n\n";
 
 /// Follows an answer.
@@ -25,7 +25,7 @@ pub(super) struct Chat {
     next_shown: u64,
     finish: Value,
     usage: Value,
-    /// What was reported for the last round that was hidden.
+    /// The usage reported for the last hidden round.
     usage_before: Value,
     progress: Progress,
 }
@@ -45,7 +45,7 @@ impl Chat {
         (is_waiting && engine, is_waiting && client)
     }
 
-    /// Whether a text that comes now would run into that of the round before.
+    /// Whether a text that comes now would run into the text of the previous round.
     fn needs_separator(&self) -> bool {
         let before = text_of(&self.shown);
         self.progress.rounds > 0
@@ -342,7 +342,7 @@ impl Reader for Chat {
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.finish = json!("stop");
-        // It is the last round now, and no earlier one.
+        // This round is now the last one, so it no longer counts as an earlier one.
         self.usage = self.usage_before.take();
         let output = number(&self.usage, "/completion_tokens");
         self.progress.output_before = self.progress.output_before.saturating_sub(output);

@@ -250,7 +250,7 @@ impl Reader for Messages {
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.stop = json!({"stop_reason": "end_turn", "stop_sequence": null});
-        // It is the last round now, and no earlier one.
+        // This round is now the last one, so it no longer counts as an earlier one.
         let output = json!(self.progress.output_before);
         self.usage.insert("output_tokens".to_owned(), output);
         self.progress.output_before = 0;

@@ -260,7 +260,7 @@ impl Reader for Responses {
 
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.last["status"] = json!("completed");
-        // It is the last round now, and no earlier one.
+        // This round is now the last one, so it no longer counts as an earlier one.
         let output = number(&self.last, "/usage/output_tokens");
         self.progress.output_before = self.progress.output_before.saturating_sub(output);
         let mut data = json!({"type": "response.completed", "response": self.told()});

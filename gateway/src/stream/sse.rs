@@ -57,8 +57,8 @@ impl Events {
         Some(Event::of(raw))
     }
 
-    /// What is left when nothing more will come. A stream may lack the empty line at its end, and even the end of its
-    /// last line: what is left is an event all the same, if it can be read as one.
+    /// What is left when the stream has ended. A stream may lack the empty line at its end and even its last line
+    /// break. The remainder is still an event if it can be parsed as one.
     pub(crate) fn rest(&mut self) -> Option<Event<'_>> {
         let raw = self
             .buffer

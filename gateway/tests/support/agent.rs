@@ -38,7 +38,7 @@ pub struct Said {
     pub raw: String,
     /// Whether it ended as the provider's answers do.
     pub ended: bool,
-    /// Whether the connection broke in its middle.
+    /// Whether the connection broke in the middle of the answer.
     pub broken: bool,
 }
 
@@ -230,7 +230,7 @@ pub fn events(raw: &str) -> Vec<Value> {
             data => serde_json::from_str(data).unwrap_or_else(|_| json!({"broken": data})),
         };
         if let Some(name) = event.lines().find_map(|line| line.strip_prefix("event: ")) {
-            // A stream that was cut may end with half an event.
+            // A cut stream may end with half an event.
             assert!(data["type"] == name || !data["broken"].is_null(), "{event}");
         }
         Some(data)

@@ -27,7 +27,7 @@ struct Written<'a> {
 /// The manifest of the plugin in this library, which is loaded.
 ///
 /// # Errors
-/// The library is no plugin that this host can use, or does not return from being loaded within `deadline`.
+/// The library is not a plugin that this host can use, or loading it does not return within `deadline`.
 pub fn manifest_of(library: &Path, deadline: Duration) -> Result<String, String> {
     load_plugin(library, deadline).map(|plugin| written(plugin.description()))
 }

@@ -1,4 +1,4 @@
-//! A plugin's library, and a copy of it that nobody else can write.
+//! A plugin's library, and a private copy of it that no other user can write.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

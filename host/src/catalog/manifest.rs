@@ -164,7 +164,7 @@ pub enum PluginProblem {
         /// The library's digest.
         actual: String,
     },
-    /// Somebody else may have written it, it is not a regular file, or it cannot be read.
+    /// Another user may have written it, it is not a regular file, or it cannot be read.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
     /// A link leads out of the plugin folder.

@@ -171,7 +171,7 @@ impl Schema {
         self.check_beside(object, at, found);
     }
 
-    /// Finds keys that are written in both of their spellings.
+    /// Reports keys that are written in both of their spellings.
     fn check_spellings(&self, object: &Map<String, Value>, at: &KeyPath, found: &mut Vec<Found>) {
         for (key, schema) in self.properties() {
             let Some(same) = &schema.same_as else {
@@ -187,7 +187,7 @@ impl Schema {
         }
     }
 
-    /// The key as the mapping has it: in its other spelling, if that is the one that is there.
+    /// The spelling of the key that the mapping uses.
     fn spelled<'s>(&'s self, key: &'s str, object: &Map<String, Value>) -> &'s str {
         let mut others = self.properties().filter(|(name, schema)| {
             schema.same_as.as_deref() == Some(key) && object.contains_key(*name)
@@ -271,7 +271,7 @@ impl Schema {
         self.types.contains(&wanted)
     }
 
-    /// Whether it is a whole number of tokens, which its description says.
+    /// Whether the value is a whole number of tokens. Its description in the schema says so.
     fn is_tokens(&self) -> bool {
         let is_number = self.allows(Type::Integer) && !self.allows(Type::String);
         let description = self.description.as_deref();
@@ -288,7 +288,7 @@ impl Schema {
                     _ => return,
                 }
             }
-            // A number of tokens as people write it: 200k, 1M.
+            // Accept a number of tokens as people write it: 200k, 1M.
             Value::String(text) if self.is_tokens() => match tokens(text) {
                 Some(tokens) => Value::from(tokens),
                 None => return,
@@ -386,7 +386,7 @@ impl Schema {
     }
 }
 
-/// `64k`, `200K` or `1M` as a number.
+/// Parses `64k`, `200K` or `1M`.
 fn tokens(text: &str) -> Option<u64> {
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1_000),

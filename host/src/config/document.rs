@@ -25,7 +25,7 @@ const MAX_LOCATED: usize = 50;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is missing, not readable, not a regular file, or somebody else may have written it.
+    /// It is missing, not readable, not a regular file, or another user may have written it.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
     /// It is larger than 256 KiB.

@@ -42,7 +42,7 @@ pub struct Schema {
     pub(super) ignore_invalid: bool,
     /// What the value may be beside those of other keys of its mapping.
     pub(super) beside: Vec<Beside>,
-    /// The key of the same mapping that this one is another spelling of.
+    /// The key of the same mapping for which this one is another spelling.
     pub(super) same_as: Option<String>,
 }
 

@@ -28,14 +28,14 @@ pub(super) struct Piece<'a> {
     pub(super) raw: Raw<'a>,
     /// Whether it is an element of the `content` list.
     pub(super) in_list: bool,
-    /// Whether its text is that of a document beside what is said.
+    /// Whether its text is that of an attached document, not something that was said.
     pub(super) is_document: bool,
     pub(super) kind: PieceKind<'a>,
 }
 
 impl Piece<'_> {
-    /// What a model reads of the piece beside its text, its call, its result or its data, for counting: the title of
-    /// a document, the warning that a call came with.
+    /// What a model reads of the piece besides its text, call, result or data, such as a document's title or a warning
+    /// that came with a call. Used for counting.
     pub(super) fn beside(&self) -> String {
         match &self.kind {
             PieceKind::Call(CallPiece { beside, .. })
@@ -47,7 +47,7 @@ impl Piece<'_> {
     }
 }
 
-/// What names and describes a document, or a picture.
+/// The members that name and describe a document or a picture.
 fn titles(part: Raw<'_>) -> String {
     let inner = part.get("file").filter(|inner| inner.is_object());
     let titles = ["title", "context", "filename"].iter();
@@ -79,7 +79,7 @@ pub(super) struct CallPiece<'a> {
     /// Whether the tool takes text that is no JSON: its view wraps it as `{"input": …}`.
     pub(super) free_text: bool,
     pub(super) style: CallStyle,
-    /// Other members of an item, such as a safety check that is pending.
+    /// Other members of an item, such as a pending safety check.
     pub(super) beside: String,
 }
 
@@ -140,25 +140,25 @@ pub(super) struct ResultPiece<'a> {
     pub(super) beside: String,
 }
 
-/// What the content of a result has to be.
+/// The required shape of a result's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultShape {
-    /// A string, or parts of content.
+    /// A string, or a list of content parts.
     Text,
-    /// A list of what each command wrote (`shell_call_output`).
+    /// A list of each command's output (`shell_call_output`).
     Shell,
-    /// A screenshot, and nothing else (`computer_call_output`).
+    /// A screenshot and nothing else (`computer_call_output`).
     Screenshot,
-    /// Definitions of tools, and nothing else (`tool_search_output`).
+    /// Tool definitions and nothing else (`tool_search_output`).
     Tools,
 }
 
-/// A picture of one pixel, which stands in place of a screenshot that has left.
+/// A picture of one pixel that replaces a screenshot that was removed.
 pub(super) const NO_PICTURE: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=";
 
 impl ResultPiece<'_> {
-    /// Its text, its parts joined by newlines. A part that is neither text nor media is given as what can be read of
-    /// it, or as its JSON.
+    /// The result's text, with its parts joined by newlines. A part that is neither text nor media is given as its
+    /// readable text, or else as its JSON.
     pub(super) fn text(&self) -> String {
         let Some(content) = self.content.filter(|content| !content.is_null()) else {
             return String::new();
@@ -178,8 +178,8 @@ impl ResultPiece<'_> {
         parts.flat_map(|piece| part_media(&piece)).collect()
     }
 
-    /// The content with which it says `text`, in the shape that its kind has to have. A screenshot or a list of tools
-    /// can say nothing: it becomes the smallest one.
+    /// Content that says `text`, in the shape that this kind of result requires. A screenshot or a list of tools cannot
+    /// carry text, so it becomes the smallest valid one.
     pub(super) fn encode_text(&self, text: &str) -> String {
         match self.shape {
             ResultShape::Text => quote(text),
@@ -198,19 +198,19 @@ impl ResultPiece<'_> {
     }
 }
 
-/// The parts of a result's content: a list of them, or one that stands alone.
+/// The parts of a result's content, which is a list of parts or a single part.
 fn parts_of(content: Raw<'_>) -> impl Iterator<Item = Piece<'_>> {
     let alone = content.is_object().then(|| part_piece(content));
     parts(content).chain(alone)
 }
 
-/// What can be read of a part of a result.
+/// The readable text of a part of a result.
 fn part_text(piece: &Piece<'_>) -> Option<String> {
     let titles = piece.beside();
     let text = match &piece.kind {
         PieceKind::Text(text) => text.string()?.into_owned(),
         PieceKind::Media(_) => String::new(),
-        // What a command wrote.
+        // The output of a command.
         _ if piece.raw.get("stdout").is_some() => {
             let texts = ["stdout", "stderr"].map(|key| piece.raw.get_string(key));
             texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
@@ -233,14 +233,14 @@ fn part_media(piece: &Piece<'_>) -> Vec<Media> {
     }
 }
 
-/// The media in an item or a part that is none itself: what a hosted tool made or saw.
+/// The media inside an item or part that is not media itself, such as what a hosted tool produced or saw.
 pub(super) fn media_within(raw: Raw<'_>) -> Vec<Media> {
     let mut found = blobs(raw);
     linked_media(raw, &mut found);
     found
 }
 
-/// Appends the pictures that are named by an address.
+/// Appends the pictures that are given as URLs.
 fn linked_media(raw: Raw<'_>, found: &mut Vec<Media>) {
     if let PieceKind::Media(media) = part_kind(raw)
         && !media.is_base64
@@ -564,7 +564,7 @@ fn part_kind(part: Raw<'_>) -> PieceKind<'_> {
     }
 }
 
-/// The text of a document that is text: in one string, or else in parts.
+/// The text of a plain-text document: one string, or else parts.
 fn document_text(document: Raw<'_>) -> Option<PieceKind<'_>> {
     let source = document.get("source")?;
     match source.get("type")?.string()?.as_ref() {
@@ -701,7 +701,7 @@ fn item_pieces<'a>(
     ("assistant".into(), vec![piece(raw, PieceKind::Call(call))])
 }
 
-/// What an item holds beside what is read of it and what only names it.
+/// The members of an item that are neither read otherwise nor mere names.
 fn other_members(item: Raw<'_>, read: &[&str]) -> String {
     const NAMES: [&str; 12] = [
         "type",

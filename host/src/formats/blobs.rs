@@ -1,5 +1,6 @@
-//! Base64 in JSON that no part of a message announces: the screenshot of a hosted tool, the picture in what an MCP
-//! server answered. A model sees a picture, so it is priced as one and its characters are never counted as text.
+//! Base64 data in JSON that is not declared as media by any message part, such as the screenshot of a hosted tool or a
+//! picture in an MCP server's answer. The model sees a picture, so the data is priced as one, and its characters are
+//! never counted as text.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::conversation::Conversation;
 use super::json::Raw;
 use super::message::{Media, MediaKind};
 
-/// How base64 of a file begins, and what it is then.
+/// The first characters of a file's base64, and the kind of file that they indicate.
 const BEGINNINGS: [(&str, MediaKind, &str); 7] = [
     ("iVBORw0KGgo", MediaKind::Image, "image/png"),
     ("/9j/", MediaKind::Image, "image/jpeg"),
@@ -20,10 +21,10 @@ const BEGINNINGS: [(&str, MediaKind, &str); 7] = [
     ("PHN2Zy", MediaKind::Image, "image/svg+xml"),
     ("JVBERi0", MediaKind::Document, "application/pdf"),
 ];
-/// Shorter runs are words.
+/// Shorter runs are treated as words.
 const LEAST: usize = 64;
 
-/// The text of a document that came as base64 of text.
+/// The text of a document whose base64 decodes to text.
 pub(crate) fn text_in(conversation: &Conversation, media: &Media) -> Option<String> {
     let mime = media.mime.as_deref().filter(|_| media.is_base64)?;
     let is_text = mime.starts_with("text/")
@@ -51,14 +52,14 @@ pub(super) fn without_blobs(raw: Raw<'_>) -> String {
     text
 }
 
-/// The files in a JSON value, in strings of JSON in it too: `data:` URLs, and base64 that begins as a picture or
-/// a PDF does. Their places are those in the text that `raw` stands in.
+/// The files in a JSON value, including strings that hold JSON: `data:` URLs, and base64 that begins like a picture or
+/// a PDF. Positions refer to the text that `raw` is part of.
 pub(super) fn blobs(raw: Raw<'_>) -> Vec<Media> {
     let json = raw.text();
     let bytes = json.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;
-    // Each string begins behind a quote, which in a string of JSON has a backslash before it.
+    // Each string begins after a quote. Inside a string of JSON, a backslash stands before the quote.
     while let Some(step) = memchr::memchr(b'"', bytes.get(at..).unwrap_or(&[])) {
         at += step + 1;
         let rest = &json[at..];
@@ -105,7 +106,7 @@ fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
     range.start + by..range.end + by
 }
 
-/// The length of the base64 at the front; a slash may be escaped, once for each string of JSON it is in.
+/// The length of the base64 at the front. A slash may be escaped, once for each level of JSON strings around it.
 fn base64_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {

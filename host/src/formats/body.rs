@@ -120,8 +120,8 @@ impl Body {
         Ok(end)
     }
 
-    /// How many of the first items are the system prompt: messages of the roles `system` and `developer` that the
-    /// host did not put in, and items that set the conversation up.
+    /// How many of the first items form the system prompt: messages with the role `system` or `developer` that the host
+    /// did not add, and items that set up the conversation.
     pub(super) fn leading_system(&self, text: &str) -> usize {
         let raw = |item: &Range<usize>| Raw::trusted(text, item.clone());
         self.items
@@ -182,8 +182,9 @@ pub(super) fn is_prompt(item: Raw<'_>) -> bool {
     matches!(role.as_deref(), Some("system" | "developer")) && !is_put_in(item)
 }
 
-/// Whether an item at the head of a list is no message and sets the conversation up, as Codex's `additional_tools` does.
-/// Such an item stays where it is, whole. It has a type that is none of a conversation's, and nobody's role.
+/// Whether an item at the head of a list is not a message but sets up the conversation, like Codex's
+/// `additional_tools`. Such an item stays whole and in its place. Its type is not one of the conversation item types,
+/// and it has no role.
 pub(super) fn is_setup(item: Raw<'_>) -> bool {
     const OF_CONVERSATIONS: [&str; 4] = ["message", "reasoning", "item_reference", "compaction"];
     const ENDS: [&str; 8] = [
@@ -207,7 +208,7 @@ pub(super) fn is_setup(item: Raw<'_>) -> bool {
     !is_said
 }
 
-/// The list of tools that an item at the head of a list brings: the span of its JSON.
+/// The span of the JSON of the tool list that an item at the head of a list holds.
 pub(super) fn tools_of(item: Raw<'_>) -> Option<Range<usize>> {
     let tools = item.get("tools").filter(|tools| tools.is_array())?;
     item.get("content").is_none().then(|| tools.span())
@@ -293,8 +294,8 @@ pub struct WireBody<'a> {
     pub format: Format,
     /// The JSON of the member `system` (Anthropic) or `instructions` (Responses).
     pub system: Option<&'a str>,
-    /// The JSON of the messages of the roles `system` and `developer` that lead, and of items that set the conversation
-    /// up: the system prompt.
+    /// The JSON of the leading messages with the role `system` or `developer`, and of the items that set up the
+    /// conversation: together, the system prompt.
     pub system_messages: Vec<&'a str>,
     /// The JSON of the member `tools`.
     pub tools: Option<&'a str>,
@@ -315,7 +316,7 @@ impl WireBody<'_> {
         self.text
     }
 
-    /// Whether items before the messages bring tools, as Codex's `additional_tools` does.
+    /// Whether items before the messages define tools, like Codex's `additional_tools`.
     pub fn has_tool_items(&self) -> bool {
         let raw = |text: &&str| tools_of(Raw::trusted(text, 0..text.len())).is_some();
         self.system_messages.iter().any(raw)

@@ -25,7 +25,7 @@ fn is_compacted(item: Raw<'_>) -> bool {
     is_compaction(item) || blocks(item).any(is_compaction)
 }
 
-/// Whether an item or a block is what the provider made of what stood before it.
+/// Whether an item or block is the provider's own compaction of what stood before it.
 pub(super) fn is_compaction(part: Raw<'_>) -> bool {
     has_type(part, &KINDS)
 }

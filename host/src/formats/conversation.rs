@@ -11,15 +11,15 @@ use super::recorded_usage::RecordedUsage;
 use super::views::Speaker;
 use super::{Format, FormatError};
 
-/// A conversation and the document it stands in, which is held once and never changed.
+/// A conversation and the document that holds it. The document is stored once and never changed.
 ///
-/// Of a session log it is what the agent would go on with: after a compaction that the agent made itself, its summary
-/// and what came after. [`whole`](Self::whole) is everything that was said.
+/// For a session log, this is the conversation with which the agent would continue: after a compaction that the agent
+/// made itself, the summary and what came after it. [`whole`](Self::whole) is everything that was said.
 #[derive(Debug, Clone)]
 pub struct Conversation {
-    /// The document, and behind it what of a log's messages stands there in another form than on the wire.
+    /// The document, followed by those messages of a log that needed another form than the one in the document.
     pub(super) document: Arc<str>,
-    /// How much of it is the document.
+    /// The length of the document alone.
     pub(super) source_len: usize,
     pub(super) format: Format,
     pub(super) container: Container,
@@ -32,13 +32,13 @@ pub struct Conversation {
     /// The JSON of messages whose lines do not follow one another, by message.
     pub(super) scattered: HashMap<usize, String>,
     pub(super) system: Option<String>,
-    /// The lists of tools: the request's own, and those of items at its head.
+    /// The lists of tools: the request's own list, and those of items at its head.
     pub(super) tools: Vec<Range<usize>>,
     pub(super) model: Option<String>,
     pub(super) usage: Vec<RecordedUsage>,
     pub(super) warnings: Vec<String>,
     pub(super) damage: Option<FormatError>,
-    /// Of a log that its agent compacted: all of it.
+    /// The complete history, if this is a log that its agent compacted.
     pub(super) history: Option<Arc<LogHistory>>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct ItemSpan {
     pub(super) speaker: Speaker,
     pub(super) continues: bool,
     pub(super) time_ms: Option<i64>,
-    /// What is kept with it: the `state` of an event.
+    /// The state kept with the message: the `state` of an event.
     pub(super) state: Option<Range<usize>>,
 }
 
@@ -101,7 +101,7 @@ impl Conversation {
         self.system.as_deref()
     }
 
-    /// The JSON of each list of tools: the request's own, and those of items at its head.
+    /// The JSON of each list of tools: the request's own list, and those of items at its head.
     pub(crate) fn tool_lists(&self) -> impl Iterator<Item = &str> {
         let lists = self.tools.iter();
         lists.filter_map(|span| self.document.get(span.clone()))
@@ -118,7 +118,7 @@ impl Conversation {
         items.filter_map(|span| self.document.get(span.clone()))
     }
 
-    /// Whether its provider compacted it itself: it can then be written only as requests of this provider's.
+    /// Whether the provider itself compacted it. It can then only be written as a request for the same provider.
     pub fn is_compacted_by_provider(&self) -> bool {
         !self.compacted_items.is_empty()
     }

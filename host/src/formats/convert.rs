@@ -12,13 +12,14 @@ use super::splice::{new_message, part_type, splice, text_part};
 use super::views::Speaker;
 use super::{Format, FormatError};
 
-/// A conversation in another format.
+/// The result of converting a conversation to another format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Converted {
     /// The document.
     pub document: String,
-    /// What was changed or left out so that the provider takes it, a sentence for each kind, with how often.
+    /// What was changed or left out so that the provider accepts the document: one sentence for each kind of change,
+    /// with a count.
     pub notes: Vec<String>,
 }
 
@@ -28,14 +29,14 @@ fn is_family(format: Format) -> bool {
 }
 
 impl Conversation {
-    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log
-    /// that Claude Code can resume (of such a log the earlier lines stay, and the window follows as a
-    /// compaction). Between formats of one family (Anthropic and Claude Code, Responses and Codex) the
-    /// blocks leave byte for byte; between others thinking stays behind, because a provider takes back
-    /// only its own. What the provider of the format would refuse is mended: see [`Converted::notes`].
+    /// Renders a window as a new document: `openai`, `anthropic`, `responses`, or a log that Claude Code can resume.
+    /// For such a log the earlier lines stay, and the window follows as a compaction. Between formats of one family
+    /// (Anthropic and Claude Code, Responses and Codex) blocks are copied byte for byte. Between families thinking is
+    /// left out, because a provider accepts only its own. Anything else that the target provider would refuse is fixed,
+    /// see [`Converted::notes`].
     ///
     /// # Errors
-    /// Where the window does not fit the conversation, or `to` is a format that has no writer.
+    /// The window does not fit the conversation, or there is no writer for the format `to`.
     pub fn convert(&self, plan: &RenderPlan<'_>, to: Format) -> Result<Converted, FormatError> {
         let mut notes = Notes::default();
         let document = self.written_as(plan, to)?;
@@ -54,7 +55,7 @@ impl Conversation {
         })
     }
 
-    /// Counts what messages of another provider's format hold that this one has no place for.
+    /// Counts the parts of another provider's messages that this format cannot represent.
     fn note_what_stays_behind(&self, plan: &RenderPlan<'_>, to: Format, notes: &mut Notes) {
         if self.format() == to {
             return;
@@ -87,7 +88,7 @@ impl Conversation {
         }
     }
 
-    /// The same as it stands, message for message, whatever a provider says of it.
+    /// The same without any fixes, message for message, even if a provider would refuse it.
     pub(crate) fn written_as(
         &self,
         plan: &RenderPlan<'_>,
@@ -395,7 +396,7 @@ impl Conversation {
     /// An image or document as a part of the format; nothing where that has no such part.
     fn media_part(&self, media: &Media, to: Format) -> Option<String> {
         let data = self.media_data(media);
-        // A file that only its provider has cannot be named to another one.
+        // A file that is stored at one provider cannot be referred to at another.
         let is_link = data.starts_with("http");
         if data.is_empty() || !(media.is_base64 || is_link) {
             return None;
@@ -453,7 +454,7 @@ impl Conversation {
             (_, MediaKind::Image) => {
                 format!("{{\"type\":\"image_url\",\"image_url\":{{\"url\":\"{url}\"}}}}")
             }
-            // Chat completions take no link to a file.
+            // Chat completions do not accept links to files.
             (_, MediaKind::Document) if !media.is_base64 => {
                 text_part("text", &format!("\"[Document: {url}]\""))
             }
@@ -472,7 +473,7 @@ impl Conversation {
         })
     }
 
-    /// A document whose base64 is text, as Anthropic takes it; nothing where it is none.
+    /// A document whose base64 decodes to text, in Anthropic's form; `None` for any other document.
     fn text_document(&self, media: &Media) -> Option<String> {
         let text = quote(&super::text_in(self, media)?);
         Some(format!(
@@ -625,7 +626,7 @@ impl Conversation {
     }
 }
 
-/// A name for a document that has none here.
+/// A file name for a document that has none.
 fn file_name(mime: &str) -> &'static str {
     match mime {
         "application/pdf" => "document.pdf",
@@ -648,7 +649,7 @@ struct KeptView<'a> {
 }
 
 impl KeptView<'_> {
-    /// Whether it holds nothing but what a tool of the provider's own did, which nobody else reads.
+    /// Whether the message holds only the work of a tool that the provider hosts, which no other provider reads.
     fn is_hosted_alone(&self) -> bool {
         let says =
             !self.text.trim().is_empty() || !self.before.is_empty() || !self.after.is_empty();

@@ -25,13 +25,13 @@ pub enum FormatError {
          ({names})", names = Format::names()
     )]
     NotJson,
-    /// The document is not UTF-8, and no session log, of which the line would be left out.
+    /// The document is not UTF-8 and not a session log. In a session log, only the affected line would be skipped.
     #[error("byte {at} is not UTF-8; unpack or convert the document first")]
     NotText {
-        /// The byte, from 0.
+        /// The offset of the byte, counted from 0.
         at: usize,
     },
-    /// The document is of a program whose conversations are not read.
+    /// The document belongs to a program whose format is not supported.
     #[error(
         "this looks like {what}; supported: {names}; convert it to one of these, or name its format with --format if it \
          is one",

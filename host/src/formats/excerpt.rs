@@ -95,7 +95,7 @@ pub(crate) fn part_of_wire(
     excerpt(conversation.format, &texts, &mut names).ok()
 }
 
-/// The role that a wire message names; none where it names none, as an item of a call.
+/// The role that a wire message names; `None` if it names none, as with the item of a call.
 pub(crate) fn role_of(raw: &str) -> Option<String> {
     Raw::parse(raw).ok()?.get_string("role")
 }

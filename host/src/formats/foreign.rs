@@ -1,19 +1,20 @@
-//! Documents of programs whose conversations are not read: told by name, where they would be taken for something else.
+//! Recognizes documents of programs whose formats are not supported, so that they are rejected by name and not mistaken
+//! for a supported format.
 //!
-//! Each format has one row in [`TABLE`], with what tells it from the formats that are read. A row looks at the members
-//! of the document and at the first of its entries only, so that a document of any size costs no more.
+//! Each format has one row in [`TABLE`] with the features that distinguish it from the supported formats. A row looks
+//! only at the members of the document and at its first entries, so the cost does not grow with the document.
 
 use std::borrow::Cow;
 
 use super::json::Raw;
 
-/// How many entries of a list, or lines, are looked at.
+/// How many entries of a list, or how many lines, are examined.
 const LOOKED_AT: usize = 32;
 
-/// How large a value below an entry may be, in bytes, for its members to be looked at.
+/// The members of a value below an entry are examined only if the value has at most this many bytes.
 const SMALL: usize = 32 * 1024;
 
-/// An object, gone over once.
+/// An object whose members were listed once.
 struct Object<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
 
 impl<'a> Object<'a> {
@@ -42,8 +43,8 @@ impl<'a> Look<'a> for Raw<'a> {
     }
 }
 
-/// What a row sees of a document: an object, and the first of the entries that its list of messages has; or a list or
-/// lines, which are entries without an object.
+/// What a row sees of a document: an object with the first entries of its list of messages, or the entries of a list or
+/// of lines without an object.
 struct Seen<'a> {
     root: Object<'a>,
     entries: Vec<Object<'a>>,
@@ -63,7 +64,7 @@ impl<'a> Seen<'a> {
         self.root(key).is_some_and(Raw::is_array)
     }
 
-    /// The first entry of a list of the object.
+    /// The first entry of one of the object's lists.
     fn first_of(&self, key: &str) -> Option<Object<'a>> {
         self.root(key)?.elements().next().map(Object::of)
     }
@@ -72,17 +73,17 @@ impl<'a> Seen<'a> {
         is(self.root(key), wanted)
     }
 
-    /// Whether any of the entries is like this.
+    /// Whether any of the entries matches.
     fn any(&self, like: impl Fn(&Object<'a>) -> bool) -> bool {
         self.entries.iter().any(like)
     }
 
-    /// Whether there are entries, and each is like this.
+    /// Whether there are entries and all of them match.
     fn all(&self, like: impl Fn(&Object<'a>) -> bool) -> bool {
         !self.entries.is_empty() && self.entries.iter().all(like)
     }
 
-    /// Whether any of the entries has a part in its list `key` that is like this.
+    /// Whether any of the entries has a matching part in its list `key`.
     fn any_part(&self, key: &str, like: impl Fn(&Object<'a>) -> bool) -> bool {
         self.any(|entry| parts(entry, key).iter().any(&like))
     }
@@ -107,10 +108,10 @@ fn kind_is<'a>(entry: impl Look<'a>, wanted: &[&str]) -> bool {
     is(entry.at("type"), wanted)
 }
 
-/// A format that is not read: its name with its article, and what tells it.
+/// An unsupported format: its name with its article, and the test that recognizes it.
 type Row = (&'static str, fn(&Seen<'_>) -> bool);
 
-/// The formats, those that are told by more before those that are told by less.
+/// The formats, with the more specific tests first.
 const TABLE: [Row; 45] = [
     ("a Qwen Code session", |seen| {
         seen.is_lines
@@ -436,7 +437,7 @@ const TABLE: [Row; 45] = [
     }),
 ];
 
-/// The format of an object or a list with these members, where it is one that is not read.
+/// The unsupported format of an object or a list with these members, if it is recognized as one.
 pub(super) fn document<'a>(
     raw: Raw<'a>,
     members: &[(Cow<'a, str>, Raw<'a>)],
@@ -454,7 +455,7 @@ pub(super) fn document<'a>(
     })
 }
 
-/// The format of a document of lines, where it is one that is not read.
+/// The unsupported format of a document of lines, if it is recognized as one.
 pub(super) fn lines<'a>(lines: &[Raw<'a>]) -> Option<&'static str> {
     let told = found(&Seen {
         entries: lines
@@ -469,7 +470,7 @@ pub(super) fn lines<'a>(lines: &[Raw<'a>]) -> Option<&'static str> {
         },
         is_lines: true,
     });
-    // Lines may be conversations themselves, of which the first is looked at.
+    // Each line may be a whole conversation. Look at the first one.
     told.or_else(|| {
         let first = *lines.first()?;
         let members = Object::of(first);
@@ -884,7 +885,7 @@ mod tests {
             let read = told(&document.to_string());
             assert!(read.is_err(), "{document}: {read:?}");
         }
-        // Its own way in is open.
+        // A document that looks unsupported is still read if its format is named.
         let named = read(
             r#"[{"role":"user","content":"Hi","parts":[]}]"#,
             Some(crate::formats::Format::OpenAiChat),

@@ -1,4 +1,4 @@
-//! A session log as it was read: all that was said, and what of it the agent would go on with.
+//! The contents of a session log: everything that was said, and the part with which the agent would continue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,38 +11,39 @@ use super::reader::Builder;
 use super::views::Speaker;
 use super::{Format, FormatError};
 
-/// What was read of a log, from which conversations are made: the window, the whole, or what was said.
+/// The parsed log, from which conversations are made: the window, the whole history, or the history without summaries.
 #[derive(Debug)]
 pub(super) struct LogHistory {
     document: Arc<str>,
     source_len: usize,
     format: Format,
-    /// The items of the branch that is alive, in order.
+    /// The items of the live branch, in order.
     items: Vec<ItemSpan>,
-    /// Which of them only repeat others, for the window.
+    /// Which items only repeat others, for use in the window.
     copies: Vec<bool>,
-    /// Those that the agent would go on with, in its order.
+    /// The items with which the agent would continue, in its order.
     window: Vec<usize>,
-    /// Usage that stands beside the items, each with the number of items before it.
+    /// Usage that is recorded beside the items, each with the number of items before it.
     usage: Vec<(usize, LoggedUsage)>,
     model: Option<String>,
     system: Option<String>,
 }
 
-/// A place of the window in which an agent would go on, by the messages of the [whole](Conversation::whole) history.
+/// One entry of the window with which an agent would continue, as an index into the messages of the
+/// [whole](Conversation::whole) history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resumed {
     /// The message, as it was said.
     Message(usize),
-    /// The agent's summary, which the message is: here it stands for what the window leaves out.
+    /// The message is the agent's summary. In the window it replaces what was left out.
     Summary(usize),
 }
 
 impl LogHistory {
-    /// What a log of this document holds.
+    /// Collects the contents of a log in this document.
     ///
     /// # Errors
-    /// It holds no message.
+    /// The log holds no message.
     pub(super) fn of(
         document: &Arc<str>,
         format: Format,
@@ -93,10 +94,10 @@ impl LogHistory {
         })
     }
 
-    /// The conversation in which the agent would go on.
+    /// The conversation with which the agent would continue.
     ///
     /// # Errors
-    /// One of its messages is none of its format.
+    /// One of its messages does not have the log's format.
     pub(super) fn into_window(self, warnings: Vec<String>) -> Result<Conversation, FormatError> {
         let mut window = self.read(&self.window, |speaker| speaker)?;
         window.warnings = warnings;
@@ -109,7 +110,7 @@ impl LogHistory {
         Ok(window)
     }
 
-    /// All that was said, with the agent's summaries as what the agent said, or without them.
+    /// Everything that was said, either with the agent's summaries as messages of the agent or without them.
     fn all(&self, with_summaries: bool) -> Result<Conversation, FormatError> {
         let items = self.items.iter().zip(&self.copies).enumerate();
         let wanted = items.filter(|(_, (item, is_copy))| {
@@ -138,7 +139,7 @@ impl LogHistory {
                 ..item.clone()
             })
             .collect();
-        // How many of the chosen items stand before each item of all.
+        // For each item of the log, how many of the chosen items precede it.
         let mut before = vec![0; self.items.len() + 1];
         for at in items {
             if let Some(count) = before.get_mut(at + 1) {
@@ -154,7 +155,7 @@ impl LogHistory {
             let before = before.get(*items).copied()?;
             Some((before, usage.clone()))
         });
-        // What was reported before the window began is of prompts that are not in it.
+        // Usage reported before the window began belongs to prompts that are not in it.
         let first_new = self.first_after_compaction(items);
         let usage = usage.zip(&self.usage);
         builder.logged = usage
@@ -164,7 +165,7 @@ impl LogHistory {
         builder.finish(Container::Log)
     }
 
-    /// The last summary among these items, if what stands before it is not all there; else 0.
+    /// The position of the last summary among these items if the items before it are incomplete, else 0.
     fn first_after_compaction(&self, items: &[usize]) -> usize {
         let summary = items.iter().copied().filter(|at| {
             let item = self.items.get(*at);
@@ -179,8 +180,8 @@ impl LogHistory {
     }
 }
 
-/// Whether the JSON of a message of a rollout of Codex, as a session exports it, is an item of the window that a
-/// compaction of the agent's made, and no line of the rollout.
+/// Whether a message's JSON is an item of the window that the agent's compaction made, and not a line of the rollout.
+/// For messages of a Codex rollout as a session exports it.
 pub fn is_compaction_item(raw: &str) -> bool {
     let Ok(raw) = Raw::parse(raw) else {
         return false;
@@ -190,28 +191,28 @@ pub fn is_compaction_item(raw: &str) -> bool {
 }
 
 impl Conversation {
-    /// All that was said in a log that its agent compacted, before and after the compactions: the agent's summaries
-    /// stand at their places, as messages of the assistant's with the name `compaction`. None for a conversation that
-    /// is whole as it is.
+    /// Everything that was said in a log that its agent compacted, before and after the compactions. The agent's
+    /// summaries keep their places, as assistant messages with the name `compaction`. `None` if the conversation is
+    /// already complete.
     ///
     /// # Errors
-    /// A message that the agent compacted away is none of the log's format.
+    /// A message that the agent compacted away does not have the log's format.
     pub fn whole(&self) -> Result<Option<Self>, FormatError> {
         let history = self.history.as_ref();
         history.map(|history| history.all(true)).transpose()
     }
 
-    /// The same without the agent's summaries: the conversation as it would have been if nothing had been compacted.
+    /// The same without the agent's summaries: the conversation as it would be if nothing had been compacted.
     ///
     /// # Errors
-    /// As there.
+    /// The same as for [`whole`](Self::whole).
     pub fn uncompacted(&self) -> Result<Option<Self>, FormatError> {
         let history = self.history.as_ref();
         history.map(|history| history.all(false)).transpose()
     }
 
-    /// What this conversation consists of, by the messages of `whole`, which is the whole of it. What only the window
-    /// holds is not among it.
+    /// Describes this conversation by the messages of `whole`, its complete history. Messages that only the window
+    /// holds are left out.
     pub(crate) fn resumed(&self, whole: &Self) -> Vec<Resumed> {
         let Some(history) = &self.history else {
             return (0..whole.messages().len()).map(Resumed::Message).collect();

@@ -70,7 +70,7 @@ impl<'a> LogWriter<'a> {
             let own = line.and_then(|line| line.get(key));
             format!(",\"{key}\":{}", own.map_or(otherwise, Raw::text))
         };
-        // The log of a subagent is a side chain to its end.
+        // Every line of a subagent's log is marked as a side chain.
         let of_agent = line.and_then(|line| line.get("agentId"));
         log.common = [
             member("isSidechain", "false"),
@@ -216,8 +216,7 @@ impl<'a> LogWriter<'a> {
         Ok(())
     }
 
-    /// What the log has in a form of its own, in other words now: a message, which is not the user's unless the user
-    /// said it.
+    /// Writes a message of the log in a changed form. It counts as the user's message only if the user said it.
     fn put_in(&mut self, message: &str, speaker: Speaker) {
         let message = on_one_line(message);
         let mark = match speaker {

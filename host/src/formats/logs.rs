@@ -1,8 +1,8 @@
-//! Session logs: one line an event, the conversation among them.
+//! Session logs: one event per line, some of which form the conversation.
 //!
-//! A log is read whole: everything of the branch that is still alive, before and after the compactions that the agent
-//! made itself. Beside it stands which of it the agent would go on with, its *window*: [`claude_code`] and [`codex`]
-//! fill in a [`Log`], of which [`LogHistory`](super::log_history::LogHistory) makes conversations.
+//! A log is read completely: everything on the live branch, before and after the compactions that the agent made
+//! itself. The items with which the agent would continue, its *window*, are recorded beside that. [`claude_code`] and
+//! [`codex`] fill in a [`Log`], and [`LogHistory`](super::log_history::LogHistory) turns it into conversations.
 
 mod claude_code;
 mod codex;
@@ -18,9 +18,9 @@ pub(super) use codex::{codex, is_bare_line};
 /// What a log holds.
 #[derive(Default)]
 pub(super) struct Log<'a> {
-    /// The wire items of the branch that is alive, in order.
+    /// The wire items of the live branch, in order.
     pub(super) items: Vec<LogItem<'a>>,
-    /// Those of them that the agent would go on with, in the order in which it would send them.
+    /// Indexes of the items with which the agent would continue, in the order in which it would send them.
     pub(super) window: Vec<usize>,
     pub(super) model: Option<String>,
     /// The system prompt, where the log has it: a string.
@@ -32,21 +32,22 @@ pub(super) struct Log<'a> {
 
 /// A wire item and the line it stands in.
 pub(super) struct LogItem<'a> {
-    /// What of the log the item is: mostly its line. None where the item was made of a part of it.
+    /// The part of the log that the item came from, usually its line. `None` if the item was made from a piece of a
+    /// line.
     pub(super) line: Option<Raw<'a>>,
     pub(super) body: LogBody<'a>,
     pub(super) continues: bool,
     pub(super) speaker: Speaker,
-    /// Whether it repeats what the history has already, so that only the window holds it.
+    /// Whether it repeats an earlier part of the history, so that only the window holds it.
     pub(super) is_copy: bool,
     pub(super) time_ms: Option<i64>,
 }
 
 /// The JSON of a wire item.
 pub(super) enum LogBody<'a> {
-    /// A part of the log.
+    /// A part of the log, as it stands there.
     Found(Raw<'a>),
-    /// Made of what the log says in its own form.
+    /// Generated, because the log stores the message in its own form.
     Made(String),
 }
 

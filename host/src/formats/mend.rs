@@ -1,8 +1,8 @@
-//! What a provider would refuse of a request body is mended, as far as that changes nothing that is said, and else left
-//! out. Each change is counted, so that a user hears of it.
+//! Fixes request bodies that a provider would refuse. A fix that changes nothing that is said is preferred. If there is
+//! none, the part is left out. Each change is counted, so that the user is told of it.
 //!
-//! A body is mended message by message: one that is as it has to be keeps its bytes, and a mended body is mended
-//! again to itself.
+//! A body is fixed message by message. A message that is already valid keeps its bytes, and fixing a fixed body changes
+//! nothing.
 
 mod anthropic;
 mod chat;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::Format;
 use super::json::{Edits, Raw};
 
-/// What was changed or left out, in the order in which it came up first, each with how often.
+/// What was changed or left out, in order of first occurrence, with a count for each.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Vec<(String, usize)>);
 
@@ -36,7 +36,7 @@ impl Notes {
         self.add(what, 1);
     }
 
-    /// One sentence for each.
+    /// One sentence for each kind of change.
     pub(super) fn sentences(self) -> Vec<String> {
         let sentence = |(what, count): (String, usize)| match count {
             1 => what,
@@ -46,7 +46,7 @@ impl Notes {
     }
 }
 
-/// A request body as the provider of `to` takes it.
+/// The request body in a form that the provider of `to` accepts.
 pub(super) fn mend(document: String, to: Format, notes: &mut Notes) -> String {
     let document = without_half_surrogates(document, notes);
     let Ok(body) = Raw::parse(&document) else {
@@ -92,7 +92,7 @@ fn parsed(raws: &[&str]) -> Option<Vec<Value>> {
         .collect()
 }
 
-/// The new list; what is still there is written with its bytes.
+/// The JSON of the new list. Elements that were in the old list keep their bytes.
 fn written(old: &[Value], raws: &[&str], new: &[Value]) -> String {
     let mut next = 0;
     let items: Vec<String> = new
@@ -111,7 +111,7 @@ fn written(old: &[Value], raws: &[&str], new: &[Value]) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// A document without escapes that stand for half a character, which no text in UTF-8 can hold.
+/// Replaces escapes of lone surrogates, which UTF-8 text cannot hold.
 fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
     let unit = |at: usize| -> Option<u32> {
         let hex = document.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -140,7 +140,7 @@ fn without_half_surrogates(document: String, notes: &mut Notes) -> String {
     mended
 }
 
-/// Takes out members that a provider refuses because they begin with `_`.
+/// Removes members whose names begin with `_`, which a provider refuses.
 fn drop_private(value: &mut Value, notes: &mut Notes) {
     if let Some(members) = value.as_object_mut() {
         let before = members.len();
@@ -149,16 +149,17 @@ fn drop_private(value: &mut Value, notes: &mut Notes) {
     }
 }
 
-/// The longest id and name that every provider takes.
+/// The length of ids and names that every provider accepts.
 const LONGEST: usize = 64;
 
-/// Whether a text is made of letters, digits, `_` and `-`, and no longer than every provider takes.
+/// Whether a text consists of letters, digits, `_` and `-` and is at most [`LONGEST`] bytes long.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     !text.is_empty() && text.len() <= LONGEST && text.bytes().all(plain)
 }
 
-/// A text as it is, or made plain, with a hash of what it was behind it, so that two stay two.
+/// The text unchanged if it is plain, else a plain form with a hash of the original at its end, so that different names
+/// stay different.
 fn plain_name(name: &str) -> String {
     if is_plain(name) {
         return name.to_owned();
@@ -172,7 +173,7 @@ fn plain_name(name: &str) -> String {
     format!("{head}_{hash:08x}")
 }
 
-/// Makes the name at `name` plain.
+/// Makes the holder's `name` plain.
 fn mend_name(holder: &mut Value, notes: &mut Notes) {
     let name = holder["name"].as_str().unwrap_or_default();
     let plain = plain_name(name);
@@ -182,12 +183,12 @@ fn mend_name(holder: &mut Value, notes: &mut Notes) {
     }
 }
 
-/// Ids of calls, each given once.
+/// Ids of calls, each of them given out only once.
 #[derive(Default)]
 struct Ids(HashSet<String>);
 
 impl Ids {
-    /// The id itself where it can be, else one like it.
+    /// The id itself if it is valid and unused, else one like it.
     fn give(&mut self, id: &str, notes: &mut Notes) -> String {
         if is_plain(id) && self.0.insert(id.to_owned()) {
             return id.to_owned();
@@ -207,12 +208,12 @@ impl Ids {
     }
 }
 
-/// What leads an answer whose call is not there.
+/// Precedes a result whose call is missing.
 const NO_CALL: &str = "[The result of a tool call that is not in the conversation]";
-/// What leads pictures that a result or an answer cannot hold.
+/// Precedes pictures that a tool result or an assistant message cannot hold.
 const PICTURES: &str = "[Pictures that belong to what stands before]";
 
-/// The text in content: a string, or parts.
+/// The text of content, which is a string or a list of parts.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -227,12 +228,12 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-/// A result whose call is not there, as what is said of it.
+/// The text that replaces a result whose call is missing.
 fn orphan(content: &Value) -> String {
     format!("{NO_CALL}\n{}", text_of(content))
 }
 
-/// A JSON string as it has to be for arguments.
+/// Turns arguments into the JSON string that they have to be.
 fn as_string(value: &mut Value) {
     if !value.is_string() {
         *value = match &*value {

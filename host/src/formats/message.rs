@@ -16,8 +16,9 @@ pub struct Message {
     pub text: String,
     /// The text of its thinking, for counting.
     pub thinking: String,
-    /// The JSON of what is neither text, thinking, calls nor media (a server tool's use and its result, the title of
-    /// a document), for counting. Base64 in it is left out; what it stands for is among the media.
+    /// The JSON of everything that is neither text, thinking, calls nor media, such as a server tool's call and result
+    /// or the title of a document. Used for counting. Base64 in it is left out, because the file that it encodes is
+    /// counted among the media.
     pub opaque: String,
     /// The tools it calls, in order.
     pub calls: Vec<Call>,
@@ -38,7 +39,7 @@ pub struct Message {
     /// xxh3-128 of its canonical content: role, name, text, thinking, calls, results and media. Cache markers,
     /// key order, whitespace around text, and whether a text is a string or one part make no difference.
     pub identity: u128,
-    /// What its document keeps with it, where that is an event with a `state`: a JSON object.
+    /// The state that the document keeps with the message, a JSON object, if the document holds events with a `state`.
     pub state: Option<Arc<str>>,
     /// The wire items it stands in: one, but for formats that split a message over several.
     pub items: Range<usize>,

@@ -15,8 +15,8 @@ pub struct RenderPlan<'a> {
     pub entries: Vec<PlanEntry<'a>>,
     /// A note to append to the system prompt, unless it is there already.
     pub system_note: Option<&'a str>,
-    /// Whether a summary at the head stands in a message of its own also where that has to be an answer, which not every
-    /// provider takes first, and not in the user's message behind it.
+    /// Whether a summary at the head becomes a message of its own, even if that has to be an assistant message, which
+    /// not every provider accepts as the first one. If not, the summary joins the user message after it.
     pub own_summaries: bool,
 }
 
@@ -115,9 +115,9 @@ pub(super) fn results_are_users(format: Format) -> bool {
     matches!(format, Format::Anthropic | Format::ClaudeCode)
 }
 
-/// Lays the window out for `target`.
+/// Plans the messages of the window for `target`.
 ///
-/// `place` says where a wire item stood, so that neighbours are known.
+/// `place` returns the position of a wire item in its source, so that neighbours are known.
 pub(super) fn planned_messages<'a>(
     conversation: &Conversation,
     plan: &RenderPlan<'a>,
@@ -219,7 +219,7 @@ pub(super) fn planned_messages<'a>(
     };
     let mut planned = place_summaries(messages, planned, wire, plan.own_summaries);
     if target != Format::ClaudeCode {
-        // Lines of one role may follow each other in a log.
+        // In a log, lines of one role may follow each other.
         planned = part_neighbours(messages, planned, wire, place);
     }
     if results_are_users(target) {
@@ -333,7 +333,7 @@ fn place_summaries<'a>(
             PlannedMessage::Summary { text, .. } => text,
         };
         if target == Format::ClaudeCode {
-            // Its agent looks for a summary in a line of its own.
+            // The agent expects a summary in a line of its own.
             placed.push(PlannedMessage::Summary { role: "user", text });
             continue;
         }
@@ -353,9 +353,9 @@ fn place_summaries<'a>(
         let next_thinks = next.is_some_and(|next| next.has_thinking);
         let user = Some("user");
         let assistant = Some("assistant");
-        // The answer follows what stands last, and would be the second of its role; Anthropic even carries on an answer
-        // that it finds at the end. Its system messages follow a user's (platform.claude.com, "Mid-conversation system
-        // messages").
+        // The model's answer follows the last message. After an assistant message it would be the second of its role,
+        // and Anthropic even continues an answer that stands at the end. Its system messages have to follow a user
+        // message (platform.claude.com, "Mid-conversation system messages").
         let may_answer =
             next_role.is_some_and(|role| !results_are_users(target) || role != "system");
         if previous_role != user && next_role != user {
@@ -393,9 +393,9 @@ fn place_summaries<'a>(
     placed
 }
 
-/// Sees to it that no two neighbours have one role that were no neighbours before: many clients join such messages to one,
-/// and would make the host's words somebody's own. What the host put in joins its neighbour. Between two messages of the
-/// conversation whose neighbours left, the other role says that something is missing.
+/// Prevents new pairs of neighbours with the same role. Many clients join such messages into one, which would attribute
+/// the host's words to somebody else. A message that the host added joins its neighbour. Between two messages of the
+/// conversation whose neighbours were removed, a message of the other role says that something is missing.
 fn part_neighbours<'a>(
     messages: &[Message],
     planned: Vec<PlannedMessage<'a>>,
@@ -403,7 +403,7 @@ fn part_neighbours<'a>(
     place: &dyn Fn(usize) -> usize,
 ) -> Vec<PlannedMessage<'a>> {
     let mut parted: Vec<PlannedMessage<'a>> = Vec::with_capacity(planned.len());
-    // Anthropic's become blocks of one message later, each of which is cached apart.
+    // Anthropic's messages later become blocks of one message, each cached separately.
     let are_blocks = results_are_users(wire.target);
     for out in planned {
         let role = wire.first_role(messages, &out).to_owned();
@@ -450,10 +450,10 @@ fn part_neighbours<'a>(
     parted
 }
 
-/// What stands where the roles want a message and the window has none.
+/// Fills a place where the roles require a message and the window has none.
 const REMOVED: &str = "Earlier messages were removed.";
 
-/// Whether a message followed another one where they come from, or belongs to the same.
+/// Whether a message followed the other one in their source, or both belong to the same message.
 fn were_neighbours(
     messages: &[Message],
     before: &Kept<'_>,

@@ -30,11 +30,12 @@ pub fn read(
     read_text(&document.into(), format, &[])
 }
 
-/// As [`read`], for bytes that are not all UTF-8, as where a log is cut inside a character. The lines of a session log
-/// that are not are left out, as others that cannot be read; in the document they stand with U+FFFD where they are not.
+/// Like [`read`], for bytes that are not all valid UTF-8, as when a log was cut inside a character. In a session log,
+/// lines that are not valid UTF-8 are skipped like other unreadable lines. In the document they are kept with U+FFFD
+/// for the invalid bytes.
 ///
 /// # Errors
-/// As there; or it is not UTF-8, and no session log.
+/// As for [`read`], or the document is neither UTF-8 nor a session log.
 pub fn read_bytes(
     document: Vec<u8>,
     format: Option<Format>,
@@ -62,8 +63,8 @@ pub fn read_bytes(
     read_text(&text.into(), format, &not_text)
 }
 
-/// Reads a document in which these lines, by how many stand before them, are not UTF-8 from this byte of the original
-/// on.
+/// Reads a document in which some lines are not UTF-8. Each is given as its line index and the offset of its first
+/// invalid byte in the original.
 fn read_text(
     document: &Arc<str>,
     format: Option<Format>,
@@ -97,13 +98,13 @@ enum Syntax {
     Lines(Lines),
 }
 
-/// How many lines that cannot be read are named, after the first.
+/// How many more unreadable lines are named after the first.
 const NAMED_LINES: usize = 9;
 
-/// How often another line is looked for in one that cannot be read.
+/// How often the search for another line inside an unreadable one is repeated.
 const TRIES: usize = 16;
 
-/// What a line of a log begins with.
+/// How each line of a log begins.
 const OBJECT: &str = "{\"";
 
 /// A document of one JSON value a line.
@@ -116,7 +117,7 @@ struct Lines {
     unread: Vec<usize>,
     /// The last line, where it only ends too early.
     cut: Option<FormatError>,
-    /// The list that the values stand in, where they are no lines.
+    /// The list that contains the values, if they are not lines.
     whole: Option<Range<usize>>,
 }
 
@@ -128,8 +129,8 @@ impl Lines {
         }
     }
 
-    /// Takes the values of a line that is not one value: lines that ran together, stand behind NULs, as after a crash,
-    /// or behind a part of another one. Of these only what a log writes counts.
+    /// Reads the values of a line that is not a single value: lines that ran together, or a line that follows NULs, as
+    /// after a crash, or the fragment of another line. In these cases only values that a log would write count.
     fn take_values(&mut self, line: &str, starts: usize, number: usize) {
         let mut at = skip_space(line, 0);
         let (mut is_whole, mut tried) = (true, 0);
@@ -162,8 +163,8 @@ impl Lines {
             if tried > TRIES {
                 break;
             }
-            // The other line begins where this one stops to be JSON, or behind it; where it only ends too early, it
-            // may be one of its values.
+            // The other line begins where this one stops being JSON, or later. If this one merely ends too early, the
+            // other line may have been parsed as one of its values.
             let part = |from: usize, to: usize| line.get(from..to).unwrap_or("");
             let find = |from: usize| {
                 part(from, line.len())
@@ -262,7 +263,7 @@ fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatE
     if let Some((line, byte)) = not_text.peek()
         && *line + 1 < number
     {
-        // The first line is a value only where something stands for what is not text.
+        // The first line is a value only because U+FFFD replaced bytes that are not text.
         lines.values.clear();
         lines.unread.push(line + 1);
         lines
@@ -292,7 +293,7 @@ fn syntax(document: &str, not_text: &[(usize, usize)]) -> Result<Syntax, FormatE
                     && error.what != CUT_IS_NO_EXCUSE
                     && !lines.values.is_empty() =>
             {
-                // A whole line may stand behind half of one, or behind NULs.
+                // A complete line may follow a half one, or NULs.
                 let (values, unread) = (lines.values.len(), lines.unread.len());
                 lines.take_values(line, at, number);
                 let error = FormatError::json(document, at, error);
@@ -625,7 +626,7 @@ fn line_kind(line: Raw<'_>) -> Option<LineKind> {
     }
 }
 
-/// An event: a message, and what is kept with it.
+/// An event: a message and the state kept with it.
 fn event(line: Raw<'_>) -> Option<ItemSpan> {
     let message = line.get("message")?;
     let role = message.get("role")?;
@@ -678,7 +679,7 @@ fn unrecognised(raw: Raw<'_>) -> FormatError {
 /// A conversation being read.
 pub(super) struct Builder<'d> {
     document: &'d Arc<str>,
-    /// How much of it was read, see [`Conversation::document`].
+    /// How much of the document was read, see [`Conversation::document`].
     pub(super) source_len: usize,
     format: Format,
     pub(super) items: Vec<ItemSpan>,
@@ -712,12 +713,13 @@ impl<'d> Builder<'d> {
             .items
             .iter()
             .take_while(|item| {
-                // A log has lines of many kinds, and its system prompt elsewhere.
+                // A log has lines of many kinds, and its system prompt is stored elsewhere.
                 let is_request = !matches!(container, Container::Log);
                 is_prompt(raw(&item.body)) || (is_request && is_setup(raw(&item.body)))
             })
             .count();
-        // In the whole of a log it is one of the agent's summaries; Claude Code tells of it in its own way.
+        // In the whole history of a log, the item is one of the agent's summaries. Claude Code marks these in its own
+        // way.
         let is_agents = |item: &ItemSpan| item.speaker == Speaker::Agent;
         let is_claude_codes =
             matches!(container, Container::Log) && self.format == Format::ClaudeCode;

@@ -171,8 +171,8 @@ impl Rewrite<'_> {
     }
 }
 
-/// The leading system messages with the note in the first; one is made behind them where there is none. Items that are no
-/// messages stay as they are.
+/// The leading system messages with the note in the first of them. If there is none, a system message is added after
+/// the items, which stay as they are.
 pub(super) fn system_items_with<'a>(
     document: &'a str,
     format: Format,

@@ -1,8 +1,8 @@
-//! How the host's own words are told from anybody else's without a record: by a checksum in the mark at
-//! their end. A text that only begins like a summary is not one.
+//! Seals: checksums that prove, without a record, that the host wrote a text. The checksum is part of the mark at the
+//! end of the text. A text that only begins like a summary is not sealed.
 //!
-//! Clients may join neighbours of one role to one message, so that a sealed text may stand anywhere in a text that
-//! somebody said. [`sealed_parts`] finds all of them.
+//! Clients may join neighbouring messages of one role, so a sealed text may be anywhere inside another text.
+//! [`sealed_parts`] finds all of them.
 
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ pub(super) fn leading_summary(text: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-/// What the host wrote within a text.
+/// The kind of a sealed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sealed {
     Summary,
@@ -63,17 +63,18 @@ pub(super) enum Sealed {
     Short,
 }
 
-/// A text of the host's within another one.
+/// A text of the host inside another text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SealedPart {
     pub(super) kind: Sealed,
-    /// Where it stands, with its seal, in bytes.
+    /// Its byte range, including the seal.
     pub(super) range: Range<usize>,
-    /// Where its own text ends: before the end mark of a summary. A notice and a shorter form are read with their seal.
+    /// Where its content ends. For a summary that is before the end mark. A notice and a shorter form are read with
+    /// their seal.
     pub(super) until: usize,
 }
 
-/// All that the host wrote and sealed in a text, in order, whatever stands around it.
+/// Every sealed text in a text, in order, whatever surrounds it.
 pub(super) fn sealed_parts(text: &str) -> Vec<SealedPart> {
     let mut found: Vec<SealedPart> = Vec::new();
     let mut beginnings = None;
@@ -101,7 +102,7 @@ pub(super) fn sealed_parts(text: &str) -> Vec<SealedPart> {
     found
 }
 
-/// The kind of the seal whose checksum begins here, and where the text before it, the text itself and the seal end.
+/// The kind of the seal whose checksum begins at `sum`, and where the text before it, the sealed text and the seal end.
 fn seal_at(text: &str, sum: usize) -> Option<(Sealed, usize, Option<usize>, usize)> {
     let end = sum + 1 + DIGITS;
     let digits = text.get(sum + 1..end)?;
@@ -124,16 +125,17 @@ fn seal_at(text: &str, sum: usize) -> Option<(Sealed, usize, Option<usize>, usiz
     is_closed.then_some((kind, body.len(), None, end + 1))
 }
 
-/// Where sealed texts may begin in a text: the likeliest places first.
+/// Positions at which sealed texts may begin, the likeliest first.
 struct Beginnings<'t> {
     text: &'t str,
-    /// Where a summary's own mark stands, then other marks at the beginning of a line, then those anywhere else.
+    /// The positions of a summary's own mark, then of other marks at the beginning of a line, then of marks elsewhere.
     places: [Vec<usize>; 3],
-    /// How much may still be hashed: a hostile text may hold many marks and many seals, and takes time for its length.
+    /// How many bytes may still be hashed. It bounds the time for a hostile text with many marks and seals by its
+    /// length.
     budget: usize,
 }
 
-/// More would have to be hashed than a text of this length may cost.
+/// More bytes would have to be hashed than the budget for this text allows.
 struct Exhausted;
 
 impl<'t> Beginnings<'t> {
@@ -156,7 +158,8 @@ impl<'t> Beginnings<'t> {
         }
     }
 
-    /// Where within this range a mark stands from which on the text up to its end has this checksum; the nearest first.
+    /// Finds the mark in this range from which the text up to the range's end has this checksum. Tries the nearest mark
+    /// first.
     fn find(&mut self, within: Range<usize>, digits: &str) -> Result<Option<usize>, Exhausted> {
         for places in &self.places {
             let end = places.partition_point(|at| *at < within.end);
@@ -252,7 +255,7 @@ mod tests {
             let text = unit.repeat((1 << 20) / unit.len());
             assert_eq!(sealed_parts(&text), []);
         }
-        // A debug build hashes some hundred megabytes in a second.
+        // A debug build hashes a few hundred megabytes per second.
         assert!(began.elapsed() < std::time::Duration::from_secs(20));
     }
 

@@ -204,8 +204,8 @@ fn piece_edits<'a>(
     Ok((piece_edits, new_text))
 }
 
-/// The piece that a new text of a view takes the place of: the first text, and rather one that somebody said than a
-/// document beside it.
+/// The piece that the new text of a view replaces: the first text, preferring one that was said over an attached
+/// document.
 fn first_text(pieces: &[(usize, &Piece<'_>)], view: &ViewSpan) -> Option<usize> {
     let is_text = |at: &usize, or_document: bool| {
         pieces.get(*at).is_some_and(|(_, piece)| {
@@ -217,8 +217,8 @@ fn first_text(pieces: &[(usize, &Piece<'_>)], view: &ViewSpan) -> Option<usize> 
     said.or_else(|| all.find(|at| is_text(at, true)))
 }
 
-/// What becomes of a text that several views may share: what the host wrote and the rest. `first_text` says which of its
-/// pieces a view's new text takes the place of.
+/// Computes the edit of a text that several views may share, as when the host's words were joined to others.
+/// `first_text` returns the piece that a view's new text replaces.
 fn text_edit(
     raw: Raw<'_>,
     at: usize,
@@ -235,13 +235,13 @@ fn text_edit(
     let kept: Vec<(&ViewSpan, Option<&str>)> = sharers
         .iter()
         .filter_map(|(view, part)| Some((*view, (*part)?.text)))
-        // A new text stands once.
+        // A new text is inserted only once.
         .filter(|(view, new)| new.is_none() || first_text(view) == Some(at))
         .collect();
     if let [(view, None)] = kept.as_slice()
         && !view.is_summary
     {
-        // As it was escaped.
+        // Copied in its escaped form.
         let inner = raw.inner().unwrap_or("");
         let own = view.within(at, text.len());
         let own = escaped_offset(inner, own.start)..match own.end == text.len() {

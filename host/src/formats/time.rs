@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use jiff::fmt::temporal::Pieces;
 use jiff::tz::Offset;
 
-/// The milliseconds since the Unix epoch of `2026-01-06T09:15:59.915Z` and its like; UTC where no offset
-/// is given, midnight where no time is, and as [`number`] of a number.
+/// Parses a time such as `2026-01-06T09:15:59.915Z` to milliseconds since the Unix epoch. Without an offset it is UTC,
+/// without a time it is midnight. A text that is a number is treated as in [`number`].
 pub(super) fn parse(text: &str) -> Option<i64> {
     let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
     if text.len() >= LEAST_DIGITS && text.bytes().all(is_number) {
@@ -17,11 +17,11 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     Some(offset.to_timestamp(local).ok()?.as_millisecond())
 }
 
-/// Of a text that is a number fewer digits are no time: a year, say.
+/// A number with fewer digits in a text is not a time. It may be a year.
 const LEAST_DIGITS: usize = 9;
 
-/// The milliseconds since the Unix epoch of a number in seconds, or in the milliseconds, microseconds or nanoseconds that
-/// so large a number is.
+/// Converts a number to milliseconds since the Unix epoch. Its size tells whether it is in seconds, milliseconds,
+/// microseconds or nanoseconds.
 pub(super) fn number(number: f64) -> Option<i64> {
     let size = number.abs();
     let ms = match size {

@@ -17,7 +17,7 @@ pub(crate) fn tool_names(tools: &str) -> Vec<String> {
         for tool in list.elements() {
             let inner = tool.get("function").filter(|inner| inner.is_object());
             names.extend(inner.unwrap_or(tool).get_string("name"));
-            // A namespace has tools of its own.
+            // A namespace contains tools of its own.
             lists.extend(tool.get("tools").filter(|tools| tools.is_array()));
         }
     }
@@ -41,11 +41,11 @@ pub(crate) fn tool_in(tool: &ToolSpec, format: Format) -> String {
     }
 }
 
-/// The body with these tools after its own; where they are `denied`, none may be called. If the body has no list of tools,
-/// and an item at its head brings one, they join that: the model looks there.
+/// The body with these tools after its own. If they are `denied`, none of them may be called. If the body has no list
+/// of tools but an item at its head has one, the tools are added to that list, because the model looks there.
 ///
 /// # Errors
-/// The body is no JSON object.
+/// The body is not a JSON object.
 pub fn with_tools(
     text: &str,
     format: Format,

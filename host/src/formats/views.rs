@@ -23,21 +23,21 @@ pub(super) struct WireItem<'a> {
     pub(super) time_ms: Option<i64>,
 }
 
-/// Whose words an item of a log is, where its line says more than the message in it.
+/// Who said an item of a log, if its line tells more than the role in the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Speaker {
-    /// Those of the role on the wire.
+    /// The role in the message is right.
     #[default]
     Wire,
-    /// Nobody's: a reminder that the agent's program put in. It is read in the role `system`.
+    /// A reminder that the agent's program added. It is read with the role `system`.
     Nobody,
-    /// A summary that the agent made of what stands before it, at the place where the agent goes on from it.
+    /// A summary that the agent made of everything before it, at the place where the agent continues from it.
     Summary,
-    /// The same summary in the whole history, where it stands for nothing: the agent said it.
+    /// The same summary in the whole history, where it replaces nothing. It is read as a message of the agent.
     Agent,
 }
 
-/// The name under which an agent's own summary stands in the history.
+/// The name that an agent's own summary has in the history.
 const AGENT_SUMMARY: &str = "compaction";
 
 /// Reads wire items, in order, into messages. `names` maps the ids of calls seen so far to their tools.
@@ -88,8 +88,8 @@ fn same_turn(last: &Anatomy<'_>, next: &Anatomy<'_>) -> bool {
 pub(super) struct ViewSpan {
     /// Its pieces, by their index in [`flatten`]'s order.
     pub(super) pieces: Range<usize>,
-    /// Where it begins in its first piece, and where it ends in its last one, in bytes of their text: what the host
-    /// wrote may share a text with the rest.
+    /// Where the view begins in its first piece and ends in its last one, in bytes of their texts. Words of the host
+    /// may share a text with others.
     pub(super) from: usize,
     pub(super) until: Option<usize>,
     /// Whether it is a tool result in a message of the user's.
@@ -98,7 +98,7 @@ pub(super) struct ViewSpan {
 }
 
 impl ViewSpan {
-    /// Which part of the text of the piece `at`, so many bytes long, belongs to it.
+    /// The range of the text of the piece `at`, `length` bytes long, that belongs to the view.
     pub(super) fn within(&self, at: usize, length: usize) -> Range<usize> {
         let from = if at == self.pieces.start {
             self.from
@@ -144,24 +144,24 @@ pub(super) fn view_spans(pieces: &[(usize, &Piece<'_>)]) -> Vec<ViewSpan> {
     views
 }
 
-/// A piece, or a part of one that is a text.
+/// A piece, or a section of a text piece.
 struct Span {
     piece: usize,
     from: usize,
-    /// None where it ends with the piece.
+    /// `None` if it ends with the piece.
     until: Option<usize>,
     kind: SpanKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpanKind {
-    /// What is no text.
+    /// Anything but text.
     Other,
     Said,
     Sealed(Sealed),
 }
 
-/// A run of pieces, with each text in it cut where the host's words begin and end.
+/// A run of pieces, with each text split at the beginning and end of the host's words.
 fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
     // The host never lets a summary share a message with thinking: there the model repeats one.
     let thinks = pieces.get(run.clone()).is_some_and(|run| {
@@ -184,7 +184,7 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
             spans.push(span(0, None, SpanKind::Other));
             continue;
         };
-        // What a document quotes is the document's.
+        // Marks that a document quotes belong to the document.
         let is_document = pieces
             .get(piece)
             .is_some_and(|(_, piece)| piece.is_document);
@@ -202,7 +202,7 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
                 .get(own.clone())
                 .is_none_or(|own| own.trim().is_empty());
             let ends = (own.end < text.len()).then_some(own.end);
-            // The host joins a summary to words with an empty line, also to words that say nothing.
+            // The host joins a summary to other words with an empty line, even if those are blank.
             let is_joined = text.get(until.saturating_sub(2)..until) == Some("\n\n");
             let says_nothing = from > 0 && until == text.len() && own.is_empty() && is_joined;
             (!is_blank || says_nothing).then(|| span(own.start, ends, SpanKind::Said))
@@ -222,7 +222,8 @@ fn spans_of(pieces: &[(usize, &Piece<'_>)], run: Range<usize>) -> Vec<Span> {
     spans
 }
 
-/// What is said between two texts of the host's, without what joins it to them: one line end or an empty line, or a space.
+/// The range of what is said between two of the host's texts, without the joiner on either side: a line end, an empty
+/// line or a space.
 fn without_joiners(text: &str, range: Range<usize>) -> Range<usize> {
     let whole = text.get(range.clone()).unwrap_or("");
     let mut own = whole;
@@ -243,8 +244,8 @@ fn without_joiners(text: &str, range: Range<usize>) -> Range<usize> {
     start..start + own.len()
 }
 
-/// Splits a run of pieces into what the host wrote and what was said between that. Each summary and each notice is a
-/// view, and so is the shorter form of a message, with what is no text beside it.
+/// Splits a run of pieces into views: one for each summary and notice of the host, and one for each stretch between
+/// them. The shorter form of a message is a view together with the pieces beside it that are not text.
 fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<ViewSpan>) {
     if run.is_empty() && !pieces.is_empty() {
         return;
@@ -258,7 +259,7 @@ fn push_run(pieces: &[(usize, &Piece<'_>)], run: Range<usize>, views: &mut Vec<V
                 (_, SpanKind::Sealed(Sealed::Summary | Sealed::Notice)) => false,
                 (Some(SpanKind::Sealed(Sealed::Summary | Sealed::Notice)), _) => false,
                 (_, SpanKind::Other) => true,
-                // All the text that a shortened message has.
+                // The entire text of a shortened message.
                 (_, SpanKind::Said) => !has(is_short),
                 (_, SpanKind::Sealed(Sealed::Short)) => !has(is_short) && !has(SpanKind::Said),
             }

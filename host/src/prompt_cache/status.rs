@@ -143,7 +143,7 @@ pub(crate) fn least_prefix(model: &str) -> u64 {
     by_name_of_model(model, LEAST).copied().unwrap_or(1_024)
 }
 
-/// The provider whose host this base URL names, if it is one that takes markers.
+/// The provider that this base URL's host belongs to, if that provider accepts cache markers.
 pub fn provider_at(base_url: &str) -> Option<CacheProvider> {
     let url: http::Uri = base_url.parse().ok()?;
     let host = url.host()?.to_ascii_lowercase();

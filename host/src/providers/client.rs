@@ -33,7 +33,7 @@ pub(crate) struct Question<'q> {
     pub(crate) continued: Option<String>,
 }
 
-/// How often a waiting call looks at its cancel flag.
+/// How often a waiting call checks its cancel flag.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
 /// The most requests that are open at a time.
@@ -187,8 +187,8 @@ impl std::fmt::Debug for ModelClient {
     }
 }
 
-/// Makes the calls side by side. One that runs cannot be ended: once `cancel` is set nobody waits for it any more, and
-/// no other begins.
+/// Makes the calls in parallel. A running call cannot be stopped. Once `cancel` is set, it is no longer waited for, and
+/// no further call starts.
 fn ask_lent(
     model: &LentModel,
     mask: Mask,
@@ -205,13 +205,13 @@ fn ask_lent(
         let (ask, waiting, sender) = (Arc::clone(&model.ask), Arc::clone(&waiting), sender.clone());
         let work = move || {
             loop {
-                // Locked for the taking alone.
+                // The lock is held only to take the next call.
                 let next = lock(&waiting).pop_front();
                 let Some((at, request)) = next else { return };
                 let _ = sender.send((at, ask(&request)));
             }
         };
-        // Where there is no room for a thread, those that there are do the work.
+        // If no thread can be started, the existing threads do the work.
         let _ = Builder::new()
             .name("contexture-lent-model".to_owned())
             .spawn(work);
@@ -230,7 +230,7 @@ fn ask_lent(
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Every call has answered or panicked.
+            // Every call has returned or panicked.
             Err(RecvTimeoutError::Disconnected) => break lost(),
         }
     };

@@ -87,9 +87,9 @@ pub enum ProviderError {
         /// The environment variable, or the agent.
         source_name: &'static str,
     },
-    /// No model is named for an address of one's own, and none can be inferred.
+    /// The `base_url` is a custom one, no model is named for it, and none can be inferred.
     #[error(
-        "`auxiliary.compression.model` is not set: name the model that {provider} shall use at your `base_url`"
+        "`auxiliary.compression.model` is not set: name the model that {provider} should use at your `base_url`"
     )]
     MissingModel {
         /// The provider that should use it.
@@ -197,7 +197,7 @@ fn named(
         None => {
             let (usual, window) = provider.usual_model();
             let endpoint = of(usual)?;
-            // The agent's model is a sensible default at its own provider, and unknown elsewhere.
+            // The agent's model is a sensible default at its own provider. Other providers may not have it.
             let named = main.clone().filter(|main| !main.model().is_empty());
             if let Some(main) = named.filter(|main| main.same_place(&endpoint)) {
                 let known = main.context_length();
@@ -206,7 +206,7 @@ fn named(
                     fallback: None,
                 });
             }
-            // What a server at an address of one's own has, nobody knows.
+            // The models of a custom address are unknown.
             if address.is_some() {
                 return Err(ProviderError::MissingModel { provider });
             }

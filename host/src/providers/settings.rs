@@ -34,8 +34,8 @@ impl Provider {
         }
     }
 
-    /// The model that writes summaries where none is named, and its window in tokens: a small one that the provider
-    /// keeps, or its own choice among all.
+    /// The model that writes summaries if none is named, and its window in tokens. It is a small model that the
+    /// provider maintains, or the provider's automatic choice.
     pub(crate) fn usual_model(self) -> (&'static str, u64) {
         match self {
             Self::OpenAi => ("gpt-5-mini", 400_000),

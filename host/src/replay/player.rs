@@ -262,7 +262,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The tokens of a prompt of so many, as the log's provider counts them.
+    /// The size of a prompt by the count of the log's provider, for a prompt that counts `counted` tokens here.
     fn prompt(&self, counted: u64) -> u64 {
         let fixed = self.fixed_tokens.min(counted);
         fixed + self.recording.scaled(counted - fixed)

@@ -34,7 +34,7 @@ pub struct Request {
 }
 
 impl Recording {
-    /// Finds the requests of a conversation. A log is played whole, as if its agent had compacted nothing.
+    /// Finds the requests of a conversation. A log is replayed completely, as if its agent had never compacted it.
     pub fn new(conversation: Conversation, agent: AgentWindow) -> Self {
         let uncompacted = conversation.uncompacted().ok().flatten();
         let conversation = Arc::new(uncompacted.unwrap_or(conversation));
@@ -76,19 +76,19 @@ impl Recording {
         self.unseen_tokens
     }
 
-    /// By how much the prompts that the log recorded grew for each token that its messages are counted to have: what the
-    /// count lacks, because the provider counts otherwise or the log does not show it. Every count of messages is scaled
-    /// by it; 1 where the log does not tell.
+    /// By how much the prompts in the log grew for each token counted in their messages. It corrects the count, because
+    /// the provider counts differently and the log does not show everything. Every count of messages is multiplied by
+    /// it. It is 1 if the log does not allow an estimate.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// A count of messages, scaled.
+    /// A count of message tokens, scaled.
     pub(super) fn scaled(&self, tokens: u64) -> u64 {
         (tokens as f64 * self.scale).round() as u64
     }
 
-    /// The tokens of each of its messages, scaled.
+    /// The scaled tokens of each message.
     pub(super) fn message_tokens(&self) -> Vec<u64> {
         let messages = self.conversation.messages().iter();
         messages
@@ -130,23 +130,23 @@ fn reports(conversation: &Conversation) -> impl Iterator<Item = RecordedUsage> {
         .filter(|recorded| recorded.usage.input_tokens > 0)
 }
 
-/// How the prompts that a log recorded differ from what is counted of its messages.
+/// How the prompts recorded in a log differ from the count of its messages.
 struct Calibration {
-    /// What every prompt holds beyond the messages: little but system prompt and tools.
+    /// What every prompt holds besides the messages, which is mainly the system prompt and the tools.
     unseen_tokens: u64,
     scale: f64,
 }
 
 impl Calibration {
-    /// How many tokens the messages between recorded prompts have to have for a ratio.
+    /// How many tokens the messages between recorded prompts need at least for an estimate.
     const LEAST_TOKENS: u64 = 2_000;
-    /// How many prompts have to have grown.
+    /// How many prompts have to be larger than their predecessors.
     const LEAST_STEPS: usize = 3;
-    /// What is further off than this was not recorded of these messages.
+    /// A ratio outside these bounds means that the recorded prompts do not belong to these messages.
     const BOUNDS: (f64, f64) = (0.5, 4.0);
 
-    /// Compares how recorded prompts grew from one to the next with the messages between them. A prompt that is smaller
-    /// than the one before it was compacted, or cleared, and is no such step.
+    /// Compares the growth from one recorded prompt to the next with the messages between them. A prompt that is
+    /// smaller than its predecessor was compacted or cleared and is skipped.
     fn of(conversation: &Arc<Conversation>, requests: &[Request], counter: &TokenCounter) -> Self {
         let none = Self {
             unseen_tokens: 0,

@@ -109,8 +109,8 @@ pub struct ConversationReport {
     pub context_length: u64,
     /// Tokens that every prompt held and the document does not show; they count in every row.
     pub unseen_tokens: u64,
-    /// By how much the log's prompts grew for each token that was counted; the counts of all rows but what the log
-    /// recorded are scaled by it. 1 where the log does not tell.
+    /// By how much the log's prompts grew for each counted token. The counts in all rows are multiplied by it, except
+    /// those that the log recorded. It is 1 if the log does not allow an estimate.
     pub scale: f64,
     /// The rows: `recorded` where the log has usage, `none`, one for each engine, and for a Claude model [`UNCACHED`] and
     /// [`CONTEXT_EDITING`].

@@ -19,8 +19,8 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// The script of a recording, in the request format that is nearest to its own. If a message of it is none of that
-    /// format's, or more than one, the texts are played as chat messages.
+    /// The script of a recording, in the request format nearest to its own. If one of its messages cannot be written in
+    /// that format, or becomes more than one, the texts are replayed as chat messages.
     ///
     /// # Errors
     /// It cannot be written as requests.
@@ -32,13 +32,13 @@ impl Script {
             _ => Format::OpenAiChat,
         };
         let recorded = conversation.messages();
-        // As it is: what a provider would refuse was recorded all the same.
+        // Written without fixes, because the log may hold what a provider would refuse.
         let native = conversation.written_as(&RenderPlan::whole(recorded.len()), format);
         let native = native.and_then(|body| Self::split(body, format, recorded.len()));
         native.or_else(|_| Self::split(chat(recorded), Format::OpenAiChat, recorded.len()))
     }
 
-    /// The script of a body with so many messages.
+    /// The script of a body with this many messages.
     fn split(body: String, format: Format, messages: usize) -> Result<Self, FormatError> {
         let wire = formats::split(&body, Some(format))?;
         let start = |text: &str| text.as_ptr() as usize - body.as_ptr() as usize;
@@ -87,7 +87,7 @@ impl Script {
     }
 }
 
-/// Messages as a body of chat messages, each one of its own: all that they say, as text.
+/// Writes messages as a body of chat messages, one for each, with their whole content as text.
 fn chat(messages: &[Message]) -> String {
     let chat = messages.iter().map(|message| {
         let said = [&message.thinking, &message.text, &message.opaque];

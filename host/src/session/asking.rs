@@ -20,20 +20,20 @@ pub(crate) struct Asking {
     configured: ModelClient,
     lent: Mutex<Weak<ModelClient>>,
     sent: Mutex<Option<Sent>>,
-    /// Whether nothing is to be asked, see [`Canceller`].
+    /// Whether model calls are stopped, see [`Canceller`].
     stopped: AtomicBool,
-    /// The engine that asks, and the one that stands in for it.
+    /// The engine whose calls are made, and the one that stands in for it.
     callers: Mutex<Vec<Weak<CallState>>>,
 }
 
-/// Stops what a session does, from another thread, as when a person presses Ctrl-C: see
+/// Stops a session's work from another thread, as when a user presses Ctrl-C. See
 /// [`Session::canceller`](super::Session::canceller).
 #[derive(Debug, Clone)]
 pub struct Canceller(pub(super) Arc<Asking>);
 
 impl Canceller {
-    /// Asks the engine's call that is under way to stop, and has its model calls and all further ones fail: the turn goes
-    /// on as where a model fails, and ends soon.
+    /// Asks the engine call in progress to stop, and makes its current and further model calls fail. The turn continues
+    /// as it does when a model fails, and ends soon.
     pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Release);
         let callers = lock(&self.0.callers).clone();
@@ -88,14 +88,14 @@ impl Asking {
         }
     }
 
-    /// Notes who asks.
+    /// Registers an engine whose calls are to be stopped.
     pub(crate) fn add_caller(&self, caller: &Arc<CallState>) {
         let mut callers = lock(&self.callers);
         callers.retain(|caller| caller.strong_count() > 0);
         callers.push(Arc::downgrade(caller));
     }
 
-    /// Goes on after a [`Canceller`].
+    /// Allows model calls again after a [`Canceller`] stopped them.
     pub(super) fn resume(&self) {
         self.stopped.store(false, Ordering::Release);
     }

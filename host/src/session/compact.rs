@@ -30,7 +30,7 @@ use crate::supervision::{CallError, Pace};
 pub(super) struct Ask {
     /// Compact even below the threshold and during a cool-down.
     pub(super) force: bool,
-    /// Session hygiene forces it, or a prompt that does not fit; nobody asked.
+    /// Nobody asked for it: session hygiene forces it, or a prompt that does not fit.
     pub(super) by_hygiene: bool,
     /// A topic to keep in more detail.
     pub(super) focus: Option<String>,
@@ -122,7 +122,7 @@ impl Session {
             Ok(report) => return Ok(report),
             Err(failure) => failure,
         };
-        // A closed session said so when it was closed.
+        // The error was reported when the session was closed.
         if !was_closed {
             tracing::warn!("{failure}");
         }
@@ -284,10 +284,10 @@ impl Session {
         }
     }
 
-    /// Tells an engine that its proposal is not made, and why.
+    /// Tells an engine that its proposal was not applied, and why.
     fn discard(&mut self, reason: &str, fallback: bool) {
         let (number, told) = (self.history.compactions + 1, reason.to_owned());
-        // The engine is only told; that it fails at this, too, is not what has to be reported.
+        // This only informs the engine. If this call fails too, there is nothing to report.
         let _ = self
             .runner_mut(fallback)
             .call("discarded", Pace::Patient, move |engine| {

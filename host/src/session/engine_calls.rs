@@ -88,7 +88,7 @@ impl Session {
         if self.on_failure == OnFailure::Fail {
             return Err(error.into());
         }
-        // A closed session said so when it was closed.
+        // The error was reported when the session was closed.
         if !matches!(error, CallError::Closed { .. }) {
             self.warn(error.to_string());
         }
@@ -171,22 +171,22 @@ impl Session {
         let answer = self.engine.call("call_tool", Pace::Short, move |engine| {
             engine.call_tool(&call)
         });
-        // The model is told, who cannot mend it; so is whoever reads the log, where it closes the session.
+        // The model sees the error but cannot fix it. If it closes the session, it is logged as well.
         if let Err(error @ (CallError::Panicked { .. } | CallError::TimedOut { .. })) = &answer {
             self.warn(error.to_string());
         }
         Ok(answer?)
     }
 
-    /// Why the session does not run under the engine that it should: another one was opened in its place, or its
-    /// engine panicked and is not called any more. None where all is as it should be.
+    /// Why the session does not run under the engine that it should: another one was opened in its place, or its engine
+    /// panicked and is no longer called. `None` if it runs under the right engine.
     pub fn stands_in(&self) -> Option<&str> {
         self.engine.stands_in()
     }
 
-    /// The messages that calls of its tools asked to have restored since this was last asked. The engine restores them
-    /// with the session's next request; of a session [beside](crate::Host::beside) the one that has it open, note them
-    /// with [`Record::wish_restored`](super::Record::wish_restored).
+    /// The messages that the engine's tool calls asked to restore since the last call of this function. The engine
+    /// restores them with the session's next request. For a session [beside](crate::Host::beside) the one that is open,
+    /// write them down with [`Record::wish_restored`](super::Record::wish_restored).
     ///
     /// # Errors
     /// The engine failed.

@@ -47,8 +47,8 @@ impl Layout {
         }
     }
 
-    /// Whether the host's own message stands last, and the next one of the request has the same role: many clients join
-    /// such neighbours to one message, and would make the host's words somebody's own.
+    /// Whether the host's own message is the last one and the next message of the request has the same role. Many
+    /// clients join such neighbours into one message, which would attribute the host's words to somebody else.
     fn ends_in_role_of_next(&self, request: &Request<'_>) -> bool {
         let Some(Out::Made(text, None)) = self.out.last() else {
             return false;

@@ -46,7 +46,7 @@ pub(super) struct History {
     pub(super) pauses: Pauses,
     /// How many compactions there were.
     pub(super) compactions: u64,
-    /// What the provider reported, as it is kept; empty for nothing.
+    /// The usage that the provider reported, in its stored form; empty if there is none.
     pub(super) usage: String,
     /// The format of the last request.
     format: Option<Format>,
@@ -510,7 +510,7 @@ impl History {
             || unsaved.lacking
     }
 
-    /// Whether it is kept anywhere.
+    /// Whether it is stored anywhere.
     pub(super) fn is_stored(&self) -> bool {
         self.stored.is_some()
     }

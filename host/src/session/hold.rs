@@ -122,7 +122,7 @@ impl Drop for Hold {
         if !self.leaves_word {
             let _ = write_over(&mut self.file, "");
         }
-        // Closing the file is not enough: a child made by `fork` has it open, too, and would hold the session as long
+        // Closing the file is not enough. A child made by `fork` has it open, too, and would hold the session as long
         // as it lives.
         let _ = self.file.unlock();
     }

@@ -33,7 +33,7 @@ pub struct SessionOptions {
     pub engine: Option<String>,
     /// What happens to a request of another conversation.
     pub unrelated: Unrelated,
-    /// Whether a summary at the head of the window stands in a message of its own.
+    /// Whether a summary at the head of the window gets a message of its own.
     pub own_summaries: bool,
     /// Whether a compaction may append its note to the system prompt.
     pub note: bool,
@@ -50,8 +50,8 @@ pub struct SessionOptions {
     pub offer_tools: bool,
     /// How long to wait for a session that is open elsewhere.
     pub wait: std::time::Duration,
-    /// Of a session that is opened without its record, beside whoever has it: the compaction in force that its engine is
-    /// told of, see [`Record::current_compaction`](super::Record::current_compaction).
+    /// The compaction in force that the engine is told of, for a session that is opened without its record beside the
+    /// session that holds it. See [`Record::current_compaction`](super::Record::current_compaction).
     pub compaction: Option<CurrentCompaction>,
 }
 

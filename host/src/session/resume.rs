@@ -1,5 +1,5 @@
-//! The window in which an agent would go on, after a compaction that it made itself: read from its log, so that nothing
-//! has to be guessed by comparing texts.
+//! Restores the window with which an agent would continue after a compaction that it made itself. It is read from the
+//! agent's log, so there is no need to guess by comparing texts.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::written::{IdSet, WrittenText};
 use super::{Session, SessionError};
 use crate::formats::{self, Conversation, Format, Resumed};
 
-/// Who made a compaction that an agent made itself: no engine's name.
+/// The engine name that is recorded for a compaction made by the agent itself. No engine has this name.
 pub(super) const BY_AGENT: &str = "(agent)";
 
 impl Session {
-    /// Goes on where the agent would whose log this is. The turn before took in `whole`, the whole history of the log
-    /// ([`Conversation::whole`]); `window` is what the log was read as. Messages that the agent compacted away stay part
-    /// of the conversation, and the agent's summary stands for them. A compaction in force that leaves them out already
-    /// stays. Says whether the window is another one now.
+    /// Continues where the agent of this log would. The previous turn ingested `whole`, the whole history of the log
+    /// ([`Conversation::whole`]). `window` is the conversation that the log was read as. Messages that the agent
+    /// compacted away stay part of the conversation, and the agent's summary replaces them in the window. If a
+    /// compaction in force already leaves them out, it stays. Returns whether the window changed.
     ///
     /// # Errors
-    /// None yet.
+    /// None at present.
     pub fn resume_log(
         &mut self,
         window: &Conversation,
@@ -110,8 +110,8 @@ impl Session {
     }
 }
 
-/// What tells the agent's summary, which is a message of the whole history, where it comes back: as a log has it, and
-/// as the agent sends it, in the user's name.
+/// The hashes that identify the agent's summary, a message of the whole history, when it comes back: in the form of the
+/// log, and in the form that the agent sends, as a user message.
 fn identities(whole: &Conversation, at: usize) -> Vec<u128> {
     let Some(message) = whole.messages().get(at) else {
         return Vec::new();

@@ -162,8 +162,8 @@ impl Slot {
         }
     }
 
-    /// The same, where the client has only a shorter form of the message and it stands here as if it were the message: as
-    /// that shorter form.
+    /// A copy with the message's shorter form as its content. Used if the client has only that form, and it stands here
+    /// as if it were the message.
     pub(super) fn as_shortened(&self, counter: &TokenCounter) -> Self {
         let short = self
             .message()
@@ -181,7 +181,7 @@ impl Slot {
         }
     }
 
-    /// What is kept with the message, as engines see it. What was kept with one that is restored counts no more, unless the
+    /// The state kept with the message, as engines see it. State of a restored message no longer counts, unless the
     /// client goes back to the shorter form.
     pub(super) fn shown_state(&self) -> Option<&str> {
         let state = self.state.as_deref()?;
@@ -192,7 +192,7 @@ impl Slot {
         }
     }
 
-    /// The message as it was said, with what an engine keeps with it, which says so.
+    /// The message as it was said. The state kept with it is marked as restored.
     pub(super) fn restored(&self, counter: &TokenCounter) -> Self {
         let slot = self.as_said(counter);
         let state = self.state.as_deref().map(|state| {
@@ -570,7 +570,7 @@ pub(super) fn marked(text: &str, mark: &str, declared: &[String]) -> String {
     }
 }
 
-/// Whether a state is that of a message which was restored.
+/// Whether this is the state of a restored message.
 pub(super) fn is_restored(state: &str) -> bool {
     let state: Map<String, Value> = match state.contains(RESTORED) {
         true => serde_json::from_str(state).unwrap_or_default(),

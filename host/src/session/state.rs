@@ -13,20 +13,20 @@ use crate::tokens::Correction;
 /// How many pauses an engine is told.
 const PAUSES: usize = 32;
 
-/// What the compactions since the session was opened cost and saved, in tokens of plain input, beside the same
-/// conversation without them.
+/// What the compactions since the session was opened have cost and saved, in tokens of plain input, compared with the
+/// same conversation without them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ledger {
     pub(super) requests: u64,
     pub(super) requests_since_compaction: u64,
     pub(super) compactions: u64,
-    /// The tokens that are in no prompt any more.
+    /// The number of tokens that are no longer in any prompt.
     removed: u64,
     pub(super) saved: i64,
 }
 
 impl Ledger {
-    /// That of a conversation whose first request is being made.
+    /// The ledger at the first request of a new conversation.
     pub(super) fn of_a_new_conversation(self) -> Self {
         Self {
             requests: self.requests.min(1),
@@ -35,12 +35,13 @@ impl Ledger {
         }
     }
 
-    /// The conversation was cut back: what was removed may be gone without an engine, too.
+    /// The client cut the conversation back. Removed tokens might be gone without an engine, too, so they no longer
+    /// count.
     pub(super) fn cut_back(&mut self) {
         self.removed = 0;
     }
 
-    /// A request is made, which would have been larger by what was removed.
+    /// Accounts for a request, which would have been larger by the removed tokens.
     fn request(&mut self, prices: CachePrices, is_warm: bool, is_sent: bool) {
         self.requests += u64::from(is_sent);
         self.requests_since_compaction += 1;
@@ -51,7 +52,8 @@ impl Ledger {
         self.saved += signed(self.removed * u64::from(percent) / 100);
     }
 
-    /// A compaction from `before` to `after` tokens, `fixed` of them system prompt and tools, is part of the request.
+    /// Accounts for a compaction in this request from `before` to `after` tokens, `fixed` of which are system prompt
+    /// and tools.
     pub(super) fn compacted(&mut self, prices: CachePrices, was_warm: bool, sizes: [u64; 3]) {
         let [before, after, fixed] = sizes;
         let removed = before.saturating_sub(after);
@@ -88,25 +90,25 @@ pub(super) struct Reported {
     pub(super) counted: u64,
 }
 
-/// More than this many times what was counted, a report is not about the prompt that was counted: the sum of a session's
-/// prompts, say.
+/// A report of more than this many times the counted tokens is not about the counted prompt. It may be the sum of a
+/// session's prompts.
 const MOST_TIMES: u64 = 4;
 
-/// What a provider may put before a prompt that nobody else sees, in tokens.
+/// How many tokens a provider may add to a prompt without showing them.
 const UNSEEN: u64 = 20_000;
 
-/// What is known from reports of the provider. It is kept with the session, so that the first request after a restart is
-/// judged by the same figures as the one before it.
+/// What was learned from the provider's usage reports. It is stored with the session, so that the first request after a
+/// restart is judged by the same figures as the last one before it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct UsageMemory {
-    /// The model that was counted for.
+    /// The model that the reports are about.
     model: String,
     pub(super) reported: Option<Reported>,
     pub(super) correction: Correction,
 }
 
 impl UsageMemory {
-    /// What was kept, if it is about this model. What cannot be read is nothing.
+    /// The stored memory if it is about this model. Unreadable text counts as empty.
     pub(super) fn of(kept: &str, model: &str) -> Self {
         let kept: Self = serde_json::from_str(kept).unwrap_or_default();
         match kept.model == model {
@@ -117,7 +119,7 @@ impl UsageMemory {
 }
 
 impl Session {
-    /// What is kept of the reports of the provider; empty for nothing.
+    /// The stored form of what was learned from the provider's reports; empty if there is nothing to store.
     pub(super) fn usage_memory(&self) -> String {
         if self.reported.is_none() && self.correction.is_empty() {
             return String::new();
@@ -166,7 +168,7 @@ impl Session {
             .fixed_tokens(self.frame_tokens())
             .has_system_prompt((self.frame.as_ref()).map(|frame| frame.system.is_some()))
             .reported_tokens(self.reported.map(|reported| {
-                // What came since is counted, and the provider counts it as it does the rest.
+                // Later messages are counted here. The provider's count differs for them as it does for the rest.
                 let since = tokens.saturating_sub(reported.counted);
                 reported.tokens + self.correction.apply(since)
             }))
@@ -200,7 +202,7 @@ impl Session {
                 .map_or(0, |note| self.counter.count_text(note))
     }
 
-    /// The prompt's tokens with another window in place of this one.
+    /// The tokens of the prompt with this window in place of the current one.
     pub(super) fn tokens_with(&self, window: &Window) -> u64 {
         let note = self.note_of(window);
         self.fixed_tokens
@@ -214,8 +216,8 @@ impl Session {
         self.frame.as_ref()?.system.clone()
     }
 
-    /// Notes that a request was made at this time (ms since the Unix epoch; none for now), how long the one before it was
-    /// ago, and whether it is one that goes to the model, and not a document that somebody has compacted.
+    /// Records the time of a request (ms since the Unix epoch, `None` for now), the time since the previous one, and
+    /// whether the request goes to the model. A document that a user has compacted does not go to the model.
     pub(super) fn note_request(&mut self, time_ms: Option<i64>, is_sent: bool) {
         let now = || {
             SystemTime::now()
@@ -266,7 +268,7 @@ impl Session {
         self.note_of(&self.window)
     }
 
-    /// The note of a window that the system prompt lacks.
+    /// The window's note, if the system prompt does not hold it yet.
     fn note_of<'w>(&self, window: &'w Window) -> Option<&'w str> {
         let note = window.system_note().filter(|_| self.options.note)?;
         let frame = self.frame.as_ref();
@@ -274,18 +276,18 @@ impl Session {
         (!system.is_some_and(|system| system.contains(note))).then_some(note)
     }
 
-    /// Takes in what the provider reported for the answer to the window as it was sent; the answer
-    /// itself is observed after this. The engine learns of it with its next call.
+    /// Records the usage that the provider reported for the answer to the window as it was sent. The answer itself is
+    /// observed after this. The engine learns of the usage with its next call.
     ///
-    /// A report that cannot be about this prompt changes nothing: zeros, far fewer tokens than were counted (only what
-    /// the cache did not serve), far more (a sum over several requests), or more than the window holds of a request that
-    /// was answered.
+    /// A report that cannot be about this prompt is ignored: zeros, far fewer tokens than were counted (as with a
+    /// report of only the uncached tokens), far more (as with a sum over several requests), or more than the window
+    /// holds if the request was answered.
     pub fn update_usage(&mut self, usage: &Usage) {
         let counted = self.counted_tokens();
         if !self.is_plausible(counted, usage.input_tokens) {
             tracing::debug!(
                 session = %self.id, counted, reported = usage.input_tokens,
-                "the reported usage cannot be right: it is not learned from"
+                "the reported usage cannot be right and is ignored"
             );
             self.reported = None;
             return;
@@ -307,8 +309,9 @@ impl Session {
             && (window == 0 || reported <= window)
     }
 
-    /// Takes in that the provider refused what was handed out last because it is too long: by the provider's count it has
-    /// `tokens` tokens. From here on counts are in the provider's tokens. Answers how many of those one counted here is.
+    /// Records that the provider refused the last rendered prompt because it is too long: `tokens` tokens by the
+    /// provider's count. From here on counts are in the provider's tokens. Returns how many of those one token counted
+    /// here is.
     pub fn prompt_was_refused(&mut self, tokens: u64) -> f64 {
         let counted = self.counted_tokens();
         self.correction.learn_exactly(counted, tokens);

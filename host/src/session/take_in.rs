@@ -181,7 +181,7 @@ impl Session {
                 },
             });
         }
-        // Of a document that a session begins with, a reader knows that it is all there is.
+        // If a session begins with a document, the reader knows that the document is complete.
         let begins =
             matches!(request.source, Source::Document(_)) && self.history.branch().is_empty();
         if foreign > 0 && !begins {

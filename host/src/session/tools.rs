@@ -87,7 +87,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the tools of an engine that is not called any more out of the requests: nobody would answer them.
+    /// Removes the tools of an engine that is no longer called from the requests, because their calls would not be
+    /// answered.
     fn withdraw_tools(&mut self) {
         if self.engine.is_closed() {
             self.offered.clear();

@@ -24,7 +24,7 @@ use crate::hygiene::{self, Hygiene};
 use crate::prompt_cache::{self, CacheStatus};
 use contexture_engine_api::MessageKind;
 
-/// What is said where nothing is compacted without anybody asking.
+/// Part of the message for a prompt that does not fit while automatic compaction is off.
 const OFF: &str = "nothing is compacted by itself";
 
 /// How often what a compaction leaves too large is compacted further in the same turn.
@@ -270,10 +270,10 @@ impl Session {
         (tokens > usable).then(|| self.unchanged(&self.engine, OutcomeKind::FloorTooHigh, reason))
     }
 
-    /// Whether conversations are compacted without anybody asking.
+    /// Whether conversations are compacted automatically.
     ///
     /// # Errors
-    /// The key of the configuration that says no, with its value.
+    /// The configuration key that turns it off, with its value.
     fn by_itself(&self) -> Result<(), &'static str> {
         let compression = &self.engines.config().compression;
         match (compression.enabled, compression.automatic) {

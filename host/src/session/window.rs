@@ -80,7 +80,8 @@ impl SavedWindow {
         states.into_keys().collect()
     }
 
-    /// This window as an engine is told of it when a session is opened: made by this engine's compaction of this number.
+    /// This window in the form that an engine receives when a session is opened: the result of compaction `number` by
+    /// `engine`.
     pub(super) fn as_current(&self, number: u64, engine: String) -> CurrentCompaction {
         let last = self.left_out.last().unwrap_or(MessageId(0));
         CurrentCompaction::new(number, engine, last)
@@ -88,7 +89,7 @@ impl SavedWindow {
             .shortened(self.shortened())
     }
 
-    /// The messages that something is kept with and that something shorter stands in place of.
+    /// The messages that the window holds in a shorter form or with an engine's state.
     fn shortened(&self) -> Vec<Shortened> {
         if self.states.is_empty() {
             return Vec::new();

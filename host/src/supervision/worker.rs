@@ -1,5 +1,5 @@
-//! Threads that run engine calls: started when needed, kept for the next call of the same engine, ended when idle. Each
-//! has the engine's name, which debuggers, `top -H` and the message of a panic show.
+//! Threads that run engine calls. They are started when needed, kept for the next call of the same engine, and ended
+//! when idle. Each thread has the engine's name, which debuggers, `top -H` and panic messages show.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 /// A pool that never makes a call wait: it starts a new thread when all others are busy or hang.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
-    /// By the engine.
+    /// Idle threads, by the engine's name.
     idle: Arc<Mutex<HashMap<String, Vec<Ticket>>>>,
 }
 
@@ -78,7 +78,7 @@ impl Drop for Ticket {
 }
 
 impl Workers {
-    /// Runs a job of this engine's on a separate thread.
+    /// Runs a job of this engine on a separate thread.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -117,7 +117,7 @@ fn start_thread(engine: &str, first: Job) -> io::Result<Ticket> {
     let desk = Arc::new(Desk::default());
     let own = Arc::clone(&desk);
     Builder::new()
-        // Linux shows the first 15 bytes.
+        // Linux shows only the first 15 bytes of the name.
         .name(format!("engine {}", engine.replace('\0', "")))
         .spawn(move || {
             first();

@@ -28,12 +28,12 @@ pub(crate) struct Correction {
 }
 
 impl Correction {
-    /// Learns from one prompt: its tokens as counted (uncorrected) and as the provider reported them,
-    /// cached parts included. The answer's reasoning belongs to neither: it is not in the prompt.
+    /// Learns from one prompt: its tokens as counted (uncorrected) and as the provider reported them, including cached
+    /// parts. The answer's reasoning belongs to neither, because it is not in the prompt.
     ///
-    /// Answers whether the pair was taken in: one that says nothing is not.
+    /// Returns whether the pair was used. A pair without information is not.
     pub(crate) fn learn(&mut self, counted: u64, reported: u64) -> bool {
-        // Four digits say enough, and are short to keep.
+        // Four decimal places are precise enough and short to store.
         let ratio = (reported as f64 / counted.max(1) as f64 * 1e4).round() / 1e4;
         if counted < SMALLEST_COUNT || !PLAUSIBLE.contains(&ratio) {
             return false;
@@ -45,12 +45,11 @@ impl Correction {
         true
     }
 
-    /// Learns from a prompt whose tokens the provider counted without a doubt, because it refused it: this pair alone is
-    /// enough.
+    /// Learns from a prompt that the provider refused. Its count is reliable, so this one pair is enough.
     pub(crate) fn learn_exactly(&mut self, counted: u64, reported: u64) {
         let mut exact = Self::default();
         while exact.ratios.len() < NEEDED && exact.learn(counted, reported) {}
-        // The median would still be that of earlier reports.
+        // Without this, the median would still be that of earlier reports.
         if !exact.is_empty() {
             *self = exact;
         }

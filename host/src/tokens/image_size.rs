@@ -26,7 +26,7 @@ pub(crate) fn image_size(base64: &str) -> Option<(u32, u32)> {
     (width > 0 && height > 0).then_some((width, height))
 }
 
-/// Decodes the first `limit` bytes of base64 text; line breaks in it do not count, nor what escapes a slash.
+/// Decodes the first `limit` bytes of base64 text. Line breaks and the backslashes of escaped slashes are skipped.
 fn decode_head(data: &str, limit: usize) -> Option<Vec<u8>> {
     let mut text: Vec<u8> = data
         .bytes()

@@ -30,13 +30,13 @@ pub enum Agent {
     Claude,
     /// Claude Code with Sonnet.
     ClaudeSonnet,
-    /// Codex, over responses, with a model that gets its tools in `tools`.
+    /// Codex, over Responses, with a model that receives its tools in `tools`.
     Codex,
-    /// Codex with its default model, which gets its tools in an input item.
+    /// Codex with its default model, which receives its tools in an input item.
     CodexDefault,
     /// Codex with `gpt-5.1-codex`.
     CodexOlder,
-    /// Codex with a ChatGPT login, which asks `/backend-api/codex`.
+    /// Codex with a ChatGPT login, which sends its requests to `/backend-api/codex`.
     CodexLogin,
     /// An earlier Codex with a ChatGPT login, which compresses its requests.
     CodexZstd,
@@ -57,7 +57,7 @@ pub enum Agent {
 /// A home and a working folder of an agent's own, kept from run to run.
 pub struct Place {
     home: TempDir,
-    /// Where a login of Codex is looked up, in the place of chatgpt.com; without `/backend-api`.
+    /// The address for looking up a Codex login, in place of chatgpt.com, without `/backend-api`.
     pub accounts: Option<String>,
 }
 
@@ -118,11 +118,11 @@ impl Agent {
         run(command)
     }
 
-    /// Asks aider one question after another, as somebody at a keyboard does, and waits until it ends.
+    /// Asks aider one question after another, as a user at a keyboard would, and waits until it ends.
     ///
     /// # Panics
     ///
-    /// Where it cannot be started, or does not end.
+    /// If it cannot be started or does not end.
     pub fn converse(self, place: &Place, base_url: &str, questions: &[String]) -> Ran {
         let mut command = self.command(place, base_url, "");
         command.arg("--no-fancy-input");
@@ -173,7 +173,7 @@ impl Agent {
                 let backend = format!("{base_url}/backend-api/codex");
                 let config = match self {
                     Self::CodexZstd => format!("openai_base_url = \"{backend}\"\n"),
-                    // The built-in provider asks the host that the login names, whatever base URL is set.
+                    // The built-in provider uses the host that the login names, whatever base URL is set.
                     _ => format!(
                         "model_provider = \"gw\"\n[model_providers.gw]\nname = \"gw\"\nbase_url = \"{backend}\"\n\
                          requires_openai_auth = true\nwire_api = \"responses\"\n"
@@ -218,7 +218,7 @@ impl Agent {
                     .env("OPENAI_BASE_URL", format!("{base_url}/v1"))
                     .env("OPENAI_API_KEY", "x")
                     .env("OPENAI_MODEL", "m");
-                // As JSON it prints more than a pipe takes before it exits.
+                // With JSON output it would print more than a pipe holds before it exits.
                 command.args(["--yolo", "-p", prompt]);
                 command
             }
@@ -332,7 +332,7 @@ impl Agent {
     }
 }
 
-/// The command of an agent that was installed with a Node.js of its own.
+/// The command of an agent that was installed with its own Node.js.
 fn with_node(folder: &str, name: &str) -> Command {
     let programs = installed().join(folder).join("node_modules/.bin");
     let mut command = Command::new(programs.join(name));
@@ -354,7 +354,7 @@ fn codex(folder: &str, home: &Path, prompt: &str) -> Command {
     command
 }
 
-/// What Codex keeps of somebody who is logged in with ChatGPT.
+/// The file that Codex keeps for a user who is logged in with ChatGPT.
 fn login_of_somebody() -> Value {
     let account = "11111111-2222-4333-8444-555555555555";
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -378,12 +378,12 @@ fn login_of_somebody() -> Value {
     })
 }
 
-/// Where the programs of this workspace are that the tests run: in the folder that `CONTEXTURE_PROGRAMS` names, or else
-/// they are built first.
+/// The folder of the workspace's programs that the tests run. `CONTEXTURE_PROGRAMS` may name it. Otherwise the programs
+/// are built first.
 ///
 /// # Panics
 ///
-/// Where they cannot be built.
+/// If they cannot be built.
 pub fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -391,7 +391,7 @@ pub fn programs() -> &'static Path {
             return folder.into();
         }
         let mut cargo = Command::new(env!("CARGO"));
-        // What cargo tells a test of its own package would make some crates build anew.
+        // Variables that cargo sets for a test of its own package would cause some crates to be rebuilt.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
@@ -413,7 +413,7 @@ pub fn programs() -> &'static Path {
             .status()
             .unwrap();
         assert!(built.success(), "the programs are not built");
-        // The test itself lies in `deps` beside them.
+        // The test's own executable is in `deps`, below the programs.
         let test = std::env::current_exe().unwrap();
         test.ancestors().nth(2).unwrap().to_owned()
     })
@@ -424,7 +424,7 @@ fn run(command: Command) -> Ran {
     run_with(command, "")
 }
 
-/// Runs to the end, with this as its standard input.
+/// Runs a command to its end with this standard input.
 fn run_with(mut command: Command, input: &str) -> Ran {
     let home = command
         .get_envs()
@@ -461,7 +461,7 @@ fn run_with(mut command: Command, input: &str) -> Ran {
     let stdout = gather(child.stdout.take());
     let stderr = gather(child.stderr.take());
     if let Some(mut stdin) = child.stdin.take() {
-        // One that ends early reads no more.
+        // A command that ends early does not read its whole input.
         let _ = stdin.write_all(input.as_bytes());
     }
     let status = wait(&mut child);

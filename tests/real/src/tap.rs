@@ -1,4 +1,5 @@
-//! Stands between a client and a gateway, passes every byte on, and notes what the gateway says of each answer.
+//! A proxy between a client and a gateway that passes on every byte and records what the gateway's headers say about
+//! each answer.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What the headers of one answer say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// What was asked: `POST /v1/messages`.
+    /// The request line: `POST /v1/messages`.
     pub request: String,
     /// `x-contexture-status`.
     pub status: String,
@@ -18,18 +19,18 @@ pub struct Told {
     pub compaction: Option<String>,
 }
 
-/// Listens on an address of its own for as long as the test runs.
+/// The proxy. It listens on its own address for as long as the test runs.
 pub struct Tap {
     address: String,
     told: Arc<Mutex<Vec<Told>>>,
 }
 
 impl Tap {
-    /// Stands before this address, `127.0.0.1:PORT`.
+    /// Starts a proxy in front of this address, `127.0.0.1:PORT`.
     ///
     /// # Panics
     ///
-    /// Where no port can be opened.
+    /// If no port can be opened.
     pub fn before(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -44,7 +45,7 @@ impl Tap {
                 let (Ok(from), Ok(to)) = (client.try_clone(), server.try_clone()) else {
                     continue;
                 };
-                // No client asks again before it has its answer.
+                // No client sends another request on a connection before it has its answer.
                 let asked: Arc<Mutex<VecDeque<String>>> = Arc::default();
                 let asks = asked.clone();
                 std::thread::spawn(move || {
@@ -72,7 +73,7 @@ impl Tap {
         format!("http://{}", self.address)
     }
 
-    /// What was said of each answer so far, in the order in which they came.
+    /// The headers of each answer so far, in order of arrival.
     pub fn told(&self) -> Vec<Told> {
         lock(&self.told).clone()
     }
@@ -82,7 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The method and path of a request that begins with these bytes; none where they are in its middle.
+/// The method and path of a request that begins with these bytes; `None` if the bytes are from its middle.
 fn first_line(bytes: &[u8]) -> Option<String> {
     let methods: [&[u8]; 3] = [b"POST /", b"GET /", b"HEAD /"];
     if !methods.iter().any(|method| bytes.starts_with(method)) {
@@ -106,14 +107,14 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut note: impl FnMut(&[u8])) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// The heads of answers in a stream of bytes.
+/// Finds the heads of answers in a stream of bytes.
 #[derive(Default)]
 struct Heads {
     rest: Vec<u8>,
 }
 
 impl Heads {
-    /// What is said in the heads that these bytes bring to their end.
+    /// The heads that these bytes complete.
     fn take(&mut self, bytes: &[u8]) -> Vec<Told> {
         self.rest.extend_from_slice(bytes);
         let mut told = Vec::new();

@@ -1,7 +1,7 @@
-//! Every agent, each engine: a task of forty steps in a window of 64,000 tokens, with client, gateway and provider in
-//! processes of their own. A table of the results is printed, and whatever is not as it should be fails the test.
+//! Every agent with every engine: a task of forty steps in a window of 64,000 tokens, with client, gateway and provider
+//! in separate processes. Prints a table of the results, and fails if anything is not as it should be.
 //!
-//! `CONTEXTURE_AGENTS=codex,claude` plays the agents whose names contain one of these.
+//! `CONTEXTURE_AGENTS=codex,claude` restricts the run to agents whose names contain one of these.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const WINDOW: u64 = 64_000;
 const STEPS: u64 = 40;
-/// What each step's tool prints, in bytes: with the prompts of the agents, twice the window.
+/// The output of each step's tool, in bytes. Together with the agents' prompts this is twice the window.
 const RESULT: u64 = 12_000;
 
 const AGENTS: [(&str, &str, Agent); 13] = [
@@ -49,7 +49,7 @@ impl Drop for Running {
     }
 }
 
-/// The provider, in a process of its own.
+/// The provider, in a separate process.
 struct Provider {
     running: Running,
     folder: TempDir,
@@ -83,7 +83,7 @@ impl Provider {
         format!("http://{}", self.running.address)
     }
 
-    /// What became of everything that came; it writes that down a little later than it answers.
+    /// What became of all requests. The provider writes the file shortly after it answers.
     fn report(&self) -> Value {
         std::thread::sleep(Duration::from_millis(300));
         let text = std::fs::read_to_string(self.folder.path().join("report.json"));
@@ -99,7 +99,7 @@ impl Provider {
     }
 }
 
-/// A gateway, in a process of its own.
+/// A gateway, in a separate process.
 struct Served {
     _running: Running,
     tap: Tap,
@@ -132,7 +132,7 @@ impl Served {
         }
     }
 
-    /// The command, in this gateway's home.
+    /// Runs the `contexture` command in this gateway's home.
     fn contexture(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(programs().join("contexture"));
         command
@@ -150,7 +150,7 @@ impl Served {
         all.iter().filter_map(id).collect()
     }
 
-    /// Whether the result of a step is found, also where the agent itself has cleared it since.
+    /// Whether a search finds the result of a step, even if the agent itself has cleared it since.
     fn finds_result(&self, step: u64) -> bool {
         let pattern = format!(r"step-{}(\\n|\s)+src/module", step + 1);
         let question = serde_json::json!({"pattern": pattern, "mode": "regex"}).to_string();
@@ -161,7 +161,7 @@ impl Served {
         })
     }
 
-    /// Every message that is kept, of all sessions.
+    /// Every stored message, of all sessions.
     fn kept(&self) -> Vec<Value> {
         let export = |id: &String| self.contexture(&["sessions", "export", id]);
         let text: String = self.sessions().iter().map(export).collect();
@@ -172,7 +172,7 @@ impl Served {
     }
 }
 
-/// Plays the task; aider has no tools and is asked forty questions.
+/// Runs the task. Aider has no tools and is asked forty questions instead.
 fn play(agent: Agent, provider: &Provider, base_url: &str) -> Ran {
     let mut place = Place::new();
     place.accounts = Some(provider.base_url());
@@ -223,7 +223,7 @@ impl Row {
     }
 }
 
-/// The requests that ask a model to work: all but those for titles and the like.
+/// The requests for actual work, without those for titles and the like.
 fn working(report: &Value, agent: Agent) -> Vec<Value> {
     let requests = report["requests"].as_array().cloned().unwrap_or_default();
     let works = |one: &Value| {
@@ -233,11 +233,11 @@ fn working(report: &Value, agent: Agent) -> Vec<Value> {
     requests.into_iter().filter(works).collect()
 }
 
-/// Whether a step's words are among these: a question, or a call and what came of it.
+/// Whether the text contains a step: its question, or its call and result.
 fn is_there(text: &str, agent: Agent, step: u64) -> bool {
     match agent {
         Agent::Aider => text.contains(&format!("question {step}.")),
-        // Behind the result's first line stands a line end, however often it was escaped.
+        // The result's first line is followed by a line break, which may be escaped any number of times.
         _ => {
             text.contains(&format!("step-{};", step + 1))
                 && text.contains(&format!("step-{}\\", step + 1))
@@ -282,7 +282,7 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
             said[from..].replace('\n', " ")
         ));
     }
-    // Some agents escape what is not ASCII.
+    // Some agents escape non-ASCII characters.
     let words = report["last_words"].as_str().unwrap_or("?");
     let words = words.split(" — ").next().unwrap_or(words);
     let told_the_end = match agent {
@@ -299,7 +299,7 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
     }
     if let Some(served) = &served {
         let mut told = served.tap.told();
-        // Lists of models and the like are no conversation.
+        // Lists of models and the like are not conversations.
         let asks = ["/messages", "/responses", "/chat/completions"];
         told.retain(|one| {
             one.request.starts_with("POST ") && asks.iter().any(|path| one.request.ends_with(path))
@@ -307,13 +307,13 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
         let is_managed = |one: &&Told| one.status == "managed";
         let managed = told.iter().filter(is_managed).count();
         row.managed = format!("{managed} of {}", told.len());
-        // One that was put off, or found nothing to do, is told of as well.
+        // A compaction that was deferred or found nothing to do is reported as well.
         let is_compacted = |one: &Told| {
             let what = one.compaction.as_deref();
             what.is_some_and(|what| what.starts_with("compacted"))
         };
         row.compactions = told.iter().filter(|one| is_compacted(one)).count();
-        // Every request with tools, the first one among them; what has none may be a title.
+        // Every request with tools, including the first one. A request without tools may ask for a title.
         let unmanaged: Vec<&Told> = told.iter().filter(|one| !is_managed(one)).collect();
         if managed == 0 || unmanaged.len() > 1 {
             wrong.push(format!("not managed: {:?}", unmanaged.first()));
@@ -328,7 +328,7 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
         if engine == "lcm" {
             wrong.extend(losses(served, agent));
         }
-        // Tools in an input item stay first, whatever leaves behind them.
+        // Tools in an input item stay first, whatever is removed after them.
         let first = |one: &Value| provider.body(one)["input"][0]["type"].clone();
         let kinds: Vec<Value> = working.iter().map(first).collect();
         if kinds.contains(&Value::from("additional_tools"))
@@ -337,7 +337,7 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
             wrong.push("the item with the tools does not stand first".to_owned());
         }
         let last = working.last().map(|last| provider.body(last).to_string());
-        // Cline has the model summarise when its own estimate says so, and leaves the task to that summary.
+        // Cline has the model summarize when its own estimate says so, and then continues from that summary.
         let is_asked = last.as_ref().is_some_and(|last| {
             matches!(agent, Agent::Aider | Agent::Cline) || last.contains("Check all modules.")
         });
@@ -353,7 +353,7 @@ fn measure(agent: Agent, name: &'static str, engine: &'static str, without: Opti
     row
 }
 
-/// What the store of a lossless engine lacks, and what stands there though nobody said it.
+/// What the store of a lossless engine lacks, and what it holds although nobody said it.
 fn losses(served: &Served, agent: Agent) -> Vec<String> {
     let mut wrong = Vec::new();
     let kept = served.kept();

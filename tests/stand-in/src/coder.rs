@@ -195,10 +195,10 @@ fn shell(request: &Request) -> Option<&Value> {
     runners.into_iter().find(is_known).or(first)
 }
 
-/// What a tool may call the command that it runs.
+/// Names of a tool's parameter for the command that it runs.
 const COMMAND: [&str; 3] = ["command", "cmd", "commands"];
 
-/// Whether it runs scripts that run commands: Codex's `exec`, a tool that takes JavaScript as plain text.
+/// Whether the tool runs scripts that run commands, like Codex's `exec`, which takes JavaScript as plain text.
 fn runs_scripts(tool: &Value) -> bool {
     let description = tool["description"].as_str().unwrap_or_default();
     tool["type"] == "custom" && description.contains("tools.exec_command")

@@ -1,9 +1,10 @@
-//! The stand-in as a program, to be asked by hand or in a process of its own:
-//! `contexture-stand-in [PORT] [WINDOW] [--rounds N] [--result BYTES] [--talk BYTES] [--record FOLDER]`.
+//! The provider simulator as a program, to be asked by hand or to run in a separate process: `contexture-stand-in
+//! [PORT] [WINDOW] [--rounds N] [--result BYTES] [--talk BYTES] [--record FOLDER]`.
 //!
-//! It plays the coder, with so many rounds and so much text from a tool; with `--talk` it calls no tools and gives answers so
-//! long. It says its address on stdout, and on stderr what came and what it refused. With a folder to record in it
-//! writes each body there, as `0.json`, `1.json`, …, and what became of all of them to `report.json`.
+//! It simulates a coding session with this many rounds and this much text from a tool. With `--talk` it calls no tools
+//! and gives answers of this length. It prints its address to stdout, and requests and refusals to stderr. With a
+//! folder to record in, it writes each body there as `0.json`, `1.json` and so on, and what became of all requests to
+//! `report.json`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -81,7 +82,7 @@ fn main() {
     }
 }
 
-/// A long answer, which is like no other: to what is asked as `question 7.`, or to anything.
+/// A long, unique answer to `question 7.`, or to any other request.
 fn talking(request: &Request, bytes: u64) -> Answer {
     let question = request.last_text();
     let number = question
@@ -95,7 +96,7 @@ fn talking(request: &Request, bytes: u64) -> Answer {
     Answer::text((0..bytes / 62).map(line).collect::<String>())
 }
 
-/// What became of everything so far.
+/// What became of all requests so far.
 fn report(provider: &StandIn, requests: &[Request], tokens: &[u64], words: &str) -> Value {
     let refused = |all: Vec<contexture_stand_in::Violation>| -> Vec<Value> {
         let one = |one: &contexture_stand_in::Violation| json!({"request": one.request, "rule": one.rule.name, "message": one.message});
@@ -126,7 +127,7 @@ fn report(provider: &StandIn, requests: &[Request], tokens: &[u64], words: &str)
     })
 }
 
-/// Writes a whole file, or none that anybody sees.
+/// Writes a file atomically, so that no reader sees a part of it.
 fn write(path: &Path, bytes: &[u8]) {
     let scratch = path.with_extension("new");
     let written = std::fs::write(&scratch, bytes).and_then(|()| std::fs::rename(&scratch, path));

@@ -14,7 +14,7 @@ pub enum Api {
     CountTokens,
     /// `POST /v1/chat/completions`.
     Chat,
-    /// `POST /v1/responses`, and what a ChatGPT login of Codex asks: `POST /backend-api/codex/responses`.
+    /// `POST /v1/responses`, and the request of a Codex with a ChatGPT login: `POST /backend-api/codex/responses`.
     Responses,
     /// `GET /v1/models`, and one of them.
     Models,
@@ -24,7 +24,7 @@ pub enum Api {
 
 impl Api {
     pub(crate) fn of(method: &str, path: &str) -> Self {
-        // What a ChatGPT login of Codex asks, at another host's path.
+        // A Codex with a ChatGPT login uses another host's path.
         let path = match path.strip_prefix("/backend-api/codex/") {
             Some(rest) => &format!("/v1/{rest}"),
             None => path,
@@ -56,7 +56,7 @@ pub struct Request {
     pub query: Option<String>,
     /// Names in lower case, in the order in which they came; a value that is no UTF-8 is shown with replacements.
     pub headers: Vec<(String, String)>,
-    /// The very bytes; of a compressed body what they stand for.
+    /// The exact bytes; for a compressed body, the expanded ones.
     pub body: Bytes,
     /// The body read as JSON; null where it is none.
     pub json: Value,
@@ -93,8 +93,8 @@ impl Request {
             || self.header("anthropic-version").is_some()
     }
 
-    /// The tools that it offers, in order: those of its member `tools`, and for `/v1/responses` those of the items
-    /// `additional_tools`, which Codex sends in its place. A namespace is what it holds.
+    /// The tools that the request offers, in order: those of its member `tools`, and for `/v1/responses` those of the
+    /// input items `additional_tools`, which Codex sends instead. A namespace is replaced by its tools.
     pub fn tools(&self) -> Vec<&Value> {
         fn gather<'v>(tools: &'v Value, all: &mut Vec<&'v Value>) {
             for tool in tools.as_array().into_iter().flatten() {
@@ -123,7 +123,7 @@ impl Request {
             .collect()
     }
 
-    /// How large its prompt is, in tokens of four bytes: what its answer reports and bills.
+    /// The size of the prompt, in tokens of four bytes. The answer reports and bills it.
     pub fn prompt_tokens(&self) -> u64 {
         let blocks = crate::prompt::blocks(self);
         blocks.last().map_or(0, |block| block.tokens)

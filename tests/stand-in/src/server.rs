@@ -174,7 +174,8 @@ async fn take(
     }
 }
 
-/// A body without its compression: OpenAI takes zstd from Codex. One that is damaged stays as it is, and is no JSON.
+/// The body without its compression, because OpenAI accepts zstd from Codex. A damaged body is returned unchanged and
+/// is not valid JSON.
 fn plain(headers: &HeaderMap, body: Bytes) -> Bytes {
     let is_zstd = headers
         .get("content-encoding")
@@ -204,7 +205,7 @@ fn whole(status: u16, body: &Value, headers: Vec<(String, String)>, fate: Fate) 
     outgoing.respond(fate, Socket(None))
 }
 
-/// A path that no provider has, but for what Codex asks of ChatGPT before its first request.
+/// A path that no provider has, except for the request that Codex sends to ChatGPT first.
 fn other(request: &Request, fate: Fate) -> Response<Body> {
     if request.path == "/backend-api/wham/accounts/check" {
         let account = request.header("chatgpt-account-id").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A session log that is imported while it grows, as a checkpoint series is, and the same log imported at its end: the
-//! session holds the same, goes on in the same window, and has each message of the log once.
+//! Compares importing a session log repeatedly while it grows, as in a series of checkpoints, with importing it once at
+//! its end. The session is the same, continues in the same window, and holds each message of the log once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ enum Act {
     Compact {
         kept: u8,
     },
-    /// Goes back so many turns.
+    /// The user goes back this many turns.
     Back(u8),
-    /// Something that its program puts in, and a prompt that was typed meanwhile.
+    /// The agent's program adds a message, and a prompt was typed meanwhile.
     PutIn,
-    /// It ends, and is taken up again.
+    /// The session ends and is resumed.
     Resume,
 }
 
@@ -46,9 +46,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 #[derive(Default)]
 struct Writer {
     lines: Vec<Value>,
-    /// What of the log is alive, in order: the marks of the texts that were said, and the line of each.
+    /// The live part of the log, in order: a mark in each text that was said, and its line.
     said: Vec<(String, usize)>,
-    /// Where turns begin: in `said`.
+    /// Where turns begin, as indexes into `said`.
     turns: Vec<usize>,
     parent: Option<String>,
     next: usize,
@@ -116,7 +116,7 @@ fn claude_code(acts: &[Act]) -> Writer {
                 }
             }
             Act::Back(turns) => {
-                // Not behind a compaction: its agent does not go there.
+                // Not to before a compaction, because the agent does not allow that.
                 let place = log.turns.len().saturating_sub(usize::from(*turns));
                 let Some(start) = log.turns.get(place).copied() else {
                     continue;
@@ -130,7 +130,7 @@ fn claude_code(acts: &[Act]) -> Writer {
                 log.turns.truncate(place);
                 log.said.truncate(start);
                 log.parent = Some(format!("u{}", log.said.last().unwrap().1));
-                // What is said next tells that it went back.
+                // Only the next message shows that the user went back.
                 let mark = log.mark();
                 log.turns.push(log.said.len());
                 let own = json!({"message": {"role": "user", "content": mark.clone()}});
@@ -155,7 +155,7 @@ fn claude_code(acts: &[Act]) -> Writer {
                 }
             }
             Act::Resume if !log.said.is_empty() => {
-                // Some of its lines are there again.
+                // Some lines are repeated.
                 let again = log.lines[log.said.last().unwrap().1].clone();
                 log.lines.push(again);
             }
@@ -282,7 +282,7 @@ impl Store {
         }
     }
 
-    /// Imports a log, as the command does; answers the window that the session has then.
+    /// Imports a log as the command does. Returns the window that the session has afterwards.
     fn import(&self, log: &str) -> Option<String> {
         let conversation = formats::read(log, None).ok()?.pop()?;
         let whole = conversation.whole().unwrap().map(Arc::new);
@@ -310,7 +310,7 @@ impl Store {
         Some(window)
     }
 
-    /// The messages of the conversation, as they were on the wire.
+    /// The messages of the conversation in their wire form.
     fn exported(&self) -> Vec<String> {
         let command = StoreCommand::Export {
             session: "s".to_owned(),
@@ -348,7 +348,7 @@ fn check(log: &Writer, step: usize) -> Result<(), TestCaseError> {
             .count();
         found.insert(mark, times);
     }
-    // A summary that stands in the list of a window, too, is one message.
+    // A summary that is also in a window's list counts as one message.
     prop_assert!(found.values().all(|times| *times == 1), "{:?}", found);
     Ok(())
 }

@@ -33,9 +33,9 @@ pub(crate) enum Holds {
     Originals,
     /// What it was handed out last, and what came since.
     Handed,
-    /// The same, and it joins what stands in one message or in neighbours of one role, with a text between them.
+    /// The same, but the client joins parts of one message and neighbours of one role, with this text between them.
     Joined(&'static str),
-    /// The same, and it joins neighbours of one role to a message of several parts.
+    /// The same, but the client joins neighbours of one role into a message of several parts.
     Listed,
 }
 
@@ -246,7 +246,7 @@ impl Mix {
         holds: &[Holds::Originals, Holds::Handed],
         ..Self::PLAIN
     };
-    /// A client that carries on, and joins what it finds side by side to one message.
+    /// A client that continues the conversation and joins neighbouring messages into one.
     pub(crate) const JOINS: Self = Self {
         holds: &[
             Holds::Handed,

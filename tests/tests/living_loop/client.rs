@@ -90,8 +90,8 @@ impl Held {
 }
 
 impl Held {
-    /// The same with what the host put in joined to what stands beside it in the same role: with this between the
-    /// texts, or else as parts of one message. What the user said in two messages stays two: that would be an edit.
+    /// The same with the host's messages joined to neighbours of the same role: with `joiner` between the texts, or
+    /// else as parts of one message. Two messages of the user stay two, because joining those would be an edit.
     fn joined(&self, joiner: Option<&str>) -> Self {
         let is_hosts = |entry: &Entry| entry.whole.is_none() && entry.bytes.contains("] #");
         let mut entries: Vec<Entry> = Vec::new();
@@ -123,7 +123,7 @@ impl Held {
     }
 }
 
-/// A message of texts alone as one text; none for any other.
+/// A message of texts alone as a single text; `None` for any other.
 fn flat(bytes: &str, joiner: &str) -> Option<String> {
     let mut message: Value = serde_json::from_str(bytes).ok()?;
     let parts = message["content"].as_array()?;
@@ -132,7 +132,7 @@ fn flat(bytes: &str, joiner: &str) -> Option<String> {
     Some(message.to_string())
 }
 
-/// Two messages of the user's as one; none for any others.
+/// Joins two user messages; `None` for any others.
 fn together(one: &str, other: &str, joiner: Option<&str>) -> Option<String> {
     let [mut message, other] =
         [one, other].map(|bytes| serde_json::from_str::<Value>(bytes).unwrap_or_default());
@@ -795,14 +795,14 @@ impl Client {
         Ok(())
     }
 
-    /// What the host put in has no neighbour of its role, but where the client itself sent them so: many clients join
-    /// such messages to one.
+    /// Checks that a message of the host has a neighbour of its role only if the client itself sent it that way,
+    /// because many clients join such messages into one.
     fn check_neighbours(held: &Held, entries: &[Entry]) -> Result<(), Wrong> {
         let role = |entry: &Entry| {
             let message: Value = serde_json::from_str(&entry.bytes).unwrap_or_default();
             message["role"].as_str().unwrap_or_default().to_owned()
         };
-        // Whether the message of this entry had a neighbour of its role when it came, before it or behind it.
+        // Whether the message of this entry had a neighbour of its role before or after it when it came.
         let had_neighbour = |entry: &Entry, is_behind: bool| {
             let serial = if is_behind {
                 entry.holds.iter().max()
@@ -1086,7 +1086,7 @@ fn holds(part: &Value, other: &Value) -> bool {
         text.is_empty() || text.starts_with("[CONTEXT COMPACTION]")
     };
     if own.is_empty() {
-        // Nothing, joined to a summary.
+        // An empty text joined to a summary.
         return part == other || (text.ends_with("\n\n") && ends_with_seal(text));
     }
     part == other

@@ -69,7 +69,7 @@ impl Driver {
             }
             _ => String::new(),
         };
-        // A compaction that waits until it is sure to pay would leave little to see.
+        // If compactions waited until they are sure to pay, few would be seen.
         let timing = "compression:\n  timing: threshold\n";
         home.configure(&format!(
             "context:\n  engine: {engine}\n{isolation}{more}{timing}"

@@ -40,7 +40,7 @@ fn a_client_sends_everything_and_changes_it() {
     explore("sends everything", mix);
 }
 
-/// Many clients join neighbours of one role, or the parts of a message, to one text before they send it.
+/// Many clients join neighbours of one role, or the parts of a message, into one text before they send it.
 #[test]
 fn a_client_joins_what_stands_side_by_side() {
     explore("joins", Mix::JOINS);

@@ -115,7 +115,7 @@ fn what_grows_is_compacted_and_kept() {
     }
 }
 
-/// Hermes joins neighbours of one role before each request, and others flatten the parts of a message.
+/// Hermes joins neighbours of one role before each request, and other clients flatten the parts of a message.
 #[test]
 fn what_a_client_joins_to_one_message_is_taken_apart() {
     for wire in Wire::ALL {
@@ -126,7 +126,7 @@ fn what_a_client_joins_to_one_message_is_taken_apart() {
             Joined(""),
             Listed,
         ] {
-            // After an answer that was lost the user speaks twice.
+            // After a lost answer there are two user messages in a row.
             let more = [
                 Act::LoseAnswer,
                 turn(joins, Plain(9), answer(60)),
@@ -135,7 +135,7 @@ fn what_a_client_joins_to_one_message_is_taken_apart() {
                 turn(joins, Plain(60), answer(60)),
             ];
             check(wire, 2_000, &grown_and(Handed, &more));
-            // In the middle of a turn, with nothing but calls behind the user's words.
+            // In the middle of a turn, with nothing but calls after the user's message.
             let mut acts = vec![turn(Handed, Plain(100), calls(40, 1))];
             acts.extend((0..12).map(|_| turn(joins, Plain(150), calls(0, 1))));
             acts.push(turn(joins, Plain(9), answer(9)));

@@ -100,8 +100,8 @@ impl Compressor {
         before: u64,
     ) -> (Limits, u64) {
         let mut budgets = Budgets::for_window(&self.settings, window);
-        // The provider may count otherwise than the host. What it reported, or what the host made of its own count
-        // by earlier reports, is right, so the limits are put into the host's units.
+        // The provider may count differently from the host. Its reported count, or the host's count corrected by
+        // earlier reports, is the right one, so the limits are converted to the host's units.
         let scale = match window.best_prompt_tokens() {
             0 => 1.0,
             best => (before as f64 / best as f64).clamp(0.5, 2.0),

@@ -381,7 +381,7 @@ fn a_long_answer_is_cut_to_the_budget_by_lines() {
     assert!(summary.contains("Release.") && summary.contains("- detail 0 of many"));
 }
 
-/// Notes with an item in each part of progress and one to come, and the headings of both languages.
+/// Notes with an item in every progress section and one next step, and the headings in both languages.
 const NOTES: [(&str, [&str; 4], [&str; 4]); 2] = [
     (
         "## Goal\nRepair the ledger\n\n## Progress\n### Done\n- Created main.py\n### In Progress\n\
@@ -414,7 +414,7 @@ const NOTES: [(&str, [&str; 4], [&str; 4]); 2] = [
     ),
 ];
 
-/// Each item stands under its heading, and each heading stands once.
+/// Checks that each item is under its heading and that no heading is repeated.
 fn stands_as_noted(summary: &str, items: &[&str], headings: &[&str]) {
     for (item, heading) in items.iter().zip(headings) {
         let mut under = "";
@@ -441,7 +441,7 @@ fn stands_as_noted(summary: &str, items: &[&str], headings: &[&str]) {
 #[test]
 fn nothing_is_called_done_that_nobody_showed_to_be_done() {
     for (notes, items, headings) in NOTES {
-        // Prepared between turns, and what came since digested into it.
+        // Prepared between turns, with the later messages digested into it.
         let host = ScriptedHost::with_model(200_000);
         let mut chat = long_chat();
         let mut session = open(&host, "{}", &chat.window(WINDOW, 500));
@@ -462,7 +462,7 @@ fn nothing_is_called_done_that_nobody_showed_to_be_done() {
         assert!(compaction.degraded);
         stands_as_noted(summary_of(&compaction), &items, &headings);
 
-        // Somebody waits for the model, twice: what it is given calls nothing done, either.
+        // A foreground compaction, twice. The material for the model must not call anything done, either.
         let host = ScriptedHost::with_model(200_000);
         let chat = long_chat();
         let mut session = open(&host, "{}", &chat.window(WINDOW, 500));

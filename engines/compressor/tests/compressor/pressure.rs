@@ -58,7 +58,7 @@ fn twenty_giant_answers_leave_the_tail_to_its_budget() {
 
 #[test]
 fn the_last_messages_stay_as_long_as_a_quarter_of_the_trigger_is_free() {
-    // Forty answers of a thousand tokens each.
+    // Forty answers of a thousand tokens.
     let mut chat = Chat::default();
     chat.talk(40, 8_000);
     for (context_length, all_stay) in [
@@ -93,7 +93,7 @@ fn the_limits_are_in_the_providers_tokens_whatever_it_reports() {
         let reported = (counted as f64 * usage) as u64;
         let mut window = chat.window(80_000, 500).reported_tokens(Some(reported));
         if times == 2 {
-            // Right after a compaction nothing is reported; the host corrects its own count.
+            // Right after a compaction there is no report, so the host corrects its own count.
             window = window.reported_tokens(None).prompt_tokens(reported);
         }
         let mut session = alone("{}", &window);
@@ -271,7 +271,7 @@ fn compactions_that_do_not_help_stop() {
         session.engine.should_compress(&window).is_yes(),
         "another model, another try"
     );
-    // A refused proposal is not made again at once.
+    // A refused proposal is not repeated at once.
     let mut long = chat.clone();
     long.talk(20, 4_000);
     let window = long.window(200_000, 500).prompt_tokens(110_000);

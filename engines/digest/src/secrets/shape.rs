@@ -1,7 +1,7 @@
-//! Decides at each cue whether there is a secret. Time in proportion to the text is a matter of how a check may
-//! look around it: at a bounded number of bytes ([`Scan::ahead`], [`Scan::behind`]), or at a run, a value or a line
-//! whose end is remembered ([`Scan::run_of`], [`Scan::value_end`], [`Scan::line_from`]). No check reads the text in
-//! another way, and tests count the bytes that these hand out.
+//! Decides at each cue whether there is a secret. The time has to stay proportional to the length of the text, so a
+//! check may look only at a bounded number of bytes around the cue ([`Scan::ahead`], [`Scan::behind`]), or at a run, a
+//! value or a line whose end is cached ([`Scan::run_of`], [`Scan::value_end`], [`Scan::line_from`]). No check reads the
+//! text in any other way, and tests count the bytes that these functions return.
 
 use std::ops::Range;
 
@@ -18,10 +18,11 @@ const NAME_REST: usize = 32;
 const QUOTED: usize = 1_024;
 /// How far back the command of an option is looked for, in bytes.
 const COMMAND: usize = 400;
-/// The longest user, password and host of a URL, and what may follow a slash in such a password, in bytes.
+/// The maximum length in bytes of a URL's user, password and host together, and of the rest of a password after a
+/// slash.
 const AUTHORITY: usize = 2_048;
 const SLASHED: usize = 128;
-/// The longest title of a key block, in bytes.
+/// The maximum length in bytes of a key block's title.
 const TITLE: usize = 64;
 /// The end of a run of at least so many bytes is looked for once.
 const LONG_RUN: usize = 16;
@@ -182,19 +183,19 @@ struct Scan<'t> {
     runs: Vec<(u16, Range<usize>)>,
     value: Range<usize>,
     line: Range<usize>,
-    /// The end of the last title of a key block's end: what stands before it belongs to no later block.
+    /// Where the last closing line of a key block ends. Text before it belongs to no later block.
     block_end: usize,
 }
 
 impl Scan<'_> {
-    /// At most so many bytes from `from` on.
+    /// The bytes from `from` on, at most `most` of them.
     fn ahead(&self, from: usize, most: usize) -> &[u8] {
         let ahead = &self.bytes[from..self.bytes.len().min(from + most)];
         steps::add(ahead.len());
         ahead
     }
 
-    /// At most so many bytes before `to`.
+    /// The bytes before `to`, at most `most` of them.
     fn behind(&self, to: usize, most: usize) -> &[u8] {
         let behind = &self.bytes[to.saturating_sub(most)..to];
         steps::add(behind.len());
@@ -329,7 +330,7 @@ impl Scan<'_> {
             return 0;
         }
         let body = place.end + len + 5;
-        // The next block's title is as near as that of the cue which is looked at next.
+        // The search stops at the next block's title, which is the next cue. So each byte is searched only once.
         let next = memchr::memmem::find(&self.bytes[body..], b"-----").map(|at| body + at);
         steps::add(next.unwrap_or(self.bytes.len()) - body);
         let closing =
@@ -749,14 +750,14 @@ fn has_piece(body: &str, least: usize) -> bool {
     })
 }
 
-/// Where the credential in a header's value begins: behind its scheme.
+/// Where the credential in a header's value begins, after its scheme.
 fn credential_start(text: &str, place: &Range<usize>) -> usize {
     let value = &text[place.start..text.floor_char_boundary(place.end.min(place.start + 64))];
     let scheme = value.find(' ').map_or(0, |space| space + 1);
     place.start + scheme + value[scheme..].len() - value[scheme..].trim_start().len()
 }
 
-/// The characters of a token in a header's value, if they are those of a credential.
+/// The range of a token in a header's value, if it looks like a credential.
 fn credential(text: &str, place: Range<usize>) -> Option<Range<usize>> {
     let credential = &text[place.clone()];
     let fits = place.len() >= 8 && is_plausible(credential) && !is_placeholder(credential);

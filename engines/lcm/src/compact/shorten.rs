@@ -36,7 +36,7 @@ impl Compactor<'_, '_> {
             .collect()
     }
 
-    /// Old tool results that stay, as previews, from the oldest on, until the window has come down to `goal`.
+    /// Replaces kept old tool results by previews, from the oldest on, until the window has shrunk to `goal`.
     pub(super) fn shorten_old(&self, arrangement: &mut Arrangement, outline: &Outline, goal: u64) {
         let done: HashSet<usize> = arrangement.replaced.iter().map(|(at, _)| *at).collect();
         let worth_it = |at: &usize| {

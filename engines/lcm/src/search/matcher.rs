@@ -172,7 +172,7 @@ impl Matcher {
     }
 }
 
-/// A text as it is compared: composed, and folded by `into` if `fold`.
+/// The form of a text that is compared: composed, or folded by `into` if `fold`.
 fn read<'t>(
     text: &'t str,
     fold: bool,

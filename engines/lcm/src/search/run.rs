@@ -127,7 +127,7 @@ impl Search<'_> {
         if self.query.scope != Scope::Summaries {
             for (key, score) in ranked {
                 let row = row_in(self.connection, key)?;
-                // A neighbour may be what an earlier search answered.
+                // A neighbour may be the result of an earlier search.
                 if let Some(row) = row.filter(|row| !row.tool.as_deref().is_some_and(is_own)) {
                     found.push(Found::message(key, row.order_at, score));
                 }
@@ -163,7 +163,7 @@ impl Search<'_> {
         cursor: Option<&Cursor>,
         places: impl Fn(Key, &Body<'_>) -> Places,
     ) -> Result<Answer, StoreError> {
-        // What could not be read may match.
+        // An unreadable message might match.
         let all_read = self.unreadable.is_empty() && self.searched.summaries_unreadable == 0;
         let (page, more) = self.page(found, cursor);
         let hits = self.show(page, places)?;

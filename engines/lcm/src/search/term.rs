@@ -20,10 +20,10 @@ pub(super) struct Term {
 }
 
 impl Term {
-    /// The words and "phrases" of a query. Neither case nor accents make a difference if `fold_case`.
+    /// The words and "phrases" of a query. With `fold_case`, case and accents are ignored.
     ///
     /// # Errors
-    /// A double quote that is never closed.
+    /// A double quote is not closed.
     pub(super) fn parse(query: &str, fold_case: bool) -> Result<Vec<Self>, StoreError> {
         let mut terms = Vec::new();
         for text in split(query)? {
@@ -33,7 +33,7 @@ impl Term {
                     true => fold(part),
                     false => composed(part).into_owned(),
                 })
-                // A mark by itself is nothing to find.
+                // A punctuation mark alone cannot be searched for.
                 .filter(|part| !part.is_empty())
                 .collect();
             if !parts.is_empty() {

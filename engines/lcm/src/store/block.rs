@@ -25,7 +25,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) aside: bool,
     /// Its other searchable parts.
     pub(crate) beside: &'a [String],
-    /// Whether a search looks into it.
+    /// Whether searches include it.
     pub(crate) is_searched: bool,
     /// The wire JSON; the same for every view of one wire message.
     pub(crate) raw: &'a str,
@@ -53,7 +53,7 @@ struct MessageSpan {
     is_searched: bool,
 }
 
-/// Set in the number of a message's other parts if no search looks into it.
+/// A flag in the number of a message's other parts: searches skip the message.
 const UNSEARCHED: usize = 1 << 30;
 
 #[derive(Debug)]
@@ -169,12 +169,12 @@ impl Block {
         self.slots.len()
     }
 
-    /// Whether a search looks into a message.
+    /// Whether searches include a message.
     pub(crate) fn is_searched(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(|slot| slot.is_searched)
     }
 
-    /// The body of a message, without a text that is kept aside.
+    /// The body of a message, without a text that is stored separately.
     pub(crate) fn body(&self, slot: usize) -> Body<'_> {
         self.slots.get(slot).map_or(Body::of_text(""), |slot| {
             let all = Cow::Borrowed(self.str(slot.start, slot.end));
@@ -182,7 +182,7 @@ impl Block {
         })
     }
 
-    /// The body, with the text that is kept aside.
+    /// The body, with the text that is stored separately.
     pub(crate) fn body_with(&self, slot: usize, text: String) -> Body<'_> {
         let (text_len, mut all) = (text.len(), text);
         let rest = self.body(slot);

@@ -138,9 +138,9 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The calls: the tool's name and its arguments with the escapes of their strings resolved, so that a path
-/// or a line of code is found as written; then the thinking, and what else the message holds. None of these is empty.
-/// Of a call of this engine's own tools there is the name alone: what was searched for is found where it was said.
+/// The calls: the tool's name and its arguments with the escapes of their strings resolved, so that a path or a line of
+/// code is found as written. Then the thinking, and what else the message holds. None of these is empty. A call of this
+/// engine's own tools has only its name, so a search does not find the words that were searched for.
 pub(super) fn beside_text(view: &MessageView<'_>) -> Vec<String> {
     let calls = view.tool_calls().iter().map(|call| {
         if is_own(call.name()) {

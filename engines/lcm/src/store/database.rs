@@ -157,7 +157,7 @@ impl Database {
         lock(&self.indexing)
     }
 
-    /// The same of making vectors.
+    /// Waits until no other thread of this process is making vectors.
     pub(crate) fn embed_alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.embedding)
     }

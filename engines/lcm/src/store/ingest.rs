@@ -315,7 +315,7 @@ impl<'a> Prepared<'a> {
             text: self.view.text(),
             aside: self.aside.is_some(),
             beside: &self.beside,
-            // What a search said is no place where something was said: it would find itself.
+            // Results of a search are not searched, because a search would then find itself.
             is_searched: !self.view.tool_name().is_some_and(tools::is_own),
             raw: self.view.raw(),
             call_id: self.view.tool_call_id(),

@@ -507,7 +507,7 @@ impl Scan<'_> {
     }
 }
 
-/// The searchable body of a message, including a text that is kept aside; an empty one if no search looks into it.
+/// The searchable body of a message, including a text that is stored separately. Empty if searches skip the message.
 fn body<'b>(
     connection: &Connection,
     block: &'b Block,

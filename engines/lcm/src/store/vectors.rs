@@ -25,7 +25,7 @@ impl Store {
         self.embed_each(session, || ())
     }
 
-    /// The same; `step` is called before each message.
+    /// Like [`embed_now`](Self::embed_now). `step` is called before each message.
     pub(crate) fn embed_each(&self, session: SessionId, step: impl Fn()) -> Result<(), StoreError> {
         let Some(embedder) = &self.settings().embedder else {
             return Ok(());

@@ -1,4 +1,5 @@
-//! One form for all the ways to write a letter: composed or with its accent behind it, in one case, without accents.
+//! Folds different ways to write a letter to one form: composed or decomposed, in upper or lower case, with or without
+//! accents.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,8 +9,8 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use super::terms::{Class, class};
 
-/// The form of `c` in the index and in a full-text search: in one case, a Latin letter without its accents, no mark
-/// by itself. It is what SQLite's own tokenizer `unicode61` makes of a character of a composed text.
+/// The form of `c` in the index and in a full-text search: in one case, Latin letters without accents, and no marks of
+/// their own. It equals what SQLite's tokenizer `unicode61` makes of a character of a composed text.
 #[inline]
 pub(crate) fn fold_char(c: char) -> Option<char> {
     if c.is_ascii() {
@@ -19,7 +20,7 @@ pub(crate) fn fold_char(c: char) -> Option<char> {
         return None;
     }
     Some(match c {
-        // Letters with accents begin here and end there.
+        // The ranges of letters with accents.
         '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{212a}' | '\u{212b}' => {
             latin_base(c).unwrap_or_else(|| fold_case_char(c))
         }
@@ -27,14 +28,14 @@ pub(crate) fn fold_char(c: char) -> Option<char> {
     })
 }
 
-/// Whether `c` is a mark on the letter before it, of those that `unicode61` leaves out.
+/// Whether `c` is a combining mark that `unicode61` drops.
 const fn is_loose_mark(c: char) -> bool {
     const MARKS: [u32; 2] = [0x0802_9fdf, 0x0003_61f8];
     let at = c as u32;
     at >= 0x300 && at <= 0x331 && MARKS[(at - 0x300) as usize / 32] & 1 << (at % 32) != 0
 }
 
-/// The small ASCII letter under the accents of `c`, if there is one.
+/// The lower-case ASCII letter without the accents of `c`, if there is one.
 fn latin_base(c: char) -> Option<char> {
     let mut base = None;
     let mut is_accented = true;
@@ -46,7 +47,7 @@ fn latin_base(c: char) -> Option<char> {
     base.filter(char::is_ascii_lowercase)
 }
 
-/// The common form of `c` and all characters that differ from it only by case.
+/// One common form for `c` and all characters that differ from it only by case.
 #[inline]
 pub(crate) fn fold_case_char(c: char) -> char {
     if c.is_ascii() {
@@ -77,7 +78,7 @@ fn single(c: char, mut mapped: impl ExactSizeIterator<Item = char>) -> char {
     }
 }
 
-/// A text in composed form (NFC), so that two ways to write a letter are one.
+/// A text in composed form (NFC), so that both ways to write a letter are equal.
 pub(crate) fn composed(text: &str) -> Cow<'_, str> {
     match is_composed(text) {
         true => Cow::Borrowed(text),
@@ -86,7 +87,7 @@ pub(crate) fn composed(text: &str) -> Cow<'_, str> {
 }
 
 fn is_composed(text: &str) -> bool {
-    // Almost every text: nothing below is composed further, and Han is what it is.
+    // The fast path for almost every text: nothing below U+0300 composes further, and Han characters do not change.
     let is_plain = |c: char| c < '\u{300}' || matches!(c, '\u{3400}'..='\u{9fff}');
     text.is_ascii()
         || is_nfc_quick(text.chars().filter(|c| !is_plain(*c))) == IsNormalized::Yes
@@ -96,7 +97,7 @@ fn is_composed(text: &str) -> bool {
         || pieces(text).all(|(place, piece)| text[place] == piece)
 }
 
-/// The pieces of a text that are composed each by itself, with their places in it.
+/// The pieces of a text that compose independently, with their ranges in it.
 fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
     let begins = |c: &char| {
         canonical_combining_class(*c) == 0
@@ -116,12 +117,12 @@ fn pieces(text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
     })
 }
 
-/// Folds a whole text into `out`, which is cleared first: composed, in one case, without accents.
+/// Folds a text into `out`, which is cleared first: composed, in one case, without accents.
 pub(crate) fn fold_into(text: &str, out: &mut String) {
     fold_by(text, fold_char, out);
 }
 
-/// Folds a whole text into `out`, which is cleared first: composed and in one case.
+/// Folds a text into `out`, which is cleared first: composed and in one case.
 pub(crate) fn fold_case_into(text: &str, out: &mut String) {
     fold_by(text, |c| Some(fold_case_char(c)), out);
 }
@@ -188,7 +189,7 @@ fn back(text: &str, len: impl Fn(char) -> usize, places: &mut [Range<usize>]) {
     in_original_of_composed(text, places);
 }
 
-/// Maps positions back over pieces: where each begins in the original, and how long it became.
+/// Maps positions back over pieces. Each piece has its beginning in the original and its length after folding.
 fn map_back(pieces: impl Iterator<Item = (usize, usize)>, end: usize, places: &mut [Range<usize>]) {
     let mut ends: Vec<&mut usize> = places
         .iter_mut()
@@ -198,7 +199,7 @@ fn map_back(pieces: impl Iterator<Item = (usize, usize)>, end: usize, places: &m
     let mut ends = ends.into_iter().peekable();
     let mut folded = 0;
     for (at, length) in pieces {
-        // What became nothing belongs to what stands before it.
+        // A piece that became empty belongs to the one before it.
         while let Some(end) = ends.next_if(|end| **end <= folded && length > 0) {
             *end = at;
         }
@@ -261,8 +262,8 @@ mod tests {
         assert_eq!(places, expected);
     }
 
-    /// The characters that a letter may consist of: the composed and the decomposed form are folded to one, and
-    /// what SQLite's tokenizer makes of a composed letter is what is made of it here.
+    /// The characters that make up a letter: the composed and the decomposed form fold to the same text, which equals
+    /// what SQLite's tokenizer makes of the composed form.
     #[test]
     fn letters_are_folded_as_sqlite_folds_them() {
         let sqlite = rusqlite::Connection::open_in_memory().unwrap();
@@ -290,7 +291,7 @@ mod tests {
         for found in terms {
             let (at, term): (i64, String) = found.unwrap();
             let c = letters[at as usize - 1];
-            // SQLite's tables are of an older Unicode, and have no case for some.
+            // SQLite's tables are from an older Unicode version and lack the case of some letters.
             let theirs = term.trim_matches('1');
             compared += usize::from(theirs.is_ascii());
             assert!(

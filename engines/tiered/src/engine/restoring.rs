@@ -15,10 +15,10 @@ use crate::steps::Steps;
 /// The name of the tool.
 const RESTORE: &str = "restore";
 
-/// What is kept with a compacted message.
+/// What is kept of a compacted message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeptMessage {
-    /// What the model sees of it: `[COMPACTED: …]`, or the text itself where its arguments alone were cut.
+    /// The text that the model sees: `[COMPACTED: …]`, or the message's own text if only its arguments were cut.
     pub(super) shown: String,
     pub(super) state: Map<String, Value>,
 }
@@ -33,7 +33,7 @@ impl KeptMessage {
         content.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// How well words of the model's, brought into plain form, name it: the less the better.
+    /// How well the model's words, in plain form, identify it. Lower is better.
     fn rank(&self, wanted: &str) -> Option<u8> {
         let shown = plain(&self.shown);
         if shown == wanted {
@@ -62,8 +62,8 @@ impl KeptMessage {
     }
 }
 
-/// Words as they are compared: what a model quotes of a compacted message has its brackets or not, and the host's seal, the
-/// mark of what was left out, or other white space.
+/// The plain form in which words are compared. A model may quote a compacted message with or without its brackets, the
+/// host's seal, the ellipsis of a cut, or the same white space.
 fn plain(words: &str) -> String {
     let mut words = words.trim();
     if let Some((before, seal)) = words.rsplit_once("[#")
@@ -165,10 +165,10 @@ impl<S: Steps> Tiered<S> {
                 let mut state = state_of(message);
                 let is_new = !self.kept.contains_key(&id);
                 match state.remove(RESTORE_WISH) {
-                    // Once only: a restoration that the host refused is not proposed with every request.
+                    // Only once, so that a restoration that the host refused is not proposed with every request.
                     Some(_) if self.restored.insert(id) => _ = self.wishes.insert(id),
                     Some(_) => {}
-                    // It came back as it was before it was restored: the wish still holds.
+                    // The client sent an earlier form again, so the wish still holds.
                     None if was_restored && is_new => _ = self.wishes.insert(id),
                     None if was_restored => {}
                     None if is_short => _ = self.restored.remove(&id),
@@ -187,7 +187,7 @@ impl<S: Steps> Tiered<S> {
         }
     }
 
-    /// Notes which messages are restored now.
+    /// Records which messages are restored now.
     pub(super) fn note_restored(&mut self, committed: &Committed) {
         for entry in &committed.entries {
             let Entry::Restore(id) = entry else { continue };

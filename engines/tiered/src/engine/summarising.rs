@@ -43,7 +43,7 @@ struct Covered {
     /// The tokens of the prompt without them.
     left: u64,
     budget: u64,
-    /// What stays and is shown compacted, to make room.
+    /// Kept messages that are shown in compacted form to make room.
     shorter: BTreeMap<MessageId, (Replacement, u64)>,
 }
 
@@ -55,8 +55,8 @@ struct Written {
 }
 
 impl<S: Steps> Tiered<S> {
-    /// What a summary would cover: all but the newest messages. If what stays leaves too little room below `trigger`,
-    /// what the model has seen of it is shown compacted, and then fewer of them stay.
+    /// What a summary would cover: everything but the newest messages. If these leave too little room below `trigger`,
+    /// those that the model has seen are compacted. If that is not enough, fewer of them are kept.
     fn covered(&mut self, messages: &[MessageView<'_>], trigger: u64) -> Covered {
         let tokens: Vec<u64> = messages.iter().map(MessageView::tokens).collect();
         let groups = whole_groups(messages);
@@ -127,7 +127,7 @@ impl<S: Steps> Tiered<S> {
         let is_new = |at: &usize| messages[*at].kind() != MessageKind::Summary;
         let before: u64 = covered.places.iter().map(|at| messages[*at].tokens()).sum();
         if !covered.places.iter().any(is_new) {
-            let reason = "nothing stands before the newest messages".to_owned();
+            let reason = "there is nothing before the newest messages".to_owned();
             self.headroom.stop(reason.clone(), &self.window);
             return Ok(Outcome::NothingToDo(reason));
         }
@@ -140,8 +140,7 @@ impl<S: Steps> Tiered<S> {
         let text = written.summary.text();
         if self.services.count_tokens(&text) + FRAMING_TOKENS >= before {
             let reason =
-                "what stands before the newest messages is too short to be worth a summary"
-                    .to_owned();
+                "the text before the newest messages is too short to be worth a summary".to_owned();
             self.headroom.stop(reason.clone(), &self.window);
             return Ok(Outcome::NothingToDo(reason));
         }
@@ -352,10 +351,10 @@ impl<S: Steps> Tiered<S> {
     }
 }
 
-/// What is kept of a compacted message.
+/// The kept original of a compacted message.
 struct Original {
     content: String,
-    /// The arguments of its calls that were cut, each by the call's place.
+    /// The arguments of its calls that were cut, each with the call's index.
     arguments: Vec<(usize, String)>,
 }
 
@@ -376,7 +375,7 @@ fn originals(messages: &[MessageView<'_>], places: &[usize]) -> Vec<Option<Origi
     places.iter().map(original).collect()
 }
 
-/// The calls of compacted messages as they were made; none where none was cut.
+/// The original calls of compacted messages; `None` for a message whose calls were not cut.
 fn calls_as_said<'a>(
     messages: &[MessageView<'a>],
     places: &[usize],

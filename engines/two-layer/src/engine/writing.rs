@@ -40,7 +40,7 @@ pub(super) struct Covered<'a> {
 }
 
 impl Covered<'_> {
-    /// The most tokens of the summary.
+    /// How many tokens the summary may have.
     pub(super) fn budget(&self) -> u64 {
         self.budget
     }

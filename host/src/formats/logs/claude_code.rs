@@ -1,4 +1,4 @@
-//! Session logs of Claude Code: lines that name the line before them, so that a rewind leaves a branch behind.
+//! Session logs of Claude Code. Each line names the line before it, so a rewind leaves an abandoned branch in the file.
 
 mod attachment;
 
@@ -15,27 +15,27 @@ struct Line<'a> {
     raw: Raw<'a>,
     uuid: Option<String>,
     parent: Option<String>,
-    /// Of a boundary: the last line before it.
+    /// For a boundary: the last line before it.
     logical_parent: Option<String>,
-    /// Whether it says that nothing is before it.
+    /// Whether the line says that no line precedes it.
     is_root: bool,
     message: Option<Raw<'a>>,
     attachment: Option<Raw<'a>>,
-    /// What a command of the user's printed.
+    /// The output of a command that the user ran.
     output: Option<Raw<'a>>,
     /// The id that lines of one assistant message share.
     message_id: Option<String>,
     is_assistant: bool,
-    /// Whether the line is part of what the model is sent.
+    /// Whether the line is part of what is sent to the model.
     is_conversation: bool,
     is_sidechain: bool,
     is_boundary: bool,
     is_summary: bool,
-    /// Whether the agent's program says it, in the user's name.
+    /// Whether the agent's program wrote it in the user's name.
     is_reminder: bool,
-    /// Of a boundary: what is said of the compaction.
+    /// For a boundary: the metadata of the compaction.
     compaction: Option<Raw<'a>>,
-    /// The calls that a line with nothing but tool results answers.
+    /// The calls answered by a line that holds nothing but tool results.
     answers: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Line<'a> {
                 "isCompactSummary" => line.is_summary = value.is_true(),
                 "isMeta" => line.is_reminder |= value.is_true(),
                 "origin" => line.is_reminder |= !is_of_user(value),
-                // Neither an error that the client shows reaches the model, nor what stands in the transcript alone.
+                // Error messages of the client and lines that are only for the transcript never reach the model.
                 "isApiErrorMessage" => is_error = value.is_true(),
                 "isVisibleInTranscriptOnly" => is_shown_only = value.is_true(),
                 _ => {}
@@ -127,13 +127,13 @@ impl<'a> Line<'a> {
             .filter_map(|block| block.get_string("id"))
     }
 
-    /// Whether the line may have others behind it.
+    /// Whether other lines may follow this one in the chain.
     fn is_link(&self) -> bool {
         !self.is_sidechain
             && (self.uuid.is_some() || self.message.is_some() || self.attachment.is_some())
     }
 
-    /// What the model is sent of the line, and whose words that is; nothing where it holds nothing.
+    /// What the line sends to the model, and who said it. `None` if it sends nothing.
     fn item(&self) -> Option<(LogBody<'a>, Speaker)> {
         if let Some(attachment) = self.attachment {
             let (body, is_users) = attachment::message_of(attachment)?;
@@ -156,7 +156,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether where something came from (`{"kind": "human"}`) is the user.
+/// Whether an origin (`{"kind": "human"}`) is the user.
 fn is_of_user(origin: Raw<'_>) -> bool {
     let kind = origin.get("kind").and_then(Raw::string);
     kind.is_none_or(|kind| kind == "human")
@@ -170,7 +170,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
         .iter()
         .any(|line| line.is_conversation && !line.is_sidechain)
     {
-        // The log of a subagent is a side chain from end to end.
+        // Every line of a subagent's log is marked as a side chain.
         for line in &mut lines {
             line.is_sidechain = false;
         }
@@ -189,7 +189,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     let given_up = given_up.count();
     if given_up > 0 {
         log.warnings.push(format!(
-            "{given_up} of the log's messages stand on branches that were given up by going back, and are left out"
+            "{given_up} of the log's messages are on branches that the user abandoned, and are left out"
         ));
     }
     let last = |is_it: fn(&Line<'_>) -> bool| {
@@ -200,7 +200,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     let start = boundary.or_else(summary);
     let kept = boundary.and_then(|at| kept_segment(&lines, &by_uuid, at));
 
-    // Which line each item is of.
+    // The line that each item came from.
     let mut owners: Vec<usize> = Vec::new();
     for group in groups(&lines, &live) {
         let mut continues = false;
@@ -248,7 +248,7 @@ pub(in super::super) fn claude_code<'a>(lines: &[Raw<'a>]) -> Log<'a> {
     log
 }
 
-/// Where the lines of each id stand.
+/// The positions of the lines with each id.
 fn places_of<'l>(lines: &'l [Line<'_>]) -> HashMap<&'l str, Vec<usize>> {
     let mut by_uuid: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -259,8 +259,8 @@ fn places_of<'l>(lines: &'l [Line<'_>]) -> HashMap<&'l str, Vec<usize>> {
     by_uuid
 }
 
-/// The lines in the order in which they make messages: those of one assistant message come together, though results
-/// may stand between them, and what was put in between a call and its result stands behind the result.
+/// The lines in the order in which they form messages. Lines of one assistant message are grouped even if results stand
+/// between them. A line that was inserted between a call and its result moves behind the result.
 fn groups(lines: &[Line<'_>], live: &[bool]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut open: HashMap<&str, usize> = HashMap::new();
@@ -319,14 +319,14 @@ fn groups(lines: &[Line<'_>], live: &[bool]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// What a compaction left as it was.
+/// The messages that a compaction kept unchanged.
 struct Kept {
     lines: Range<usize>,
-    /// The line behind which it stands; the boundary itself, or none, where it comes first.
+    /// The line after which they stand; the boundary itself, or `None`, if they come first.
     anchor: Option<usize>,
 }
 
-/// Which lines before the boundary at `at` still stand after it.
+/// Which lines before the boundary at `at` are still part of the window after it.
 fn kept_segment(
     lines: &[Line<'_>],
     by_uuid: &HashMap<&str, Vec<usize>>,
@@ -365,8 +365,8 @@ fn kept_segment(
     })
 }
 
-/// Which lines are on the branch that ends in the last message. A rewind leaves the lines of the branch
-/// that was given up in the log.
+/// Which lines are on the branch that ends in the last message. After a rewind, the log still holds the lines of the
+/// abandoned branch.
 fn live_branch(
     lines: &[Line<'_>],
     by_uuid: &HashMap<&str, Vec<usize>>,
@@ -386,7 +386,7 @@ fn live_branch(
         return live;
     };
     if last.uuid.is_none() {
-        // No chain to follow: the order of the file is all there is.
+        // There is no chain to follow, so the order of the file decides.
         return lines.iter().map(|line| !line.is_sidechain).collect();
     }
     let mut before = Before::of(lines);
@@ -397,7 +397,7 @@ fn live_branch(
             break;
         };
         *seen = true;
-        // Of lines with one id the one before is meant.
+        // If several lines share an id, the nearest one before this line is meant.
         let parent = line.logical_parent.as_deref().filter(|_| line.is_boundary);
         let parent = parent.or(line.parent.as_deref());
         let places = parent.and_then(|parent| by_uuid.get(parent));
@@ -425,12 +425,12 @@ fn live_branch(
     }
     if lost_parents > 0 {
         warnings.push(format!(
-            "the parent of {lost_parents} of the log's lines is missing; the line before was taken for it"
+            "the parent of {lost_parents} of the log's lines is missing; the line before it was used instead"
         ));
     }
     if beginnings > 0 {
         warnings.push(format!(
-            "{beginnings} of the log's lines begin anew, without one before them; they are read as going on with the \
+            "{beginnings} of the log's lines begin a new chain without a parent; they are read as following the \
              line before"
         ));
     }
@@ -439,7 +439,7 @@ fn live_branch(
     live
 }
 
-/// For each line the nearest one before it that others may stand behind, found without looking at one line twice.
+/// For each line, the nearest earlier line that others may follow. Path compression avoids visiting a line twice.
 struct Before(Vec<Option<usize>>);
 
 impl Before {
@@ -455,7 +455,7 @@ impl Before {
         Self(before.collect())
     }
 
-    /// The nearest one before the line `at` that is not taken, and no copy of one that is.
+    /// The nearest line before `at` that is not taken and does not repeat a taken one.
     fn nearest(&mut self, at: usize, is_taken: impl Fn(usize) -> bool) -> Option<usize> {
         let step = |places: &[Option<usize>], at: usize| places.get(at).copied().flatten();
         let mut found = step(&self.0, at);
@@ -473,8 +473,8 @@ impl Before {
     }
 }
 
-/// A compaction that kept messages as they were stands beside the chain, which goes on from the last of these: it is
-/// live where that is, and with it what was put in at it.
+/// A compaction that kept messages unchanged stands beside the chain, and the chain continues from the last kept
+/// message. The compaction is live if that message is, together with the lines attached to it.
 fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, live: &mut [bool]) {
     let end = live.iter().rposition(|live| *live).unwrap_or(0);
     let mut adopted: HashSet<&str> = HashSet::new();
@@ -503,12 +503,12 @@ fn adopt_compactions(lines: &[Line<'_>], by_uuid: &HashMap<&str, Vec<usize>>, li
     }
 }
 
-/// Parallel calls hang side by side on the chain: the other lines of a live assistant message and the
-/// results of its calls are live too.
+/// Parallel calls are attached to the side of the chain: the other lines of a live assistant message and the results of
+/// its calls are live too.
 fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
     let (mut messages, mut calls, mut answered) = (HashSet::new(), HashSet::new(), HashSet::new());
     let mut ids = HashMap::new();
-    // The results that were found beside the chain, and what hangs on them.
+    // The results found beside the chain, to find the lines attached to them.
     let mut hung: HashSet<&str> = HashSet::new();
     let on_chain = lines.iter().zip(live.iter()).filter(|(_, live)| **live);
     for (line, _) in on_chain {
@@ -522,7 +522,7 @@ fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
         }
         let twin = line.uuid.as_deref().and_then(|id| ids.get(id));
         if let Some(twin) = twin.filter(|_| !*live) {
-            // A line that is there twice is live once; two lines with one id are two.
+            // A duplicated line is live once. Two different lines with one id are both live.
             *live = line.message.map(Raw::text) != twin.message.map(Raw::text);
             continue;
         }
@@ -535,7 +535,7 @@ fn adopt_parallel_lines(lines: &[Line<'_>], live: &mut [bool]) {
                 calls.extend(line.calls());
             }
         } else if !*live && line.attachment.is_some() {
-            // What was put in behind a result hangs on it.
+            // A line that was inserted after a result is attached to it.
             *live = line.parent.as_deref().is_some_and(|id| hung.contains(id));
         } else if !*live && !line.answers.is_empty() {
             *live = line

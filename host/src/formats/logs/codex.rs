@@ -1,4 +1,4 @@
-//! Rollout logs of Codex: events, of which some are the items that the model is sent.
+//! Rollout logs of Codex: events, some of which are the items that are sent to the model.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::super::json::{Raw, hash_text};
 use super::super::views::Speaker;
 use super::{Log, LogBody, LogItem, LoggedUsage, usage};
 
-/// What Codex puts into a conversation in the user's name.
+/// How the messages begin that Codex adds in the user's name.
 const CONTEXT: [&str; 8] = [
     "<environment_context>",
     "<user_instructions>",
@@ -22,13 +22,13 @@ const CONTEXT: [&str; 8] = [
     "<permissions instructions>",
 ];
 
-/// How the summary begins that Codex had written by the model.
+/// How a summary begins that Codex had the model write.
 const SUMMARY_BEGINS: &str = "Another language model started to solve this problem";
 
-/// The types of items that Codex keeps for itself, and does not send.
+/// The types of items that Codex records but does not send.
 const UNSENT: [&str; 2] = ["ghost_snapshot", "other"];
 
-/// The members that tell one item from another, whatever else it has.
+/// The members that identify an item.
 const TELLING: [&str; 12] = [
     "type",
     "role",
@@ -44,7 +44,7 @@ const TELLING: [&str; 12] = [
     "result",
 ];
 
-/// Whether a line without a `payload` is one of a rollout of 2025, whose lines are the items themselves.
+/// Whether a line without a `payload` comes from a rollout of 2025, whose lines are the items themselves.
 pub(in super::super) fn is_bare_line(line: Raw<'_>) -> bool {
     let has = |key| line.get(key).is_some();
     let is_head = has("id") && has("timestamp") && has("instructions") && !has("role");
@@ -63,26 +63,26 @@ pub(in super::super) fn codex<'a>(lines: &[Raw<'a>]) -> Log<'a> {
 #[derive(Default)]
 struct Reader<'a> {
     log: Log<'a>,
-    /// The windows before the compactions that are in force, the last one last.
+    /// The windows before each compaction that is in force, oldest first.
     windows: Vec<Vec<usize>>,
-    /// Where the turns began that a rollback may take back.
+    /// Where the turns began that a rollback may undo.
     turns: Vec<TurnStart>,
-    /// Whether the last of them goes on.
+    /// Whether the last turn is still open.
     is_in_turn: bool,
     rolled_back: usize,
-    /// Usage as it was recorded for each answer, by the answer's id.
+    /// The usage recorded for each answer, by the answer's id.
     recorded: Vec<(usize, Option<String>, LoggedUsage)>,
-    /// Answers that are no part of the conversation: summaries.
+    /// Ids of answers that are not part of the conversation because they are summaries.
     compactions: HashSet<String>,
 }
 
-/// How things stood before a turn.
+/// The state before a turn.
 #[derive(Clone, Copy)]
 struct TurnStart {
     items: usize,
     window: usize,
     compactions: usize,
-    /// Whether the user says something in it.
+    /// Whether the user said something in it.
     is_users: bool,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line of a log of 2025.
+    /// A line of a rollout of 2025.
     fn bare_line(&mut self, line: Raw<'a>, time_ms: Option<i64>) {
         if is_bare_line(line) {
             let instructions = line.get("instructions").filter(|text| text.is_string());
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
                 None => self.begin_turn(true),
             }
         }
-        // The provider may compact of itself, in the middle of its answers.
+        // The provider may compact on its own, in the middle of its answers.
         let speaker = match is_compaction(item) {
             true => Speaker::Summary,
             false => Speaker::Wire,
@@ -211,8 +211,8 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Takes the last `turns` turns back in which the user said something, with all that came after, compactions
-    /// among it.
+    /// Undoes the last `turns` turns in which the user said something, with everything that came after, including
+    /// compactions.
     fn roll_back(&mut self, mut turns: usize) {
         self.is_in_turn = false;
         while turns > 0
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What the agent goes on with after a compaction: what the line lists, or else what the user said and the summary.
+    /// Sets the window after a compaction: the list in the line, or else the user's messages and the summary.
     fn compacted(&mut self, payload: Raw<'a>, time_ms: Option<i64>) {
         self.compactions
             .extend(payload.get_string("compaction_response_id"));
@@ -264,15 +264,15 @@ impl<'a> Reader<'a> {
             }
         }
         match self.log.window.is_empty() {
-            // It says nothing to go on with.
+            // The line does not say how to go on.
             true => self.log.window = before,
             false => self.windows.push(before),
         }
     }
 
-    /// Makes the window of a list of items. Those that stood in the window `before` are the same ones; of the others
-    /// the summary is new, and what is left (the agent's instructions again, the user's words cut short) repeats what
-    /// the history has.
+    /// Makes the window from a list of items. Items that were in the window `before` are reused. Of the others, the
+    /// summary is new. The rest, such as the repeated instructions and the user's shortened messages, repeats what the
+    /// history already holds.
     fn replaced(&mut self, before: &[usize], list: Raw<'a>, summary: &str, time_ms: Option<i64>) {
         let mut places: HashMap<u128, Vec<usize>> = HashMap::new();
         for at in before.iter().rev() {
@@ -304,7 +304,7 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> Log<'a> {
         if !self.recorded.is_empty() {
-            // Each answer's own record, in place of the running counts beside it.
+            // Prefer each answer's own record to the running totals beside it.
             let mut seen = HashSet::new();
             let compactions = self.compactions;
             let own = self.recorded.into_iter().filter(|(_, id, _)| {
@@ -315,7 +315,7 @@ impl<'a> Reader<'a> {
         }
         if self.rolled_back > 0 {
             self.log.warnings.push(format!(
-                "{} of the log's items were taken back by a rollback, and are left out",
+                "{} of the log's items were rolled back, and are left out",
                 self.rolled_back
             ));
         }
@@ -323,7 +323,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What the user said, and not what Codex says in the user's name.
+/// Whether the user said this, as opposed to what Codex adds in the user's name.
 fn is_users_word(item: Raw<'_>) -> bool {
     let is =
         |key: &str, wanted: &str| item.get(key).and_then(Raw::string).as_deref() == Some(wanted);
@@ -335,7 +335,7 @@ fn is_users_word(item: Raw<'_>) -> bool {
     !CONTEXT.iter().any(|mark| text.starts_with(mark)) && !text.starts_with(SUMMARY_BEGINS)
 }
 
-/// Whether an item is, or holds, the summary that the log names.
+/// Whether an item is or contains the summary that the log names.
 fn is_summary(item: Raw<'_>, summary: &str) -> bool {
     let text = first_text(item);
     text.starts_with(SUMMARY_BEGINS)
@@ -353,7 +353,7 @@ fn first_text(item: Raw<'_>) -> String {
         .unwrap_or_default()
 }
 
-/// What an item is told from others by: the members that say something, whatever their order and form.
+/// A hash that identifies an item: of the members that carry meaning, independent of their order and form.
 fn telling_hash(item: Raw<'_>) -> u128 {
     let mut hash = Xxh3::new();
     let mut members: Vec<_> = item

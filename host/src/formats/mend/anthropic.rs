@@ -27,7 +27,7 @@ const OPENING: &str = "[The conversation begins here.]";
 
 pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     let mut entries = Vec::new();
-    // Of each entry, the message that it is of.
+    // For each entry, the index of its message.
     let mut of = Vec::new();
     let last = messages.len().saturating_sub(1);
     for (at, message) in messages.into_iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn mended(messages: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     messages
 }
 
-/// A message in entries: each result by itself, and the rest.
+/// Splits a message into entries: one for each result, and the rest.
 fn split(mut message: Value, entries: &mut Vec<Entry>) {
     let Some(blocks) = message["content"].as_array() else {
         return entries.push(Entry::Other(message));
@@ -98,10 +98,11 @@ fn split(mut message: Value, entries: &mut Vec<Entry>) {
     }
 }
 
-/// Entries as messages: results side by side are one message, with what else the user said in theirs.
+/// Joins entries to messages. Neighbouring results form one message, together with what else the user said in their
+/// messages.
 fn joined(entries: Vec<(usize, Entry)>, of: &[usize]) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
-    // The messages that the results of the last message are of.
+    // The messages that the results in the last message came from.
     let mut results_of: Option<Vec<usize>> = None;
     for (at, entry) in entries {
         let origin = of.get(at).copied().unwrap_or(0);
@@ -142,8 +143,7 @@ fn joined(entries: Vec<(usize, Entry)>, of: &[usize]) -> Vec<Value> {
     messages
 }
 
-/// Mends a message by itself; answers the blocks that have to stand in a message of the user's. Nothing for one that
-/// says nothing.
+/// Fixes one message. Returns the blocks that have to move to a user message, or `None` if the message is empty.
 fn mend_message(
     mut message: Value,
     is_last: bool,
@@ -188,7 +188,7 @@ fn mend_message(
                     Kept::Not => {}
                 }
             }
-            // Nothing may stand behind a call.
+            // Nothing may follow a call.
             let is_call = |block: &Value| block["type"] == "tool_use";
             if let Some(first) = kept.iter().position(is_call)
                 && !kept[first..].iter().all(is_call)
@@ -228,7 +228,7 @@ fn mend_message(
 
 enum Kept {
     Here(Value),
-    /// In a message of the user's behind this one.
+    /// It moves to a user message after this one.
     Aside(Value),
     Not,
 }
@@ -319,7 +319,7 @@ fn mended_block(mut block: Value, role: &str, notes: &mut Notes) -> Kept {
     }
 }
 
-/// A picture of OpenAI's as one of Anthropic's.
+/// Converts a picture from OpenAI's format to Anthropic's.
 fn image(part: &Value) -> Option<Value> {
     let url = part["image_url"]["url"]
         .as_str()

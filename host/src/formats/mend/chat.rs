@@ -52,7 +52,7 @@ pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> V
     }
     let paired = paired(entries, &FORMS, notes).into_iter();
     let mut messages: Vec<Value> = Vec::new();
-    // Pictures of one group of results come after all of them, in one message.
+    // The pictures of one group of results follow all of the results, in one message.
     for (_, entry) in paired {
         let (Entry::Calls(message, _) | Entry::Result(message, _) | Entry::Other(message)) = entry;
         messages.push(message);
@@ -60,7 +60,7 @@ pub(super) fn mended(messages: Vec<Value>, claude: bool, notes: &mut Notes) -> V
     messages
 }
 
-/// Mends role and content; answers the parts that have to stand in a message of the user's.
+/// Fixes role and content. Returns the parts that have to move to a user message.
 fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Value> {
     let role = message["role"].as_str().unwrap_or_default().to_owned();
     if ![
@@ -121,7 +121,7 @@ fn mend_message(message: &mut Value, claude: bool, notes: &mut Notes) -> Vec<Val
     aside
 }
 
-/// Nothing for a message that says nothing and has a role that only its provider knows.
+/// `None` for an empty message whose role only its own provider knows.
 fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
     let role = message["role"].as_str().unwrap_or_default();
     if [
@@ -140,7 +140,7 @@ fn message_or_none(message: Value, notes: &mut Notes) -> Option<Value> {
     None
 }
 
-/// Mends the calls of a message; answers their ids.
+/// Fixes the calls of a message and returns their ids.
 fn mend_calls(message: &mut Value, notes: &mut Notes) -> Vec<String> {
     if let Some(call) = message
         .get_mut("function_call")

@@ -1,4 +1,4 @@
-//! Calls and their results, brought together.
+//! Pairs calls with their results.
 
 use std::collections::HashMap;
 
@@ -6,34 +6,34 @@ use serde_json::Value;
 
 use super::{Ids, Notes};
 
-/// A part of a conversation as far as calls go.
+/// A part of a conversation, reduced to what matters for pairing.
 pub(super) enum Entry {
-    /// What makes calls, with their ids.
+    /// Something that makes calls, with the ids of these.
     Calls(Value, Vec<String>),
     /// The result of the call with this id.
     Result(Value, String),
     Other(Value),
 }
 
-/// How the entries of a format are changed.
+/// The functions that change the entries of a format.
 pub(super) struct Forms {
-    /// Whether a result has to follow its call at once.
+    /// Whether a result has to follow its call immediately.
     pub(super) adjacent: bool,
-    /// Gives the calls of an entry these ids.
+    /// Sets the ids of an entry's calls.
     pub(super) set_calls: fn(&mut Value, &[String]),
-    /// Gives a result the id of its call.
+    /// Sets the call id of a result.
     pub(super) set_result: fn(&mut Value, &str),
-    /// A result that says that there is none, for the call at this place of an entry.
+    /// Makes a placeholder for a missing result, for the call at this position of an entry.
     pub(super) stub: fn(&Value, usize, &str) -> Value,
-    /// What becomes of a result without a call.
+    /// Converts a result without a call.
     pub(super) orphan: fn(Value) -> Value,
 }
 
-/// Brings calls and results together: each call has one result, behind it, and each result a call. Ids that are used
-/// again pair in their order. Each entry comes back with its place among the old ones; a new one has that of the one
-/// before it.
+/// Pairs calls with results: each call gets exactly one result after it, and each result has a call. If an id is used
+/// more than once, calls and results pair in order. Each returned entry has its index among the old ones. A new entry
+/// has the index of the entry before it.
 pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> Vec<(usize, Entry)> {
-    // The place of the result of each call.
+    // For each call, the position of its result.
     let mut open: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
     let mut result_of: HashMap<(usize, usize), usize> = HashMap::new();
     let mut early = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
             Entry::Other(_) => {}
         }
     }
-    // A result that came before its call.
+    // Results that came before their calls.
     for at in early {
         if let Entry::Result(_, id) = &entries[at]
             && let Some(open) = open.get_mut(id.as_str()).filter(|open| !open.is_empty())
@@ -131,7 +131,7 @@ pub(super) fn paired(entries: Vec<Entry>, forms: &Forms, notes: &mut Notes) -> V
                         }
                         out.push((at, Entry::Result(value, new.clone())));
                     }
-                    // Its call comes later, and takes it along.
+                    // Its call comes later and takes the result along.
                     None => slots[at] = Some(Entry::Result(value, id)),
                 },
             },

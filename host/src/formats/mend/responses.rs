@@ -88,7 +88,7 @@ pub(super) fn mended(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
                 as_string(&mut item["arguments"]);
                 entries.push(Entry::Calls(item, vec![String::new()]));
             }
-            // Programs are their provider's own, both sides of them.
+            // Programs, calls and outputs alike, are understood only by their own provider.
             kind if kind.ends_with("_output")
                 && kind != "program_output"
                 && item["call_id"].is_string() =>
@@ -126,7 +126,7 @@ fn call_id(item: &Value) -> String {
     item["call_id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Takes out an id of another kind than the provider's; it gives a new one.
+/// Removes an id that the provider did not assign. The provider assigns a new one.
 fn mend_id(item: &mut Value, begins: &str, notes: &mut Notes) {
     let is_right = item["id"]
         .as_str()
@@ -153,7 +153,7 @@ fn drop_repeated_ids(items: &mut [Value], notes: &mut Notes) {
     }
 }
 
-/// Reasoning without the item that came of it is refused.
+/// Removes reasoning without the item that it led to, which the provider refuses.
 fn drop_lone_reasoning(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     let mut kept: Vec<Value> = Vec::with_capacity(items.len());
     for item in items.into_iter().rev() {
@@ -170,8 +170,8 @@ fn drop_lone_reasoning(items: Vec<Value>, notes: &mut Notes) -> Vec<Value> {
     kept
 }
 
-/// Mends a message; answers the parts that have to stand in a message of the user's, or nothing where it says nothing
-/// that anybody else reads.
+/// Fixes a message. Returns the parts that have to move to a user message, or `None` if no other provider could read
+/// any of it.
 fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
     let role = item["role"].as_str().unwrap_or_default().to_owned();
     if !["user", "assistant", "system", "developer"].contains(&role.as_str()) {
@@ -220,7 +220,7 @@ fn mend_message(item: &mut Value, notes: &mut Notes) -> Option<Vec<Value>> {
     Some(aside)
 }
 
-/// A part of chat completions, or of the other direction, in the form of Responses.
+/// Converts a part of chat completions, or of the other direction, to the form of Responses.
 fn as_input(part: &Value, text_type: &str) -> Option<Value> {
     if let Some(text) = part
         .as_str()
@@ -245,7 +245,7 @@ fn as_input(part: &Value, text_type: &str) -> Option<Value> {
     }
 }
 
-/// An output is text, or parts as a user's message has them.
+/// Fixes an output: it is text, or parts like those of a user message.
 fn mend_output(item: &mut Value, notes: &mut Notes) {
     let output = &mut item["output"];
     match output {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Format, Notes, is_plain, mend_name};
 use crate::formats::json::{Edits, Raw};
 
-/// Makes the tools of a body what the provider takes, where they are not.
+/// Edits the tools of a body so that the provider accepts them.
 pub(super) fn edit(tools: Raw<'_>, to: Format, notes: &mut Notes, edits: &mut Edits) {
     let raws: Vec<&str> = tools.elements().map(Raw::text).collect();
     let Some(old) = super::parsed(&raws) else {
@@ -74,7 +74,7 @@ fn mended(mut tool: Value, to: Format, notes: &mut Notes) -> Option<Value> {
                 }
                 mended(made, to, notes)
             }
-            // A tool that the provider runs has a version in its type.
+            // The type of a tool that the provider runs contains a version.
             _ if is_plain(tool["name"].as_str().unwrap_or_default()) || kind == "mcp_toolset" => {
                 Some(tool)
             }
@@ -83,7 +83,7 @@ fn mended(mut tool: Value, to: Format, notes: &mut Notes) -> Option<Value> {
     }
 }
 
-/// Mends a function's name and schema; nothing where it has no name.
+/// Fixes a function's name and schema. Returns `None` if it has no name.
 fn mend_function(function: &mut Value, schema: &str, notes: &mut Notes) -> Option<()> {
     if function["name"].as_str().is_none_or(str::is_empty) {
         return None;

@@ -14,7 +14,8 @@ use crate::providers::endpoint::Endpoint;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Those of this process, and who makes them. A child made by `fork` has none of its parent's threads.
+/// The connections of this process and the runtime that makes them. A child made by `fork` has none of its parent's
+/// threads.
 #[derive(Default)]
 struct Made {
     connections: OnceLock<Connections>,

@@ -1,4 +1,4 @@
-//! What a message costs, for every kind of item and part that the three APIs publish.
+//! The token count of every kind of item and part in the three published APIs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use base64::Engine;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::formats::{PlanEntry, RenderPlan, read};
 
-/// Where a string of an item is nothing that a model reads: ids, types, signatures, what is encrypted or is charged
-/// to nobody, such as a citation's copy of the text it cites.
+/// Members whose strings a model does not read: ids, types, signatures, and what is encrypted or not charged, such as a
+/// citation's copy of the cited text.
 const UNREAD: [&str; 27] = [
     "type",
     "role",
@@ -49,7 +49,7 @@ fn picture() -> String {
     STANDARD.encode(bytes)
 }
 
-/// Every item of OpenAI's Responses that a request may hold, with the strings that it may have.
+/// Every item of OpenAI's Responses that a request may hold, with all of its possible strings.
 fn response_items() -> Vec<Value> {
     let p = "PICTURE";
     let url = "data:image/png;base64,PICTURE";
@@ -110,7 +110,7 @@ fn response_items() -> Vec<Value> {
     .clone()
 }
 
-/// Every block of Anthropic's messages, by the role in whose messages it stands.
+/// Every block of Anthropic's messages, with the role of the messages that hold it.
 fn blocks() -> Vec<(&'static str, Value)> {
     let p = "PICTURE";
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": p}});
@@ -191,7 +191,7 @@ fn chat_messages() -> Vec<Value> {
     .clone()
 }
 
-/// Every kind of item and part, each in a document between two things that the user says.
+/// Every kind of item and part, each in a document between two user messages.
 fn documents() -> Vec<(String, Value)> {
     let said = |text: &str| json!({"role": "user", "content": text});
     let name = |value: &Value| value.to_string().chars().take(120).collect::<String>();
@@ -228,7 +228,7 @@ fn tokens(document: &Value) -> u64 {
         .sum()
 }
 
-/// The places of the strings in a document that a model reads.
+/// The positions in a document of the strings that a model reads.
 fn places(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::String(text) => {
@@ -247,7 +247,7 @@ fn places(value: &Value, path: &str, found: &mut Vec<String>) {
         }
         Value::Object(map) => {
             for (key, value) in map {
-                // What is cited is in the text that it is cited from.
+                // The cited text is part of the text that it is cited from.
                 if !UNREAD.contains(&key.as_str()) || value.is_string() {
                     places(value, &format!("{path}/{key}"), found);
                 }
@@ -318,7 +318,7 @@ fn a_picture_costs_its_pixels_wherever_it_stands() {
     assert!(seen > 8);
 }
 
-/// A result stays what its kind has to be when its text is another one.
+/// A result keeps the required shape of its kind when its text is replaced.
 #[test]
 fn a_shortened_result_keeps_the_shape_of_its_kind() {
     for item in response_items() {
@@ -374,7 +374,7 @@ fn a_shortened_result_keeps_the_shape_of_its_kind() {
     }
 }
 
-/// Wherever a request has its tools, they take the same room.
+/// Tools count the same wherever a request holds them.
 #[test]
 fn tools_in_an_item_count_as_tools() {
     let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}});
@@ -395,7 +395,7 @@ fn tools_in_an_item_count_as_tools() {
             .extend(role.as_object().unwrap().clone());
         assert_eq!(fixed(json!({"input": [item, user]})), own);
     }
-    // What nobody knows counts as its JSON.
+    // An unknown item counts as its JSON.
     let unknown = json!({"type": "workspace_state", "roots": ["/src".repeat(100)]});
     assert!(fixed(json!({"input": [unknown, user]})) >= counter.count_text(&unknown.to_string()));
 }

@@ -27,7 +27,7 @@ pub(in crate::session) struct Saved {
     pub(in crate::session) lacking: IdSet,
     pub(in crate::session) pauses: Pauses,
     pub(in crate::session) compactions: u64,
-    /// What the provider reported; empty for nothing.
+    /// The usage that the provider reported; empty if there is none.
     pub(in crate::session) usage: String,
     /// The last message of those that were taken over from an engine's store.
     pub(in crate::session) recovered: Option<MessageId>,

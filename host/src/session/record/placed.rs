@@ -45,8 +45,8 @@ impl Record {
         Ok(read.map(|(window, roles)| window.placed(&roles)))
     }
 
-    /// The messages of a session that its agent compacted away itself, by its log: they are part of the conversation, and
-    /// the agent goes on without them. None once an engine compacted it.
+    /// The messages that the agent compacted away itself, according to the session's log. They are part of the
+    /// conversation, but the agent continues without them. Empty once an engine compacted the session.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -69,8 +69,8 @@ impl Record {
         Ok(window.map_or_else(BTreeSet::new, |window| window.left_out().iter().collect()))
     }
 
-    /// The compaction in force of a session, as an engine is told of it when the session is opened; none where there is
-    /// no such session or no compaction of it.
+    /// The compaction in force of a session, in the form that the engine receives when the session is opened. `None` if
+    /// there is no such session, or if it was never compacted.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -20,7 +20,7 @@ pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) compactions: u64,
     pub(in crate::session) recovered: Option<MessageId>,
     pub(in crate::session) format: Option<Format>,
-    /// What the provider reported, in the form that [`UsageMemory`](crate::session::state::UsageMemory) has.
+    /// The usage that the provider reported, in the form of [`UsageMemory`](crate::session::state::UsageMemory).
     pub(in crate::session) usage: &'a str,
     pub(in crate::session) log: &'a [Logged],
     /// Where the log differs from what is stored.

@@ -100,7 +100,7 @@ pub(super) fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
         3 => transaction
             .execute_batch("ALTER TABLE sessions ADD COLUMN usage TEXT NOT NULL DEFAULT ''")?,
         found if found < SCHEMA_VERSION => {
-            // Drafts of the tables were never released, and hold only hashes and ids.
+            // Earlier drafts of these tables were never released and hold only hashes and ids.
             transaction.execute_batch(
                 "DROP TABLE IF EXISTS compactions; DROP TABLE IF EXISTS wire; DROP TABLE IF EXISTS messages;
                  DROP TABLE IF EXISTS written; DROP TABLE IF EXISTS sessions;",

@@ -53,7 +53,7 @@ impl ContextEngine for KeepTail {
         if tokens < threshold {
             return Decision::No(figures);
         }
-        // Not right after the last one, and not at a loss.
+        // Do not compact right after the last compaction, or at a loss.
         match window.may_compact(roomy(threshold)) {
             Decision::No(reason) => Decision::No(format!("{figures}; {reason}")),
             _ => Decision::Yes(figures),
@@ -64,11 +64,11 @@ impl ContextEngine for KeepTail {
         let (messages, window) = (request.messages, &request.order.window);
         let size = |view: &MessageView<'_>| view.tokens();
         let before = window.fixed_tokens + messages.iter().map(size).sum::<u64>();
-        // The provider may count otherwise: the threshold in the tokens of the messages.
+        // The provider may count differently, so convert the threshold to the tokens of the messages.
         let scale = before as f64 / window.best_prompt_tokens().max(1) as f64;
         let most = roomy((self.threshold(window) as f64 * scale) as u64);
 
-        // As many of the last messages as leave enough room, else as few as possible.
+        // Keep as many of the last messages as leave enough room, or else as few as possible.
         let mut keep = self.0.keep_last;
         let (mut entries, mut after) = self.keeping(messages, keep);
         while window.fixed_tokens + after > most && keep > 1 {
@@ -76,7 +76,7 @@ impl ContextEngine for KeepTail {
             (entries, after) = self.keeping(messages, keep);
         }
         if entries.iter().all(|entry| matches!(entry, Entry::Keep(_))) {
-            let reason = "what lies between head and tail is too short to be worth a summary";
+            let reason = "the text between head and tail is too short to be worth a summary";
             return Ok(Outcome::NothingToDo(reason.into()));
         }
         let makes_room = window.fixed_tokens + after <= most;

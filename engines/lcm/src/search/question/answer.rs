@@ -27,8 +27,8 @@ const NUMBERED: &str =
 const PLACES: &str =
     "city town country place state location street village island region address continent";
 
-/// What asks for something in texts without spaces, and for a number in some other languages: digits are the same
-/// in all. Letters have no accents here, as in a folded text.
+/// Question words in languages without spaces, and words for a number in some other languages, because digits are the
+/// same in all. Letters have no accents here, as in a folded text.
 const ASKED_ELSEWHERE: [(Wanted, &str); 4] = [
     (
         Wanted::Time,

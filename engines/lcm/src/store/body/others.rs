@@ -1,11 +1,11 @@
-//! What a message holds beside text, calls, thinking and pictures: the items of tools that the provider runs itself,
-//! the titles of documents, documents that came as base64 of text.
+//! What a message holds besides text, calls, thinking and pictures: the items of hosted tools, the titles of documents,
+//! and documents whose base64 decodes to text.
 
 use serde_json::{Map, Value};
 
 use crate::wire_items::wire_items;
 
-/// What a part begins to be named by if it may hold such a thing. Few messages have any, and only these are parsed.
+/// Substrings of the names of parts that may hold such content. Few messages have any, and only those are parsed.
 const HINTS: [&str; 8] = [
     "_call\"",
     "_tool_result\"",
@@ -17,7 +17,7 @@ const HINTS: [&str; 8] = [
     "program",
 ];
 
-/// Parts and items that are read elsewhere, or have nothing to read.
+/// Parts and items that are read elsewhere or contain nothing to read.
 const READ: [&str; 24] = [
     "",
     "text",
@@ -45,7 +45,7 @@ const READ: [&str; 24] = [
     "assistant",
 ];
 
-/// Members that name an item or say how it stands, and what is encrypted.
+/// Members that hold ids, states or encrypted data.
 const NAMES: [&str; 22] = [
     "type",
     "id",
@@ -71,10 +71,10 @@ const NAMES: [&str; 22] = [
     "format",
 ];
 
-/// Base64 is longer than any word.
+/// Longer words are treated as base64.
 const LONGEST_WORD: usize = 512;
 
-/// The searchable texts of such things in a message's wire JSON, one for each item or part.
+/// The searchable texts in a message's wire JSON, one for each item or part.
 pub(super) fn in_raw(raw: &str) -> Vec<String> {
     if !HINTS
         .iter()
@@ -89,7 +89,7 @@ pub(super) fn in_raw(raw: &str) -> Vec<String> {
             .or_else(|| item.get("payload"))
             .unwrap_or(&item);
         let kind = kind_of(message);
-        // A message has content; an answer's is its text.
+        // Only a message has parts to read. The content of a tool result is its text, which is read elsewhere.
         match message.get("content").and_then(Value::as_array) {
             Some(parts) if message.get("role").is_some() => {
                 texts.extend(parts.iter().filter_map(of_part));
@@ -106,7 +106,7 @@ fn kind_of(part: &Value) -> &str {
     part.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether an item is a call that is answered by another one.
+/// Whether an item is a call that another item answers.
 fn is_call(item: &Value) -> bool {
     kind_of(item).ends_with("_call") && item.get("call_id").is_some_and(Value::is_string)
 }
@@ -122,7 +122,8 @@ fn of_part(part: &Value) -> Option<String> {
     Some(texts.join("\n")).filter(|text| !text.is_empty())
 }
 
-/// The names of a document, and its text if that is base64 or stands in parts. Text in one string is the message's.
+/// The names of a document, and its text if that is base64 or a list of parts. A text in a single string belongs to the
+/// message's text.
 fn of_document(document: &Map<String, Value>, texts: &mut Vec<String>) {
     let inner = document
         .get("file")
@@ -160,7 +161,7 @@ fn of_document(document: &Map<String, Value>, texts: &mut Vec<String>) {
     }
 }
 
-/// The text that base64 stands for.
+/// The text that is encoded in base64.
 fn decoded(base64: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);
@@ -184,7 +185,7 @@ fn decoded(base64: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Appends the texts in a value; a string that holds JSON is read as such.
+/// Appends the texts in a value. A string that holds JSON is parsed.
 fn collect(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) if text.is_empty() || is_base64(text) => {}

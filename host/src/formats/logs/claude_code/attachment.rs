@@ -1,13 +1,13 @@
-//! What Claude Code puts into a prompt beside the messages: lines of the type `attachment`.
+//! What Claude Code adds to a prompt besides the messages: lines of the type `attachment`.
 
 use super::super::super::json::{Raw, quote};
 use super::super::super::splice::text_part;
 
-/// The members of an attachment that name it and say nothing.
+/// The members of an attachment that only identify it.
 const NAMES: [&str; 4] = ["type", "uuid", "source_uuid", "toolUseID"];
 
-/// An attachment as a message of Anthropic's, and whether its words are the user's: a prompt that was typed while the
-/// agent worked. All else is what the agent's program says to the model, in as many words as the log has of it.
+/// An attachment as a message in Anthropic's format, and whether the user wrote it, as with a prompt typed while the
+/// agent worked. All other attachments come from the agent's program, in the wording that the log has.
 pub(super) fn message_of(attachment: Raw<'_>) -> Option<(String, bool)> {
     let kind = attachment.get_string("type").unwrap_or_default();
     if kind == "queued_command" {
@@ -42,7 +42,7 @@ fn message(content: &str) -> String {
     format!("{{\"role\":\"user\",\"content\":{content}}}")
 }
 
-/// What an attachment holds: its texts, each under its name, and its pictures.
+/// The contents of an attachment: its texts, each with its name, and its pictures.
 #[derive(Default)]
 struct Parts {
     lines: Vec<String>,
@@ -50,7 +50,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds a value, no deeper than a value may nest.
+    /// Adds a value, down to the nesting limit.
     fn add(&mut self, name: Option<&str>, value: Raw<'_>) {
         if let Some(text) = value.string() {
             self.lines.push(match name {
@@ -71,7 +71,7 @@ impl Parts {
     }
 }
 
-/// A picture in one of the forms that an attachment has it in, as a block of Anthropic's.
+/// A picture as a block in Anthropic's format, from any form that attachments use.
 fn picture(value: Raw<'_>) -> Option<String> {
     let source = value.get("source").unwrap_or(value);
     let data = source
