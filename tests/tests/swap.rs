@@ -303,7 +303,7 @@ fn call_everything(engines: &Arc<Engines>) -> Vec<String> {
     let answer = json!({"role": "assistant", "content": "It is fine."}).to_string();
     note(
         session
-            .answer(&[&answer], Some(&Usage::default()))
+            .answer(&[&answer], Some(&Usage::default().input_tokens(1_000)))
             .map(drop),
     );
     // The client goes back.

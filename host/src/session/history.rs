@@ -74,6 +74,22 @@ struct Unsaved {
     lacking: bool,
 }
 
+impl Unsaved {
+    /// The whole history replaces what the record has; `written` is all that the host has written.
+    fn everything(written: Vec<WrittenText>) -> Self {
+        Self {
+            log_from: 0,
+            sent_from: 0,
+            handed_from: 0,
+            written,
+            forgot: true,
+            in_force: true,
+            shown: true,
+            lacking: true,
+        }
+    }
+}
+
 impl Default for Unsaved {
     fn default() -> Self {
         Self {
@@ -287,18 +303,13 @@ impl History {
             trail.rename(renamed);
         }
         self.written.rename(renamed);
+        // A client that sends one of these later is known by the new id to send what the engine lacks.
+        self.lacking = (std::mem::take(&mut self.lacking).into_iter())
+            .map(|id| renamed.get(&id).copied().unwrap_or(id))
+            .collect();
         let recovered = renamed.iter().filter(|(old, _)| self.is_recovered(**old));
         self.recovered = recovered.map(|(_, new)| *new).chain(self.recovered).max();
-        self.unsaved = Unsaved {
-            log_from: 0,
-            sent_from: 0,
-            handed_from: 0,
-            written: self.written.all().to_vec(),
-            forgot: true,
-            in_force: true,
-            shown: true,
-            lacking: true,
-        };
+        self.unsaved = Unsaved::everything(self.written.all().to_vec());
     }
 
     /// The forms that a message had before, the latest first.
@@ -555,15 +566,7 @@ impl History {
             stored: self.stored.take(),
             pauses: self.pauses,
             compactions: self.compactions,
-            unsaved: Unsaved {
-                log_from: 0,
-                sent_from: 0,
-                handed_from: 0,
-                forgot: true,
-                in_force: true,
-                shown: true,
-                ..Unsaved::default()
-            },
+            unsaved: Unsaved::everything(Vec::new()),
             ..Self::default()
         };
     }
@@ -600,4 +603,51 @@ fn chain_link(chain: u64, id: MessageId, identity: u128) -> u64 {
     hash.update(&id.0.to_le_bytes());
     hash.update(&identity.to_le_bytes());
     hash.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::super::align::Mark;
+    use super::super::record::Record;
+    use super::*;
+
+    const OLD: MessageId = MessageId(1);
+    const NEW: MessageId = MessageId(7);
+
+    /// A history of one message, which the engine lacks, after `change` and as the record has it then.
+    fn recorded_after(change: impl Fn(&mut History)) -> History {
+        let home = tempfile::tempdir().unwrap();
+        let record = Record::open(home.path()).unwrap();
+        let load = || {
+            let (stored, saved) = record.load("session").unwrap();
+            History::of(stored, saved)
+        };
+        let mut history = load();
+        let mark = Mark {
+            identity: 1,
+            shape: 1,
+        };
+        history.append(Known { id: OLD, mark }, None);
+        history.lacks(Ids::from_iter([OLD]));
+        assert_eq!(history.save(8), None);
+        change(&mut history);
+        assert_eq!(history.save(8), None);
+        load()
+    }
+
+    #[test]
+    fn an_engine_lacks_a_message_under_its_new_id_too() {
+        let history = recorded_after(|history| {
+            history.rename(0, &IdMap::from_iter([(OLD, NEW)]));
+        });
+        assert_eq!(*history.lacking(), Ids::from_iter([NEW]));
+    }
+
+    #[test]
+    fn a_forgotten_conversation_leaves_nothing_that_an_engine_lacks() {
+        let history = recorded_after(History::forget);
+        assert!(history.branch().is_empty() && history.lacking().is_empty());
+    }
 }

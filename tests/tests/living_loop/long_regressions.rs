@@ -1287,71 +1287,73 @@ fn a_cleared_result_among_others_is_not_stored() {
 
 #[test]
 fn an_earlier_form_that_an_engine_lacks_is_no_place() {
-    check(
-        Wire::Anthropic,
-        2000,
-        &[
-            turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
-            Act::Edit(Place(31529), Plain(40)),
-            turn(
-                Originals,
-                Plain(4),
-                Reply {
-                    words: ShortenedMark,
-                    thinks: true,
-                    ..SHORT
-                },
-            ),
-            turn(Originals, Plain(4), SHORT),
-            turn(
-                Originals,
-                Plain(4),
-                Reply {
-                    words: Plain(105),
-                    ..SHORT
-                },
-            ),
-            turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
-            turn(
-                Originals,
-                Plain(35),
-                Reply {
-                    words: Plain(73),
-                    ..SHORT
-                },
-            ),
-            turn(
-                Originals,
-                Plain(39),
-                Reply {
-                    words: Plain(42),
-                    thinks: true,
-                    calls: 3,
-                    ..SHORT
-                },
-            ),
-            Act::ChangeEngine,
-            turn(
-                Originals,
-                Plain(15),
-                Reply {
-                    words: Plain(71),
-                    thinks: true,
-                    calls: 2,
-                    ..SHORT
-                },
-            ),
-            Act::LoseStore,
-            turn(Originals, GoOn, SHORT),
-            Act::Restart { in_order: true },
-            turn(Originals, Plain(32), SHORT),
-            turn(Originals, Plain(93), SHORT),
-            turn(Originals, Plain(119), SHORT),
-            Act::ChangeEngine,
-            turn(Handed, Plain(4), SHORT),
-            turn(Originals, Plain(4), SHORT),
-        ],
-    );
+    let acts = [
+        turn(Originals, Plain(4), Reply { calls: 1, ..SHORT }),
+        Act::Edit(Place(31529), Plain(40)),
+        turn(
+            Originals,
+            Plain(4),
+            Reply {
+                words: ShortenedMark,
+                thinks: true,
+                ..SHORT
+            },
+        ),
+        turn(Originals, Plain(4), SHORT),
+        turn(
+            Originals,
+            Plain(4),
+            Reply {
+                words: Plain(105),
+                ..SHORT
+            },
+        ),
+        turn(Originals, Plain(4), Reply { calls: 2, ..SHORT }),
+        turn(
+            Originals,
+            Plain(35),
+            Reply {
+                words: Plain(73),
+                ..SHORT
+            },
+        ),
+        turn(
+            Originals,
+            Plain(39),
+            Reply {
+                words: Plain(42),
+                thinks: true,
+                calls: 3,
+                ..SHORT
+            },
+        ),
+        Act::ChangeEngine,
+        turn(
+            Originals,
+            Plain(15),
+            Reply {
+                words: Plain(71),
+                thinks: true,
+                calls: 2,
+                ..SHORT
+            },
+        ),
+        Act::LoseStore,
+        turn(Originals, GoOn, SHORT),
+        Act::Restart { in_order: true },
+        turn(Originals, Plain(32), SHORT),
+        turn(Originals, Plain(93), SHORT),
+        turn(Originals, Plain(119), SHORT),
+        Act::ChangeEngine,
+        turn(Handed, Plain(4), SHORT),
+        turn(Originals, Plain(4), SHORT),
+    ];
+    // Where the compactions fall decides which messages the engine lacks when it comes back.
+    for wire in [Wire::Anthropic, Wire::Chat] {
+        for window in [1500, 2000, 2500] {
+            check(wire, window, &acts);
+        }
+    }
 }
 
 #[test]
