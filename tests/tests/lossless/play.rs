@@ -249,7 +249,7 @@ fn window(chat: &Chat) -> AgentWindow {
     let fixed = counter
         .count_text(&chat.body(chat.messages.len()))
         .saturating_sub(messages);
-    let context_length = 2 * fixed + (messages / 3).max(400);
+    let context_length = 2 * fixed + (messages / 3).max(250);
     AgentWindow {
         model: "gpt-5".to_owned(),
         context_length,
