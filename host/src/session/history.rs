@@ -1,7 +1,7 @@
 //! What a session knows of its conversation beside the text: ids and hashes, how far the engine was shown
 //! them, what the host wrote, and the compaction in force. It is what the record keeps.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use contexture_engine_api::{CurrentCompaction, MessageId, Observed};
 use xxhash_rust::xxh3::Xxh3;
@@ -10,7 +10,7 @@ use super::align::Known;
 use super::ids::{IdMap, Ids};
 use super::record::{InForce, Logged, RecordError, Saved, SessionChange, StoredSession};
 use super::trail::{Origin, Trail, Unit};
-use super::written::{Written, WrittenText};
+use super::written::{IdSet, Written, WrittenText};
 use crate::formats::Format;
 use crate::prompt_cache::Pauses;
 
@@ -39,6 +39,8 @@ pub(super) struct History {
     pub(super) pending_cut: Option<Option<MessageId>>,
     /// Messages that the engine lacks.
     lacking: Ids,
+    /// Messages that other engines lacked when the session left them, by the engine's name.
+    others_lack: BTreeMap<String, Ids>,
     /// What was cut off since the session was opened.
     pub(super) gone: Ids,
     in_force: Option<InForce>,
@@ -108,6 +110,9 @@ impl Default for Unsaved {
 impl History {
     /// The history that the record has of a session.
     pub(super) fn of(stored: StoredSession, saved: Saved) -> Self {
+        let mut lacking: BTreeMap<String, Ids> = (saved.lacking.into_iter())
+            .map(|(engine, messages)| (engine, messages.iter().collect()))
+            .collect();
         let mut written = Written::default();
         for text in saved.written {
             written.add(text);
@@ -121,7 +126,8 @@ impl History {
             written,
             log: saved.log,
             shown: saved.shown,
-            lacking: saved.lacking.iter().collect(),
+            lacking: lacking.remove(&saved.engine).unwrap_or_default(),
+            others_lack: lacking,
             remembers: saved.remembers,
             in_force: saved.compaction,
             pauses: saved.pauses,
@@ -133,13 +139,20 @@ impl History {
         }
     }
 
-    /// Says which engine the session runs under. Another one than before has seen nothing.
+    /// Says which engine the session runs under. Another one than before has seen nothing, and lacks what it lacked
+    /// when the session left it.
     pub(super) fn set_engine(&mut self, engine: &str) {
         let Some(stored) = &mut self.stored else {
             return;
         };
         if stored.engine != engine {
-            engine.clone_into(&mut stored.engine);
+            let before = std::mem::replace(&mut stored.engine, engine.to_owned());
+            let lacking = self.others_lack.remove(engine).unwrap_or_default();
+            let lacked = std::mem::replace(&mut self.lacking, lacking);
+            self.unsaved.lacking |= !(lacked.is_empty() && self.lacking.is_empty());
+            if !lacked.is_empty() {
+                self.others_lack.insert(before, lacked);
+            }
             (self.shown, self.remembers) = (None, false);
             self.unsaved.shown = true;
         }
@@ -304,9 +317,11 @@ impl History {
         }
         self.written.rename(renamed);
         // A client that sends one of these later is known by the new id to send what the engine lacks.
-        self.lacking = (std::mem::take(&mut self.lacking).into_iter())
-            .map(|id| renamed.get(&id).copied().unwrap_or(id))
-            .collect();
+        for lacking in self.others_lack.values_mut().chain([&mut self.lacking]) {
+            *lacking = (std::mem::take(lacking).into_iter())
+                .map(|id| renamed.get(&id).copied().unwrap_or(id))
+                .collect();
+        }
         let recovered = renamed.iter().filter(|(old, _)| self.is_recovered(**old));
         self.recovered = recovered.map(|(_, new)| *new).chain(self.recovered).max();
         self.unsaved = Unsaved::everything(self.written.all().to_vec());
@@ -547,9 +562,12 @@ impl History {
             written: &unsaved.written,
             in_force: unsaved.in_force.then_some(self.in_force.as_ref()),
             shown: unsaved.shown.then_some((self.shown, self.remembers)),
-            lacking: unsaved
-                .lacking
-                .then(|| self.lacking.iter().copied().collect()),
+            lacking: unsaved.lacking.then(|| {
+                let others = self.others_lack.iter();
+                let all = others.chain([(&stored.engine, &self.lacking)]);
+                all.map(|(engine, lacking)| (engine.clone(), lacking.iter().copied().collect()))
+                    .collect::<BTreeMap<String, IdSet>>()
+            }),
         };
         if change.is_empty() {
             return None;
@@ -625,6 +643,7 @@ mod tests {
             History::of(stored, saved)
         };
         let mut history = load();
+        history.set_engine("lcm");
         let mark = Mark {
             identity: 1,
             shape: 1,
@@ -643,6 +662,14 @@ mod tests {
             history.rename(0, &IdMap::from_iter([(OLD, NEW)]));
         });
         assert_eq!(*history.lacking(), Ids::from_iter([NEW]));
+    }
+
+    #[test]
+    fn what_one_engine_lacks_another_may_have() {
+        let mut history = recorded_after(|history| history.set_engine("compressor"));
+        assert!(history.lacking().is_empty());
+        history.set_engine("lcm");
+        assert_eq!(*history.lacking(), Ids::from_iter([OLD]));
     }
 
     #[test]

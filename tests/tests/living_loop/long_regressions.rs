@@ -2318,3 +2318,23 @@ fn a_summary_between_an_answer_and_a_call_is_applied() {
     ];
     check(Wire::Responses, 4_000, &acts);
 }
+
+#[test]
+fn what_one_engine_lacks_another_has_in_the_copy_that_is_put_back() {
+    check(
+        Wire::Anthropic,
+        4000,
+        &[
+            turn(Originals, Plain(4), SHORT),
+            Act::BackUp,
+            turn(Originals, Plain(4), SHORT),
+            Act::Edit(Place(13954), Plain(106)),
+            turn(Originals, Plain(4), SHORT),
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+            Act::PutBack,
+            Act::ChangeEngine,
+            turn(Originals, Plain(4), SHORT),
+        ],
+    );
+}

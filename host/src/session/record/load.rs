@@ -1,5 +1,7 @@
 //! Reading a session from the record.
 
+use std::collections::BTreeMap;
+
 use contexture_engine_api::{MessageId, Observed};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
@@ -23,8 +25,8 @@ pub(in crate::session) struct Saved {
     pub(in crate::session) shown: Option<Observed>,
     /// Whether that engine said itself how far it was shown them.
     pub(in crate::session) remembers: bool,
-    /// What that engine lacks.
-    pub(in crate::session) lacking: IdSet,
+    /// What each engine lacks, by its name.
+    pub(in crate::session) lacking: BTreeMap<String, IdSet>,
     pub(in crate::session) pauses: Pauses,
     pub(in crate::session) compactions: u64,
     /// The usage that the provider reported; empty if there is none.

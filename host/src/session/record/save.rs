@@ -1,5 +1,6 @@
 //! Writing what changed in a session to the record.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use contexture_engine_api::{MessageId, Observed};
@@ -37,8 +38,8 @@ pub(in crate::session) struct SessionChange<'a> {
     pub(in crate::session) in_force: Option<Option<&'a InForce>>,
     /// How far the engine was shown the conversation, where that changed.
     pub(in crate::session) shown: Option<(Option<Observed>, bool)>,
-    /// What the engine lacks, where that changed.
-    pub(in crate::session) lacking: Option<IdSet>,
+    /// What each engine lacks, by its name, where that changed.
+    pub(in crate::session) lacking: Option<BTreeMap<String, IdSet>>,
 }
 
 impl SessionChange<'_> {

@@ -26,8 +26,8 @@ CREATE TABLE sessions (
     shown_last   INTEGER,
     shown_chain  INTEGER,
     remembers    INTEGER NOT NULL DEFAULT 0,
-    -- The messages that the engine was to be shown and that were nowhere, as runs of ids.
-    lacking      TEXT NOT NULL DEFAULT '[]',
+    -- The messages that each engine was to be shown and that were nowhere: runs of ids by the engine's name (JSON).
+    lacking      TEXT NOT NULL DEFAULT '{}',
     -- The last message of those that were taken over from an engine's store.
     recovered    INTEGER,
     -- What an hour of the prompt cache would have cost more than five minutes, and saved.
