@@ -39,7 +39,7 @@ mod tool;
 mod window;
 
 #[cfg(feature = "host")]
-pub use abi::exit::{end_watched, leave, unwatch_exit, watch_exit};
+pub use abi::exit::{end_watched, end_watched_after, leave, unwatch_exit, watch_exit};
 #[cfg(feature = "host")]
 pub use abi::load::{LoadError, Plugin};
 pub use abi::{ABI_VERSION, panic_text, show_panics_plainly};

@@ -10,7 +10,7 @@ use contexture_compressor::Compressor;
 use contexture_engine_api::{
     About, ContextEngine, CurrentCompaction, EngineDefinition, EngineError, EngineFactory,
     FactoryRequest, HostInfo, LoadError, OpenRequest, Plugin, StoreCommand, Usage, WindowState,
-    define_engine, end_watched, linked_engines, make_private_folder,
+    define_engine, end_watched, end_watched_after, linked_engines, make_private_folder,
 };
 use serde::Serialize;
 
@@ -611,6 +611,8 @@ impl Engines {
                     return self.find_isolated(&manifest.name, settings, library);
                 }
                 let name = manifest.name.clone();
+                let deadline = self.config().context.supervision.call_deadline_ms;
+                let _watch = watch_load(&origin, Duration::from_millis(deadline));
                 let loaded = self
                     .supervisor
                     .load(&manifest.name, move || load(&library, &name))
@@ -844,6 +846,7 @@ pub fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String>
         ..Policy::default()
     });
     let (path, name) = (library.to_owned(), library.display().to_string());
+    let _watch = watch_load(&name, deadline);
     let loaded = supervisor.load(&name, move || Plugin::load(&path, &HOST));
     match loaded.map_err(|error| not_loaded(error, &name)) {
         Ok(loaded) => loaded.map_err(|error| error.to_string()),
@@ -852,14 +855,29 @@ pub fn load_plugin(library: &Path, deadline: Duration) -> Result<Plugin, String>
     }
 }
 
-/// The error for a library that does not return from being loaded. It ends the command.
+/// A library that does not return from being loaded ends the command.
 fn hangs(library: &str, deadline: Duration) -> OpenError {
+    let (hangs, message) = hanging(library, deadline);
+    end_watched(&message);
+    hangs
+}
+
+/// The error of a library that does not return from being loaded, and what the command says of it.
+fn hanging(library: &str, deadline: Duration) -> (OpenError, String) {
     let hangs = OpenError::Hangs {
         library: library.to_owned(),
         deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
     };
-    end_watched(&format!("error: {hangs}\n"));
-    hangs
+    let message = format!("error: {hangs}\n");
+    (hangs, message)
+}
+
+/// Ends the command some time after the deadline of a load, should whoever waits for the load not do so.
+fn watch_load(library: &str, deadline: Duration) -> impl Drop + use<> {
+    /// Those who wait come first.
+    const LATER: Duration = Duration::from_secs(1);
+    let (_, message) = hanging(library, deadline);
+    end_watched_after(deadline + LATER, message)
 }
 
 /// The libraries of this process, by their hashes. Each is loaded once, for two copies of an engine would open

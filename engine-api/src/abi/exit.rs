@@ -6,8 +6,8 @@
 use std::ffi::c_int;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 // SAFETY: both have these types in every C library, and both may be called at any time.
@@ -77,6 +77,38 @@ pub fn end_watched(message: &str) {
         let _ = std::io::stderr().write_all(crate::printable(message, usize::MAX).as_bytes());
         _exit(code);
     }
+}
+
+/// Ends a [watched](watch_exit) process as [`end_watched`] does, unless what is returned is dropped within `patience`.
+///
+/// A library that hangs while it is loaded holds the dynamic linker's lock. Any thread that registers a destructor of a
+/// thread-local then waits for that lock, and waiting on a channel or writing a log line may do so for the first time. So
+/// nobody who waits for the load can be relied on to end the process. This thread is started before the load, and only
+/// sleeps.
+pub fn end_watched_after(patience: Duration, message: String) -> impl Drop {
+    struct Loaded(Arc<AtomicBool>);
+
+    impl Drop for Loaded {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let loaded = Arc::new(AtomicBool::new(false));
+    if CODE.load(Ordering::SeqCst) != 0 {
+        let loaded = Arc::clone(&loaded);
+        let watch = move || {
+            std::thread::sleep(patience);
+            if !loaded.load(Ordering::SeqCst) {
+                end_watched(&message);
+            }
+        };
+        // Without a thread the one that waits for the load is all there is.
+        let _ = std::thread::Builder::new()
+            .name("watch a load".to_owned())
+            .spawn(watch);
+    }
+    Loaded(loaded)
 }
 
 extern "C" fn at_exit() {
