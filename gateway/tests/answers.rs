@@ -277,6 +277,45 @@ async fn an_overflow_is_met_in_the_providers_tokens_and_once() {
     }
 }
 
+/// The usage that a provider reported decides when a session is compacted, even if the gateway was restarted meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn reported_usage_is_known_after_a_restart() {
+    for (reported, compacts) in [(17_500, true), (9_000, false)] {
+        let lengths = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&lengths);
+        let upstream = provider(Arc::new(move |body| {
+            seen.lock().unwrap().push(body.len());
+            whole(
+                "200 OK",
+                &json!({"id": "c", "object": "chat.completion", "created": 1, "model": "gpt-4o",
+                    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}],
+                    "usage": {"prompt_tokens": reported, "completion_tokens": 2, "total_tokens": reported + 2}}),
+            )
+        }))
+        .await;
+        let home = tempfile::tempdir().unwrap();
+        let window = "model: {context_length: 20000}\n";
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut messages = Vec::new();
+        for turn in 0..42 {
+            let text = format!("{turn}: {}", "words of a long story ".repeat(40));
+            messages.push(json!({"role": "user", "content": text}));
+            messages.push(json!({"role": "assistant", "content": "Yes."}));
+        }
+        for _ in 0..2 {
+            messages.push(json!({"role": "user", "content": "Go on."}));
+            let running = gateway(home.path(), &upstream, window).await;
+            let body = json!({"model": "gpt-4o", "messages": messages});
+            let (status, ..) = ask(&http, &running.base, Api::Chat, "s", &body).await;
+            assert_eq!(status, 200);
+            running.stop().await;
+            messages.push(json!({"role": "assistant", "content": "Yes."}));
+        }
+        let lengths = lengths.lock().unwrap();
+        assert_eq!(lengths[1] < lengths[0], compacts, "{reported}: {lengths:?}");
+    }
+}
+
 /// A store that cannot be read is reported outside of the log, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_fails_is_seen() {
