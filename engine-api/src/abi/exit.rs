@@ -8,7 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 // SAFETY: both have these types in every C library, and both may be called at any time.
 unsafe extern "C" {
@@ -83,32 +84,50 @@ pub fn end_watched(message: &str) {
 ///
 /// A library that hangs while it is loaded holds the dynamic linker's lock. Any thread that registers a destructor of a
 /// thread-local then waits for that lock, and waiting on a channel or writing a log line may do so for the first time. So
-/// nobody who waits for the load can be relied on to end the process. This thread is started before the load, and only
-/// sleeps.
+/// nobody who waits for the load can be relied on to end the process. This thread is running before the load begins,
+/// only waits, and ends with the load.
 pub fn end_watched_after(patience: Duration, message: String) -> impl Drop {
-    struct Loaded(Arc<AtomicBool>);
+    struct Loaded {
+        is_loaded: Arc<AtomicBool>,
+        watch: Option<Thread>,
+    }
 
     impl Drop for Loaded {
         fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
+            self.is_loaded.store(true, Ordering::SeqCst);
+            if let Some(watch) = &self.watch {
+                watch.unpark();
+            }
         }
     }
 
-    let loaded = Arc::new(AtomicBool::new(false));
+    let is_loaded = Arc::new(AtomicBool::new(false));
+    let mut watch = None;
     if CODE.load(Ordering::SeqCst) != 0 {
-        let loaded = Arc::clone(&loaded);
-        let watch = move || {
-            std::thread::sleep(patience);
-            if !loaded.load(Ordering::SeqCst) {
-                end_watched(&message);
+        let (loaded, runs) = (Arc::clone(&is_loaded), Arc::new(AtomicBool::new(false)));
+        let has_begun = Arc::clone(&runs);
+        let wait = move || {
+            has_begun.store(true, Ordering::SeqCst);
+            let began = Instant::now();
+            while !loaded.load(Ordering::SeqCst) {
+                match patience.saturating_sub(began.elapsed()) {
+                    Duration::ZERO => return end_watched(&message),
+                    left => std::thread::park_timeout(left),
+                }
             }
         };
+        let thread = std::thread::Builder::new().name("watch a load".to_owned());
         // Without a thread the one that waits for the load is all there is.
-        let _ = std::thread::Builder::new()
-            .name("watch a load".to_owned())
-            .spawn(watch);
+        watch = thread
+            .spawn(wait)
+            .ok()
+            .map(|thread| thread.thread().clone());
+        // The beginning of a thread needs the lock, too.
+        while watch.is_some() && !runs.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
-    Loaded(loaded)
+    Loaded { is_loaded, watch }
 }
 
 extern "C" fn at_exit() {
